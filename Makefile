@@ -1,0 +1,44 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+ARGS ?=
+
+.DEFAULT_GOAL := help
+
+.PHONY: help install test demo bench format clean
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-9s %s\n", $$1, $$2}'
+
+install: $(STAMP) ## create .venv with the pinned versions and gobrrr itself (again only when the pins change)
+
+# --no-deps: the pins are the whole environment; --no-build-isolation: the build backend is pinned too.
+$(STAMP): pyproject.toml requirements-dev.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $(STAMP)
+
+test: $(STAMP) ## everything that CI checks: lint, format, types, layers, sizes, tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/check_sizes.py src
+	$(BIN)/python -m pytest $(ARGS)
+
+demo: $(STAMP) ## diagnose the shipped traces
+	$(BIN)/gobrrr demo
+
+bench: $(STAMP) ## time the trace door on a 383 MB trace and update the table in README.md
+	$(BIN)/python -m bench.bench_trace $(ARGS)
+	$(BIN)/python -m bench.readme_table
+
+format: $(STAMP) ## rewrite the files as ruff formats them
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) build dist bench/work .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,97 @@
+"""gobrrr: says whether a step is bound by compute, memory bandwidth or overhead, finds the causes, predicts treatments.
+
+    import gobrrr
+    print(gobrrr.diagnose("trace.json.gz"))
+
+The names below are imported when they are first used: `import gobrrr` alone takes a few milliseconds and never
+imports torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gobrrr.api import codes as codes
+    from gobrrr.api import diagnose as diagnose
+    from gobrrr.api import explain as explain
+    from gobrrr.api import load as load
+    from gobrrr.api import machine as machine
+    from gobrrr.api import read_trace as read_trace
+    from gobrrr.api import save as save
+    from gobrrr.errors import EmptyTraceError as EmptyTraceError
+    from gobrrr.errors import GobrrrError as GobrrrError
+    from gobrrr.errors import InputError as InputError
+    from gobrrr.errors import NotATraceError as NotATraceError
+    from gobrrr.errors import UnknownDeviceError as UnknownDeviceError
+    from gobrrr.errors import UsageError as UsageError
+    from gobrrr.model.diagnosis import Diagnosis as Diagnosis
+    from gobrrr.model.machine import Machine as Machine
+    from gobrrr.model.profile import Profile as Profile
+
+    __version__: str
+
+_HOME = {
+    "codes": "gobrrr.api",
+    "diagnose": "gobrrr.api",
+    "explain": "gobrrr.api",
+    "load": "gobrrr.api",
+    "machine": "gobrrr.api",
+    "read_trace": "gobrrr.api",
+    "save": "gobrrr.api",
+    "EmptyTraceError": "gobrrr.errors",
+    "GobrrrError": "gobrrr.errors",
+    "InputError": "gobrrr.errors",
+    "NotATraceError": "gobrrr.errors",
+    "UnknownDeviceError": "gobrrr.errors",
+    "UsageError": "gobrrr.errors",
+    "Diagnosis": "gobrrr.model.diagnosis",
+    "Machine": "gobrrr.model.machine",
+    "Profile": "gobrrr.model.profile",
+}
+
+__all__ = [
+    "Diagnosis",
+    "EmptyTraceError",
+    "GobrrrError",
+    "InputError",
+    "Machine",
+    "NotATraceError",
+    "Profile",
+    "UnknownDeviceError",
+    "UsageError",
+    "__version__",
+    "codes",
+    "diagnose",
+    "explain",
+    "load",
+    "machine",
+    "read_trace",
+    "save",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _version() -> str:
+    """The installed distribution's version: pyproject.toml is the one place that says it."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("gobrrr")
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        return "0+unknown"

@@ -1,0 +1,100 @@
+"""Every nanosecond of the window in exactly one line (docs/design.md, section 4). Set arithmetic; nothing is added twice."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.analysis.idle import Gap, gaps_of
+from gobrrr.analysis.intervals import Spans, clip, complement, exclusive, subtract, union
+from gobrrr.analysis.price import Class, Priced
+from gobrrr.analysis.steps import Steps
+from gobrrr.model.events import I8, EventTable
+
+Key = tuple[str, str | None]
+
+
+@dataclass(frozen=True)
+class DeviceBudget:
+    """One device's window. `lines`: (line, cause or side) -> ns over the whole window; they sum to its length.
+
+    `owned_ns`: for each piece of device work (parallel to `priced.links.device`), the nanoseconds that are counted as
+    its own; where kernels overlap, an instant belongs to the one that began first. `gaps`: the idle stretches.
+    """
+
+    device: int
+    lines: dict[Key, float]
+    owned_ns: NDArray[np.int64]
+    gaps: tuple[Gap, ...]
+    busy_ns: int
+
+
+def device_budget(events: EventTable, priced: Priced, steps: Steps, device: int) -> DeviceBudget:
+    """The budget of `device` over the window of `steps`."""
+    rows = priced.links.device
+    here = np.flatnonzero(events.device[rows] == device)
+    start = np.clip(events.start_ns[rows[here]], steps.start, steps.stop)
+    stop = np.clip(events.end_ns[rows[here]], steps.start, steps.stop)
+    lines: dict[Key, float] = defaultdict(float)
+    owned = np.zeros(len(rows), dtype=np.int64)
+    busy = Spans(*(np.empty(0, dtype=np.int64),) * 2)
+    for kind in Class:
+        mine = priced.kind[here] == kind
+        spans = union(start[mine], stop[mine])
+        free = subtract(spans, busy)
+        if kind is Class.COMPUTE:
+            owned[here[mine]] = _owned(start[mine], stop[mine])
+            _add_compute(lines, priced, here[mine], owned, events)
+        elif free.length:
+            lines["communication" if kind is Class.COMMUNICATION else "transfer", None] += free.length
+            owned[here[mine]] = _owned_outside(start[mine], stop[mine], busy)
+        busy = union(np.concatenate([busy.start, spans.start]), np.concatenate([busy.stop, spans.stop]))
+    idle = complement(clip(busy, steps.start, steps.stop), steps.start, steps.stop)
+    gaps = gaps_of(events, priced.links, idle, device)
+    for gap in gaps:
+        for cause, ns in gap.causes:
+            lines["overhead", cause] += ns
+    return DeviceBudget(device, dict(lines), owned, gaps, busy.length)
+
+
+def _owned(start: I8, stop: I8) -> I8:
+    """Exclusive nanoseconds of each interval, in the order given."""
+    order = np.lexsort((np.arange(len(start)), start))
+    result = np.empty(len(start), dtype=np.int64)
+    result[order] = exclusive(start[order], stop[order])
+    return result
+
+
+def _owned_outside(start: I8, stop: I8, busy: Spans) -> I8:
+    """The same, without what `busy` covers."""
+    order = np.argsort(start, kind="stable")
+    reach = np.maximum.accumulate(stop[order])
+    opens = np.maximum(start[order], np.concatenate([[start[order][0]], reach[:-1]])) if len(order) else start
+    from gobrrr.analysis.intervals import covered
+
+    result = np.zeros(len(start), dtype=np.int64)
+    own = np.maximum(stop[order] - opens, 0)
+    result[order] = own - covered(busy, np.minimum(opens, stop[order]), stop[order])
+    return result
+
+
+def _add_compute(lines: dict[Key, float], priced: Priced, here: I8, owned: I8, events: EventTable) -> None:
+    """Compute kernels: the floor to its bound, the rest below the roof, what has no floor to `unpriced`."""
+    own = owned[here].astype(np.float64)
+    duration = events.duration_ns[priced.links.device[here]].astype(np.float64)
+    floor = priced.floor_ns[here]
+    known = ~np.isnan(floor)
+    share = np.divide(own, duration, out=np.zeros_like(own), where=duration > 0)
+    at_roof = np.where(known, np.minimum(floor * share, own), 0.0)
+    bound = np.array([one.floor.bound if one.floor else "" for one in priced.groups] or [""])[priced.group[here]]
+    for side in ("compute", "memory", "communication", "transfer"):
+        mask = known & (bound == side)
+        if not mask.any():
+            continue
+        line = side if side in ("compute", "memory") else "memory"
+        lines[line, None] += float(at_roof[mask].sum())
+        lines["below_roof", line] += float((own - at_roof)[mask].sum())
+    lines["unpriced", None] += float(own[~known].sum())

@@ -1,0 +1,67 @@
+"""What the runtime calls and annotations mean, by name: launches, waits, allocations, input, compilation."""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Call(IntEnum):
+    """What the host does in a call."""
+
+    OTHER = 0
+    LAUNCH = 1
+    COPY = 2
+    WAIT = 3  # blocks until the device (a stream, an event) is done
+    ALLOCATE = 4
+    COMPILE = 5
+    INPUT = 6
+    COLLECT = 7  # garbage collection
+
+
+_RULES: tuple[tuple[Call, re.Pattern[str]], ...] = (
+    (
+        Call.WAIT,
+        re.compile(r"^(cuda|hip|cu|mtia|xpu)?(_)?(Device|Stream|Event|Ctx|Thread|Context)Synchronize|^hipDeviceSync"),
+    ),
+    (Call.LAUNCH, re.compile(r"^(cuda|hip|cu)\w*Launch|^runFunction|^(ze|ur|pi)\w*(Launch|Enqueue)\w*Kernel", re.I)),
+    (Call.COPY, re.compile(r"^(cuda|hip|cu)Mem(cpy|set)", re.I)),
+    (
+        Call.ALLOCATE,
+        re.compile(r"^(cuda|hip|cu)(Malloc|Free|HostAlloc|HostFree|HostMalloc|MemAlloc|MemFree|MallocAsync|MemCreate|MemMap)", re.I),
+    ),
+    (Call.COMPILE, re.compile(r"^(cuda|hip|cu)(Module|Library)(Load|GetFunction)|^cuLink|^hiprtc|^nvrtc", re.I)),
+    (Call.COMPILE, re.compile(r"compile_inner|compile_fx|_compile\b|dynamo_timed|inductor_compile|triton_compile|CompiledFxGraph.compile", re.I)),
+    (Call.INPUT, re.compile(r"DataLoader|DistributedSampler|\bcollate|pin_memory|prefetch.*batch|next_batch|get_batch", re.I)),
+    (Call.COLLECT, re.compile(r"^(gc|GC|garbage)\b.*collect|^Python GC", re.I)),
+)  # fmt: skip
+
+
+def classify(names: tuple[str, ...]) -> NDArray[np.uint8]:
+    """`Call` of each interned name."""
+    return np.array([_one(name) for name in names], dtype=np.uint8)
+
+
+def _one(name: str) -> int:
+    if name.startswith(("## Call CompiledFxGraph", "TorchDynamo Cache Lookup", "Torch-Compiled Region")):
+        return int(Call.OTHER)
+    for call, pattern in _RULES:
+        if pattern.search(name):
+            return int(call)
+    return int(Call.OTHER)
+
+
+COMMUNICATION = re.compile(
+    r"nccl|rccl|mscclpp?|\bhccl|oneccl|nvshmem|rocshmem|deep_?ep|::ep::|multimem|all_?reduce|all_?gather|"
+    r"reduce_?scatter|all_?to_?all|cross_device_reduce|symm_mem|quick_?reduce|sendrecv|two_shot|one_shot_all",
+    re.IGNORECASE,
+)
+"""Kernels that move data between devices: by library and by what custom collectives are called."""
+
+
+def communicates(names: tuple[str, ...]) -> NDArray[np.bool_]:
+    """Whether each interned name is that of a communication kernel."""
+    return np.array([bool(COMMUNICATION.search(name)) for name in names], dtype=bool)

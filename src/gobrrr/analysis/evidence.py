@@ -1,0 +1,218 @@
+"""Everything that a condition may look at, and how to ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.analysis.budget import DeviceBudget
+from gobrrr.analysis.fusion import Fusion
+from gobrrr.analysis.price import Class, Group, Priced
+from gobrrr.analysis.replay import ObserverCost, replay
+from gobrrr.analysis.steps import Steps, find_steps, steady
+from gobrrr.model.diagnosis import Place
+from gobrrr.model.events import ABSENT, I8, EventTable, Kind
+from gobrrr.model.machine import Machine
+from gobrrr.model.profile import TraceMeta
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Calls with device work in the analysed window of one device, in the order in which the device ran them.
+
+    Parallel arrays, one entry a call: `group` into `priced.groups`; `op`: row of its operation, -1 if none owns it;
+    `first`: index (into `priced.links.device`) of its first piece of device work; `ns`: device time counted as its own;
+    `floor_ns`: NaN if not priced; `start_ns`, `stop_ns`: on the timeline of the budget.
+    """
+
+    group: I8
+    op: I8
+    first: I8
+    ns: NDArray[np.float64]
+    floor_ns: NDArray[np.float64]
+    start_ns: I8
+    stop_ns: I8
+    stream: I8
+    kernels: I8  # pieces of device work
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One rank's device over the analysed steps.
+
+    `events` are as recorded, `replayed` the same rows with the times estimated without the profiler; `budget`, `calls`,
+    `steps` and `wall_ns` are of the replayed timeline. Divide by `steps.count` for one step.
+    """
+
+    meta: TraceMeta
+    events: EventTable
+    priced: Priced
+    recorded_steps: Steps
+    replayed: EventTable
+    steps: Steps
+    budget: DeviceBudget
+    calls: Calls
+    fusion: Fusion
+    machine: Machine | None
+    cost: ObserverCost
+
+    @property
+    def wall_ns(self) -> float:
+        """Wall time of one step, the one that the budget sums to."""
+        return self.steps.wall_ns
+
+    def line(self, line: str, cause: str | None = None) -> float:
+        """Nanoseconds of a budget line in one step; all causes together if `cause` is None."""
+        lines = self.budget.lines
+        chosen = (ns for (name, why), ns in lines.items() if name == line and (cause is None or why == cause))
+        return sum(chosen) / self.steps.count
+
+    def group_of(self, call: int) -> Group:
+        return self.priced.groups[int(self.calls.group[call])]
+
+    def per_step(self, values: NDArray[np.float64] | NDArray[np.int64]) -> float:
+        """A sum over the window as the mean of one step."""
+        return float(np.nansum(values)) / self.steps.count
+
+    def calls_where(self, wanted: NDArray[np.bool_]) -> I8:
+        """Calls whose group is marked in `wanted` (one flag a group)."""
+        return np.flatnonzero(wanted[self.calls.group])
+
+    def groups_where(self, *families: str) -> NDArray[np.bool_]:
+        """One flag a group: whether its family is among `families`."""
+        return np.array([group.work.family in families for group in self.priced.groups], dtype=bool)
+
+    @cached_property
+    def training(self) -> bool:
+        """Whether a backward pass ran: outputs of the forward pass may be kept for it."""
+        return any("Backward" in name or "autograd::engine" in name for name in self.events.names)
+
+    def without_waits(self, waits: I8 | None = None) -> float:
+        """Wall time of one step, replayed with the host never waiting for the device (in `waits`, rows; all if None)."""
+        cut = replay(
+            self.events,
+            self.priced.links,
+            self.cost,
+            self.recorded_steps.start,
+            self.recorded_steps.stop,
+            without=waits,
+            cut_all=waits is None,
+        )
+        links = self.priced.links
+        found = find_steps(cut, links)
+        return min(steady(cut, links, found).wall_ns, self.wall_ns)
+
+    def ancestors(self, row: int) -> Iterator[int]:
+        """The operations around an operation, innermost first."""
+        parent = self.priced.links.op_parent
+        row = int(parent[row]) if row >= 0 else ABSENT
+        while row >= 0:
+            yield row
+            row = int(parent[row])
+
+    def place(self, calls: I8) -> Place:
+        """Where a set of calls is: the op, module and source line that most of its time is in."""
+        if not len(calls):
+            return Place(op=None)
+        ns = self.calls.ns[calls]
+        heaviest = int(calls[int(np.argmax(ns))])
+        group = self.group_of(heaviest)
+        return Place(
+            op=group.call.name or _short(group.call.kernels),
+            module=self.module(int(self.calls.op[heaviest])),
+            source=self.source(int(self.calls.op[heaviest])),
+            shapes=shapes_text(group),
+            count=len(calls) / self.steps.count,
+            ns=float(ns.sum()) / self.steps.count,
+        )
+
+    def module(self, row: int) -> str | None:
+        """The innermost nn.Module frame around a host event; None where Python frames were not read."""
+        frame = self._frame(row, lambda name: name.startswith("nn.Module: "))
+        return frame.removeprefix("nn.Module: ") if frame else None
+
+    def source(self, row: int) -> str | None:
+        """The innermost line of the user's own code around a host event, "file.py(12): function"; None if not read."""
+        return self._frame(row, _is_user_code)
+
+    def _frame(self, row: int, wanted) -> str | None:  # type: ignore[no-untyped-def]
+        if row < 0 or self._host_parents is None:
+            return None
+        row = int(self._host_parents[row])
+        while row >= 0:
+            if self.events.kind[row] == Kind.PYTHON:
+                name = self.events.name_of(row)
+                if wanted(name):
+                    return name
+            row = int(self._host_parents[row])
+        return None
+
+    @cached_property
+    def _host_parents(self) -> I8 | None:
+        from gobrrr.analysis.tree import parents
+
+        return parents(self.events) if (self.events.kind == Kind.PYTHON).any() else None
+
+
+_LIBRARIES = ("torch/", "site-packages/", "dist-packages/", "<built-in", "<frozen", "<string>", "<eval_with_key>", "nn.Module: ")
+
+
+def _is_user_code(name: str) -> bool:
+    """A Python frame ("path/file.py(12): function") outside torch and installed packages."""
+    return ".py(" in name and not any(part in name for part in _LIBRARIES)
+
+
+def _short(kernels: tuple[str, ...]) -> str | None:
+    return kernels[0] if kernels else None
+
+
+def shapes_text(group: Group) -> str | None:
+    """The tensor arguments of a call, as text: "[8, 1024, 768] bfloat16, [768] bfloat16"."""
+    from gobrrr.model.work import Tensor, TensorList
+
+    parts = []
+    for item in group.call.inputs:
+        if isinstance(item, Tensor):
+            parts.append(f"{list(item.shape)} {item.dtype}")
+        elif isinstance(item, TensorList) and item.items:
+            parts.append(f"{len(item.items)} tensors, first {list(item.items[0].shape)} {item.items[0].dtype}")
+    return ", ".join(parts) or None
+
+
+def calls_of(events: EventTable, priced: Priced, budget: DeviceBudget, steps: Steps) -> Calls:
+    """The calls with compute work of the budget's device within the window."""
+    device = priced.links.device
+    start, stop = events.start_ns[device], events.end_ns[device]
+    here = (events.device[device] == budget.device) & (start < steps.stop) & (stop > steps.start)
+    here &= priced.kind == Class.COMPUTE
+    index = np.flatnonzero(here)
+    key = np.where(priced.instance[index] >= 0, priced.instance[index], -2 - index)
+    unique, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    inverse = np.asarray(inverse).reshape(-1)
+    count = len(unique)
+    begins = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(begins, inverse, start[index])
+    ends = np.zeros(count, dtype=np.int64)
+    np.maximum.at(ends, inverse, stop[index])
+    ns = np.bincount(inverse, weights=budget.owned_ns[index], minlength=count)
+    floor = np.bincount(inverse, weights=priced.floor_ns[index], minlength=count)
+    order = np.argsort(begins, kind="stable")
+    lead = index[first]
+    return Calls(
+        group=priced.group[lead][order],
+        op=priced.links.op[lead][order],
+        first=lead[order],
+        ns=ns[order],
+        floor_ns=floor[order],
+        start_ns=begins[order],
+        stop_ns=ends[order],
+        stream=events.stream[device[lead]][order],
+        kernels=np.bincount(inverse, minlength=count)[order],
+    )

@@ -1,0 +1,145 @@
+"""What a fusing compiler could leave out: chains of fusible calls in which each reads what the one before wrote.
+
+A trace does not say which tensor is which. A call is taken to read its predecessor's output when the predecessor's
+output has the shape and the bytes of one of its arguments and nothing else ran in between on the stream. Outputs are
+derived: pointwise calls, norms and softmax write the broadcast shape of their inputs, contractions are heads only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from gobrrr.analysis.price import Group, Priced
+from gobrrr.model.events import I8
+from gobrrr.model.work import ITEM_BYTES, OpCall, Tensor, TensorList
+
+HEADS = ("matmul", "convolution")
+"""Contractions whose epilogue can take the next pointwise call in."""
+
+SAME_SHAPE = ("pointwise", "normalization", "softmax", "cast", "movement", "activation", "dropout")
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Consecutive calls that could be one kernel; indices into `Calls`.
+
+    `spared_low`: bytes spared if every intermediate is still written (kept for the backward pass), `spared_high`: if
+    none is. `spared_high` of a chain with a contraction at its head includes the contraction's output.
+    """
+
+    calls: tuple[int, ...]
+    spared_low: float
+    spared_high: float
+    head: bool  # begins with a contraction
+
+    @property
+    def fusible_calls(self) -> tuple[int, ...]:
+        return self.calls[1:] if self.head else self.calls
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """All chains of the window, each call in one at most."""
+
+    chains: tuple[Chain, ...]
+
+    def spared(self, *, kept: bool) -> float:
+        """Bytes spared over all chains without contractions; `kept`: intermediates are still written."""
+        return sum(chain.spared_low if kept else chain.spared_high for chain in self.chains if not chain.head)
+
+
+def find_chains(priced: Priced, group: I8, stream: I8) -> Fusion:
+    """Chains in calls given in device order (`group` and `stream` of each)."""
+    links = _links(priced.groups)
+    chains: list[Chain] = []
+    current: list[int] = []
+    for index in range(len(group)):
+        if current and stream[index] == stream[current[-1]]:
+            pair = (int(group[current[-1]]), int(group[index]))
+            if links(pair) > 0:
+                current.append(index)
+                continue
+        _close(chains, current, priced.groups, group, links)
+        current = [index] if _can_open(priced.groups[int(group[index])]) else []
+    _close(chains, current, priced.groups, group, links)
+    return Fusion(tuple(chains))
+
+
+def _can_open(group: Group) -> bool:
+    return group.work.known and (group.work.fusible or group.work.family in HEADS)
+
+
+def _close(chains: list[Chain], current: list[int], groups: tuple[Group, ...], group: I8, links) -> None:  # type: ignore[no-untyped-def]
+    if len(current) < 2:
+        return
+    head = groups[int(group[current[0]])].work.family in HEADS
+    passed = [links((int(group[left]), int(group[right]))) for left, right in zip(current, current[1:], strict=False)]
+    chains.append(Chain(tuple(current), float(sum(passed)), float(2 * sum(passed)), head))
+
+
+def _links(groups: tuple[Group, ...]):  # type: ignore[no-untyped-def]
+    @cache
+    def passed(pair: tuple[int, int]) -> float:
+        """Bytes handed from the left call to the right one; 0 if it does not read its output."""
+        left, right = groups[pair[0]], groups[pair[1]]
+        if not right.work.fusible or not right.work.known or not _can_open(left):
+            return 0.0
+        shape, dtype = output_of(left.call, left.work.family)
+        if shape is None or not shape:
+            return 0.0
+        if not any(tensor.shape == shape for tensor in tensors(right.call)):
+            return 0.0
+        written = left.work.bytes_written or 0.0
+        size = float(np.prod(shape, dtype=np.float64)) * ITEM_BYTES.get(dtype or "", 0)
+        return min(written, size) if size else written
+
+    return passed
+
+
+def tensors(call: OpCall) -> list[Tensor]:
+    """The tensor arguments of a call, lists flattened."""
+    found: list[Tensor] = []
+    for item in call.inputs:
+        if isinstance(item, Tensor):
+            found.append(item)
+        elif isinstance(item, TensorList):
+            found.extend(item.items)
+    return found
+
+
+def output_of(call: OpCall, family: str) -> tuple[tuple[int, ...] | None, str | None]:
+    """(shape, dtype) of the main output, as far as the arguments tell; (None, None) otherwise."""
+    given = tensors(call)
+    if not given:
+        return None, None
+    if family in HEADS:
+        return _contraction_output(call, given)
+    shape = _broadcast([tensor.shape for tensor in given])
+    return (shape, given[0].dtype) if shape is not None else (None, None)
+
+
+def _contraction_output(call: OpCall, given: list[Tensor]) -> tuple[tuple[int, ...] | None, str | None]:
+    """mm, bmm and addmm: rows of the left operand by columns of the right one."""
+    name = call.name.removeprefix("aten::")
+    operands = {"mm": given[:2], "bmm": given[:2], "addmm": given[1:3], "baddbmm": given[1:3]}.get(name)
+    if operands is None or len(operands) != 2 or min(len(one.shape) for one in operands) < 2:
+        return None, None
+    left, right = operands
+    return (*left.shape[:-1], right.shape[-1]), left.dtype
+
+
+def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
+    try:
+        return tuple(int(size) for size in np.broadcast_shapes(*shapes))
+    except ValueError:
+        return max(shapes, key=lambda shape: int(np.prod(shape, dtype=np.int64)) if shape else 0)
+
+
+def spared_ns(bytes_: float, bandwidth: float | None) -> float | None:
+    """Nanoseconds that `bytes_` take at `bandwidth`; None if the bandwidth is not known."""
+    return bytes_ / bandwidth * 1e9 if bandwidth else None
+
+

@@ -1,0 +1,201 @@
+"""Why the device idles: for each gap, what the host was doing on the path to the next piece of work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.analysis.calls import Call, classify
+from gobrrr.analysis.intervals import Spans, union, until
+from gobrrr.analysis.links import Links
+from gobrrr.analysis.tree import parents
+from gobrrr.model.events import ABSENT, I8, EventTable, Kind
+
+LAUNCHING, PYTHON, DRAINING, INPUT = "launching", "python", "sync_drain", "input"
+ALLOCATOR, COLLECTING, COMPILING, HOST_WORK, UNEXPLAINED = "allocator", "gc", "compile", "host_compute", "unexplained"
+CAUSES = (LAUNCHING, PYTHON, DRAINING, INPUT, ALLOCATOR, COLLECTING, COMPILING, HOST_WORK, UNEXPLAINED)
+
+HOST_OP_NS = 100_000
+"""An operation without device work that takes this long is computing on the host, not dispatching."""
+
+STUCK_NS = 200_000
+LOADING_NS = 1_000_000
+
+DRAIN_NS = 200_000
+"""A wait returns some microseconds after the device is done; what it holds the host beyond this is not the drain."""
+
+UNSEEN_NS = 1_000_000
+"""A stretch this long without any recorded host event is not observed, rather than spent in Python."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """An idle stretch of a device. `next_work`: row of the device work that ends it, -1 at the end of the window.
+
+    `causes`: (cause, ns), summing to the gap's length.
+    """
+
+    start: int
+    stop: int
+    next_work: int
+    causes: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class HostView:
+    """Host time of one thread as disjoint spans by what it was spent on; `anything` is all that was recorded there."""
+
+    spans: dict[str, Spans]
+    anything: Spans
+
+
+def gaps_of(events: EventTable, links: Links, idle: Spans, device: int) -> tuple[Gap, ...]:
+    """Explain each span of `idle` on `device`."""
+    if not len(idle.start):
+        return ()
+    rows = links.device
+    here = np.flatnonzero(events.device[rows] == device)
+    order = here[np.argsort(events.start_ns[rows[here]], kind="stable")]
+    starts = events.start_ns[rows[order]]
+    at = np.searchsorted(starts, idle.stop)
+    following = np.where(at < len(order), order[np.minimum(at, len(order) - 1)], ABSENT)
+    launch = np.where(following >= 0, links.launch[np.maximum(following, 0)], ABSENT)
+    threads = _threads(events, links, launch)
+    copies = _before_copy(events, links, following)
+    result: list[tuple[tuple[str, int], ...]] = [()] * len(idle.start)
+    views = _views(events, links, np.unique(threads))
+    for thread, view in views.items():
+        mine = np.flatnonzero(threads == thread)
+        called = np.where(launch[mine] >= 0, events.start_ns[np.maximum(launch[mine], 0)], idle.stop[mine])
+        table = _causes(view, idle.start[mine], idle.stop[mine], called, copies[mine])
+        for index, row in zip(mine.tolist(), table, strict=True):
+            result[index] = row
+    next_work = np.where(following >= 0, rows[np.maximum(following, 0)], ABSENT)
+    return tuple(
+        Gap(start, stop, work, causes)
+        for start, stop, work, causes in zip(
+            idle.start.tolist(), idle.stop.tolist(), next_work.tolist(), result, strict=True
+        )
+    )
+
+
+def _threads(events: EventTable, links: Links, launch: I8) -> I8:
+    """The thread that launches the work behind each gap; where none does, the thread that launches most."""
+    known = links.launch[links.launch >= 0]
+    if len(known):
+        values, counts = np.unique(events.thread[known], return_counts=True)
+        usual = int(values[np.argmax(counts)])
+    else:
+        host = events.of(Kind.OP, Kind.RUNTIME, Kind.ANNOTATION)
+        usual = int(np.bincount(events.thread[host]).argmax()) if len(host) else ABSENT
+    return np.where(launch >= 0, events.thread[np.maximum(launch, 0)], usual).astype(np.int64)
+
+
+def _before_copy(events: EventTable, links: Links, following: I8) -> NDArray[np.bool_]:
+    """Whether the work behind each gap brings data from the host: host computing before it prepares input."""
+    inward = np.array(["HtoD" in name or "Host -> Device" in name for name in events.names], dtype=bool)
+    row = links.device[np.maximum(following, 0)] if len(links.device) else following
+    is_copy = (following >= 0) & (events.kind[np.maximum(row, 0)] == Kind.MEMCPY)
+    return is_copy & inward[events.name[np.maximum(row, 0)]]
+
+
+def _views(events: EventTable, links: Links, threads: I8) -> dict[int, HostView]:
+    """What each thread did, by cause. Built once for all gaps of a device."""
+    call = classify(events.names)
+    around = parents(events)
+    working = _computes_on_host(events, call, around)
+    elsewhere = _recorded(events)
+    views = {}
+    for thread in threads.tolist():
+        here = events.thread == thread
+        spans = {
+            DRAINING: _spans(events, here & (events.kind == Kind.RUNTIME) & (call[events.name] == Call.WAIT)),
+            ALLOCATOR: _spans(events, here & (events.kind == Kind.RUNTIME) & (call[events.name] == Call.ALLOCATE)),
+            COMPILING: _spans(events, here & (call[events.name] == Call.COMPILE)),
+            COLLECTING: _spans(events, here & (call[events.name] == Call.COLLECT)),
+            INPUT: _spans(events, here & (call[events.name] == Call.INPUT)),
+            HOST_WORK: _spans(events, here & working),
+            LAUNCHING: _spans(events, here & np.isin(events.kind, (Kind.OP, Kind.RUNTIME))),
+        }
+        views[int(thread)] = HostView(spans, elsewhere)
+    return views
+
+
+def _computes_on_host(events: EventTable, call: NDArray[np.uint8], around: I8) -> NDArray[np.bool_]:
+    """Operations that take long and issue nothing to the device, nor does anything within them."""
+    issues = np.zeros(len(events), dtype=bool)
+    active = np.isin(call[events.name], (Call.LAUNCH, Call.COPY, Call.WAIT)) & (events.kind == Kind.RUNTIME)
+    current = np.unique(around[active])
+    while len(current := current[current >= 0]):
+        issues[current] = True
+        current = np.unique(around[current])
+    return (events.kind == Kind.OP) & ~issues & (events.duration_ns >= HOST_OP_NS)
+
+
+def _recorded(events: EventTable) -> Spans:
+    """Where any host thread recorded anything at all, step annotations aside."""
+    rows = events.of(Kind.OP, Kind.RUNTIME, Kind.PYTHON, Kind.ANNOTATION)
+    step = np.array([name.startswith("ProfilerStep") for name in events.names], dtype=bool)
+    rows = rows[~step[events.name[rows]]]
+    return union(events.start_ns[rows], events.end_ns[rows])
+
+
+def _spans(events: EventTable, mask: NDArray[np.bool_]) -> Spans:
+    return union(events.start_ns[mask], events.end_ns[mask])
+
+
+def _causes(
+    view: HostView, start: I8, stop: I8, called: I8, before_copy: NDArray[np.bool_]
+) -> list[tuple[tuple[str, int], ...]]:
+    """For each gap [start, stop) whose next work is launched at `called`: nanoseconds by cause, in order of rank.
+
+    After the launch call the driver has the work: launching. Before it, host time by what it was spent on; time in no
+    recorded event is Python, or not observed where it is long and no thread recorded anything. A gap that begins
+    inside a wait is the bubble that the wait left: its dispatching and Python are the wait's as well.
+    """
+    reach = np.clip(called, start, stop)
+    late = stop - reach  # in the driver's hands
+    # issued before the gap began, yet not begun for long: what it waited for is not in the trace
+    stuck = np.where((called <= start) & (late >= STUCK_NS), late, 0)
+    # a launch that takes this long on an idle device loads the kernel's code first
+    loading = np.where((called > start) & (late >= LOADING_NS) & ~before_copy, late, 0)
+    late = late - stuck - loading
+    amounts: dict[str, I8] = {}
+    taken: list[Spans] = []
+    for cause in (DRAINING, COLLECTING, COMPILING, ALLOCATOR, INPUT, HOST_WORK, LAUNCHING):
+        spans = view.spans[cause]
+        before = _joined(taken)
+        both = _joined([*taken, spans])
+        amounts[cause] = (until(both, reach) - until(both, start)) - (until(before, reach) - until(before, start))
+        taken = [both]
+    beyond = np.maximum(amounts[DRAINING] - DRAIN_NS, 0)
+    amounts[DRAINING] = amounts[DRAINING] - beyond
+    known = beyond + sum(amounts.values(), np.zeros_like(start))
+    rest = (reach - start) - known
+    seen = until(view.anything, reach) - until(view.anything, start)
+    silent = np.maximum((reach - start) - seen, 0)
+    unseen = np.where(silent >= UNSEEN_NS, np.minimum(silent, rest), 0)
+    amounts[PYTHON] = rest - unseen
+    amounts[UNEXPLAINED] = unseen + beyond + stuck
+    amounts[COMPILING] = amounts[COMPILING] + loading
+    amounts[LAUNCHING] = amounts[LAUNCHING] + late
+    # what is computed on the host just before a copy to the device is that copy's data, and so is staging it
+    amounts[INPUT] = amounts[INPUT] + np.where(before_copy, amounts[HOST_WORK], 0)
+    staged = np.where(before_copy & (late >= HOST_OP_NS), late, 0)
+    amounts[INPUT] = amounts[INPUT] + staged
+    amounts[LAUNCHING] = amounts[LAUNCHING] - staged
+    amounts[HOST_WORK] = np.where(before_copy, 0, amounts[HOST_WORK])
+    drains = amounts[DRAINING] > 0
+    for cause in (LAUNCHING, PYTHON):
+        amounts[DRAINING] = amounts[DRAINING] + np.where(drains, amounts[cause], 0)
+        amounts[cause] = np.where(drains, 0, amounts[cause])
+    columns = [(cause, amounts[cause].tolist()) for cause in CAUSES]
+    return [
+        tuple((cause, values[index]) for cause, values in columns if values[index] > 0) for index in range(len(start))
+    ]
+
+
+def _joined(parts: list[Spans]) -> Spans:
+    return union(np.concatenate([part.start for part in parts] or [np.empty(0, np.int64)]), np.concatenate([part.stop for part in parts] or [np.empty(0, np.int64)]))  # fmt: skip

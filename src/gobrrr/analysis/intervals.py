@@ -1,0 +1,97 @@
+"""Set arithmetic on intervals of integer nanoseconds. Overlaps are never added twice; everything is exact."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gobrrr.model.events import I8
+
+
+class Spans(NamedTuple):
+    """Disjoint intervals [start, stop), sorted, none empty."""
+
+    start: I8
+    stop: I8
+
+    @property
+    def length(self) -> int:
+        """Total nanoseconds covered."""
+        return int((self.stop - self.start).sum())
+
+
+EMPTY = Spans(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+
+
+def union(start: I8, stop: I8) -> Spans:
+    """The union of any intervals, in any order; empty ones vanish, touching ones join."""
+    kept = stop > start
+    start, stop = start[kept], stop[kept]
+    if not len(start):
+        return EMPTY
+    order = np.argsort(start, kind="stable")
+    start, stop = start[order], stop[order]
+    reach = np.maximum.accumulate(stop)
+    opens = np.concatenate([[True], start[1:] > reach[:-1]])
+    closes = np.concatenate([opens[1:], [True]])
+    return Spans(start[opens], reach[closes])
+
+
+def clip(spans: Spans, start: int, stop: int) -> Spans:
+    """What of `spans` lies in [start, stop)."""
+    return union(np.clip(spans.start, start, stop), np.clip(spans.stop, start, stop))
+
+
+def complement(spans: Spans, start: int, stop: int) -> Spans:
+    """What of [start, stop) no span covers."""
+    inside = clip(spans, start, stop)
+    opens = np.concatenate([[start], inside.stop])
+    closes = np.concatenate([inside.start, [stop]])
+    return union(opens, closes)
+
+
+def intersection(left: Spans, right: Spans) -> Spans:
+    """What both cover."""
+    if not len(left.start) or not len(right.start):
+        return EMPTY
+    low = int(min(left.start[0], right.start[0]))
+    high = int(max(left.stop[-1], right.stop[-1]))
+    outside = union(
+        np.concatenate([complement(left, low, high).start, complement(right, low, high).start]),
+        np.concatenate([complement(left, low, high).stop, complement(right, low, high).stop]),
+    )
+    return complement(outside, low, high)
+
+
+def subtract(left: Spans, right: Spans) -> Spans:
+    """What `left` covers and `right` does not."""
+    if not len(left.start):
+        return EMPTY
+    low, high = int(left.start[0]), int(left.stop[-1])
+    return intersection(left, complement(right, low, high))
+
+
+def covered(spans: Spans, start: I8, stop: I8) -> I8:
+    """For each [start, stop): how many of its nanoseconds `spans` covers."""
+    return until(spans, stop) - until(spans, start)
+
+
+def until(spans: Spans, at: I8) -> I8:
+    """Nanoseconds that `spans` covers before each instant."""
+    if not len(spans.start):
+        return np.zeros_like(at)
+    before = np.concatenate([[0], np.cumsum(spans.stop - spans.start)])
+    index = np.searchsorted(spans.start, at, side="right")
+    inside = np.clip(at - spans.start[np.maximum(index - 1, 0)], 0, None)
+    width = (spans.stop - spans.start)[np.maximum(index - 1, 0)]
+    return np.where(index == 0, 0, before[np.maximum(index - 1, 0)] + np.minimum(inside, width))
+
+
+def exclusive(start: I8, stop: I8) -> I8:
+    """For intervals sorted by start: the nanoseconds of each that no earlier one covers. They sum to the union."""
+    if not len(start):
+        return np.empty(0, dtype=np.int64)
+    reach = np.maximum.accumulate(stop)
+    before = np.concatenate([[start[0]], reach[:-1]])
+    return np.maximum(stop - np.maximum(start, before), 0)

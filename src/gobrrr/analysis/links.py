@@ -1,0 +1,101 @@
+"""Device work -> the call that launched it -> the operation that owns it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gobrrr.analysis.tree import parents
+from gobrrr.model.events import ABSENT, I8, EventTable, Kind
+
+GRAPH_LAUNCH = ("cudaGraphLaunch", "hipGraphLaunch", "cuGraphLaunch")
+
+
+@dataclass(frozen=True)
+class Links:
+    """Rows into the event table; -1 where there is no such event.
+
+    `device`: rows of device work, by start. `launch`, `op`: for each of them, the runtime call that launched it and
+    the innermost operation around that call. `op_parent`: for each row, the operation around it.
+    `in_graph`: launched as part of a CUDA or HIP graph, so that no operation stands behind it.
+    """
+
+    device: I8
+    launch: I8
+    op: I8
+    op_parent: I8
+    in_graph: np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+    @property
+    def launched(self) -> float:
+        """Share of device work whose launch is in the trace."""
+        return float((self.launch >= 0).mean()) if len(self.launch) else 0.0
+
+
+def link(events: EventTable) -> Links:
+    """Join by correlation and enclosure; by external id where a launch is not recorded or stands alone."""
+    device = events.on_device
+    launch = _launches(events, device)
+    around = parents(events, Kind.OP, Kind.RUNTIME)
+    op = np.full(len(device), ABSENT, dtype=np.int64)
+    known = launch >= 0
+    op[known] = _operation(events, around, launch[known])
+    lacking = op == ABSENT
+    op[lacking] = _by_external_id(events, device[lacking])
+    graph = np.array([name.startswith(GRAPH_LAUNCH) for name in events.names], dtype=bool)
+    in_graph = np.zeros(len(device), dtype=bool)
+    if len(graph):
+        in_graph[known] = graph[events.name[launch[known]]]
+    # a replay is launched inside some operation or none: neither says what its kernels do
+    op[in_graph] = ABSENT
+    return Links(device, launch, op, _operation_parent(events, around), in_graph)
+
+
+def _launches(events: EventTable, device: I8) -> I8:
+    runtime = events.of(Kind.RUNTIME)
+    runtime = runtime[events.correlation[runtime] > 0]
+    wanted = events.correlation[device]
+    if not len(runtime):
+        return np.full(len(device), ABSENT, dtype=np.int64)
+    keys = events.correlation[runtime]
+    order = np.argsort(keys, kind="stable")
+    at = np.searchsorted(keys[order], wanted)
+    at = np.minimum(at, len(order) - 1)
+    found = (keys[order][at] == wanted) & (wanted > 0)
+    return np.where(found, runtime[order][at], ABSENT)
+
+
+def _operation(events: EventTable, around: I8, rows: I8) -> I8:
+    """The innermost operation around each row (runtime calls may nest in each other)."""
+    current = around[rows]
+    while True:
+        nested = (current >= 0) & (events.kind[np.maximum(current, 0)] == Kind.RUNTIME)
+        if not nested.any():
+            return current
+        current = np.where(nested, around[np.maximum(current, 0)], current)
+
+
+def _operation_parent(events: EventTable, around: I8) -> I8:
+    rows = np.flatnonzero(around >= 0)
+    result = np.full(len(around), ABSENT, dtype=np.int64)
+    result[rows] = _operation(events, around, rows)
+    return result
+
+
+def _by_external_id(events: EventTable, device: I8) -> I8:
+    """The operation with the kernel's external id, where that id is not just its correlation id repeated (2022)."""
+    ops = events.of(Kind.OP)
+    ops = ops[events.external_id[ops] > 0]
+    wanted = events.external_id[device]
+    result = np.full(len(device), ABSENT, dtype=np.int64)
+    if not len(ops) or not len(device):
+        return result
+    repeated = (wanted == events.correlation[device]) & (wanted > 0)
+    if repeated.mean() > 0.5:
+        return result
+    keys = events.external_id[ops]
+    order = np.argsort(keys, kind="stable")
+    at = np.minimum(np.searchsorted(keys[order], wanted), len(order) - 1)
+    found = (keys[order][at] == wanted) & (wanted > 0)
+    return np.where(found, ops[order][at], ABSENT)

@@ -1,0 +1,119 @@
+"""What a change is worth on the wall: a step is a path and not a sum (docs/design.md, section 7).
+
+Without the waits a step takes as long as the slower of host and device: W = sum over the stretches between waits of
+max(host, device). So W minus the host's time bounds what a shorter device can save, and W minus the device's busy time
+bounds what a shorter host can save.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.analysis.calls import Call, classify
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.intervals import clip, union
+from gobrrr.model.events import I8, Kind
+
+HOST_SPREAD = 1.5
+"""Host-bound times vary by half from run to run on the same machine (the README of the shipped H100 traces)."""
+
+QUEUED_NS = 3_000
+"""A call that begins this soon after the one before it was waiting for the device and not for the host."""
+
+KERNEL_GAP_NS = 1_000
+"""Launch to launch of empty kernels inside a CUDA graph (`graph_kernel_us` in the shipped article.json, an H100)."""
+
+
+@dataclass(frozen=True)
+class Path:
+    """One step, in nanoseconds: its wall, the device's busy time, the host's time to issue it without waiting.
+
+    `launches`: pieces of device work a step that the host issued one by one; work replayed from a graph counts not.
+    """
+
+    wall: float
+    busy: float
+    host: float
+    launches: float
+
+    @property
+    def host_per_launch(self) -> float:
+        """Host nanoseconds for each launch; 0 without launches."""
+        return self.host / self.launches if self.launches else 0.0
+
+    @property
+    def idle(self) -> float:
+        """Nanoseconds in which the device has nothing to do: what a faster host can save at most."""
+        return max(self.wall - self.busy, 0.0)
+
+    def host_saving(self, low: float, high: float) -> tuple[float, float]:
+        """What the wall loses if the host's path gets shorter by `low` to `high`."""
+        return min(low, self.idle), min(high, self.idle)
+
+    def device_saving(self, low: float, high: float, launches: float = 0.0) -> tuple[float, float]:
+        """What the wall loses if the device's path gets shorter by `low` to `high` and `launches` launches vanish.
+
+        W' is at least the host's time, so that the saving is at most W - host; the low end allows for a host that is
+        slower by `HOST_SPREAD`.
+        """
+        host = max(self.host - launches * self.host_per_launch, 0.0)
+        upper = min(high, max(self.wall - host, 0.0))
+        return min(low, max(self.wall - HOST_SPREAD * host, 0.0), upper), upper
+
+
+@lru_cache(maxsize=64)
+def path_of(evidence: Evidence) -> Path:
+    """The path of one step of the replayed timeline."""
+    rows, links, steps = evidence.replayed, evidence.priced.links, evidence.steps
+    begin = steps.begins[0] if steps.begins else steps.start
+    known = links.launch >= 0
+    called = np.where(known, rows.start_ns[np.maximum(links.launch, 0)], 0)
+    inside = known & (called >= begin) & (called < steps.stop) & ~links.in_graph
+    every = known & (called >= begin) & (called < steps.stop)
+    last = int(rows.end_ns[links.launch[every]].max()) if every.any() else begin
+    waits = waits_of(evidence)
+    blocked = clip(union(rows.start_ns[waits], rows.end_ns[waits]), begin, last).length
+    return Path(
+        wall=evidence.wall_ns,
+        busy=evidence.budget.busy_ns / steps.count,
+        host=max(last - begin - blocked, 0) / steps.count,
+        launches=float(inside.sum()) / steps.count,
+    )
+
+
+def waits_of(evidence: Evidence) -> I8:
+    """Rows of the calls in the recorded steps that block the host until the device is done, by start.
+
+    Synchronizations, and copies from the device to pageable memory, which return when the data is there.
+    """
+    events, links, steps = evidence.events, evidence.priced.links, evidence.recorded_steps
+    call = classify(events.names)
+    waits = (events.kind == Kind.RUNTIME) & (call[events.name] == Call.WAIT)
+    pageable = np.array(["Device -> Pageable" in name for name in events.names], dtype=bool)
+    copies = (links.launch >= 0) & pageable[events.name[links.device]]
+    waits[links.launch[copies]] = True
+    return np.flatnonzero(waits & (events.start_ns >= steps.start) & (events.start_ns < steps.stop))
+
+
+def queued(evidence: Evidence) -> NDArray[np.bool_]:
+    """One flag a call: whether the device went over to the next call at once, so that a shorter call ends earlier."""
+    calls = evidence.calls
+    result = np.zeros(len(calls), dtype=bool)
+    if len(calls) > 1:
+        reach = np.maximum.accumulate(calls.stop_ns)
+        result[:-1] = calls.start_ns[1:] - reach[:-1] <= QUEUED_NS
+    return result
+
+
+def step_saving(evidence: Evidence, calls: I8, low: NDArray[np.float64], high: NDArray[np.float64], launches: float = 0.0) -> tuple[float, float]:  # fmt: skip
+    """What one step loses if each of `calls` gets shorter by `low` to `high` (ns) and `launches` a step vanish.
+
+    Where the host lets the device wait behind a call, the call's own saving is hidden: it counts in the high end only.
+    """
+    behind = queued(evidence)[calls]
+    count = evidence.steps.count
+    return path_of(evidence).device_saving(float(low[behind].sum()) / count, float(high.sum()) / count, launches)

@@ -1,0 +1,97 @@
+"""The least time that a machine needs for a work, and which of its roofs says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gobrrr.model.machine import Ceiling, Machine
+from gobrrr.model.work import Work
+
+Bound = Literal["compute", "memory", "communication", "transfer"]
+_MATRIX_AS = {"float8_e4m3fn": "float8", "float8_e5m2": "float8", "uint8": "int8", "qint8": "int8", "quint8": "int8"}
+
+
+@dataclass(frozen=True)
+class Floor:
+    """`ns`: the least time. `roof` names the ceiling it rests on.
+
+    `in_cache`: the operands fit the last-level cache, so that they may never touch DRAM. `least_ns`: what no kernel
+    can beat whatever the cache held before it; a kernel below it contradicts the count or the ceiling, one between it
+    and `ns` found operands in the cache.
+    """
+
+    ns: float
+    bound: Bound
+    roof: str
+    in_cache: bool = False
+    least_ns: float = 0.0
+
+
+def floor(work: Work, machine: Machine | None) -> Floor | None:
+    """max(FLOPs / peak, bytes / bandwidth); None if the work, the machine or the ceiling that matters is unknown."""
+    if machine is None or not work.known:
+        return None
+    if work.link == "network":
+        return _over(work, machine.link_bytes_per_s, "communication", "device link")
+    if work.link == "host":
+        return _over(work, machine.host_bytes_per_s, "transfer", "host link")
+    compute = _compute(work, machine)
+    memory = _memory(work, machine)
+    if compute is None or memory is None:
+        return None
+    return max(compute, memory, key=lambda one: one.ns)
+
+
+def _over(work: Work, ceiling: Ceiling | None, bound: Bound, roof: str) -> Floor | None:
+    if ceiling is None or work.bytes is None:
+        return None
+    ns = work.bytes / ceiling.value * 1e9
+    return Floor(ns, bound, roof, least_ns=ns)
+
+
+def _compute(work: Work, machine: Machine) -> Floor | None:
+    """The slower of the matrix and the vector unit; both may run at once. No FLOPs: a floor of 0."""
+    units = []
+    if work.matrix_flop:
+        peak, roof = matrix_peak(machine, work.matrix_dtype)
+        if peak is None:
+            return None
+        ns = work.matrix_flop / peak.value * 1e9
+        units.append(Floor(ns, "compute", roof, least_ns=ns))
+    if work.vector_flop:
+        dtype = "float64" if work.vector_dtype == "float64" else "float32"
+        peak = machine.vector_flop_per_s.get(dtype)
+        if peak is not None:
+            units.append(Floor(work.vector_flop / peak.value * 1e9, "compute", f"{dtype} vector"))
+    return max(units, key=lambda one: one.ns, default=Floor(0.0, "compute", "none"))
+
+
+def matrix_peak(machine: Machine, dtype: str | None) -> tuple[Ceiling | None, str]:
+    """The peak for contractions in `dtype` and its name; the vector unit's where no matrix unit takes the dtype."""
+    key = _MATRIX_AS.get(dtype or "", dtype or "")
+    if key.startswith("float8"):
+        key = "float8"
+    if key in ("complex64", "complex32"):
+        key = "float32"
+    peak = machine.matrix_flop_per_s.get(key)
+    if peak is not None:
+        return peak, f"{key} matrix"
+    return machine.vector_flop_per_s.get(key), f"{key} vector"
+
+
+def _memory(work: Work, machine: Machine) -> Floor | None:
+    if work.bytes is None:
+        return None
+    dram, cache, size = machine.memory_bytes_per_s, machine.cache_bytes_per_s, machine.cache_bytes
+    if dram is None:
+        return None
+    ns = work.bytes / dram.value * 1e9
+    if size is None:
+        return Floor(ns, "memory", "DRAM", least_ns=ns)
+    # at most one cache full of operands was already there; where the cache's own ceiling is unknown it costs nothing
+    cached = min(work.bytes, size.value)
+    least = (work.bytes - cached) / dram.value * 1e9 + (cached / cache.value * 1e9 if cache is not None else 0.0)
+    if work.bytes <= size.value:
+        return Floor(least if cache is not None else ns, "memory", "cache", in_cache=True, least_ns=least)
+    return Floor(ns, "memory", "DRAM", least_ns=least)

@@ -1,0 +1,167 @@
+"""One rank from events to evidence: link, find the steps, price, replay without the profiler, budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gobrrr.analysis.budget import device_budget
+from gobrrr.analysis.evidence import Evidence, calls_of
+from gobrrr.analysis.fusion import find_chains
+from gobrrr.analysis.intervals import exclusive, union
+from gobrrr.analysis.links import Links, link
+from gobrrr.analysis.price import Priced, price_all
+from gobrrr.analysis.replay import DEFAULT_COST, STACKS_COST, ObserverCost, replay
+from gobrrr.analysis.steps import Steps, find_steps, steady
+from gobrrr.model.diagnosis import DeviceTotals, Wall
+from gobrrr.model.events import EventTable
+from gobrrr.model.machine import Machine
+from gobrrr.model.profile import RankProfile
+
+LEAST_WORK = 0.01
+"""A device with less than this share of the busiest one's work in the window is not analysed (a stray copy)."""
+
+REPEATABLE = 0.01
+"""A step repeats no better than to a percent: clocks and memory vary from run to run."""
+
+LOW_FACTOR, HIGH_FACTOR = 1.4, 0.4
+"""The recording cost of the interval's ends, as multiples of the default: the replay is run with both."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """One rank, analysed. `evidence`: one entry a device with work in the steps; empty without device work."""
+
+    rank: RankProfile
+    links: Links
+    steps: Steps
+    priced: Priced
+    devices: tuple[DeviceTotals, ...]
+    wall: Wall
+    evidence: tuple[Evidence, ...]
+    ahead: float | None
+
+
+def study(rank: RankProfile, machine: Machine | None) -> Study:
+    """Analyse one rank on `machine` (None: no floors)."""
+    events = rank.events
+    links = link(events)
+    steps = find_steps(events, links)
+    priced = price_all(events, links, machine)
+    devices = device_totals(rank, links)
+    if not len(links.device):
+        unknown = Wall(value=None, low=None, high=None, how="unknown")
+        return Study(rank, links, steps, priced, devices, unknown, (), None)
+    cost = observer_cost(rank)
+    replayed = replay(events, links, cost, steps.start, steps.stop)
+    window = steady(replayed, links, find_steps(replayed, links))
+    evidence = tuple(
+        _evidence(rank, priced, steps, replayed, window, device, machine, cost)
+        for device in _active(events, links, steps)
+    )
+    wall = _wall(events, links, steps, cost, window.wall_ns)
+    return Study(rank, links, steps, priced, devices, wall, evidence, _ahead(events, links))
+
+
+def observer_cost(rank: RankProfile) -> ObserverCost:
+    """What recording cost in this trace, by what was recorded."""
+    return STACKS_COST if "with_stack" in rank.meta.recorded else DEFAULT_COST
+
+
+def _evidence(
+    rank: RankProfile,
+    priced: Priced,
+    recorded: Steps,
+    replayed: EventTable,
+    steps: Steps,
+    device: int,
+    machine: Machine | None,
+    cost: ObserverCost,
+) -> Evidence:
+    budget = device_budget(replayed, priced, steps, device)
+    calls = calls_of(replayed, priced, budget, steps)
+    return Evidence(
+        meta=rank.meta,
+        events=rank.events,
+        priced=priced,
+        recorded_steps=recorded,
+        replayed=replayed,
+        steps=steps,
+        budget=budget,
+        calls=calls,
+        fusion=find_chains(priced, calls.group, calls.stream),
+        machine=machine,
+        cost=cost,
+    )
+
+
+def _wall(events: EventTable, links: Links, steps: Steps, cost: ObserverCost, value: float) -> Wall:
+    """The estimate and the replays at both ends of the recording cost.
+
+    The low end also takes the host's lead before a step's first work as hidden, as it is in a loop that runs ahead; no
+    end is closer than `REPEATABLE`.
+    """
+    ends = [value * (1 - REPEATABLE), value * (1 + REPEATABLE)]
+    for factor in (LOW_FACTOR, HIGH_FACTOR):
+        other = replay(events, links, cost.scaled(factor), steps.start, steps.stop)
+        window = steady(other, links, find_steps(other, links))
+        ends.append(window.wall_ns)
+        if factor == LOW_FACTOR:
+            ends.append(_device_span(other, links, window))
+    return Wall(value=value, low=min(ends), high=max(ends), how="estimated")
+
+
+def _device_span(events: EventTable, links: Links, steps: Steps) -> float:
+    """From the first to the last device work within the window, a step."""
+    start, stop = events.start_ns[links.device], events.end_ns[links.device]
+    inside = (start >= steps.start) & (start < steps.stop)
+    return float(stop[inside].max() - start[inside].min()) / steps.count if inside.any() else steps.wall_ns
+
+
+def device_totals(rank: RankProfile, links: Links) -> tuple[DeviceTotals, ...]:
+    """Busy time, span and pieces of work of each device over the whole trace."""
+    events, rows = rank.events, links.device
+    result = []
+    for device in np.unique(events.device[rows]):
+        mine = rows[events.device[rows] == device]
+        start, stop = events.start_ns[mine], events.end_ns[mine]
+        result.append(
+            DeviceTotals(
+                rank=rank.rank,
+                device=int(device),
+                busy_total_ns=union(start, stop).length,
+                span_total_ns=int(stop.max() - start.min()),
+                kernels=len(mine),
+            )
+        )
+    return tuple(result)
+
+
+def _active(events: EventTable, links: Links, steps: Steps) -> list[int]:
+    """Devices that work in the steps, most work first."""
+    rows = links.device
+    inside = (events.end_ns[rows] > steps.start) & (events.start_ns[rows] < steps.stop)
+    rows = rows[inside]
+    busy: dict[int, int] = {}
+    for device in np.unique(events.device[rows]):
+        mine = rows[events.device[rows] == device]
+        busy[int(device)] = int(exclusive(events.start_ns[mine], events.end_ns[mine]).sum())
+    most = max(busy.values(), default=0)
+    return [device for device in sorted(busy, key=lambda one: -busy[one]) if busy[device] >= LEAST_WORK * most]
+
+
+def _ahead(events: EventTable, links: Links) -> float | None:
+    """Share of device work whose launch call had begun before the work in front of it on the stream was done."""
+    known = np.flatnonzero(links.launch >= 0)
+    if len(known) < 2:
+        return None
+    rows = links.device[known]
+    key = events.stream[rows].astype(np.int64) * 4096 + events.device[rows]
+    order = np.lexsort((events.start_ns[rows], key))
+    ends = events.end_ns[rows][order][:-1]
+    calls = events.start_ns[links.launch[known]][order][1:]
+    same = key[order][1:] == key[order][:-1]
+    return float((calls < ends)[same].mean()) if same.any() else None
+
+

@@ -1,0 +1,182 @@
+"""Sums over a step: coverage, totals, the table of calls, the speed of light."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.analysis.calls import Call, classify
+from gobrrr.analysis.evidence import Evidence, shapes_text
+from gobrrr.analysis.fusion import tensors
+from gobrrr.analysis.links import Links
+from gobrrr.analysis.price import Class, Group, Priced
+from gobrrr.analysis.roofline import floor
+from gobrrr.analysis.steps import Steps
+from gobrrr.model.diagnosis import Coverage, OpRow, Totals
+from gobrrr.model.events import EventTable, Kind
+from gobrrr.model.machine import Machine
+from gobrrr.model.work import ITEM_BYTES, Work
+
+MOST_ROWS = 400
+
+
+def in_steps(events: EventTable, links: Links, steps: Steps) -> NDArray[np.bool_]:
+    """Device work that belongs to the steps: launched within them or, where no launch is recorded, begun within."""
+    start = events.start_ns[links.device]
+    when = np.where(links.launch >= 0, events.start_ns[np.maximum(links.launch, 0)], start)
+    if steps.begins[:1] == (steps.start,):
+        return (when >= steps.start) & (when < steps.stop)
+    return (start >= steps.start) & (start < steps.stop)
+
+
+def coverage(events: EventTable, priced: Priced, steps: Steps) -> Coverage:
+    """How much of the device work of the steps has a known work."""
+    inside = in_steps(events, priced.links, steps)
+    if not inside.any():
+        return Coverage(device_time=None, calls=None, bytes=None)
+    known = _known(priced)[inside]
+    duration = events.duration_ns[priced.links.device[inside]].astype(np.float64)
+    total = float(duration.sum())
+    return Coverage(
+        device_time=float(duration[known].sum()) / total if total else None,
+        calls=float(known.mean()),
+        bytes=_bytes_covered(priced, inside),
+    )
+
+
+def _known(priced: Priced) -> NDArray[np.bool_]:
+    """Compute work with known work; communication and transfers are lines of their own and need no floor."""
+    works = np.array([group.work.known for group in priced.groups] or [False], dtype=bool)
+    return works[priced.group] | (priced.kind != Class.COMPUTE)
+
+
+def _bytes_covered(priced: Priced, inside: NDArray[np.bool_]) -> float | None:
+    """Bytes of priced calls over those plus the recorded inputs of the unpriced ones; None if nothing is recorded."""
+    known = unknown = 0.0
+    for group, count in zip(priced.groups, _calls(priced, inside), strict=True):
+        if group.work.known:
+            known += (group.work.bytes or 0.0) * count
+        else:
+            unknown += sum(_size(item.shape, item.dtype) for item in tensors(group.call)) * count
+    return known / (known + unknown) if known + unknown > 0 else None
+
+
+def _size(shape: tuple[int, ...], dtype: str) -> float:
+    return float(np.prod(shape, dtype=np.float64)) * ITEM_BYTES.get(dtype, 0)
+
+
+def _calls(priced: Priced, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """How many calls of each group are inside: one for each owner, one for each piece of work without owner."""
+    index = np.flatnonzero(inside)
+    key = np.where(priced.instance[index] >= 0, priced.instance[index], -2 - index)
+    _, first = np.unique(key, return_index=True)
+    return np.bincount(priced.group[index[first]], minlength=len(priced.groups)).astype(np.float64)
+
+
+def totals(events: EventTable, priced: Priced, steps: Steps, spared_bytes: float | None) -> Totals:
+    """Sums of one step. FLOPs and bytes are of the priced calls alone; None where none is priced."""
+    inside = in_steps(events, priced.links, steps)
+    counts = _calls(priced, inside)
+    flop = [(group.work.flop, count) for group, count in zip(priced.groups, counts, strict=True) if group.work.known]
+    moved = [
+        (group.work.bytes, count)
+        for group, count in zip(priced.groups, counts, strict=True)
+        if group.work.known and group.work.link == "memory"
+    ]
+    as_run = _sum(moved, steps.count)
+    fused = max(as_run - spared_bytes, 0.0) if as_run is not None and spared_bytes is not None else None
+    return Totals(
+        flop=_sum(flop, steps.count),
+        bytes_as_run=as_run,
+        bytes_fused=fused,
+        launches=_host_calls(events, steps, Call.LAUNCH),
+        syncs=_host_calls(events, steps, Call.WAIT),
+    )
+
+
+def _sum(pairs: list[tuple[float | None, float]], steps: int) -> float | None:
+    known = [value * count for value, count in pairs if value is not None and count]
+    return sum(known) / steps if known else None
+
+
+def _host_calls(events: EventTable, steps: Steps, wanted: Call) -> float | None:
+    """Runtime calls of a kind in a step; None where the trace records no runtime calls."""
+    rows = events.of(Kind.RUNTIME)
+    if not len(rows):
+        return None
+    # where no step is marked the window begins with the device's first work, whose launch lies before it
+    marked = steps.begins[:1] == (steps.start,)
+    inside = (events.start_ns[rows] < steps.stop) & ((events.start_ns[rows] >= steps.start) | (not marked))
+    mine = classify(events.names)[events.name[rows]] == wanted
+    return float((inside & mine).sum()) / steps.count
+
+
+def op_rows(events: EventTable, priced: Priced, steps: Steps) -> list[OpRow]:
+    """The kinds of calls of a step, most device time first; the tail beyond `MOST_ROWS` is left out."""
+    inside = in_steps(events, priced.links, steps)
+    ns = np.bincount(
+        priced.group[inside],
+        weights=events.duration_ns[priced.links.device[inside]],
+        minlength=len(priced.groups),
+    )
+    counts = _calls(priced, inside)
+    order = np.argsort(-ns, kind="stable")[:MOST_ROWS]
+    return [_row(priced.groups[index], counts[index], ns[index], steps.count) for index in order if counts[index]]
+
+
+def _row(group: Group, calls: float, ns: float, steps: int) -> OpRow:
+    work, least = group.work, group.floor
+    return OpRow(
+        op=group.call.name or (group.call.kernels[0] if group.call.kernels else "?"),
+        shapes=shapes_text(group) or "",
+        family=work.family,
+        calls=calls / steps,
+        ns=float(ns) / steps,
+        floor_ns=least.ns * calls / steps if least else None,
+        bound=least.bound if least else None,
+        flop=work.flop * calls / steps if work.flop is not None else None,
+        bytes=work.bytes * calls / steps if work.bytes is not None else None,
+        roof=least.roof if least else None,
+        kernel=group.call.kernels[0] if group.call.kernels else "",
+        note=work.note,
+    )
+
+
+def speed_of_light(evidence: Evidence, machine: Machine | None) -> float | None:
+    """Least device time of one step with perfect fusion and no overhead, in ns; None if too little is priced.
+
+    Each chain of fusible calls needs max(its FLOPs at their peaks, its inputs and outputs at bandwidth); every other
+    call its own floor.
+    """
+    calls = evidence.calls
+    if machine is None or not len(calls):
+        return None
+    known = ~np.isnan(calls.floor_ns)
+    if calls.ns[known].sum() < LEAST_PRICED * calls.ns.sum():
+        return None
+    total = float(np.nansum(calls.floor_ns))
+    for chain in evidence.fusion.chains:
+        works = [evidence.group_of(index).work for index in chain.calls]
+        apart = sum(float(calls.floor_ns[index]) for index in chain.calls)
+        together = floor(_joined(works, chain.spared_high), machine)
+        if together is not None and not np.isnan(apart):
+            total -= max(apart - together.ns, 0.0)
+    return total / evidence.steps.count
+
+
+LEAST_PRICED = 0.8
+"""Below this share of priced device time a verdict says only what is certain (docs/design.md, section 5)."""
+
+
+def _joined(works: list[Work], spared: float) -> Work:
+    """The work of a chain as one kernel."""
+    matrix = next((work.matrix_dtype for work in works if work.matrix_flop), None)
+    vector = next((work.vector_dtype for work in works if work.vector_flop), None)
+    return Work(
+        count="bounded",
+        matrix_flop=sum(work.matrix_flop or 0.0 for work in works),
+        matrix_dtype=matrix,
+        vector_flop=sum(work.vector_flop or 0.0 for work in works),
+        vector_dtype=vector,
+        bytes_read=max(sum(work.bytes or 0.0 for work in works) - spared, 0.0),
+    )

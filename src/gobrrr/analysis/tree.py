@@ -1,0 +1,68 @@
+"""Which host event encloses which: parents by containment in time on one thread."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr.model.events import ABSENT, I8, EventTable, Kind
+
+HOST_KINDS = (Kind.OP, Kind.ANNOTATION, Kind.PYTHON, Kind.RUNTIME)
+SLACK_NS = 1_000
+"""Dialects with whole microseconds round each end on its own, so a child may stick out of its parent by one."""
+
+
+def parents(events: EventTable, *kinds: Kind) -> I8:
+    """For each row, the row of the innermost event of `kinds` that encloses it on its thread, or -1.
+
+    Rows of other kinds get -1 and are no parents. Pointer jumping over all rows at once: a guess always has only
+    closed events between itself and the row, so a guess that has ended before the row ends can be replaced by its own.
+    """
+    result = np.full(len(events), ABSENT, dtype=np.int64)
+    rows = events.of(*(kinds or HOST_KINDS))
+    if not len(rows):
+        return result
+    start, stop = events.start_ns[rows], events.end_ns[rows]
+    order = np.lexsort((events.kind[rows] == Kind.RUNTIME, start - stop, start, events.thread[rows]))
+    rows, start, stop = rows[order], start[order], stop[order]
+    thread = events.thread[rows]
+    guess = np.arange(-1, len(rows) - 1)
+    guess[np.concatenate([[True], thread[1:] != thread[:-1]])] = ABSENT
+    limit = np.where(stop > start, stop - SLACK_NS, stop)
+    limit = np.maximum(limit, start)
+    open_rows = np.flatnonzero(guess >= 0)
+    while len(open_rows):
+        wrong = open_rows[_closed(stop, start, limit, guess, open_rows)]
+        guess[wrong] = guess[guess[wrong]]
+        open_rows = wrong[guess[wrong] >= 0]
+    found = guess >= 0
+    result[rows[found]] = rows[guess[found]]
+    return result
+
+
+def _closed(stop: I8, start: I8, limit: I8, guess: I8, rows: I8) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Whether the guessed parent has ended before the row: it ends before the row's start, or well before its end."""
+    end = stop[guess[rows]]
+    return (end < limit[rows]) | (end <= start[rows]) & (stop[rows] > start[rows])
+
+
+def outermost(parent: I8, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> I8:
+    """For each row, its outermost ancestor (itself included) within `mask`, or -1."""
+    current = np.where(mask, np.arange(len(parent)), ABSENT)
+    walker = parent.copy()
+    while (walker >= 0).any():
+        inside = walker >= 0
+        hit = np.zeros(len(parent), dtype=bool)
+        hit[inside] = mask[walker[inside]]
+        current = np.where(hit, walker, current)
+        walker = np.where(inside, parent[np.maximum(walker, 0)], ABSENT)
+    return current
+
+
+def ancestors(parent: I8, row: int) -> list[int]:
+    """`row`'s ancestors, innermost first."""
+    found = []
+    row = int(parent[row])
+    while row >= 0:
+        found.append(row)
+        row = int(parent[row])
+    return found

@@ -1,0 +1,132 @@
+"""From the budget to the regime, how certain that is, and the checks that speak for or against it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from gobrrr import units
+from gobrrr.analysis.idle import INPUT, UNEXPLAINED
+from gobrrr.analysis.summary import LEAST_PRICED
+from gobrrr.model.diagnosis import BudgetLine, Certainty, Regime, Totals, Wall
+from gobrrr.model.machine import Machine
+
+MAJORITY = 0.5
+PERCEPTIBLE = 0.2
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The regime, its certainty and the evidence in words."""
+
+    regime: Regime
+    certainty: Certainty
+    evidence: tuple[str, ...]
+
+
+def judge(
+    budget: list[BudgetLine], wall: Wall, covered: float | None, totals: Totals, machine: Machine | None, ahead: float | None
+) -> Verdict:
+    """One share over half: that regime. Otherwise mixed; unknown where what is not priced could decide it.
+
+    `covered`: share of priced device time; `ahead`: share of device work that the host had issued before the device
+    was free, None if launches are not recorded.
+    """
+    shares = _shares(budget)
+    regime = _regime(shares)
+    lines = [*_achieved(budget, totals, wall, machine), *_run_ahead(ahead, shares), *_silent(shares)]
+    certainty = _certainty(regime, budget, wall, covered)
+    if regime == "overhead" and ahead is not None and ahead > MAJORITY and certainty == "high":
+        certainty = "medium"  # the checks disagree
+    return Verdict(regime, certainty, tuple(lines))
+
+
+def _shares(budget: list[BudgetLine]) -> dict[str, float]:
+    """Share of the wall by side; `below_roof` goes to its kernel's bound, waiting for input is a side of its own."""
+    shares: dict[str, float] = dict.fromkeys(
+        ("compute", "memory", "overhead", "communication", "transfer", "input", "unpriced", "unexplained"), 0.0
+    )
+    for line in budget:
+        side: str = line.line
+        if side == "below_roof":
+            side = line.cause if line.cause in ("compute", "memory") else "unpriced"
+        elif side == "overhead" and line.cause == INPUT:
+            side = "input"
+        elif side == "overhead" and line.cause == UNEXPLAINED:
+            side = "unexplained"
+        shares[side] += line.share
+    return shares
+
+
+def _regime(shares: dict[str, float]) -> Regime:
+    sides = ("compute", "memory", "overhead", "communication", "transfer", "input")
+    # a device that idles for whatever reason is not short of compute or bandwidth
+    idle = shares["overhead"] + shares["input"] + shares["unexplained"]
+    for side in ("compute", "memory", "communication", "transfer"):
+        if shares[side] > MAJORITY:
+            return cast(Regime, side)
+    if idle > MAJORITY:
+        if shares["unexplained"] > max(shares["overhead"], shares["input"]):
+            return "unknown"
+        return "input" if shares["input"] > shares["overhead"] else "overhead"
+    if any(shares[side] + shares["unpriced"] > MAJORITY for side in sides) and shares["unpriced"] > PERCEPTIBLE:
+        return "unknown"
+    return "mixed"
+
+
+def _certainty(regime: Regime, budget: list[BudgetLine], wall: Wall, covered: float | None) -> Certainty:
+    """High if the regime holds over the whole interval of the wall time and enough is priced; low if it is a guess."""
+    if regime == "unknown" or covered is None:
+        return "low"
+    if wall.how == "unknown" or wall.value is None or wall.low is None or wall.high is None:
+        return "low"
+    same = all(_regime(_shares(_stretched(budget, wall.value, other))) == regime for other in (wall.low, wall.high))
+    enough = covered >= LEAST_PRICED or regime in ("overhead", "input", "communication", "transfer")
+    if same and enough:
+        return "high"
+    return "medium" if same or enough else "low"
+
+
+def _stretched(budget: list[BudgetLine], value: float, other: float) -> list[BudgetLine]:
+    """The budget of a step that takes `other`: the difference is the host's, so it is overhead's."""
+    overhead = sum(line.ns for line in budget if line.line == "overhead")
+    left = max(overhead + other - value, 0.0)
+    factor = left / overhead if overhead > 0 else 0.0
+    total = sum(line.ns for line in budget) - overhead + (left if overhead > 0 else 0.0)
+    result = []
+    for line in budget:
+        ns = line.ns * factor if line.line == "overhead" else line.ns
+        result.append(BudgetLine(line=line.line, cause=line.cause, ns=ns, share=ns / total if total > 0 else 0.0))
+    return result
+
+
+def _achieved(budget: list[BudgetLine], totals: Totals, wall: Wall, machine: Machine | None) -> list[str]:
+    """The article's first check: achieved over peak."""
+    if not totals.flop or machine is None or not wall.value:
+        return []
+    peak = max((one.value for one in machine.matrix_flop_per_s.values()), default=None)
+    dense = machine.matrix_flop_per_s.get("bfloat16") or machine.matrix_flop_per_s.get("float16")
+    peak = dense.value if dense is not None else peak
+    if peak is None:
+        return []
+    rate = totals.flop / wall.value * 1e9
+    achieved, share = units.rate(rate, "FLOP"), units.percent(rate / peak)
+    return [f"achieved {achieved}, {share} of the dense 16-bit peak"]
+
+
+def _run_ahead(ahead: float | None, shares: dict[str, float]) -> list[str]:
+    """The article's third check: does the host run ahead of the device?"""
+    if ahead is None:
+        return []
+    text = f"the host had issued {units.percent(ahead)} of the device's work before the device was free for it"
+    bound_by_host = shares["overhead"] + shares["input"] > MAJORITY
+    if bound_by_host and ahead > MAJORITY:
+        text += ", which speaks against overhead as the bound"
+    return [text]
+
+
+def _silent(shares: dict[str, float]) -> list[str]:
+    if shares["unexplained"] <= 0.05:
+        return []
+    share = units.percent(shares["unexplained"])
+    return [f"in {share} of the step the device idles and no host event is recorded: the trace can't say why"]

@@ -1,0 +1,171 @@
+"""The library's words: each is what a subcommand calls, and imports its machinery when it is called."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gobrrr.errors import InputError, UsageError
+from gobrrr.model import show
+from gobrrr.model.diagnosis import Diagnosis
+from gobrrr.report import json, terminal
+from gobrrr.report.text import sanitise
+
+if TYPE_CHECKING:
+    from gobrrr.model.machine import Machine
+    from gobrrr.model.profile import Profile
+
+    Target = str | os.PathLike[str] | Profile
+    Progress = Callable[[int, int | None], None]
+
+show.register(text=terminal.for_print)
+
+STDIN = "-"
+_LIVE = re.compile(r"[^:]+:[A-Za-z_][\w.]*")
+
+
+def diagnose(
+    target: Target, *, on: str | None = None, python: bool = False, progress: Progress | None = None
+) -> Diagnosis:
+    """What bounds the step, why, and what would help; printing the result prints the answer.
+
+    `target` is a profiler trace (a path, a URL, "-" for standard input), a folder with one trace a rank, or a Profile
+    that `read_trace` returned. `on` names the machine whose ceilings count ("h100"), where the trace's own device is
+    not meant or not known. `python` also reads the Python frames, `progress` is called with the bytes read and their
+    total. Raises InputError (can't be read), UnknownDeviceError (`on`) or UsageError (not a target).
+    """
+    if on is not None:
+        machine(on)  # a wrong name is refused before the work is done
+    profile = _profile(target, python=python, progress=progress)
+    from gobrrr import pipeline
+
+    return pipeline.diagnose(profile, on=on)
+
+
+def _profile(target: Target, *, python: bool, progress: Progress | None) -> Profile:
+    from gobrrr.model.profile import Profile
+
+    if isinstance(target, Profile):
+        return target
+    return read_trace(target, python=python, progress=progress)
+
+
+def read_trace(target: str | os.PathLike[str], *, python: bool = False, progress: Progress | None = None) -> Profile:
+    """Read a profiler trace, or a folder of ranks, into columns of events.
+
+    Raises InputError when it can't be read or is no trace, and UsageError when `target` is no target at all.
+    """
+    name = check_target(target)
+    from gobrrr.observe import trace
+
+    return trace.read_trace(name, python=python, progress=progress)
+
+
+def check_target(target: object) -> str:
+    """`target` as text, refused in one line when it can't be a trace: it is missing, or asks for a live run."""
+    if callable(target):
+        raise UsageError(f"{_called(target)}: running a callable is not in this version yet; pass a profiler trace")
+    if not isinstance(target, str | os.PathLike):
+        raise UsageError(f"a target is a path, a URL or a Profile, not {type(target).__name__}")
+    name = os.fsdecode(target)
+    if name == STDIN or "://" in name:
+        return name
+    exists = os.path.exists(name)
+    if name.endswith(".py") or (not exists and _LIVE.fullmatch(name)):
+        raise UsageError(f"{sanitise(name)}: running code is not in this version yet; pass a profiler trace")
+    if exists:
+        return name
+    raise InputError(f"{sanitise(name) or repr(name)}: no such file or folder{_nearest_file(name)}")
+
+
+def _called(target: Any) -> str:
+    return sanitise(str(getattr(target, "__qualname__", None) or type(target).__qualname__))
+
+
+def _nearest_file(name: str) -> str:
+    """A hint: a neighbour with nearly the same name, or what to try without a trace of one's own."""
+    path = Path(name)
+    try:
+        neighbours = [one.name for one in path.parent.iterdir()] if name else []
+    except (OSError, ValueError):
+        return f"; there is no folder {sanitise(str(path.parent))} either"
+    close = difflib.get_close_matches(path.name, neighbours, n=1, cutoff=0.75)
+    if close:
+        return f"; did you mean {sanitise(str(path.parent / close[0]))}?"
+    return "; gobrrr demo reads traces that are shipped with it"
+
+
+def load(path: str | os.PathLike[str]) -> Diagnosis:
+    """Read a diagnosis that `save` or `gobrrr diagnose --save` wrote. Raises InputError when it is none."""
+    return json.load(path)
+
+
+def save(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
+    """Write a diagnosis as JSON (format 1), whole or not at all. Raises UsageError when `path` can't be written."""
+    json.save(diagnosis, path)
+
+
+def machine(name: str) -> Machine:
+    """A machine's ceilings from the datasheet table ("h100", "NVIDIA H100 80GB HBM3").
+
+    Raises UnknownDeviceError, with the names that are known.
+    """
+    from gobrrr.hardware import match
+
+    return match.find(name)
+
+
+def codes() -> dict[str, dict[str, str]]:
+    """What `explain` knows: {"conditions": {code: title}, "treatments": {name: title}}."""
+    conditions, treatments = _catalogues()
+    return {
+        "conditions": {one.code: one.title for one in conditions},
+        "treatments": {one.name: _title(one) for one in treatments},
+    }
+
+
+def explain(code: str) -> str:
+    """What a condition ("O01") or a treatment is, in Markdown. Raises UsageError with the nearest codes."""
+    conditions, treatments = _catalogues()
+    wanted = _key(code)
+    for condition in conditions:
+        if _key(condition.code) == wanted:
+            return _headed(f"{condition.code}: {condition.title}", condition.explanation)
+    for treatment in treatments:
+        if _key(treatment.name) == wanted:
+            text = _headed(treatment.name, treatment.explanation)
+            paste = treatment.code_to_paste.strip()
+            return text if not paste or paste in text else f"{text}\n\n```python\n{paste}\n```"
+    raise UsageError(_unknown_code(code, [one.code for one in conditions] + [one.name for one in treatments]))
+
+
+def _catalogues() -> tuple[Sequence[Any], Sequence[Any]]:
+    from gobrrr import conditions, treatments
+
+    return conditions.catalogue(), treatments.catalogue()
+
+
+def _key(code: str) -> str:
+    return code.strip().lower().replace("-", "_")
+
+
+def _headed(title: str, explanation: str) -> str:
+    text = explanation.strip()
+    return text if text.startswith("# ") else f"# {title}\n\n{text}"
+
+
+def _title(treatment: Any) -> str:
+    """A treatment's title: its own, or its explanation's first line."""
+    first = str(treatment.explanation).strip().splitlines() or [""]
+    return str(getattr(treatment, "title", "") or first[0].lstrip("# ").rstrip("."))
+
+
+def _unknown_code(code: str, known: Sequence[str]) -> str:
+    by_key = {_key(one): one for one in known}
+    close = [by_key[key] for key in difflib.get_close_matches(_key(code), by_key, n=4, cutoff=0.5)]
+    hint = f"did you mean {', '.join(close)}?" if close else "gobrrr explain lists all codes"
+    return f"{sanitise(code)}: no condition or treatment of that name; {hint}"

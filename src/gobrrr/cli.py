@@ -1,0 +1,304 @@
+"""The command line: each function parses, makes one library call and prints with one renderer."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gobrrr.errors import GobrrrError, InputError, UsageError
+
+# Everything else is imported inside the commands: `gobrrr --help` answers in a tenth of a second.
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gobrrr.model.diagnosis import Diagnosis
+    from gobrrr.report.demo import Truth
+    from gobrrr.report.progress import ReadProgress
+
+INTERNAL_ERROR = 70
+"""The exit status of a bug in gobrrr (EX_SOFTWARE of sysexits.h)."""
+INTERRUPTED = 130
+TRACEBACK = "GOBRRR_TRACEBACK"
+
+DEMO = (
+    "mlp_tiny.faulty",
+    "pointwise_chain.faulty",
+    "gpt_eager_attn.faulty",
+    "gpt_fp32_notf32.faulty",
+    "resnet_slow_loader.faulty",
+)
+TRACE_SUFFIX = ".json.gz"
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the JSON (format 1) instead of the page.")]
+Width = Annotated[
+    int | None, typer.Option("--width", metavar="N", help="Columns, 60 to 120 [the terminal's, else 80].")
+]
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Say what a PyTorch step is bound by (compute, memory bandwidth or overhead), from a profiler trace,
+    find the causes, and predict what each remedy would save.
+
+    Three commands to try first:
+
+    \b
+      gobrrr demo                     the answers for traces that gobrrr ships
+      gobrrr diagnose trace.json.gz   the answer for a trace of yours
+      gobrrr explain O01              what a code in an answer means
+    """
+    if version:
+        import gobrrr
+
+        _print(f"gobrrr {gobrrr.__version__}")
+    elif context.invoked_subcommand is None:
+        _print(context.get_help())
+
+
+@app.command(short_help="What bounds the step of a trace, why, what would help.")
+def diagnose(
+    target: Annotated[str, typer.Argument(metavar="TARGET", help='A trace, a folder of ranks, a URL, or "-".')],
+    on: Annotated[str | None, typer.Option("--on", metavar="NAME", help="The machine whose ceilings count.")] = None,
+    as_json: AsJson = False,
+    save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Also write the JSON to FILE.")] = None,
+    stacks: Annotated[bool, typer.Option("--stacks", help="Read the Python frames too (slower).")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="One line, the verdict; no progress bar.")] = False,
+    width: Width = None,
+) -> None:
+    """Say what bounds the step of a profiler trace, why, and what would help.
+
+    TARGET is a file that torch.profiler wrote (.json or .json.gz), a folder with one such file a rank, a URL, or "-"
+    for standard input.
+    """
+    from gobrrr import api
+    from gobrrr.report import json
+
+    name = api.check_target(target)
+    _refuse_terminal_input(name)
+    if save is not None:
+        json.check_savable(save)
+    with _progress(name, quiet) as progress:
+        result = api.diagnose(name, on=on, python=stacks, progress=progress)
+    if save is not None:
+        json.save(result, save)
+    _show(result, as_json=as_json, quiet=quiet, width=width)
+
+
+@app.command(short_help="Show a saved diagnosis again.")
+def report(
+    saved: Annotated[str, typer.Argument(metavar="SAVED.json", help="A file that --save or --json wrote.")],
+    as_json: AsJson = False,
+    width: Width = None,
+) -> None:
+    """Show a saved diagnosis again."""
+    from gobrrr import api
+
+    _show(api.load(saved), as_json=as_json, width=width)
+
+
+@app.command(short_help="What a code means; without a code, list them.")
+def explain(
+    code: Annotated[str | None, typer.Argument(metavar="CODE", help="A code such as O01, or a treatment.")] = None,
+) -> None:
+    """Say what a condition or a treatment is; without CODE, list them all."""
+    from gobrrr import api
+    from gobrrr.report import listing, terminal
+
+    console = _console()
+    if code is None:
+        terminal.print_lines(listing.codes(**api.codes(), page=terminal.page_for(console)), console)
+        return
+    text = api.explain(code)
+    if not console.is_terminal:
+        _print(text)
+        return
+    from rich.markdown import Markdown
+
+    console.print(Markdown(text), width=terminal.page_for(console).width)
+
+
+@app.command(short_help="A machine's ceilings, with their sources.")
+def machine(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A device, such as h100.")] = None,
+    list_names: Annotated[bool, typer.Option("--list", help="The names that are known.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show a machine's ceilings from the datasheets, with their sources."""
+    from gobrrr import api
+    from gobrrr.hardware import match
+
+    if list_names:
+        _print_names(match.known(), as_json)
+        return
+    if name is None:
+        raise UsageError("measuring this machine is not in this version yet; name one: gobrrr machine h100 (or --list)")
+    found = api.machine(name)
+    if as_json:
+        _print_json(found)
+        return
+    from gobrrr.report import listing, terminal
+
+    console = _console()
+    terminal.print_lines(listing.machine(found, terminal.page_for(console)), console)
+
+
+@app.command(short_help="The answers for traces that gobrrr ships.")
+def demo(
+    everything: Annotated[bool, typer.Option("--all", help="All shipped traces, not the short list.")] = False,
+) -> None:
+    """Diagnose traces that are shipped with gobrrr, and compare with what is known about them."""
+    from gobrrr import api
+    from gobrrr.report import demo as demo_report
+    from gobrrr.report import terminal
+
+    console = _console()
+    rows = []
+    for path, truth in _shipped(everything):
+        result = api.diagnose(path)
+        terminal.print_to(result, console)
+        terminal.print_lines([[]], console)
+        rows.append(demo_report.DemoRow(path.name.removesuffix(TRACE_SUFFIX), result, truth))
+    terminal.print_lines(demo_report.table(rows, terminal.page_for(console)), console)
+
+
+def _shipped(everything: bool) -> list[tuple[Path, Truth]]:
+    """The traces in the package's data, with what is known of each."""
+    from gobrrr.report.demo import truths
+
+    folder = Path(__file__).parent / "data" / "h100"
+    known = truths(folder, TRACE_SUFFIX)
+    names = sorted(known) if everything else [name for name in DEMO if name in known]
+    if not names:
+        raise InputError(f"{folder}: the shipped traces are not in this installation; install gobrrr again")
+    return [(folder / f"{name}{TRACE_SUFFIX}", known[name]) for name in names]
+
+
+def _show(result: Diagnosis, *, as_json: bool, quiet: bool = False, width: int | None = None) -> None:
+    from gobrrr.report import json, terminal, words
+
+    if as_json:
+        _print_bytes(json.to_json(result))
+    elif quiet:
+        _print(f"{words.headline(result)} (certainty: {result.certainty})")
+    else:
+        terminal.print_to(result, _console(), width=width)
+
+
+def _console(*, stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False)
+
+
+def _progress(name: str, quiet: bool) -> ReadProgress | nullcontext[None]:
+    if quiet or not sys.stderr.isatty():
+        return nullcontext()
+    from gobrrr.report.progress import ReadProgress
+    from gobrrr.report.terminal import basename
+
+    return ReadProgress(f"reading {basename(name)}", _console(stderr=True))
+
+
+def _refuse_terminal_input(name: str) -> None:
+    if name == "-" and sys.stdin.isatty():
+        raise UsageError("standard input is a terminal; pipe a trace into it: gobrrr diagnose - < trace.json")
+
+
+def _print(text: str) -> None:
+    """Text that is safe to print, in what standard output can encode."""
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "replace").decode(encoding) + "\n")
+
+
+def _print_bytes(data: bytes) -> None:
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def _print_json(value: object) -> None:
+    import msgspec
+
+    _print_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+
+
+def _print_names(names: Sequence[str], as_json: bool) -> None:
+    if as_json:
+        _print_json(names)
+    else:
+        _print("\n".join(names))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status; no exception leaves it.
+
+    0: done. 2: the input or the call is unusable, said in one line on standard error. 70: a bug in gobrrr, in one
+    line too, with the traceback when GOBRRR_TRACEBACK is set. 130: interrupted.
+    """
+    try:
+        status = _run(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()
+    except GobrrrError as error:
+        return _complain(str(error), error.exit_code)
+    except BrokenPipeError:
+        return _close_stdout()
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except Exception as error:
+        return _internal(error)
+    return status
+
+
+def _run(arguments: Sequence[str]) -> int:
+    # The parser's own main() would print usage errors in several lines and swallow interrupts and broken pipes.
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("gobrrr", list(arguments)) as context:
+            command.invoke(context)
+    except typer.Exit as done:
+        return int(done.exit_code)
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        where = getattr(getattr(error, "ctx", None), "command_path", "gobrrr")
+        raise UsageError(f"{error.format_message().rstrip('.')}; see: {where} --help") from None
+    return 0
+
+
+def _complain(message: str, status: int) -> int:
+    from gobrrr.report.text import sanitise
+
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+    print(f"gobrrr: {sanitise(message)}".encode(encoding, "replace").decode(encoding), file=sys.stderr)
+    return status
+
+
+def _internal(error: Exception) -> int:
+    if os.environ.get(TRACEBACK):
+        import traceback
+
+        traceback.print_exception(error)
+    kind = type(error).__name__
+    hint = f"set {TRACEBACK}=1 to see where, and please report it"
+    return _complain(f"internal error: {kind}: {str(error)[:500]} ({hint})", INTERNAL_ERROR)
+
+
+def _close_stdout() -> int:
+    """The reader is gone (`gobrrr ... | head`): what it wanted was printed."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""The form of a condition, and the catalogue of all that the package holds.
+
+A condition is a module `<code>_<words>.py` with `CODE`, `TITLE`, a docstring in Markdown (the explanation) and
+`check(evidence)`. `check` returns a Finding where the condition holds, None where it was looked for and is not there,
+and NotChecked where it could not be looked for.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.model.diagnosis import Finding, NotChecked
+
+Check = Callable[[Evidence], "Finding | NotChecked | None"]
+
+MODULE = re.compile(r"(?P<code>[a-z]\d\d)_[a-z0-9_]+")
+SECTIONS = ("## How it is recognised", "## What it costs", "## What helps", "## Sick", "## Healthy")
+"""Every explanation has these sections, in this order."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One thing that can be wrong. `explanation` is Markdown; `check` looks for it in the evidence of one device."""
+
+    code: str
+    title: str
+    explanation: str
+    check: Check
+
+
+@cache
+def catalogue() -> tuple[Condition, ...]:
+    """All conditions, sorted by code. Raises TypeError with the module's name where one has a wrong form."""
+    package = import_module("gobrrr.conditions")
+    names = [one.name for one in pkgutil.iter_modules(package.__path__) if MODULE.fullmatch(one.name)]
+    found = [condition_of(import_module(f"gobrrr.conditions.{name}")) for name in sorted(names)]
+    if len({one.code for one in found}) < len(found):
+        raise TypeError(f"two conditions have one code: {', '.join(one.code for one in found)}")
+    return tuple(sorted(found, key=lambda one: one.code))
+
+
+def condition_of(module: ModuleType) -> Condition:
+    """The condition that a module describes; TypeError, with the module's name, where its form is wrong."""
+    match = MODULE.fullmatch(module.__name__.rpartition(".")[2])
+    code, title, check = (getattr(module, key, None) for key in ("CODE", "TITLE", "check"))
+    text = (module.__doc__ or "").strip()
+    if match is None or code != match["code"].upper():
+        raise TypeError(f"{module.__name__}: CODE is {code!r}, the file's name says otherwise")
+    if not isinstance(title, str) or not title or not callable(check):
+        raise TypeError(f"{module.__name__}: needs a TITLE and a function check(evidence)")
+    at = [text.find(section) for section in SECTIONS]
+    if at[0] <= 0 or at != sorted(at):
+        raise TypeError(f"{module.__name__}: its docstring needs a text and the sections {', '.join(SECTIONS)}")
+    return Condition(code, title, text, check)

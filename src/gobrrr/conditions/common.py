@@ -1,0 +1,110 @@
+"""What the conditions share: the threshold of a finding, the words for what was not looked at, places."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import numpy as np
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.fusion import tensors
+from gobrrr.analysis.price import Group
+from gobrrr.model.diagnosis import Certainty, Finding, NotChecked, Place
+from gobrrr.model.events import I8
+
+LEAST_SHARE = 0.02
+"""Less of the step than this is not worth a reader's time, and below the spread of most measurements."""
+
+GOOD_COVERAGE = 0.8
+"""Share of device time that must be priced for a claim about the whole step (docs/design.md, section 5)."""
+
+MOST_PLACES = 3
+
+
+def finding(
+    evidence: Evidence,
+    code: str,
+    title: str,
+    *,
+    where: list[Place],
+    at_stake: tuple[float, float],
+    certainty: Certainty,
+    treatments: list[str],
+    facts: list[str],
+) -> Finding | None:
+    """The finding, or None where less than `LEAST_SHARE` of the step is at stake. 0 <= low <= high <= wall."""
+    high = min(max(at_stake[1], 0.0), evidence.wall_ns)
+    low = min(max(at_stake[0], 0.0), high)
+    if high < LEAST_SHARE * evidence.wall_ns:
+        return None
+    return Finding(
+        code=code,
+        title=title,
+        where=where,
+        at_stake_ns=(low, high),
+        certainty=certainty,
+        treatments=treatments,
+        evidence=facts,
+    )
+
+
+def needs_machine(code: str) -> NotChecked:
+    """The device is not known, so neither are its ceilings."""
+    return NotChecked(code=code, needs="needs a machine: --on NAME")
+
+
+def needs_shapes(code: str) -> NotChecked:
+    """The trace has no arguments."""
+    return NotChecked(code=code, needs="needs the operations' shapes: profile with record_shapes=True")
+
+
+def unable(code: str, evidence: Evidence) -> NotChecked | None:
+    """Why a condition that prices calls can't be looked at; None if it can."""
+    if not shapes_known(evidence):
+        return needs_shapes(code)
+    return needs_machine(code) if evidence.machine is None else None
+
+
+def shapes_known(evidence: Evidence) -> bool:
+    """Whether any call of the window has tensor arguments."""
+    groups = evidence.priced.groups
+    return any(tensors(groups[index].call) for index in np.unique(evidence.calls.group).tolist())
+
+
+def covered(evidence: Evidence) -> float:
+    """Share of the device time of calls that is priced; 1 without device time."""
+    ns = evidence.calls.ns
+    total = float(ns.sum())
+    return float(ns[~np.isnan(evidence.calls.floor_ns)].sum()) / total if total else 1.0
+
+
+def certainty_of(evidence: Evidence, best: Certainty = "high") -> Certainty:
+    """`best` where most of the device time is priced, one less where it is not."""
+    if covered(evidence) >= GOOD_COVERAGE:
+        return best
+    return "medium" if best == "high" else "low"
+
+
+def signature(group: Group) -> tuple[object, ...]:
+    """What makes two calls the same to a reader: the operation and its tensors' shapes and dtypes."""
+    return group.call.name or group.call.kernels[:1], tuple((one.shape, one.dtype) for one in tensors(group.call))
+
+
+def places(evidence: Evidence, sets: Iterable[I8], most: int = MOST_PLACES) -> list[Place]:
+    """A place for each set of calls, most time first."""
+    found = [evidence.place(calls) for calls in sets]
+    return sorted(found, key=lambda one: -(one.ns or 0.0))[:most]
+
+
+def by_signature(evidence: Evidence, calls: I8) -> list[I8]:
+    """The calls split by operation and shapes."""
+    sets: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for call in calls.tolist():
+        sets[signature(evidence.group_of(call))].append(call)
+    return [np.array(one, dtype=np.int64) for one in sets.values()]
+
+
+def short_op(name: str | None) -> str:
+    """An operation's name as people say it: "softmax" for "aten::_softmax"."""
+    return (name or "?").removeprefix("aten::").strip("_")

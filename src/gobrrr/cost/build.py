@@ -1,0 +1,81 @@
+"""The few forms that most Works have: a pointwise op, a reduction, a contraction, a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gobrrr.cost.dtypes import arithmetic
+from gobrrr.cost.kernels import matrix_unit
+from gobrrr.cost.registry import Uncounted
+from gobrrr.cost.shapes import broadcast, numel, read_bytes, write_bytes
+from gobrrr.model.work import Count, OpCall, Tensor, Work
+
+VIEW = Work(count="view", bytes_read=0.0, bytes_written=0.0, vector_flop=0.0)
+"""An op that only makes a new view, or allocates: no FLOP, no bytes."""
+
+
+def vector(
+    *,
+    flop: float,
+    dtype: str,
+    read: float,
+    written: float,
+    count: Count = "exact",
+    note: str = "",
+    fusible: bool = True,
+) -> Work:
+    """Work of the vector units on `dtype` inputs; FLOP and bytes given."""
+    return Work(
+        count=count,
+        vector_flop=float(flop),
+        vector_dtype=arithmetic(dtype),
+        bytes_read=float(read),
+        bytes_written=float(written),
+        fusible=fusible,
+        note=note,
+    )
+
+
+def elementwise(
+    inputs: Sequence[Tensor], dtype: str, *, flop_per_element: float = 1.0, outputs: int = 1, extra_written: float = 0.0
+) -> Work:
+    """Every input read once, `outputs` tensors of the broadcast shape and of `dtype` written."""
+    if not inputs:
+        raise Uncounted("no tensor argument is recorded")
+    shape = broadcast(*(one.shape for one in inputs))
+    written = outputs * write_bytes(shape, dtype) + extra_written
+    compute = max((one.dtype for one in inputs), key=lambda name: name in ("float64", "complex128"))
+    return vector(flop=flop_per_element * numel(shape), dtype=compute, read=read_bytes(*inputs), written=written)
+
+
+def contraction(
+    call: OpCall,
+    *,
+    flop: float,
+    dtype: str,
+    read: float,
+    written: float,
+    count: Count = "exact",
+    note: str = "",
+    vector_flop: float | None = None,
+) -> Work:
+    """Work of the matrix units: a matmul, a convolution or attention on `dtype` inputs."""
+    unit = matrix_unit(dtype, call.kernels)
+    return Work(
+        count=count,
+        matrix_flop=float(flop),
+        matrix_dtype=unit.dtype,
+        vector_flop=vector_flop,
+        vector_dtype=None if vector_flop is None else arithmetic(dtype),
+        bytes_read=float(read),
+        bytes_written=float(written),
+        by_name=unit.by_name,
+        note="; ".join(text for text in (note, unit.note) if text),
+    )
+
+
+def copy(*, read: float, written: float, count: Count = "exact", note: str = "", fusible: bool = True) -> Work:
+    """Data movement: no FLOP."""
+    return Work(
+        count=count, vector_flop=0.0, bytes_read=float(read), bytes_written=float(written), fusible=fusible, note=note
+    )

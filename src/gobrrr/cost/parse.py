@@ -1,0 +1,95 @@
+"""The recorded arguments of an op, from the profiler's raw JSON. Malformed input gives what is sure, never an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gobrrr.model.work import ITEM_BYTES, Argument, Scalar, Tensor, TensorList
+
+_SPELLINGS: dict[str, str] = {
+    "float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "int": "int32",
+    "long": "int64", "long int": "int64", "long long": "int64", "short": "int16", "short int": "int16",
+    "char": "int8", "signed char": "int8", "unsigned char": "uint8", "byte": "uint8", "bool": "bool",
+    "unsigned short": "uint16", "unsigned int": "uint32", "unsigned long": "uint64",
+    "complex<half>": "complex32", "complex<c10::half>": "complex32", "complexhalf": "complex32",
+    "complex<float>": "complex64", "complexfloat": "complex64", "complex<double>": "complex128",
+    "complexdouble": "complex128", "__nv_bfloat16": "bfloat16", "__half": "float16", "at::half": "float16",
+}  # fmt: skip
+_NOT_TENSORS = ("scalar", "scalarlist", "genericlist", "string", "device", "none", "optional")
+
+
+def dtype_name(spelling: str) -> str:
+    """torch's short name for the profiler's spelling ("c10::BFloat16" -> "bfloat16"); "" when there is none."""
+    short = spelling.strip().lower()
+    for prefix in ("c10::", "at::", "torch.", "const "):
+        short = short.removeprefix(prefix)
+    if short in _SPELLINGS:
+        return _SPELLINGS[short]
+    return short if short in ITEM_BYTES else ""
+
+
+def parse_inputs(
+    dims: bytes | None, types: bytes | None, strides: bytes | None, concrete: bytes | None
+) -> tuple[Argument, ...]:
+    """The arguments behind "Input Dims", "Input type", "Input Strides" and "Concrete Inputs", each raw JSON or None.
+
+    Traces of 2021 record sizes only: then a tensor's `dtype` is "", and what has no size is a Scalar.
+    """
+    sizes, kinds = _list(dims), _list(types)
+    steps, printed = _list(strides), _list(concrete)
+    count = max(len(sizes), len(kinds))
+    return tuple(_argument(_at(sizes, i), _at(kinds, i), _at(steps, i), _at(printed, i)) for i in range(count))
+
+
+def _list(raw: bytes | None) -> list[Any]:
+    if not raw:
+        return []
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return []
+    return value if isinstance(value, list) else []
+
+
+def _at(values: list[Any], index: int) -> Any:
+    return values[index] if index < len(values) else None
+
+
+def _argument(sizes: Any, kind: Any, strides: Any, printed: Any) -> Argument:
+    name = kind if isinstance(kind, str) else ""
+    if name == "TensorList" or _is_nested(sizes):
+        return _tensor_list(sizes, strides)
+    shape = _ints(sizes)
+    if shape is None or name.lower() in _NOT_TENSORS or (not shape and not dtype_name(name)):
+        return Scalar(_text(printed))
+    return Tensor(shape, dtype_name(name), _strides(strides, shape))
+
+
+def _is_nested(sizes: Any) -> bool:
+    return isinstance(sizes, list) and bool(sizes) and all(isinstance(one, list) for one in sizes)
+
+
+def _tensor_list(sizes: Any, strides: Any) -> TensorList:
+    shapes = [_ints(one) for one in sizes] if _is_nested(sizes) else []
+    steps = strides if isinstance(strides, list) else []
+    items = [Tensor(one, "", _strides(_at(steps, i), one)) for i, one in enumerate(shapes) if one is not None]
+    return TensorList(tuple(items))
+
+
+def _ints(values: Any) -> tuple[int, ...] | None:
+    if not isinstance(values, list) or not all(type(value) is int for value in values):
+        return None
+    return tuple(values)
+
+
+def _strides(values: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    steps = _ints(values)
+    return steps if steps is not None and shape and len(steps) == len(shape) else None
+
+
+def _text(printed: Any) -> str:
+    if isinstance(printed, str):
+        return printed
+    return "" if printed is None else str(printed)

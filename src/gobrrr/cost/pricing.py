@@ -1,0 +1,77 @@
+"""From a call to its Work: find the rule, fill in what the arguments leave open, catch what can't be counted."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gobrrr.cost import families, registry
+from gobrrr.cost.indexing import by_blocks
+from gobrrr.cost.kernels import element_type
+from gobrrr.cost.movement import by_events
+from gobrrr.cost.optimizer import CHUNK_NOTE, fill
+from gobrrr.cost.registry import Uncounted
+from gobrrr.model.work import Argument, OpCall, Tensor, TensorList, Work
+
+_BROKEN = (ArithmeticError, LookupError, TypeError, ValueError, RecursionError)
+_TYPES_NOTE = "element types read from kernel names"
+
+_FAMILIES = families.FAMILIES  # importing them registered the rules
+
+
+def price(call: OpCall, *, blocks: int | None = None) -> Work:
+    """The work of one op. Never raises: what can't be counted is count "unknown" with the reason in `note`.
+
+    `blocks`: how many thread blocks the op's kernels launched in all, where the trace says so. It bounds tensor lists
+    and indices that the profiler didn't record (gobrrr.cost.optimizer, gobrrr.cost.indexing).
+    """
+    found = registry.find(call.name)
+    if found is None:
+        return by_events(call) or Work(count="unknown", note=f"no rule for {call.name}")
+    function, family = found
+    filled = fill(call, blocks)
+    typed, named = _with_types(filled or call)
+    try:
+        work = function(typed)
+    except Uncounted as error:
+        work = _without_arguments(typed, blocks, str(error))
+    except _BROKEN as error:
+        work = Work(count="unknown", note=f"the rule failed: {type(error).__name__}: {error}")
+    return _labelled(work, family, named=named, filled=filled is not None)
+
+
+def _without_arguments(call: OpCall, blocks: int | None, why: str) -> Work:
+    return by_events(call) or by_blocks(call, blocks) or Work(count="unknown", note=why)
+
+
+def _labelled(work: Work, family: str, *, named: bool, filled: bool) -> Work:
+    if not work.family:
+        work = msgspec.structs.replace(work, family=family)
+    if work.count in ("unknown", "view") or not (named or filled):
+        return work
+    notes = (work.note, _TYPES_NOTE if named else "", CHUNK_NOTE if filled else "")
+    # The lists' element type and size both come from the kernels.
+    return msgspec.structs.replace(work, count="bounded", by_name=True, note="; ".join(filter(None, notes)))
+
+
+def _with_types(call: OpCall) -> tuple[OpCall, bool]:
+    """The call with unrecorded element types taken from the kernels' names, and whether there were any."""
+    if not any(_untyped(one) for one in call.inputs):
+        return call, False
+    kind = element_type(call.kernels)
+    if not kind:
+        return call, False
+    return msgspec.structs.replace(call, inputs=tuple(_typed(one, kind) for one in call.inputs)), True
+
+
+def _untyped(value: Argument) -> bool:
+    if isinstance(value, TensorList):
+        return any(not one.dtype for one in value.items)
+    return isinstance(value, Tensor) and not value.dtype
+
+
+def _typed(value: Argument, kind: str) -> Argument:
+    if isinstance(value, TensorList):
+        return TensorList(tuple(Tensor(one.shape, one.dtype or kind, one.strides) for one in value.items))
+    if isinstance(value, Tensor) and not value.dtype:
+        return Tensor(value.shape, kind, value.strides)
+    return value

@@ -1,0 +1,84 @@
+"""Recurrent layers: every weight matrix meets every token once, 2 FLOP a weight and token; the backward pass twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gobrrr.cost.arguments import flag, integer, maybe_tensor, tensor, tensor_list
+from gobrrr.cost.build import contraction, vector
+from gobrrr.cost.registry import Uncounted, rule
+from gobrrr.cost.shapes import FMA_FLOP, numel, read_bytes, write_bytes
+from gobrrr.model.work import OpCall, Tensor, Work
+
+_NOTE = "weights and input are taken as read once; the steps read the weights again if they don't stay in the cache"
+
+
+def _layers(
+    call: OpCall, given: Tensor, weights: Sequence[Tensor], *, hidden: int | None, directions: int, passes: int
+) -> Work:
+    if len(given.shape) < 2:
+        raise Uncounted("a recurrent layer whose input has no time dimension")
+    tokens = numel(given.shape[:-1])
+    kind = given.dtype
+    typed = [Tensor(one.shape, one.dtype or kind, one.strides) for one in weights]
+    matrices = [one for one in typed if len(one.shape) == 2]
+    width = hidden or min((one.shape[1] for one in matrices), default=0)
+    read = read_bytes(given, *typed)
+    return contraction(
+        call,
+        flop=passes * FMA_FLOP * tokens * sum(numel(one.shape) for one in matrices),
+        dtype=kind,
+        read=passes * read,
+        written=write_bytes((tokens, width * directions), kind) + (read if passes > 1 else 0.0),
+        count="bounded",
+        note=_NOTE,
+    )
+
+
+@rule("aten::_cudnn_rnn", "aten::miopen_rnn", family="recurrent")
+def _vendor_rnn(call: OpCall) -> Work:
+    # (input, weights, stride, [weight buffer,] hx, cx, mode, hidden size, ...): cuDNN has one argument more.
+    shift = 0 if call.name == "aten::_cudnn_rnn" else -1
+    hidden = integer(call, 7 + shift)
+    directions = 2 if flag(call, (13 if shift == 0 else 11)) else 1
+    return _layers(call, tensor(call, 0), tensor_list(call, 1), hidden=hidden, directions=directions, passes=1)
+
+
+@rule("aten::_cudnn_rnn_backward", "aten::miopen_rnn_backward", family="recurrent")
+def _vendor_rnn_backward(call: OpCall) -> Work:
+    return _layers(call, tensor(call, 0), tensor_list(call, 1), hidden=None, directions=1, passes=2)
+
+
+@rule("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu", family="recurrent")
+def _composite(call: OpCall) -> Work:
+    directions = 2 if flag(call, 7) else 1
+    return _layers(call, tensor(call, 0), tensor_list(call, 2), hidden=None, directions=directions, passes=1)
+
+
+@rule("aten::mkldnn_rnn_layer", family="recurrent")
+def _mkldnn(call: OpCall) -> Work:
+    weights = [one for one in (maybe_tensor(call, place) for place in range(1, 5)) if one is not None]
+    return _layers(call, tensor(call, 0), weights, hidden=None, directions=1, passes=1)
+
+
+@rule("aten::lstm_cell", "aten::gru_cell", "aten::rnn_tanh_cell", "aten::rnn_relu_cell", family="recurrent")
+def _cell(call: OpCall) -> Work:
+    given = tensor(call, 0, 2)
+    weights = [one for one in (maybe_tensor(call, 2), maybe_tensor(call, 3)) if one is not None]
+    return _layers(call, given, weights, hidden=None, directions=1, passes=1)
+
+
+@rule("aten::_thnn_fused_lstm_cell", "aten::_thnn_fused_gru_cell", family="recurrent")
+def _fused_cell(call: OpCall) -> Work:
+    """Pointwise: both gates' pre-activations and the state in; the new state(s) and the saved gates out."""
+    gates, other, state = tensor(call, 0), tensor(call, 1), tensor(call, 2)
+    states = 2 if "lstm" in call.name else 1
+    saved = (4 if "lstm" in call.name else 5) * numel(state.shape)
+    written = states * write_bytes(state.shape, state.dtype) + write_bytes((saved,), state.dtype)
+    biases = (maybe_tensor(call, 3), maybe_tensor(call, 4))
+    return vector(
+        flop=3 * numel(gates.shape),
+        dtype=gates.dtype,
+        read=read_bytes(gates, other, state, *biases),
+        written=written,
+    )

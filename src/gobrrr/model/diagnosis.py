@@ -1,0 +1,175 @@
+"""The diagnosis: the one record that every renderer reads and the one file on disk (format 1).
+
+Field names are the contract of docs/design.md, section 9: other programs hold on to them. Times are nanoseconds of one
+step (the mean of the steps analysed) unless the name says total.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from gobrrr.model import show
+
+FORMAT = 1
+# History of the format:
+# 1  first
+
+Origin = Literal["trace", "live", "static"]
+Regime = Literal["compute", "memory", "overhead", "communication", "transfer", "input", "mixed", "unknown"]
+Certainty = Literal["high", "medium", "low"]
+Line = Literal["compute", "memory", "below_roof", "unpriced", "communication", "transfer", "overhead"]
+Verdict = Literal["helped", "no_change", "hurt", "unsafe", "inconclusive"]
+Interval = tuple[float, float]
+
+
+class Wall(msgspec.Struct, frozen=True, kw_only=True):
+    """The step's wall time without the profiler, with its interval."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    how: Literal["measured", "estimated", "unknown"]
+
+
+class DeviceTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """One device over the whole trace, by set arithmetic; exact."""
+
+    rank: int
+    device: int
+    busy_total_ns: int
+    span_total_ns: int
+    kernels: int
+
+
+class BudgetLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the budget. `side`: for below_roof, the bound of its kernels ("compute" or "memory")."""
+
+    line: Line
+    cause: str | None
+    ns: float
+    share: float
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a finding is; `count` how often in a step, `ns` the device or host time there in a step."""
+
+    op: str | None
+    module: str | None = None
+    source: str | None = None
+    shapes: str | None = None
+    count: float | None = None
+    ns: float | None = None
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """A condition that holds here. `evidence` are numbers of this trace by which a reader can check the claim."""
+
+    code: str
+    title: str
+    where: list[Place]
+    at_stake_ns: Interval
+    certainty: Certainty
+    treatments: list[str]
+    evidence: list[str] = []
+
+
+class NotChecked(msgspec.Struct, frozen=True, kw_only=True):
+    """A condition that could not be looked at, with what it needs. It never reads as healthy."""
+
+    code: str
+    needs: str
+
+
+class Prescription(msgspec.Struct, frozen=True, kw_only=True):
+    """A treatment for a finding, and what it would save."""
+
+    treatment: str
+    finding: str
+    predicted_saving_ns: Interval
+    how: str
+    assumes: str = ""
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """A treatment applied and measured."""
+
+    treatment: str
+    before_ns: float
+    after_ns: float
+    spread_ns: float
+    predicted_saving_ns: Interval
+    numerics: dict[str, Any]
+    verdict: Verdict
+
+
+class Coverage(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is priced: by device time, by launches, by bytes. None: nothing to take a share of."""
+
+    device_time: float | None
+    calls: float | None
+    bytes: float | None
+
+
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
+    """Sums over one step; None where nothing of the kind could be counted."""
+
+    flop: float | None
+    bytes_as_run: float | None
+    bytes_fused: float | None
+    launches: float | None
+    syncs: float | None
+
+
+class OpRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of call (same op, arguments and kernels) in a step: what the tables and the roofline show."""
+
+    op: str
+    shapes: str
+    family: str
+    calls: float
+    ns: float
+    floor_ns: float | None
+    bound: str | None
+    flop: float | None
+    bytes: float | None
+    roof: str | None
+    kernel: str
+    note: str = ""
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything known about a step. Printing it prints the answer that a terminal shows."""
+
+    format: int = FORMAT
+    target: str
+    origin: Origin
+    device: str | None
+    ranks: int
+    steps: int
+    wall_ns: float | None
+    unprofiled_wall_ns: Wall
+    devices: list[DeviceTotals]
+    regime: Regime
+    certainty: Certainty
+    budget: list[BudgetLine]
+    speed_of_light_ns: float | None
+    coverage: Coverage
+    totals: Totals
+    findings: list[Finding]
+    not_checked: list[NotChecked]
+    prescriptions: list[Prescription]
+    trials: list[Trial] = []
+    notes: list[str] = []
+    machine: str | None = None  # the datasheet row or measured machine that the floors rest on
+    steps_from: str = ""  # how the steps were found
+    ops: list[OpRow] = []
+    evidence: list[str] = []  # the checks behind the regime, agreeing or not
+    version: str = ""
+
+    def __str__(self) -> str:
+        return show.as_text(self) or f"{self.target}: {self.regime} ({self.certainty} certainty)"
+
+    def _repr_html_(self) -> str | None:
+        return show.as_html(self)

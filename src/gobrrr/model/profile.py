@@ -1,0 +1,54 @@
+"""What a door observed: events of every rank, what the file says of itself, and what was wrong with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from gobrrr.model.events import EventTable
+
+
+class DeviceProperties(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of the trace's `deviceProperties`; None where the entry lacks it."""
+
+    id: int
+    name: str | None = None
+    memory_bytes: int | None = None
+    processors: int | None = None
+    compute: tuple[int, int] | None = None
+
+
+class TraceMeta(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trace file says of itself. `recorded` holds the profiler's switches that were on ("record_shapes", ...)."""
+
+    source: str
+    rank: int = 0
+    world_size: int | None = None
+    devices: tuple[DeviceProperties, ...] = ()
+    recorded: frozenset[str] = frozenset()
+    versions: dict[str, str] = {}
+    origin_ns: int = 0  # the absolute time of the table's 0, in the trace's own clock
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankProfile:
+    """One process's events."""
+
+    meta: TraceMeta
+    events: EventTable
+    python: bool = False  # Python frames were read
+
+    @property
+    def rank(self) -> int:
+        return self.meta.rank
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """What every door returns and everything downstream reads."""
+
+    target: str
+    origin: str
+    ranks: tuple[RankProfile, ...]
+    notes: tuple[str, ...] = field(default=())

@@ -1,0 +1,108 @@
+"""What an operation is called with, and what it must do: the two ends of counting."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Count = Literal["exact", "bounded", "view", "unknown"]
+Link = Literal["memory", "host", "network"]
+
+
+class Tensor(msgspec.Struct, frozen=True, gc=False):
+    """A tensor argument: `shape` in elements, `dtype` in torch's short names ("bfloat16"); `strides` in elements."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...] | None = None
+
+
+class Scalar(msgspec.Struct, frozen=True, gc=False):
+    """A non-tensor argument as the profiler printed it ("0.5", "True", "[1, 1]", ""); `text` is "" when not recorded."""
+
+    text: str = ""
+
+
+class TensorList(msgspec.Struct, frozen=True, gc=False):
+    """A list of tensors (`aten::cat`, the foreach family)."""
+
+    items: tuple[Tensor, ...]
+
+
+Argument = Tensor | Scalar | TensorList
+
+
+class Collective(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What the profiler records of a collective. Element counts are per rank; None where not recorded."""
+
+    name: str
+    dtype: str | None = None
+    in_elements: int | None = None
+    out_elements: int | None = None
+    group_size: int | None = None
+
+
+class OpCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One framework operation as it was called, with the kernels that it launched.
+
+    Outputs are not recorded by the profiler: a rule derives them from inputs and scalars. `kernels` are the names of
+    the kernels, the last resort for what the arguments do not say (was TF32 on?).
+    """
+
+    name: str
+    inputs: tuple[Argument, ...] = ()
+    kernels: tuple[str, ...] = ()
+    copied_bytes: int | None = None  # what memcpy/memset events say they moved
+    collective: Collective | None = None
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What an op must do. Work adds: FLOPs and bytes sum; the weaker certainty wins.
+
+    `matrix_flop` runs on the matrix units (tensor cores) when `matrix_dtype` has them, `vector_flop` on the vector
+    units. One fused multiply-add is 2 FLOP. `bytes_*` are DRAM bytes as run (each input read once, each output
+    written once) for `link` "memory", and bytes over the link otherwise. None is not 0: it means not known.
+    """
+
+    count: Count
+    matrix_flop: float | None = None
+    matrix_dtype: str | None = None
+    vector_flop: float | None = None
+    vector_dtype: str | None = None
+    bytes_read: float | None = None
+    bytes_written: float | None = None
+    link: Link = "memory"
+    family: str = ""
+    fusible: bool = False  # pointwise or reduction: a compiler may join it to its neighbours
+    by_name: bool = False  # some figure rests on a kernel's name
+    note: str = ""  # what is assumed, or why it is unknown
+
+    @property
+    def flop(self) -> float | None:
+        if self.matrix_flop is None and self.vector_flop is None:
+            return None
+        return (self.matrix_flop or 0.0) + (self.vector_flop or 0.0)
+
+    @property
+    def bytes(self) -> float | None:
+        if self.bytes_read is None and self.bytes_written is None:
+            return None
+        return (self.bytes_read or 0.0) + (self.bytes_written or 0.0)
+
+    @property
+    def known(self) -> bool:
+        return self.count != "unknown"
+
+
+UNKNOWN = Work(count="unknown")
+
+ITEM_BYTES: dict[str, float] = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "tf32": 4,
+    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
+    "float4_e2m1fn_x2": 1,
+    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "bool": 1,
+    "complex32": 4, "complex64": 8, "complex128": 16,
+    "qint8": 1, "quint8": 1, "qint32": 4,
+}  # fmt: skip
+"""Bytes an element, by torch's dtype name."""

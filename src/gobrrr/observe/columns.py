@@ -1,0 +1,234 @@
+"""Decoded events -> columns: names interned, times exact, one pass a piece."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.model.events import ABSENT, COLUMN_TYPES, DEVICE_KINDS, Kind
+from gobrrr.observe import numbers
+from gobrrr.observe.dialect import DEVICE_WAITS, kind_of
+from gobrrr.observe.records import NOTHING, Arguments, Event, Piece
+
+BEGIN, END, UNSOUND = -2, -3, -4
+"""Stand-ins for a duration: a `B` row, an `E` row, a complete event whose duration is missing, negative or NaN."""
+
+_PHASES = ("X", "B", "E")
+_ON_DEVICE = [int(kind) for kind in (*DEVICE_KINDS, Kind.GPU_ANNOTATION, Kind.SYNC)]
+_NO_ARGUMENTS = Arguments()
+_EXTRA = (
+    "collective", "in_elements", "out_elements", "group_size", "dtype",
+    "sync_kind", "wait_on_stream", "wait_on_record",
+)  # fmt: skip
+Columns = dict[str, NDArray[Any]]
+
+
+class Interner(dict[Any, int]):
+    """Gives each distinct key the next number."""
+
+    def __missing__(self, key: Any) -> int:
+        self[key] = number = len(self)
+        return number
+
+
+class _Threads(dict[tuple[Any, Any], int]):
+    """The number of a (process, thread) pair of any types; equal texts have one number."""
+
+    def __init__(self, texts: Interner) -> None:
+        self.texts = texts
+
+    def __missing__(self, key: tuple[Any, Any]) -> int:
+        process, thread = key
+        self[key] = number = self.texts[_text(process), _text(thread)]
+        return number
+
+
+@dataclass
+class Builder:
+    """Collects pieces; `columns()` hands over the columns, `names`, `threads` and `texts` what their indices mean."""
+
+    python: bool = False
+    names: Interner = field(default_factory=Interner)
+    threads: Interner = field(default_factory=Interner)  # keys: (pid, tid) as text
+    texts: Interner = field(default_factory=Interner)
+    python_frames: int = 0  # skipped: not asked for
+    _categories: Interner = field(default_factory=Interner)
+    _pieces: list[Columns] = field(default_factory=list)
+    _thread_numbers: _Threads = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._thread_numbers = _Threads(self.threads)
+
+    @property
+    def categories(self) -> list[str]:
+        """Every category that was met, as text, in order."""
+        return [str(category)[:40] for category in self._categories]
+
+    def add(self, piece: Piece) -> None:
+        """Take in the events of one piece that have a duration."""
+        every = piece.events
+        kept = [row for row, event in enumerate(every) if event.ph in _PHASES]
+        if not self.python:
+            wanted = [row for row in kept if every[row].cat != "python_function"]
+            self.python_frames += len(kept) - len(wanted)
+            kept = wanted
+        if kept:
+            events = every if len(kept) == len(every) else [every[row] for row in kept]
+            start, duration = _times(piece, events, kept)
+            self._pieces.append(self._columns(events, start, duration))
+
+    def columns(self) -> Columns:
+        """All pieces as one set of columns, in the order of the file."""
+        pieces, self._pieces = self._pieces, []
+        if not pieces:
+            return {key: np.empty(0, dtype=kind) for key, kind in COLUMN_TYPES.items()}
+        return {key: np.concatenate([piece[key] for piece in pieces]) for key in COLUMN_TYPES}
+
+    def _columns(self, events: list[Event], start: NDArray[np.int64], duration: NDArray[np.int64]) -> Columns:
+        names, texts = self.names, self.texts
+        named = [event.name if type(event.name) is str else _text(event.name) for event in events]
+        arguments = [event.args or _NO_ARGUMENTS for event in events]
+        kind = self._kinds(events, named)
+        on_device = np.isin(kind, _ON_DEVICE)
+        return {
+            "kind": kind,
+            "name": np.array([names[name] for name in named], dtype=np.int32),
+            "start_ns": start,
+            "duration_ns": duration,
+            "thread": self._threads(events),
+            "device": _device(events, arguments, on_device),
+            "stream": _stream(events, arguments, on_device),
+            "correlation": _integers([item.correlation for item in arguments]),
+            "external_id": _either(arguments, "external_id", "external_id_2021"),
+            "sequence": _integers([item.sequence for item in arguments]),
+            "bytes": _either(arguments, "bytes", "size"),
+            "dims": _interned([item.dims if item.dims is not NOTHING else item.dims_2021 for item in arguments], texts),
+            "types": _interned([item.types for item in arguments], texts),
+            "strides": _interned([item.strides for item in arguments], texts),
+            "concrete": _interned([item.concrete for item in arguments], texts),
+            "extra": _extras(arguments, texts),
+        }
+
+    def _kinds(self, events: list[Event], named: list[str]) -> NDArray[np.uint8]:
+        categories = self._categories
+        try:
+            numbered = np.array([categories[event.cat] for event in events], dtype=np.int32)
+        except TypeError:  # an unhashable category
+            numbered = np.array([categories[_text(event.cat)] for event in events], dtype=np.int32)
+        meaning = np.array([kind_of(category) for category in categories], dtype=np.uint8)
+        kinds = meaning[numbered]
+        for row in np.flatnonzero(kinds == Kind.KERNEL):
+            if named[row] in DEVICE_WAITS:
+                kinds[row] = Kind.SYNC
+        return kinds
+
+    def _threads(self, events: list[Event]) -> NDArray[np.int32]:
+        known = self._thread_numbers
+        try:
+            return np.array([known[event.pid, event.tid] for event in events], dtype=np.int32)
+        except TypeError:  # a process or thread that is a list or an object
+            return np.array([self.threads[_text(event.pid), _text(event.tid)] for event in events], dtype=np.int32)
+
+
+def _text(value: Any) -> str:
+    """A name, process or thread as text; a list or an object in its place names nothing."""
+    return value if isinstance(value, str) else "" if value is None or isinstance(value, list | dict) else str(value)
+
+
+def _times(piece: Piece, events: list[Event], kept: list[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    start = numbers.native([event.ts for event in events])
+    duration = numbers.native([event.dur for event in events])
+    if start is None or duration is None:
+        start, duration = _exact_times(piece, events, kept)
+    duration[duration < 0] = UNSOUND
+    phases = {event.ph for event in events}
+    if phases != {"X"}:
+        for row, event in enumerate(events):
+            if event.ph != "X":
+                duration[row] = BEGIN if event.ph == "B" else END
+    return start, duration
+
+
+def _exact_times(piece: Piece, events: list[Event], kept: list[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    if piece.source is None:
+        start, duration = [event.ts for event in events], [event.dur for event in events]
+        return np.array(list(map(numbers.single, start))), np.array(list(map(numbers.single, duration)))
+    times = piece.times()
+    return (
+        numbers.nanoseconds([times[row].ts for row in kept]),
+        numbers.nanoseconds([times[row].dur for row in kept]),
+    )
+
+
+def _integers(values: list[Any]) -> NDArray[np.int64]:
+    """Identifiers as int64, `ABSENT` for what is none; a column of machine integers, which is the rule, at once."""
+    column = _array(values)
+    if column is None:
+        return np.array(list(map(numbers.integer, values)), dtype=np.int64)
+    column[column < 0] = ABSENT
+    return column
+
+
+def _array(values: list[Any]) -> NDArray[np.int64] | None:
+    try:
+        column = np.array(values)
+    except (OverflowError, TypeError, ValueError, RecursionError):  # lists of different lengths
+        return None
+    return column if column.dtype == np.int64 and column.ndim == 1 else None
+
+
+def _either(arguments: list[Arguments], first: str, second: str) -> NDArray[np.int64]:
+    column = _integers(list(map(attrgetter(first), arguments)))
+    if (column == ABSENT).any():
+        other = _integers(list(map(attrgetter(second), arguments)))
+        column = np.where(column == ABSENT, other, column)
+    return column
+
+
+def _interned(raws: list[msgspec.Raw], texts: Interner) -> NDArray[np.int32]:
+    return np.array([ABSENT if raw is NOTHING else texts[bytes(raw)] for raw in raws], dtype=np.int32)
+
+
+def _device(events: list[Event], arguments: list[Arguments], on_device: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """`args.device`; a device's events without it name the device as their process."""
+    return _from_arguments(events, arguments, on_device, "device", lambda event: numbers.integer(event.pid)).astype(
+        np.int32
+    )
+
+
+def _stream(events: list[Event], arguments: list[Arguments], on_device: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """`args.stream`; a device's events without it name the stream as their thread (7, or "stream 7" in 2021)."""
+    return _from_arguments(
+        events, arguments, on_device, "stream", lambda event: numbers.integer(_text(event.tid).removeprefix("stream "))
+    )
+
+
+def _from_arguments(
+    events: list[Event],
+    arguments: list[Arguments],
+    on_device: NDArray[np.bool_],
+    key: str,
+    otherwise: Callable[[Event], int],
+) -> NDArray[np.int64]:
+    column = np.full(len(events), ABSENT, dtype=np.int64)
+    rows = np.flatnonzero(on_device)
+    given = attrgetter(key)
+    column[rows] = _integers([given(arguments[row]) for row in rows.tolist()])
+    for row in rows[column[rows] == ABSENT].tolist():
+        column[row] = otherwise(events[row])
+    return np.where(column > np.iinfo(np.int32).max, ABSENT, column) if key == "device" else column
+
+
+def _extras(arguments: list[Arguments], texts: Interner) -> NDArray[np.int32]:
+    column = np.full(len(arguments), ABSENT, dtype=np.int32)
+    for row, item in enumerate(arguments):
+        if item.collective is not NOTHING or item.sync_kind is not NOTHING:
+            given = {key: value for key in _EXTRA if (value := getattr(item, key)) is not NOTHING}
+            column[row] = texts[msgspec.json.encode(given)]
+    return column

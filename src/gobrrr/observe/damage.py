@@ -1,0 +1,38 @@
+"""What was wrong with the bytes of a trace, in sentences that a user understands: what was kept, what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gobrrr.observe.decode import Decoder
+from gobrrr.observe.source import Blocks
+from gobrrr.observe.words import counted
+
+
+def sentences(decoder: Decoder, blocks: Blocks) -> Iterator[str]:
+    """One sentence for each fault of the container and of the JSON in it; none for a sound file."""
+    lost = decoder.lost
+    if decoder.given_up:
+        yield (
+            f"too much of the file is no JSON: reading stopped after {counted(decoder.read_bytes, 'byte')} with "
+            f"{counted(decoder.events, 'whole event')}; what follows is missing"
+        )
+    elif decoder.found and not decoder.ended:
+        yield _cut_off(decoder, blocks)
+    elif blocks.fault:
+        yield f"{blocks.fault}: behind the last event, so that no event is lost"
+    if lost.bytes:
+        yield (
+            f"{counted(lost.bytes, 'byte')} in {counted(lost.places, 'place')} of the event list are no JSON and were "
+            "skipped; the events in them are missing"
+        )
+    if lost.strangers:
+        yield f"{counted(lost.strangers, 'entry', 'entries')} of the event list are no events and were ignored"
+
+
+def _cut_off(decoder: Decoder, blocks: Blocks) -> str:
+    why = f" ({blocks.fault})" if blocks.fault else ""
+    text = f"the file is cut off{why}: {counted(decoder.events, 'whole event')} before the cut were read"
+    if decoder.lost.cut_bytes:
+        text += f", the last {counted(decoder.lost.cut_bytes, 'byte')} are the start of an event and were dropped"
+    return f"{text}; everything behind the cut is missing, so that totals are lower bounds"

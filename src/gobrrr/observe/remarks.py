@@ -1,0 +1,46 @@
+"""What a sound table lacks that a diagnosis would need, a sentence each: unknown is said, never taken for zero."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from gobrrr.model.events import ABSENT, EventTable, Kind
+from gobrrr.model.profile import TraceMeta
+from gobrrr.observe.words import counted
+
+
+def remarks(table: EventTable, meta: TraceMeta) -> Iterator[str]:
+    """The sentences, none for a trace that says all that can be said."""
+    device = table.on_device
+    if not len(device):
+        yield (
+            "no kernel, copy or set on any device was recorded: either the step ran on the CPU alone, or the profiler "
+            "was not asked for the device (activities=[CPU, CUDA])"
+        )
+        return
+    if not meta.devices:
+        yield "the trace does not say on which device it was recorded (no deviceProperties)"
+    if not len(table.of(Kind.OP)):
+        yield (
+            "no host operation was recorded (a replayed graph, or a profile without CPU activities): kernels can't be "
+            "joined to operations"
+        )
+    yield from _kernels(table)
+    nothing = int((table.duration_ns[device] == 0).sum())
+    if nothing:
+        yield (
+            f"{nothing:,} of {counted(len(device), 'event')} on the device have a duration of 0: device time is a "
+            "lower bound"
+        )
+
+
+def _kernels(table: EventTable) -> Iterator[str]:
+    kernels = table.of(Kind.KERNEL)
+    alone = int(np.count_nonzero(table.correlation[kernels] == ABSENT))
+    if alone:
+        yield (
+            f"{alone:,} of {counted(len(kernels), 'kernel')} have no correlation id: they can't be joined to the calls "
+            "that launched them"
+        )

@@ -1,0 +1,273 @@
+"""Profile -> Diagnosis: price, budget, conditions, findings, prescriptions. No torch."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from importlib.metadata import PackageNotFoundError, version
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.host import host_budget
+from gobrrr.analysis.study import Study, study
+from gobrrr.analysis.summary import coverage, op_rows, speed_of_light, totals
+from gobrrr.analysis.verdict import judge
+from gobrrr.conditions import catalogue as conditions
+from gobrrr.errors import UnknownDeviceError
+from gobrrr.hardware import find, match_device
+from gobrrr.model.diagnosis import (
+    BudgetLine,
+    Coverage,
+    Diagnosis,
+    Finding,
+    Line,
+    NotChecked,
+    Prescription,
+
+    Wall,
+)
+from gobrrr.model.machine import Machine
+from gobrrr.model.profile import DeviceProperties, Profile, RankProfile
+from gobrrr.treatments import catalogue as treatments
+
+ORDER: tuple[Line, ...] = ("compute", "memory", "below_roof", "unpriced", "communication", "transfer", "overhead")
+CONTRADICTION = 1.05
+"""A kernel this much faster than its floor is a contradiction, not measurement noise."""
+
+
+def diagnose(profile: Profile, *, on: str | None = None) -> Diagnosis:
+    """Diagnose what a door observed. `on` names the machine; otherwise the trace's own device is looked up.
+
+    Raises UnknownDeviceError when `on` names no known machine. An unknown device in the trace is a note, not an error:
+    the budget without floors is still given.
+    """
+    notes = list(profile.notes)
+    machine, device = _machine(profile, on, notes)
+    studies = [study(rank, machine) for rank in profile.ranks]
+    lead = max(studies, key=lambda one: (len(one.evidence) > 0, one.wall.value or one.steps.wall_ns))
+    budget, wall = _budget(studies)
+    covered = coverage(lead.rank.events, lead.priced, lead.steps)
+    spared = _spared(lead)
+    sums = totals(lead.rank.events, lead.priced, lead.steps, spared)
+    verdict = judge(budget, wall, covered.device_time, sums, machine, lead.ahead)
+    findings, unchecked, prescriptions = _examine(lead, wall)
+    notes += _notes(studies, lead, machine, covered)
+    return Diagnosis(
+        target=profile.target,
+        origin="trace",
+        device=device,
+        ranks=len(studies),
+        steps=lead.steps.count,
+        wall_ns=sum(one.steps.wall_ns for one in studies) / len(studies),
+        unprofiled_wall_ns=wall,
+        devices=[totals_ for one in studies for totals_ in one.devices],
+        regime=verdict.regime,
+        certainty=verdict.certainty,
+        budget=budget,
+        speed_of_light_ns=speed_of_light(lead.evidence[0], machine) if lead.evidence else None,
+        coverage=covered,
+        totals=sums,
+        findings=findings,
+        not_checked=unchecked,
+        prescriptions=prescriptions,
+        notes=notes,
+        machine=machine.name if machine else None,
+        steps_from=lead.steps.how,
+        ops=op_rows(lead.rank.events, lead.priced, lead.steps),
+        evidence=list(verdict.evidence),
+        version=_version(),
+    )
+
+
+def evidence_of(rank: RankProfile, *, on: str | None = None) -> list[Evidence]:
+    """The evidence that conditions get, one entry a device, for one rank."""
+    machine, _ = _machine(Profile(target=rank.meta.source, origin="trace", ranks=(rank,)), on, [])
+    return list(study(rank, machine).evidence)
+
+
+def _version() -> str:
+    try:
+        return version("gobrrr")
+    except PackageNotFoundError:
+        return ""
+
+
+def _machine(profile: Profile, on: str | None, notes: list[str]) -> tuple[Machine | None, str | None]:
+    """(ceilings, the device's name as the trace gives it)."""
+    properties = _properties(profile)
+    name = properties.name if properties else None
+    if on is not None:
+        machine = find(on)
+        notes += [f"{machine.name}: {note}" for note in machine.notes[:1]]
+        if name and name not in machine.name:
+            notes.append(f"floors are those of {machine.name} (--on {on}); the trace was recorded on {name}")
+        return machine, name or machine.name
+    if properties is None:
+        if any(len(rank.events.on_device) for rank in profile.ranks):
+            notes.append("the trace does not say which device it was recorded on; name it with --on to get floors")
+        return None, None
+    try:
+        match = match_device(properties.name, properties.memory_bytes, properties.compute, properties.processors)
+    except UnknownDeviceError as error:
+        notes.append(f"no floors: {_brief(error)}; name a machine with --on (gobrrr machine --list)")
+        return None, name
+    if match.note:
+        notes.append(match.note)
+    return match.machine, name or match.machine.name
+
+
+def _brief(error: UnknownDeviceError) -> str:
+    return str(error).split("; known")[0]
+
+
+def _properties(profile: Profile) -> DeviceProperties | None:
+    """The entry of the device that worked most in the first rank that has device work, else the first entry."""
+    for rank in profile.ranks:
+        events = rank.events
+        rows = events.on_device
+        used = set(events.device[rows].tolist())
+        for properties in rank.meta.devices:
+            if properties.id in used:
+                return properties
+    listed = [properties for rank in profile.ranks for properties in rank.meta.devices]
+    same = {(one.name, one.memory_bytes) for one in listed}
+    return listed[0] if len(same) == 1 else None
+
+
+def _budget(studies: list[Study]) -> tuple[list[BudgetLine], Wall]:
+    """The mean over ranks and devices; the lines sum to the wall time."""
+    with_device = [one for one in studies if one.evidence]
+    if not with_device:
+        lines = host_budget(studies[0].rank.events, studies[0].steps)
+        return _lines(lines, studies[0].steps.wall_ns), studies[0].wall
+    sums: dict[tuple[str, str | None], float] = defaultdict(float)
+    for one in with_device:
+        share = 1.0 / (len(one.evidence) * len(with_device))
+        for evidence in one.evidence:
+            for key, ns in evidence.budget.lines.items():
+                sums[key] += ns / evidence.steps.count * share
+    walls = [one.wall for one in with_device]
+    wall = Wall(
+        value=_mean([one.value for one in walls]),
+        low=_mean([one.low for one in walls]),
+        high=_mean([one.high for one in walls]),
+        how="estimated",
+    )
+    return _lines(sums, wall.value or 0.0), wall
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _lines(sums: dict[tuple[str, str | None], float], wall: float) -> list[BudgetLine]:
+    ranked = sorted(sums.items(), key=lambda item: (ORDER.index(item[0][0]), -item[1]))  # type: ignore[arg-type]
+    return [
+        BudgetLine(line=line, cause=cause, ns=ns, share=ns / wall if wall > 0 else 0.0)  # type: ignore[arg-type]
+        for (line, cause), ns in ranked
+        if ns > 0
+    ]
+
+
+def _spared(lead: Study) -> float | None:
+    """Bytes that fusing pointwise chains would spare in one step."""
+    if not lead.evidence:
+        return None
+    evidence = lead.evidence[0]
+    return evidence.fusion.spared(kept=evidence.training) / evidence.steps.count
+
+
+def _examine(lead: Study, wall: Wall) -> tuple[list[Finding], list[NotChecked], list[Prescription]]:
+    """Run every condition on the leading device; rank by what is at stake; price the treatments."""
+    if not lead.evidence:
+        needs = "a trace with device work"
+        return [], [NotChecked(code=one.code, needs=needs) for one in conditions()], []
+    evidence = lead.evidence[0]
+    findings: list[Finding] = []
+    unchecked: list[NotChecked] = []
+    for condition in conditions():
+        found = condition.check(evidence)
+        if isinstance(found, Finding):
+            findings.append(found)
+        elif isinstance(found, NotChecked):
+            unchecked.append(found)
+    findings.sort(key=lambda one: (-one.at_stake_ns[1], -one.at_stake_ns[0], one.code))
+    findings = _within(findings, wall.value or evidence.wall_ns)
+    return findings, unchecked, _prescribe(evidence, findings)
+
+
+def _within(findings: list[Finding], wall: float) -> list[Finding]:
+    """All findings together never have more at stake than the step: later ones keep what is left."""
+    left = wall
+    result = []
+    for one in findings:
+        low, high = min(one.at_stake_ns[0], left), min(one.at_stake_ns[1], wall)
+        left -= low
+        result.append(_restaked(one, (low, max(low, high))))
+    return result
+
+
+def _restaked(finding: Finding, stake: tuple[float, float]) -> Finding:
+    from msgspec.structs import replace
+
+    return replace(finding, at_stake_ns=stake)
+
+
+def _prescribe(evidence: Evidence, findings: list[Finding]) -> list[Prescription]:
+    known = {one.name: one for one in treatments()}
+    result = []
+    for finding in findings:
+        for name in finding.treatments:
+            predicted = known[name].predict(evidence, finding)
+            if predicted is not None:
+                result.append(predicted)
+    return sorted(result, key=lambda one: (-one.predicted_saving_ns[1], -one.predicted_saving_ns[0], one.treatment))
+
+
+def _notes(studies: list[Study], lead: Study, machine: Machine | None, covered: Coverage) -> list[str]:
+    notes = []
+    if not any(one.evidence for one in studies):
+        notes.append("no GPU events in this trace: the host is all that was observed")
+    graph = _share(lead, lead.links.in_graph)
+    if graph > 0.01:
+        notes.append(
+            f"{units.percent(graph)} of the device time is replayed from a CUDA or HIP graph: such kernels carry no "
+            "operations or shapes, so they are not priced"
+        )
+    unlaunched = _share(lead, lead.links.launch < 0)
+    if unlaunched > 0.05:
+        notes.append(f"{units.percent(unlaunched)} of the device time was launched before the recording began")
+    if len(lead.links.device) and (lead.links.op >= 0).any() and not (lead.rank.events.dims >= 0).any():
+        notes.append("no shapes in this trace: record it with record_shapes=True to price the operations")
+    return notes + _contradictions(lead)
+
+
+def _share(lead: Study, mask) -> float:  # type: ignore[no-untyped-def]
+    duration = lead.rank.events.duration_ns[lead.links.device]
+    total = float(duration.sum())
+    return float(duration[mask].sum()) / total if total > 0 else 0.0
+
+
+def _contradictions(lead: Study) -> list[str]:
+    """Kernels faster than their floor: the count, the ceiling or the cache assumption is wrong."""
+    events, priced = lead.rank.events, lead.priced
+    duration = events.duration_ns[priced.links.device]
+    floors = np.array([group.floor.ns if group.floor else np.nan for group in priced.groups] or [np.nan])
+    least = np.array([group.floor.least_ns if group.floor else 0.0 for group in priced.groups] or [0.0])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        beaten = duration * CONTRADICTION < priced.floor_ns * (least / floors)[priced.group]
+    rows = np.flatnonzero(beaten)
+    worst = np.bincount(priced.group[rows], weights=duration[rows], minlength=1) if len(rows) else np.empty(0)
+    total = float(duration.sum())
+    if not len(worst) or worst.sum() < 0.005 * total:
+        return []
+    heaviest = priced.groups[int(worst.argmax())]
+    share = units.percent(float(worst.sum()) / total)
+    return [
+        f"{share} of the device time is in kernels faster than their floor (most: {heaviest.call.name or 'a copy'}): "
+        "its count, the ceiling or the cache assumption is wrong there; counted as at the roof"
+    ]
+
+

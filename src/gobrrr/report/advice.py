@@ -1,0 +1,172 @@
+"""What to do, on the screen: prescriptions with their findings, findings without one, trials, what was not checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from gobrrr import units
+from gobrrr.model.diagnosis import Diagnosis, Finding, Interval, NotChecked, Place, Prescription, Trial
+from gobrrr.report.layout import Line, Page, spread
+from gobrrr.report.text import clean_lines, sanitise, short_name, shorten_left, wrap
+
+INDENT = " " * 10
+SOURCE_CELLS = 40
+CODE_CELLS, TREATMENT_CELLS = 8, 24
+
+
+def prescriptions(diagnosis: Diagnosis, page: Page, *, most: int, title_lines: int = 2) -> list[Line]:
+    """The ranked treatments, each with its finding, where it is and the code to paste; at most `most` of them."""
+    if not diagnosis.prescriptions:
+        return []
+    lines: list[Line] = [spread([(" What to do", "bold")], [("saves, predicted", "dim")], page.width)]
+    by_code = {finding.code: finding for finding in diagnosis.findings}
+    first: dict[str, int] = {}
+    for rank, one in enumerate(diagnosis.prescriptions[:most], start=1):
+        seen = first.setdefault(one.finding, rank)
+        lines += _prescription(rank, one, by_code.get(one.finding), seen, page, title_lines)
+    if more := len(diagnosis.prescriptions) - most:
+        lines += [[(f"    and {more} more: --json", "dim")]] if more > 0 else []
+    return lines
+
+
+def _prescription(
+    rank: int, one: Prescription, finding: Finding | None, seen: int, page: Page, title_lines: int
+) -> list[Line]:
+    code = sanitise(one.finding)
+    own_title = sanitise(finding.title) if finding else ""
+    title = f"as {seen}, another remedy" if seen < rank else own_title
+    places = finding.where if finding and seen == rank else []
+    lines = titled(f"  {rank}  ", code, title, saving(one.predicted_saving_ns), page, title_lines)
+    if place := where(places, page, page.width - len(INDENT)):
+        lines.append([(INDENT, ""), (place, "dim")])
+    lines.append(_how(one, page))
+    return lines
+
+
+def titled(lead: str, code: str, title: str, amount: str, page: Page, lines: int = 2) -> list[Line]:
+    """A finding's code and title, in at most `lines` lines, with an amount at the right end of the first."""
+    code = page.cut(code, CODE_CELLS)
+    head = f"{lead}{code}"
+    gap = " " * max(1, len(INDENT) - len(head))
+    room = page.width - len(head) - len(gap) - len(amount) - 2
+    parts = wrap(title, max(room, 8), lines=lines, ellipsis=page.glyphs.ellipsis) or [""]
+    top = spread([(lead, ""), (code, "bold"), (gap, ""), (parts[0], "")], [(amount, "bold")], page.width)
+    return [top, *([(INDENT, ""), (part, "")] for part in parts[1:])]
+
+
+def saving(interval: Interval) -> str:
+    """A predicted saving in words: an interval, or that there is none."""
+    return "no gain" if interval[1] <= 0 else units.duration_range(*interval)
+
+
+def where(places: Sequence[Place], page: Page, width: int) -> str:
+    """The first place in full, and how many others there are."""
+    if not places:
+        return ""
+    more = f"; {len(places) - 1} more place{'s' if len(places) > 2 else ''}" if len(places) > 1 else ""
+    return page.cut(_place(places[0], page), width - len(more)) + more
+
+
+def _place(place: Place, page: Page) -> str:
+    parts = [short_name(place.op)] if place.op else []
+    source = shorten_left(sanitise(place.source), SOURCE_CELLS, page.glyphs.ellipsis) if place.source else ""
+    if place.module:
+        parts.append(sanitise(place.module) + (f" ({source})" if source else ""))
+    elif source:
+        parts.append(source)
+    if place.count is not None:
+        parts.append(f"{units.count(place.count)} a step")
+    return ", ".join(parts)
+
+
+_PREAMBLE = re.compile(r"^\s*(#|import |from \S+ import |$)")
+
+
+def _how(one: Prescription, page: Page) -> Line:
+    lines = clean_lines(one.how)
+    code = next((line.strip() for line in lines if not _PREAMBLE.match(line)), lines[0].strip() if lines else "")
+    name = page.cut(sanitise(one.treatment), TREATMENT_CELLS)
+    others = sum(1 for line in lines if line.strip()) - 1
+    more = f"  (+{others} line{'s' if others > 1 else ''})" if others > 0 else ""
+    room = page.width - len(INDENT) - len(more)
+    if code.startswith(name):
+        return [(INDENT, ""), (page.cut(code, room), "cyan"), (more, "dim")]
+    return [(INDENT, ""), (f"{name}: ", "dim"), (page.cut(code, room - len(name) - 2), "cyan"), (more, "dim")]
+
+
+def other_findings(diagnosis: Diagnosis, page: Page, *, most: int, title_lines: int = 2) -> list[Line]:
+    """Findings that no prescription names, and one honest sentence when there is no finding at all."""
+    treated = {one.finding for one in diagnosis.prescriptions}
+    left = [one for one in diagnosis.findings if one.code not in treated]
+    if not diagnosis.findings and not diagnosis.prescriptions:
+        return page.wrapped(_nothing_found(diagnosis), first=" ")
+    if not left:
+        return []
+    if not most:
+        return [[(f" {len(left)} more findings: --json", "dim")]]
+    head = "Also found" if treated else "Found, with no treatment that is predicted to save time"
+    lines: list[Line] = [spread([(f" {head}", "bold")], [("at stake", "dim")], page.width)]
+    for one in left[:most]:
+        stake = units.duration_range(*one.at_stake_ns)
+        lines += titled("     ", sanitise(one.code), sanitise(one.title), stake, page, title_lines)
+    if len(left) > most:
+        lines.append([(f"    and {len(left) - most} more: --json", "dim")])
+    return lines
+
+
+def _nothing_found(diagnosis: Diagnosis) -> str:
+    text = "Nothing to do was found: no condition explains where this step's time goes"
+    unchecked = len(diagnosis.not_checked)
+    if not unchecked:
+        return f"{text}."
+    return f"{text}, and {unchecked} condition{'s' if unchecked > 1 else ''} could not be checked."
+
+
+def trials(diagnosis: Diagnosis, page: Page, *, most: int) -> list[Line]:
+    """What was tried and measured, beside what was predicted."""
+    if not diagnosis.trials:
+        return []
+    if not most:
+        return [[(f" {len(diagnosis.trials)} trials: --json", "dim")]]
+    lines: list[Line] = [spread([(" Tried", "bold")], [("saved (predicted)", "dim")], page.width)]
+    for one in diagnosis.trials[:most]:
+        lines.append(_trial(one, page))
+    if len(diagnosis.trials) > most:
+        lines.append([(f"    and {len(diagnosis.trials) - most} more: --json", "dim")])
+    return lines
+
+
+_VERDICT_STYLES = {"helped": "green", "hurt": "red", "unsafe": "red"}
+
+
+def _trial(one: Trial, page: Page) -> Line:
+    change = f"{units.duration(one.before_ns)} {page.glyphs.arrow} {units.duration(one.after_ns)}"
+    saved = f"{units.duration(one.before_ns - one.after_ns)} ({saving(one.predicted_saving_ns)})"
+    verdict = one.verdict.replace("_", " ")
+    left: Line = [("     ", ""), (page.cut(sanitise(one.treatment), TREATMENT_CELLS), ""), (f"  {change}  ", "")]
+    return spread([*left, (verdict, _VERDICT_STYLES.get(one.verdict, ""))], [(saved, "")], page.width)
+
+
+def not_checked(items: Iterable[NotChecked], page: Page, *, most: int = 2) -> list[Line]:
+    """What could not be looked at, by what it needs; at most `most` lines."""
+    by_need: dict[str, list[str]] = {}
+    for one in items:
+        by_need.setdefault(sanitise(one.needs), []).append(sanitise(one.code))
+    if not by_need:
+        return []
+    text = page.joint.join(
+        f"{', '.join(codes)}: needs {need.removeprefix('needs ')}" for need, codes in by_need.items()
+    )
+    return page.wrapped(f"Not checked: {text}", first=" ", rest="   ", lines=most)
+
+
+def notes(items: Sequence[str], page: Page, *, most: int, lines: int) -> list[Line]:
+    """The notes, at most `most` of them in at most `lines` lines each."""
+    out: list[Line] = []
+    for one in items[:most]:
+        out += page.wrapped(sanitise(one), first=f" {page.glyphs.dot} ", lines=lines, style="dim")
+    if len(items) > most:
+        left = len(items) - most
+        out.append([(f"   +{left} note{'s' if left > 1 else ''}: --json", "dim")])
+    return out

@@ -1,0 +1,102 @@
+"""The budget on the screen: one aligned row a line, with time, share and bar; the rows add up to the step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len, set_cell_size
+
+from gobrrr import units
+from gobrrr.model.diagnosis import BudgetLine, Diagnosis
+from gobrrr.report import words
+from gobrrr.report.layout import Line, Page
+
+GROUP_CELLS, LABEL_CELLS, SHARE_CELLS = 16, 20, 7
+MOST_ROWS, MOST_BAR_CELLS = 11, 40
+
+# Green: at a roof. Yellow: could be faster. Red: nothing useful runs. The terminal's own colour: not known.
+STYLES = {
+    "compute": "green",
+    "memory": "green",
+    "below_roof": "yellow",
+    "unpriced": "dim",
+    "communication": "red",
+    "transfer": "red",
+    "overhead": "red",
+    "other": "dim",
+}
+ORDER = tuple(words.GROUPS)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row as it is shown; `kind` is the budget line's kind, or "other" for what was merged."""
+
+    kind: str
+    label: str
+    ns: float
+    share: float
+
+
+def rows(budget: Sequence[BudgetLine], tiny: float = words.TINY_SHARE) -> list[Row]:
+    """The rows to show: in the order of the kinds, largest first within a kind.
+
+    Lines under `tiny` share one row, "other". No time is lost: the rows sum to what the lines sum to.
+    """
+    timed = sorted((one for one in budget if one.ns), key=lambda one: (ORDER.index(one.line), -one.ns))
+    small = [one for one in timed if one.share < tiny]
+    small += sorted((one for one in timed if one.share >= tiny), key=lambda one: -one.ns)[MOST_ROWS:]
+    if len(small) < 2:
+        small = []
+    shown = [Row(one.line, words.label(one), one.ns, one.share) for one in timed if one not in small]
+    if small:
+        shown.append(Row("other", _names(small), sum(one.ns for one in small), sum(one.share for one in small)))
+    return shown
+
+
+def _names(lines: Sequence[BudgetLine]) -> str:
+    names = ", ".join(words.label(one) if one.line == "overhead" else words.GROUPS[one.line] for one in lines)
+    return names if cell_len(names) < LABEL_CELLS else f"{len(lines)} smaller lines"
+
+
+def table(diagnosis: Diagnosis, page: Page) -> list[Line]:
+    """The budget's rows; one sentence instead when there is none."""
+    shown = rows(diagnosis.budget)
+    if not shown:
+        return [[("   Where the time goes is unknown: no step could be taken apart.", "")]]
+    largest = max(row.share for row in shown) or 1.0
+    amounts = aligned([row.ns for row in shown])
+    lines: list[Line] = []
+    previous = ""
+    for row, amount in zip(shown, amounts, strict=True):
+        group = words.GROUPS.get(row.kind, row.kind)
+        lines.append(_line(row, "" if group == previous else group, amount, largest, page))
+        previous = group
+    return lines
+
+
+def _line(row: Row, group: str, amount: str, largest: float, page: Page) -> Line:
+    share = units.percent(row.share).rjust(SHARE_CELLS)
+    label = set_cell_size(page.cut(row.label, LABEL_CELLS - 1), LABEL_CELLS)
+    head = f"   {group:<{GROUP_CELLS}}{label}{amount} {share}  "
+    return [
+        (head, ""),
+        (page.bar(row.share / largest, min(MOST_BAR_CELLS, page.width - cell_len(head) - 1)), STYLES[row.kind]),
+    ]
+
+
+_SCALES = ((1e10, 1e9, "s"), (1e6, 1e6, "ms"), (1e3, 1e3, "us"), (0.0, 1.0, "ns"))
+
+
+def aligned(times_ns: Sequence[float]) -> list[str]:
+    """Times in one unit with one number of decimals, so that the column can be added up by eye.
+
+    The unit is that of the sum: a line of 3 us in a step of 30 ms is 0.0 ms here (and merged with others like it).
+    """
+    total = sum(times_ns)
+    _, scale, unit = next(one for one in _SCALES if total >= one[0])
+    decimals = 2 if total / scale < 10 else 1
+    texts = [f"{ns / scale:,.{decimals}f} {unit}" for ns in times_ns]
+    width = max(9, *map(len, texts)) if texts else 0
+    return [text.rjust(width) for text in texts]

@@ -1,0 +1,116 @@
+"""The demonstration's table: what was found beside what was wrong by design, predicted beside measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gobrrr import units
+from gobrrr.model.diagnosis import Diagnosis
+from gobrrr.report.layout import Line, Page, spread
+from gobrrr.report.terminal import interval
+from gobrrr.report.text import sanitise
+
+NAME_CELLS, REGIME_CELLS, PREDICTED_CELLS, MEASURED_CELLS = 26, 14, 22, 17
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truth:
+    """What is known of a shipped trace from outside it: its fault and its step times without the profiler, in ms.
+
+    `measured_ms` are two ways to time the same step (a synchronize after each one, and without). None: not known.
+    """
+
+    regime: str | None
+    what: str | None
+    measured_ms: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class DemoRow:
+    """One trace's answer beside its truth."""
+
+    name: str
+    diagnosis: Diagnosis
+    truth: Truth
+
+
+def truths(folder: Path, suffix: str) -> dict[str, Truth]:
+    """What is known of each trace `NAME` + `suffix` in `folder`; {} where there is none.
+
+    Read from the folder's truth.json (faulty and fixed workloads) and labels.json (public models).
+    """
+    names = sorted(path.name.removesuffix(suffix) for path in folder.glob(f"*{suffix}"))
+    workloads, models = (_read(folder / name) for name in ("truth.json", "labels.json"))
+    return {name: _truth(name, workloads, models) for name in names}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _truth(name: str, workloads: dict[str, Any], models: dict[str, Any]) -> Truth:
+    case, _, variant = name.rpartition(".")
+    workload, model = workloads.get(case), models.get(case)
+    if workload and variant in workload:
+        times = workload[variant]
+        measured = (times["sync_ms"], times["pipelined_ms"])
+        if variant == "faulty":
+            return Truth(regime=workload["regime"], what=workload["what"], measured_ms=measured)
+        return Truth(regime=None, what=f"fixed: {workload['what']}", measured_ms=measured)
+    if model and variant in model:
+        return Truth(regime=None, what=None, measured_ms=tuple(model[variant]))
+    return Truth(regime=None, what=None, measured_ms=None)
+
+
+def table(rows: Sequence[DemoRow], page: Page) -> list[Line]:
+    """Two lines a trace: the figures, and the fault that was built in."""
+    lines: list[Line] = [
+        spread([(" Found, beside what is known from outside the trace", "bold")], [], page.width),
+        _columns("trace", "regime found", "without the profiler", "measured", "dim"),
+    ]
+    for row in rows:
+        lines += _row(row, page)
+    within = [row for row in rows if _covered(row)]
+    judged = [row for row in rows if row.truth.measured_ms and row.diagnosis.unprofiled_wall_ns.value is not None]
+    if judged:
+        text = f"The predicted interval holds a measured time for {len(within)} of {len(judged)}."
+        lines += [[], [(f" {text}", "")]]
+    return lines
+
+
+def _row(row: DemoRow, page: Page) -> list[Line]:
+    wall, measured = row.diagnosis.unprofiled_wall_ns, row.truth.measured_ms
+    predicted = units.duration(wall.value) + (f" ({interval(wall)})" if wall.value is not None else "")
+    seen = units.duration_range(*(ms * 1e6 for ms in sorted(measured))) if measured else "?"
+    lines = [_columns(page.cut(sanitise(row.name), NAME_CELLS - 1), row.diagnosis.regime, predicted, seen, "")]
+    if row.truth.what:
+        built = "" if _agrees(row) else f" (built to be {row.truth.regime}-bound)"
+        lines += page.wrapped(f"{row.truth.what}{built}", first="   ", lines=2, style="dim")
+    return lines
+
+
+def _agrees(row: DemoRow) -> bool:
+    """Whether the regime is the one that was built in; waiting for input is a kind of overhead."""
+    found = row.diagnosis.regime
+    return row.truth.regime in (None, found) or (found, row.truth.regime) == ("input", "overhead")
+
+
+def _covered(row: DemoRow) -> bool:
+    wall, measured = row.diagnosis.unprofiled_wall_ns, row.truth.measured_ms
+    if measured is None or wall.low is None or wall.high is None:
+        return False
+    return wall.low <= max(measured) * 1e6 and min(measured) * 1e6 <= wall.high
+
+
+def _columns(name: str, regime: str, predicted: str, measured: str, style: str) -> Line:
+    text = f" {name:<{NAME_CELLS}}{regime:<{REGIME_CELLS}}{predicted:>{PREDICTED_CELLS}}{measured:>{MEASURED_CELLS}}"
+    return [(text, style)]

@@ -1,0 +1,143 @@
+"""The diagnosis as JSON (format 1): strict, with keys in the order of the records, and back."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gobrrr.errors import InputError, UsageError
+from gobrrr.model.diagnosis import FORMAT, Diagnosis
+from gobrrr.report.text import sanitise
+
+
+def to_json(diagnosis: Diagnosis) -> bytes:
+    """The contract's JSON, indented, ending in a newline.
+
+    JSON has no NaN and no infinity: where None is allowed they are null ("not known"). Raises ValueError where they
+    stand in a field that must be a number.
+    """
+    try:
+        data = msgspec.json.encode(diagnosis, enc_hook=_plain_number)
+    except UnicodeEncodeError:  # a lone surrogate, from a file name that is not UTF-8
+        data = msgspec.json.encode(_without_surrogates(msgspec.to_builtins(diagnosis, enc_hook=_plain_number)))
+    try:
+        same = msgspec.json.decode(data, type=Diagnosis)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"the diagnosis can't be written: {error}") from None
+    return msgspec.json.format(msgspec.json.encode(same), indent=2) + b"\n"
+
+
+def _plain_number(value: Any) -> Any:
+    """A numpy scalar as Python's own number."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise NotImplementedError(f"{type(value).__name__} has no JSON form")
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_surrogates(item) for item in value]
+    return value
+
+
+def save(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
+    """Write the diagnosis to `path`, whole or not at all.
+
+    Raises UsageError when the folder is missing or can't be written.
+    """
+    check_savable(path)
+    data = to_json(diagnosis)
+    target = Path(path)
+    try:
+        _replace(target, data)
+    except OSError as error:
+        raise UsageError(f"{_shown(target)}: can't be written: {error.strerror or error}") from None
+
+
+def _replace(target: Path, data: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:40]}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp's own mode is for the owner alone
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def check_savable(path: str | os.PathLike[str]) -> None:
+    """Raise UsageError, before any work is done, when `path` can't be written."""
+    target = Path(path)
+    if not str(path) or target.is_dir():
+        raise UsageError(f"{_shown(target)}: is a folder; name a file to save to")
+    if not target.parent.is_dir():
+        raise UsageError(f"{_shown(target)}: its folder does not exist; make {_shown(target.parent)} first")
+    if not os.access(target.parent, os.W_OK):
+        raise UsageError(f"{_shown(target)}: its folder can't be written")
+
+
+def load(path: str | os.PathLike[str]) -> Diagnosis:
+    """Read a diagnosis that `save` or `--json` wrote.
+
+    Raises InputError, in one line, when the file can't be read, is of a newer format, or is no diagnosis.
+    """
+    name = _shown(Path(path))
+    try:
+        data = Path(path).read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{name}: no such file; write one with: gobrrr diagnose TARGET --save {name}") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{name}: can't be read: {getattr(error, 'strerror', None) or error}") from None
+    return decode(data, name)
+
+
+class _Probe(msgspec.Struct):
+    """What tells a diagnosis from other JSON."""
+
+    format: Any = None
+    regime: Any = None
+    traceEvents: msgspec.Raw = msgspec.Raw()  # the profiler's own key
+
+
+def decode(data: bytes, name: str = "the data") -> Diagnosis:
+    """A diagnosis from its JSON; `name` is what an error calls it. Raises InputError."""
+    try:
+        probe = msgspec.json.decode(data, type=_Probe)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        hint = "; a profiler trace is read with: gobrrr diagnose" if data[:2] == b"\x1f\x8b" else ""
+        raise InputError(f"{name}: not a saved diagnosis (not a JSON object){hint}") from None
+    _check(probe, name)
+    try:
+        return msgspec.json.decode(data, type=Diagnosis)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{name}: a damaged diagnosis: {sanitise(str(error))}") from None
+
+
+def _check(probe: _Probe, name: str) -> None:
+    if bytes(probe.traceEvents):
+        raise InputError(f"{name}: a profiler trace, not a saved diagnosis; read it with: gobrrr diagnose {name}")
+    if not isinstance(probe.format, int) or probe.regime is None:
+        raise InputError(f"{name}: not a saved diagnosis (no format and regime in it)")
+    if probe.format > FORMAT:
+        raise InputError(f"{name}: format {probe.format}, and this gobrrr reads {FORMAT}: update gobrrr to read it")
+    if probe.format < 1:
+        raise InputError(f"{name}: format {probe.format} does not exist")
+
+
+def _shown(path: Path) -> str:
+    return sanitise(str(path))

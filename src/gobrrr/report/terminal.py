@@ -1,0 +1,255 @@
+"""The answer on one screen: verdict, why (the budget), what to do, how sure."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gobrrr import units
+from gobrrr.model.diagnosis import Diagnosis, Wall
+from gobrrr.report import advice, budget, words
+from gobrrr.report.layout import (
+    ASCII,
+    DEFAULT_WIDTH,
+    MAX_WIDTH,
+    MIN_WIDTH,
+    UNICODE,
+    Line,
+    Page,
+    crop,
+    fits,
+    length,
+    plain,
+    spread,
+)
+from gobrrr.report.text import sanitise, shorten_left, to_ascii
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SCREEN_LINES = 40
+
+
+@dataclass(frozen=True)
+class Detail:
+    """How much of each list is shown; less, when the whole does not fit the screen."""
+
+    prescriptions: int = 4
+    findings: int = 4
+    title_lines: int = 2
+    evidence: int = 3
+    devices: int = 4
+    unchecked_lines: int = 2
+    notes: int = 3
+    note_lines: int = 3
+
+
+LEVELS = (
+    Detail(),
+    Detail(note_lines=2),
+    Detail(note_lines=1),
+    Detail(findings=2, evidence=2, note_lines=1),
+    Detail(findings=2, title_lines=1, evidence=2, notes=2, note_lines=1),
+    Detail(prescriptions=3, findings=1, title_lines=1, evidence=2, devices=2, notes=1, note_lines=1),
+    Detail(prescriptions=3, findings=1, title_lines=1, evidence=1, devices=2, unchecked_lines=1, notes=1, note_lines=1),
+    Detail(prescriptions=2, findings=0, title_lines=1, evidence=1, devices=0, unchecked_lines=1, notes=0),
+)
+
+
+def render(diagnosis: Diagnosis, *, width: int = DEFAULT_WIDTH, color: bool = False, unicode: bool = True) -> str:
+    """The answer as text of at most `width` columns (clamped to 60..120) and about 40 lines.
+
+    `color` adds a terminal's escape codes; `unicode=False` keeps to ASCII.
+    """
+    if not color:
+        return plain(compose(diagnosis, width=width, unicode=unicode))
+    from rich.console import Console
+
+    console = Console(force_terminal=True, color_system="standard", width=clamp(width), no_color=False)
+    with console.capture() as capture:
+        print_lines(compose(diagnosis, width=width, unicode=unicode), console)
+    return capture.get().rstrip("\n")
+
+
+def print_to(diagnosis: Diagnosis, console: Console, *, width: int | None = None) -> None:
+    """Print the answer: in the console's width and colours in a terminal, as plain text of 80 columns into a pipe."""
+    unicode = knows_unicode(console.encoding)
+    own = console.width if console.is_terminal else DEFAULT_WIDTH
+    print_lines(compose(diagnosis, width=width or own, unicode=unicode), console)
+
+
+def print_lines(lines: Sequence[Line], console: Console) -> None:
+    """Print lines in the console's colours in a terminal, without a style into a pipe."""
+    if not console.is_terminal:
+        console.file.write(plain(lines) + "\n")
+        return
+    from rich.text import Text
+
+    for line in lines:
+        console.print(Text.assemble(*line), soft_wrap=True, highlight=False)
+
+
+def for_print(diagnosis: Diagnosis) -> str:
+    """The answer as `print(diagnosis)` shows it: plain, 80 columns, in signs that standard output can encode."""
+    return render(diagnosis, unicode=knows_unicode(getattr(sys.stdout, "encoding", None)))
+
+
+def knows_unicode(encoding: str | None) -> bool:
+    """Whether an output of this encoding can show more than ASCII."""
+    return (encoding or "").lower().startswith("utf")
+
+
+def page_for(console: Console) -> Page:
+    """The page that fits a console."""
+    own = console.width if console.is_terminal else DEFAULT_WIDTH
+    return Page(width=clamp(own), glyphs=UNICODE if knows_unicode(console.encoding) else ASCII)
+
+
+def clamp(width: int) -> int:
+    """`width` within what the page can be laid out in."""
+    return max(MIN_WIDTH, min(MAX_WIDTH, width))
+
+
+def compose(diagnosis: Diagnosis, *, width: int = DEFAULT_WIDTH, unicode: bool = True) -> list[Line]:
+    """The page's lines, at the first level of detail that fits the screen."""
+    page = Page(width=clamp(width), glyphs=UNICODE if unicode else ASCII)
+    lines: list[Line] = []
+    for detail in LEVELS:
+        blocks = [section(diagnosis, page, detail) for section in _SECTIONS]
+        lines = _spaced([block for block in blocks if block])
+        if len(lines) <= SCREEN_LINES:
+            break
+    lines = [crop(line, page.width, page.glyphs.ellipsis) for line in lines]
+    return lines if unicode else [[(to_ascii(text), style) for text, style in line] for line in lines]
+
+
+def _spaced(blocks: list[list[Line]]) -> list[Line]:
+    lines = blocks[0]
+    for block in blocks[1:]:
+        lines = [*lines, [], *block]
+    return lines
+
+
+def _head(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
+    device = sanitise(diagnosis.device) if diagnosis.device else "device unknown"
+    steps = f"{diagnosis.steps:,} step{'s' if diagnosis.steps != 1 else ''}"
+    ranks = f"{page.joint}{diagnosis.ranks:,} ranks" if diagnosis.ranks > 1 else ""
+    tail = f"{page.joint}{page.cut(device, 40)}{page.joint}{steps}{ranks}"
+    name = shorten_left(basename(diagnosis.target), page.width - len(tail) - 1, page.glyphs.ellipsis)
+    top: Line = [(f" {name}", "bold"), (tail, "")]
+    how = sanitise(diagnosis.steps_from).removeprefix(f"{diagnosis.steps} ")
+    inline: Line = [(f" ({how})", "dim")] if how else []
+    if length(top) + length(inline) <= page.width:
+        return [[*top, *inline], *page.wrapped(wall(diagnosis), first=" "), *_devices(diagnosis, detail)]
+    own = page.wrapped(f"steps: {how}", first="   ", lines=2, style="dim")
+    return [top, *page.wrapped(wall(diagnosis), first=" "), *own, *_devices(diagnosis, detail)]
+
+
+def basename(target: str) -> str:
+    """The last part of a path or a URL, safe to print."""
+    if target == "-":
+        return "standard input"
+    path = target.split("?")[0] if "://" in target else target
+    return sanitise(os.path.basename(path.rstrip("/\\")) or target)
+
+
+def wall(diagnosis: Diagnosis) -> str:
+    """The step's time under the profiler and without it, and how the second is known."""
+    without = diagnosis.unprofiled_wall_ns
+    under = units.duration(diagnosis.wall_ns)
+    if without.how == "unknown" or without.value is None:
+        if diagnosis.wall_ns is None:
+            return "the step's time is unknown"
+        return f"{under} a step under the profiler; unknown without it"
+    doubt = f"({without.how}, {interval(without)})"
+    if diagnosis.wall_ns is None:
+        return f"{units.duration(without.value)} a step without the profiler {doubt}"
+    return f"{under} a step under the profiler, {units.duration(without.value)} without it {doubt}"
+
+
+def interval(without: Wall) -> str:
+    """The interval, without its unit where the value before it has the same."""
+    interval = units.duration_range(without.low, without.high)
+    unit = units.duration(without.value).rpartition(" ")[2]
+    return interval.removesuffix(f" {unit}")
+
+
+def _devices(diagnosis: Diagnosis, detail: Detail) -> list[Line]:
+    devices = diagnosis.devices
+    if len(devices) < 2:
+        return []
+    lines: list[Line] = []
+    for one in devices[: detail.devices]:
+        busy = units.percent(one.busy_total_ns / one.span_total_ns) if one.span_total_ns > 0 else "?"
+        text = f"rank {one.rank}, device {one.device}: busy {busy} of the trace, {one.kernels:,} kernels"
+        lines.append([(f"   {text}", "dim")])
+    if len(devices) > detail.devices:
+        lines.append([(f"   and {len(devices) - detail.devices} more devices: --json", "dim")])
+    return lines
+
+
+_CERTAINTY_STYLES = {"high": "green", "medium": "yellow", "low": "red"}
+
+
+def _verdict(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
+    why = words.reason(diagnosis)
+    sure: Line = [("certainty: ", "dim"), (diagnosis.certainty, _CERTAINTY_STYLES[diagnosis.certainty])]
+    name: Line = [(f" {words.headline(diagnosis)}", "bold")]
+    if fits([*name, ("   ", ""), (why, "")], sure, page.width):
+        lines = [spread([*name, ("   ", ""), (why, "")], sure, page.width)]
+    else:
+        lines = [spread(name, sure, page.width), *page.wrapped(why, first="   ", lines=3)]
+    for one in diagnosis.evidence[: detail.evidence]:
+        lines += page.wrapped(sanitise(one), first=f"   {page.glyphs.dot} ", lines=2, style="dim")
+    return [*lines, *budget.table(diagnosis, page), *page.wrapped(light(diagnosis), first=" ")]
+
+
+def light(diagnosis: Diagnosis) -> str:
+    """The speed of light and how near the step is to it; why it is not known, where it isn't; and the coverage."""
+    priced = diagnosis.coverage.device_time
+    coverage = "how much is priced is unknown" if priced is None else f"{units.percent(priced)} of device time priced"
+    if diagnosis.speed_of_light_ns is None:
+        return f"Speed of light: unknown, because {_no_light(diagnosis)}; {coverage}."
+    text = f"Speed of light: {units.duration(diagnosis.speed_of_light_ns)}"
+    step_ns = diagnosis.unprofiled_wall_ns.value or diagnosis.wall_ns
+    if not step_ns:
+        return f"{text}; {coverage}."
+    part = diagnosis.speed_of_light_ns / step_ns
+    doubt = " (a count or a ceiling is wrong)" if part > 1 else ""
+    return f"{text}; you are at {units.percent(part)} of it{doubt}; {coverage}."
+
+
+def _no_light(diagnosis: Diagnosis) -> str:
+    if diagnosis.machine is None:
+        return "no ceilings are known for this device (name one: --on)"
+    return "not all work is priced"
+
+
+def _advice(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
+    return advice.prescriptions(diagnosis, page, most=detail.prescriptions, title_lines=detail.title_lines)
+
+
+def _others(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
+    return advice.other_findings(diagnosis, page, most=detail.findings, title_lines=detail.title_lines)
+
+
+def _trials(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
+    return advice.trials(diagnosis, page, most=detail.findings)
+
+
+def _tail(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
+    unchecked = advice.not_checked(diagnosis.not_checked, page, most=detail.unchecked_lines)
+    notes = advice.notes(diagnosis.notes, page, most=detail.notes, lines=detail.note_lines)
+    return [*unchecked, *notes, _footer(diagnosis, page)]
+
+
+def _footer(diagnosis: Diagnosis, page: Page) -> Line:
+    codes = [one.finding for one in diagnosis.prescriptions] + [one.code for one in diagnosis.findings]
+    explain = [f"gobrrr explain {sanitise(codes[0])}"] if codes else ["gobrrr explain"]
+    return [(f" {page.joint.join([*explain, '--json', '--save FILE'])}", "dim")]
+
+
+_SECTIONS = (_head, _verdict, _advice, _others, _trials, _tail)

@@ -1,0 +1,128 @@
+"""Text from a trace is not trusted: names are cleaned, shortened and wrapped here, and nowhere else."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from rich.cells import cell_len, chop_cells
+
+MAX_CHARACTERS = 4096
+"""A name longer than this is cut before anything else looks at it: some traces carry names of megabytes."""
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+# The escape sequences of a terminal: CSI (colour, cursor), OSC (title, links, clipboard), and any other ESC + one.
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?|\x1b.?")
+_SPACES = re.compile(r"[\t\n\r\v\f ]+")
+# Control, format (right-to-left override, zero width), surrogate, private use, line and paragraph separators.
+_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+
+
+def sanitise(text: str, *, limit: int = MAX_CHARACTERS) -> str:
+    """`text` as one line that is safe to print.
+
+    Escape sequences go, white space becomes one space, and every control, bidirectional, zero-width or surrogate
+    character becomes U+FFFD, so that what is hidden can be seen. Markup such as "[red]" stays: nothing here parses it.
+    """
+    text = _SPACES.sub(" ", _ESCAPES.sub("", text[:limit])).strip()
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(REPLACEMENT if unicodedata.category(one) in _UNSAFE else one for one in text)
+
+
+def clean_lines(text: str) -> list[str]:
+    """The lines of `text`, each safe to print, with their indentation; blank lines at the ends go."""
+    lines = [_indent(line) + sanitise(line) for line in text[:MAX_CHARACTERS].splitlines()]
+    while lines and not lines[0].strip():
+        lines.pop(0)
+    while lines and not lines[-1].strip():
+        lines.pop()
+    return lines
+
+
+def _indent(line: str) -> str:
+    line = line.expandtabs(4)
+    return " " * (len(line) - len(line.lstrip(" ")))
+
+
+def to_ascii(text: str) -> str:
+    """`text` for an output that knows only ASCII; what has no ASCII form becomes "?"."""
+    return text.encode("ascii", "replace").decode("ascii")
+
+
+def shorten(text: str, width: int, ellipsis: str = "…") -> str:
+    """The first `width` cells of `text`, with `ellipsis` at the end when something was cut."""
+    if cell_len(text) <= width:
+        return text
+    room = max(0, width - cell_len(ellipsis))
+    kept = chop_cells(text, room)[0] if room else ""
+    return kept.rstrip() + ellipsis
+
+
+def shorten_left(text: str, width: int, ellipsis: str = "…") -> str:
+    """The last `width` cells of `text`: the end of a path says more than its start."""
+    if cell_len(text) <= width:
+        return text
+    return ellipsis + shorten(text[::-1], max(0, width - cell_len(ellipsis)), "")[::-1].lstrip()
+
+
+def wrap(text: str, width: int, *, lines: int | None = None, ellipsis: str = "…") -> list[str]:
+    """`text` in lines of at most `width` cells, broken at spaces where possible; at most `lines` of them."""
+    out: list[str] = []
+    rest = text
+    while rest:
+        if lines is not None and len(out) == lines - 1:
+            return [*out, shorten(rest, width, ellipsis)]
+        head, rest = _break(rest, width)
+        out.append(head)
+    return out
+
+
+def _break(text: str, width: int) -> tuple[str, str]:
+    if cell_len(text) <= width:
+        return text, ""
+    head = chop_cells(text, width)[0] or text[0]
+    space = head.rfind(" ") if not text[len(head)].isspace() else len(head)
+    cut = space if space > 0 else len(head)
+    return text[:cut].rstrip(), text[cut:].lstrip()
+
+
+_CPP = re.compile(r"^void |^(?:at|c10|cutlass|cub|thrust)::|[<(].*::|[\w>]\(|\w<")
+_NAMESPACES = re.compile(r"^(?:\(anonymous namespace\)::|[A-Za-z_]\w*::)+(?=\w)")
+_GENERIC = frozenset({"Kernel", "Kernel2", "device_kernel", "kernel", "Kernel3"})
+
+
+def short_name(name: str) -> str:
+    """A kernel's or op's name without C++ decoration: return type, namespaces, template and call arguments.
+
+    "void at::native::vectorized_elementwise_kernel<4, ...>(int, ...)" is "vectorized_elementwise_kernel". Names of
+    ops ("aten::addmm") and of copies ("Memcpy HtoD (Pageable -> Device)") stay. A name that says nothing without its
+    argument ("cutlass::Kernel2<...>") is replaced by the last part of that argument.
+    """
+    name = sanitise(name)
+    if not _CPP.search(name):
+        return name
+    bare = _without_arguments(name.removeprefix("void "))
+    short = _NAMESPACES.sub("", bare).strip() or bare or name
+    if short in _GENERIC and (inner := re.search(r"<\s*([\w:]+)", name)):
+        return inner.group(1).split("::")[-1] or short
+    return short
+
+
+def _without_arguments(name: str) -> str:
+    """`name` without what stands in <...> and in a call's (...); brackets that do not match end the name."""
+    out: list[str] = []
+    depth = 0
+    previous = ""
+    for position, one in enumerate(name):
+        if one == "(" and name.startswith("(anonymous namespace)", position) and depth == 0:
+            out.append(one)
+        elif one in "<(" and (depth or previous != " "):
+            depth += 1
+        elif one in ">)" and depth:
+            depth -= previous != "-"  # "->" closes nothing
+        elif not depth:
+            out.append(one)
+        previous = one
+    return "".join(out).strip()

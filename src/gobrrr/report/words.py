@@ -1,0 +1,155 @@
+"""The plain words of the answer: what a line of the budget is called, and the sentence behind the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gobrrr import units
+from gobrrr.model.diagnosis import BudgetLine, Diagnosis
+from gobrrr.report.text import sanitise
+
+PRICED_ENOUGH = 0.8
+"""Under this share of device time the verdict says only what is certain."""
+
+TINY_SHARE = 0.005
+"""A line of the budget under this share is merged with others like it."""
+
+GROUPS = {
+    "compute": "compute",
+    "memory": "memory",
+    "below_roof": "below the roof",
+    "unpriced": "not priced",
+    "communication": "communication",
+    "transfer": "transfer",
+    "overhead": "overhead",
+}
+
+LABELS = {
+    "compute": "at its roof",
+    "memory": "at its roof",
+    "unpriced": "work unknown",
+    "communication": "nothing hides it",
+    "transfer": "host-device copies",
+}
+
+# The start of a cause's name -> what the table calls it, and what the device does meanwhile.
+CAUSES = (
+    ("launch", "launching", "waiting for launches"),
+    ("python", "Python between ops", "waiting for Python"),
+    ("drain", "draining syncs", "drained by syncs with the host"),
+    ("sync", "draining syncs", "drained by syncs with the host"),
+    ("input", "input data", "waiting for input data"),
+    ("alloc", "allocator", "waiting for the allocator"),
+    ("garbage", "garbage collection", "waiting for garbage collection"),
+    ("gc", "garbage collection", "waiting for garbage collection"),
+    ("host", "host computing", "waiting for computation on the host"),
+    ("compil", "compiling", "waiting for a compiler"),
+    ("unexplained", "unexplained", "and the trace does not show why"),
+)
+
+
+CAUSE_CHARACTERS = 30
+
+
+def _cause(cause: str | None) -> tuple[str, str]:
+    key = sanitise(cause or "unexplained", limit=CAUSE_CHARACTERS).lower()
+    for start, label, meanwhile in CAUSES:
+        if key.startswith(start):
+            return label, meanwhile
+    return key, f"mostly in {key}"
+
+
+def label(line: BudgetLine) -> str:
+    """What stands in the second column beside the line's group."""
+    if line.line == "below_roof":
+        return f"{sanitise(line.cause)} kernels" if line.cause else ""
+    if line.line == "overhead":
+        return _cause(line.cause)[0]
+    return sanitise(line.cause) if line.cause else LABELS[line.line]
+
+
+def share(diagnosis: Diagnosis, line: str, cause: str | None = None) -> float:
+    """The share of the step that lines of this kind (and, if given, this cause) take together."""
+    return sum(one.share for one in diagnosis.budget if one.line == line and cause in (None, one.cause))
+
+
+def sides(diagnosis: Diagnosis) -> dict[str, float]:
+    """Shares as the regime weighs them: time below the roof goes to the side of its kernel's bound."""
+    below = {side: share(diagnosis, "below_roof", side) for side in ("compute", "memory")}
+    waiting = sum(one.share for one in diagnosis.budget if is_input(one))
+    return {
+        "compute": share(diagnosis, "compute") + below["compute"],
+        "memory": share(diagnosis, "memory") + below["memory"],
+        "overhead": share(diagnosis, "overhead") - waiting,
+        "input": waiting,
+        "communication": share(diagnosis, "communication"),
+        "transfer": share(diagnosis, "transfer"),
+    }
+
+
+def is_input(line: BudgetLine) -> bool:
+    """Whether the line is the wait for input data, an overhead that is a regime of its own."""
+    return line.line == "overhead" and (line.cause or "").lower().startswith("input")
+
+
+def headline(diagnosis: Diagnosis) -> str:
+    """The verdict in one word."""
+    return diagnosis.regime.upper() if diagnosis.regime in ("mixed", "unknown") else f"{diagnosis.regime.upper()}-BOUND"
+
+
+def reason(diagnosis: Diagnosis) -> str:
+    """One plain sentence with a number that says why; "" when the budget holds no number to say it with."""
+    if diagnosis.regime == "unknown":
+        return _unknown(diagnosis)
+    if not diagnosis.budget:
+        return ""
+    return _REASONS[diagnosis.regime](diagnosis)
+
+
+def _unknown(diagnosis: Diagnosis) -> str:
+    priced = diagnosis.coverage.device_time
+    if priced == 0:
+        return "none of the device's time is priced: no side can be named"
+    if priced is not None and priced < PRICED_ENOUGH:
+        return f"only {units.percent(priced)} of the device's time is priced: no side can be named"
+    return "what was recorded does not say where the step's time goes"
+
+
+def _side(side: str, what: str) -> Callable[[Diagnosis], str]:
+    def sentence(diagnosis: Diagnosis) -> str:
+        whole, below = sides(diagnosis)[side], share(diagnosis, "below_roof", side)
+        text = f"{what} takes {units.percent(whole)} of the step"
+        if below < TINY_SHARE:
+            return text
+        return f"{text}: {units.percent(whole - below)} at the roof, {units.percent(below)} below it"
+
+    return sentence
+
+
+def _overhead(diagnosis: Diagnosis) -> str:
+    lines = [one for one in diagnosis.budget if one.line == "overhead"]
+    text = f"the device idles {units.percent(share(diagnosis, 'overhead'))} of the step"
+    if not lines:
+        return text
+    return f"{text}, {_cause(max(lines, key=lambda one: one.ns).cause)[1]}"
+
+
+def _mixed(diagnosis: Diagnosis) -> str:
+    first, second, *_ = sorted(sides(diagnosis).items(), key=lambda item: -item[1])
+    both = ", ".join(f"{name} {units.percent(part)}" for name, part in (first, second))
+    return f"{both}: no side takes half of the step"
+
+
+_REASONS: dict[str, Callable[[Diagnosis], str]] = {
+    "compute": _side("compute", "arithmetic"),
+    "memory": _side("memory", "moving bytes"),
+    "overhead": _overhead,
+    "input": lambda d: f"the device waits for input data {units.percent(sides(d)['input'])} of the step",
+    "communication": lambda d: (
+        f"communication that nothing hides takes {units.percent(share(d, 'communication'))} of the step"
+    ),
+    "transfer": lambda d: (
+        f"host-device copies with nothing else running take {units.percent(share(d, 'transfer'))} of the step"
+    ),
+    "mixed": _mixed,
+}

@@ -1,0 +1,125 @@
+"""The only place that turns nanoseconds, bytes and FLOP into text. None is shown as "?" and never as zero."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeGuard
+
+UNKNOWN = "?"
+DIGITS = 3
+"""Significant digits: more would claim an accuracy that neither a trace nor a datasheet has."""
+
+TIME = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
+"""Nanoseconds in each unit, largest first."""
+
+DECIMAL = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+"""SI prefixes: a kB is 1,000 bytes, as bandwidths are quoted."""
+
+
+def duration(ns: float | None) -> str:
+    """Nanoseconds as "12.3 ms"; "0" only for exactly 0."""
+    if not _finite(ns):
+        return UNKNOWN
+    if ns == 0:
+        return "0"
+    scale, unit = _time_unit(ns)
+    return f"{_digits(ns / scale)} {unit}"
+
+
+def duration_range(low_ns: float | None, high_ns: float | None) -> str:
+    """Two times in nanoseconds with one unit: "12.1 to 15.3 ms"; one time where both read the same."""
+    if not _finite(low_ns) or not _finite(high_ns):
+        low, high = duration(low_ns), duration(high_ns)
+        return UNKNOWN if low == high else f"{low} to {high}"
+    largest = max(abs(low_ns), abs(high_ns))
+    if largest == 0:
+        return "0"
+    scale, unit = _time_unit(largest)
+    places = _places(largest / scale)
+    low, high = (_fixed(value / scale, places) for value in (low_ns, high_ns))
+    return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
+
+
+def bytes_(n: float | None) -> str:
+    """Bytes as "1.07 GB" (decimal prefixes); whole bytes below 1,000."""
+    return _scaled(n, "B")
+
+
+def flop(n: float | None) -> str:
+    """Floating-point operations (a fused multiply-add is 2) as "4.61 TFLOP"."""
+    return _scaled(n, "FLOP")
+
+
+def rate(per_s: float | None, of: str = "B") -> str:
+    """Something a second: `rate(3.35e12)` is "3.35 TB/s", `rate(989.4e12, "FLOP")` is "989 TFLOP/s"."""
+    text = _scaled(per_s, of)
+    return text if text == UNKNOWN else f"{text}/s"
+
+
+def percent(share: float | None) -> str:
+    """A share of one as "42 %", with a decimal below 10 and above 99. Only 0 reads "0 %" and only 1 reads "100 %"."""
+    if not _finite(share):
+        return UNKNOWN
+    if share < 0:
+        return f"-{percent(-share)}"
+    value = 100 * share
+    if value in (0, 100):
+        return f"{value:.0f} %"
+    if value < 0.05:
+        return "<0.1 %"
+    if 99.95 <= value < 100:
+        return ">99.9 %"
+    decimals = 1 if round(value, 1) < 10 or 99 < value < 100 else 0
+    return f"{value:.{decimals}f} %"
+
+
+def count(n: float | None) -> str:
+    """How many: "1,848"; a mean that is no whole number keeps three significant digits ("12.5")."""
+    if not _finite(n):
+        return UNKNOWN
+    return f"{int(n):,}" if float(n).is_integer() else _digits(n)
+
+
+def _finite(value: float | None) -> TypeGuard[float]:
+    return value is not None and math.isfinite(value)
+
+
+def _scaled(n: float | None, unit: str) -> str:
+    if not _finite(n):
+        return UNKNOWN
+    if n == 0:
+        return f"0 {unit}"
+    rounded = abs(_rounded(n))
+    scale, prefix = next(((scale, prefix) for scale, prefix in DECIMAL if rounded >= scale), (1.0, ""))
+    whole = not prefix and float(n).is_integer()
+    return f"{int(n) if whole else _digits(n / scale)} {prefix}{unit}"
+
+
+def _time_unit(ns: float) -> tuple[float, str]:
+    """The largest unit of which there is at least one after rounding, so that 999.9 us reads 1.00 ms."""
+    rounded = abs(_rounded(ns))
+    return next(((scale, unit) for scale, unit in TIME if rounded >= scale), TIME[-1])
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _places(value: float) -> int:
+    """Decimals that show `value` with three significant digits; none from 100 upwards."""
+    rounded = abs(_rounded(value))
+    return max(0, DIGITS - 1 - math.floor(math.log10(rounded)))
+
+
+def _digits(value: float) -> str:
+    return f"{_rounded(value):,.{_places(value)}f}"
+
+
+def _fixed(value: float, places: int) -> str:
+    """With a given number of decimals; what is not 0 never reads 0."""
+    smallest = 10.0**-places
+    if value == 0:
+        return "0"
+    if abs(value) < smallest / 2:
+        return f"<{smallest:.{places}f}" if value > 0 else f">-{smallest:.{places}f}"
+    return f"{value:,.{places}f}"

@@ -1,0 +1,54 @@
+"""The block in README.md is written from the results, and nothing else in the file changes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.readme_table import END, START, main, table, with_block
+
+TIMES = {"runs": 5, "wall_s_min": 1.0, "wall_s_median": 1.234, "wall_s_max": 2.0, "peak_rss_mb": 1234.5}
+RESULTS = {
+    "date": "2026-01-02",
+    "trace": {"source": "a.json.gz", "copies": 30, "events": 1139640, "mb": 389.6},
+    "machine": {"cpu": "Some CPU", "cores": 2, "python": "3.11.7"},
+    **dict.fromkeys(("diagnose", "json_loads", "help", "import", "python"), TIMES),
+}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    (tmp_path / "README.md").write_text(f"before\n{START}\nold\n{END}\nafter\n")
+    (tmp_path / "results.json").write_text(json.dumps(RESULTS))
+    return ["--readme", str(tmp_path / "README.md"), "--results", str(tmp_path / "results.json")]
+
+
+def test_the_table_shows_the_results() -> None:
+    text = table(RESULTS)
+    assert "390 MB and 1,139,640 events" in text
+    assert "| `import gobrrr` | 1.23 s (1.00 to 2.00 s) | 1.23 GB |" in text
+
+
+def test_the_block_is_rewritten_and_then_stable(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*files, "--check"]) == 1
+    assert "make bench" in capsys.readouterr().out
+    assert main(files) == 0
+    assert main([*files, "--check"]) == 0
+    text = Path(files[1]).read_text()
+    assert text.startswith(f"before\n{START}\n")
+    assert text.endswith(f"{END}\nafter\n")
+    assert "old" not in text
+
+
+@pytest.mark.parametrize("text", ["", START, f"{END}{START}", f"{START}{START}{END}"])
+def test_missing_marks_are_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match="expected one"):
+        with_block(text, "block")
+
+
+def test_the_readme_of_this_repository_is_up_to_date(root: Path) -> None:
+    if not (root / "bench" / "results" / "trace_reading.json").exists():
+        pytest.skip("no results yet: `make bench` writes bench/results/trace_reading.json")
+    assert main(["--check"]) == 0

@@ -1,0 +1,57 @@
+"""Where the data of the tests is, and what is skipped where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+H100 = ROOT / "src" / "gobrrr" / "data" / "h100"
+"""The shipped H100 traces, with truth.json, labels.json, ddp_truth.json and article.json."""
+H100_EXTRA = ROOT / "tests" / "data" / "h100"
+"""ncu.csv and the traces of two ranks."""
+PUBLIC_TRACES = ROOT.parent / "shared" / "public_traces"
+"""Traces of public repositories; never part of this one."""
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The top of the repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def h100() -> Path:
+    """The folder of the shipped H100 traces."""
+    return H100
+
+
+@pytest.fixture(scope="session")
+def h100_extra() -> Path:
+    """The folder of ncu.csv and the DDP traces."""
+    return H100_EXTRA
+
+
+@pytest.fixture(scope="session")
+def public_traces() -> Path:
+    """The folder of public traces; skips the test where it is absent."""
+    if not PUBLIC_TRACES.is_dir():
+        pytest.skip("the public traces are not beside this checkout (../shared/public_traces)")
+    return PUBLIC_TRACES
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a device where there is none; torch is imported only when such a test was collected."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked and not _device():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="needs torch and a CUDA or ROCm device"))
+
+
+def _device() -> bool:
+    try:
+        import torch
+    except ImportError:
+        return False
+    return bool(torch.cuda.is_available())

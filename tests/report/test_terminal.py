@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from gobrrr.model.diagnosis import BudgetLine, Diagnosis, Prescription, Wall
+from gobrrr.report import advice, budget, terminal, words
+from gobrrr.report.layout import ASCII, Page
+from tests.report import samples
+
+EVERY = pytest.mark.parametrize("name", list(samples.ALL))
+REGIMES = {
+    "overhead": "OVERHEAD-BOUND",
+    "memory": "MEMORY-BOUND",
+    "compute": "COMPUTE-BOUND",
+    "communication": "COMMUNICATION-BOUND",
+    "waiting_for_input": "INPUT-BOUND",
+    "mixed": "MIXED",
+    "unknown": "UNKNOWN",
+    "nothing": "UNKNOWN",
+}
+
+
+@EVERY
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_answer_fits_the_screen(name: str, width: int) -> None:
+    lines = terminal.render(samples.ALL[name](), width=width).splitlines()
+    assert max(map(cell_len, lines)) <= width
+    assert width < 80 or len(lines) <= terminal.SCREEN_LINES
+
+
+@EVERY
+def test_plain_text_has_no_escape_codes_and_no_hidden_characters(name: str) -> None:
+    text = terminal.render(samples.ALL[name]())
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", text)
+
+
+@EVERY
+def test_ascii_is_ascii(name: str) -> None:
+    assert terminal.render(samples.ALL[name](), unicode=False).isascii()
+
+
+@EVERY
+def test_colour_changes_no_text(name: str) -> None:
+    diagnosis = samples.ALL[name]()
+    coloured = terminal.render(diagnosis, color=True)
+    bare = "\n".join(line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", coloured).splitlines())
+    assert "\x1b[" in coloured
+    assert bare == terminal.render(diagnosis)
+
+
+@pytest.mark.parametrize(("name", "headline"), REGIMES.items())
+def test_the_verdict_is_named(name: str, headline: str) -> None:
+    assert re.search(rf"^ {headline} .*certainty: (high|medium|low)$", terminal.render(samples.ALL[name]()), re.M)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("overhead", "the device idles 61 % of the step, waiting for launches"),
+        ("memory", "moving bytes takes 98 % of the step: 88 % at the roof, 10 % below it"),
+        ("compute", "arithmetic takes 80 % of the step: 60 % at the roof, 19 % below it"),
+        ("communication", "communication that nothing hides takes 55 % of the step"),
+        ("waiting_for_input", "the device waits for input data 66 % of the step"),
+        ("mixed", "memory 42 %, overhead 35 %: no side takes half of the step"),
+        ("unknown", "none of the device's time is priced: no side can be named"),
+        ("nothing", "what was recorded does not say where the step's time goes"),
+    ],
+)
+def test_one_sentence_with_a_number_says_why(name: str, sentence: str) -> None:
+    assert words.reason(samples.ALL[name]()) == sentence
+
+
+@pytest.mark.parametrize(
+    ("cause", "label"),
+    [
+        ("launching", "launching"),
+        ("python", "Python between ops"),
+        ("sync_drain", "draining syncs"),
+        ("input", "input data"),
+        ("allocator", "allocator"),
+        ("gc", "garbage collection"),
+        ("compile", "compiling"),
+        ("host_compute", "host computing"),
+        ("unexplained", "unexplained"),
+        (None, "unexplained"),
+        ("something new", "something new"),
+    ],
+)
+def test_causes_have_plain_words(cause: str | None, label: str) -> None:
+    assert words.label(BudgetLine(line="overhead", cause=cause, ns=1, share=1)) == label
+
+
+def test_transfer_has_its_sentence() -> None:
+    lines = samples.budget(10, transfer=6, compute=4)
+    assert "copies with nothing else running take 60 %" in words.reason(
+        samples.diagnosis(regime="transfer", budget=lines)
+    )
+
+
+@EVERY
+def test_the_rows_hold_all_the_time_there_is(name: str) -> None:
+    lines = samples.ALL[name]().budget
+    shown = budget.rows(lines)
+    assert sum(row.ns for row in shown) == pytest.approx(sum(line.ns for line in lines))
+    assert sum(row.share for row in shown) == pytest.approx(sum(line.share for line in lines))
+
+
+def test_the_printed_rows_add_up_to_the_step() -> None:
+    text = terminal.render(samples.overhead())
+    printed = [float(one) for one in re.findall(r"([\d.]+) ms +[\d.]+ %", text)]
+    assert sum(printed) == pytest.approx(31.0, abs=0.05 * len(printed))
+
+
+def test_more_lines_than_a_screen_holds_are_merged_not_hidden() -> None:
+    lines = [BudgetLine(line="overhead", cause=f"cause {n}", ns=1e6, share=1 / 40) for n in range(40)]
+    shown = budget.rows(lines)
+    assert len(shown) == budget.MOST_ROWS + 1
+    assert sum(row.ns for row in shown) == 40e6
+    assert shown[-1].kind == "other"
+
+
+def test_one_tiny_line_keeps_its_name() -> None:
+    shown = budget.rows(samples.budget(100, compute=99.9, overhead__allocator=0.1))
+    assert [row.label for row in shown] == ["at its roof", "allocator"]
+
+
+@pytest.mark.parametrize(
+    ("times_ns", "shown"),
+    [
+        ([31e6, 0.06e6], ["31.0 ms", "0.1 ms"]),
+        ([6.1e6, 0.08e6], ["6.10 ms", "0.08 ms"]),
+        ([450e3, 1e3], ["450.0 us", "1.0 us"]),
+        ([12e9, 1e6], ["12.0 s", "0.0 s"]),
+        ([12.0], ["12.0 ns"]),
+        ([], []),
+    ],
+)
+def test_a_column_has_one_unit(times_ns: list[float], shown: list[str]) -> None:
+    assert [one.strip() for one in budget.aligned(times_ns)] == shown
+
+
+@pytest.mark.parametrize(
+    ("wall", "without"),
+    [
+        (samples.wall(31, 27.9, 34.1), ", 31.0 ms without it (estimated, 27.9 to 34.1)"),
+        (samples.wall(31, 30.9, 31.2, "measured"), ", 31.0 ms without it (measured, 30.9 to 31.2)"),
+        (Wall(value=None, low=None, high=None, how="unknown"), "; unknown without it"),
+    ],
+)
+def test_the_step_time_says_how_it_is_known(wall: Wall, without: str) -> None:
+    assert terminal.wall(samples.diagnosis(unprofiled_wall_ns=wall)) == f"49.2 ms a step under the profiler{without}"
+
+
+def test_unknown_is_never_zero() -> None:
+    text = terminal.render(samples.nothing())
+    assert "the step's time is unknown" in text
+    assert "how much is priced is unknown" in text
+    assert not re.search(r"\b0\b", text)
+
+
+def test_a_missing_speed_of_light_says_why() -> None:
+    assert "unknown, because not all work is priced" in terminal.light(samples.mixed())
+    assert "unknown, because no ceilings are known" in terminal.light(samples.unknown())
+
+
+def test_a_step_faster_than_light_is_called_out() -> None:
+    assert "104 % of it (a count or a ceiling is wrong)" in terminal.light(samples.diagnosis(speed_of_light_ns=32.24e6))
+
+
+def test_no_finding_is_said_and_what_was_not_checked_too() -> None:
+    text = terminal.render(samples.communication())
+    assert "no condition explains where this step's time goes" in text
+    assert "4 conditions could not be checked" in text.replace("\n ", " ")
+
+
+def test_findings_without_a_treatment_are_shown() -> None:
+    text = terminal.render(samples.diagnosis(prescriptions=[]))
+    assert "Found, with no treatment that is predicted to save time" in text
+    assert all(code in text for code in ("O01", "M01", "O04", "M07"))
+
+
+def test_no_gain_is_an_answer() -> None:
+    treatment = Prescription(treatment="compile", finding="M01", predicted_saving_ns=(0, 0), how="compile it")
+    assert "no gain" in terminal.render(samples.diagnosis(prescriptions=[treatment]))
+
+
+def test_a_prescription_without_its_finding_is_shown() -> None:
+    text = terminal.render(samples.diagnosis(findings=[]))
+    assert "O01" in text
+    assert "torch.compile(step" in text
+
+
+def test_a_second_remedy_points_to_the_first() -> None:
+    assert re.search(r"2  C01  as 1, another remedy", terminal.render(samples.compute()))
+
+
+def test_the_code_to_paste_skips_its_imports() -> None:
+    lines = advice.prescriptions(samples.overhead(), Page(), most=1)
+    text = "".join(part for part, _ in lines[-2])
+    assert "import torch" not in text
+    assert "step = torch.compile(step" in text
+    assert "(+1 line)" in text
+
+
+def test_every_device_of_two_to_four_has_a_line_and_more_are_counted() -> None:
+    text = terminal.render(samples.communication())
+    assert text.count("of the trace, 900 kernels") == 4
+    assert "and 4 more devices" in text
+
+
+def test_bars_grow_with_shares_and_never_vanish() -> None:
+    assert Page().bar(1, 10) == "█" * 10
+    assert Page().bar(0.5, 5) == "██▌"
+    assert Page().bar(1e-9, 10) == "▏"
+    assert Page().bar(0, 10) == ""
+    assert Page(glyphs=ASCII).bar(0.5, 10) == "#####"
+    assert Page(glyphs=ASCII).bar(1e-9, 10) == "#"
+
+
+@pytest.mark.parametrize(
+    ("target", "shown"),
+    [
+        ("/a/b/trace.json.gz", "trace.json.gz"),
+        ("runs/ddp/", "ddp"),
+        ("https://host/x/trace.json?token=secret", "trace.json"),
+        ("-", "standard input"),
+        ("\x1b[2J", ""),
+        ("/", "/"),
+    ],
+)
+def test_a_target_is_called_by_its_last_part(target: str, shown: str) -> None:
+    assert terminal.basename(target) == shown
+
+
+def console(diagnosis: Diagnosis, **options: object) -> str:
+    stream = io.StringIO()
+    terminal.print_to(diagnosis, Console(file=stream, **options))  # type: ignore[arg-type]
+    return stream.getvalue()
+
+
+def test_a_pipe_gets_plain_text() -> None:
+    assert console(samples.overhead(), width=100) == terminal.render(samples.overhead()) + "\n"
+
+
+def test_a_terminal_gets_its_width_and_colours() -> None:
+    text = console(samples.overhead(), force_terminal=True, width=100, color_system="standard")
+    assert "\x1b[" in text
+    assert max(cell_len(line) for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()) == 100
+
+
+def test_markup_in_a_name_is_not_obeyed() -> None:
+    assert "[red]x[/red]" in console(samples.hostile(), force_terminal=True, width=120)

@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+import io
+import json as stdlib_json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from gobrrr import api, cli
+from gobrrr.errors import InputError
+from gobrrr.model.diagnosis import Diagnosis
+from gobrrr.report import json, terminal
+from tests.report import samples
+from tests.test_api import CONDITIONS, TREATMENTS
+
+Run = Any
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command line and returns its exit status, standard output and standard error."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        status = cli.main(list(arguments))
+        printed = capsys.readouterr()
+        return status, printed.out, printed.err
+
+    return call
+
+
+@pytest.fixture
+def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A trace whose diagnosis is at hand."""
+    path = tmp_path / "train_step.json"
+    path.write_text("{}")
+    monkeypatch.setattr(api, "diagnose", lambda *_, **__: samples.overhead())
+    return str(path)
+
+
+def refused(answer: tuple[int, str, str]) -> str:
+    """The one line of a refusal: exit status 2, nothing on standard output."""
+    status, out, err = answer
+    assert (status, out) == (2, "")
+    assert re.fullmatch(r"gobrrr: [^\n]+\n", err)
+    return err
+
+
+def test_help_tells_a_newcomer_what_to_try(run: Run) -> None:
+    status, out, _ = run("--help")
+    assert status == 0
+    for part in ("compute, memory bandwidth or overhead", "gobrrr demo", "gobrrr diagnose", "gobrrr explain O01"):
+        assert part in out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "..." not in out.split("Commands:")[1]
+    assert run()[1].split() == out.split()
+
+
+@pytest.mark.parametrize("command", ["diagnose", "report", "explain", "machine", "demo"])
+def test_every_command_has_help(run: Run, command: str) -> None:
+    status, out, _ = run(command, "--help")
+    assert status == 0
+    assert f"Usage: gobrrr {command}" in out
+    assert command in run("--help")[1]
+
+
+def test_version(run: Run) -> None:
+    status, out, _ = run("--version")
+    assert status == 0
+    assert re.fullmatch(r"gobrrr \d\S*\n", out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["diagnose"], "Missing argument 'TARGET'; see: gobrrr diagnose --help"),
+        (["nope"], "No such command 'nope'"),
+        (["diagnose", "x", "--nope"], "No such option: --nope"),
+        (["diagnose", "x", "--width", "wide"], "Invalid value for '--width'"),
+        (["diagnose", "no/such/trace.json"], "no such file or folder"),
+        (["diagnose", "train.py:step"], "running code is not in this version yet"),
+        (["report", "no.json"], "no such file"),
+        (["machine"], "measuring this machine is not in this version yet"),
+        (["machine", "abacus"], "unknown device 'abacus'"),
+    ],
+)
+def test_a_users_mistake_is_one_line(run: Run, arguments: list[str], message: str) -> None:
+    assert message in refused(run(*arguments))
+
+
+def test_diagnose_prints_the_answer(run: Run, trace: str) -> None:
+    assert run("diagnose", trace) == (0, terminal.render(samples.overhead()) + "\n", "")
+    assert run("diagnose", trace, "--width", "100")[1] == terminal.render(samples.overhead(), width=100) + "\n"
+
+
+def test_diagnose_prints_json(run: Run, trace: str) -> None:
+    status, out, _ = run("diagnose", trace, "--json")
+    assert status == 0
+    assert out.encode() == json.to_json(samples.overhead())
+
+
+def test_several_outputs_at_once(run: Run, trace: str, tmp_path: Path) -> None:
+    saved = tmp_path / "saved.json"
+    status, out, _ = run("diagnose", trace, "--json", "--save", str(saved))
+    assert status == 0
+    assert saved.read_bytes() == out.encode()
+    assert run("diagnose", trace, "--save", str(saved))[1] == terminal.render(samples.overhead()) + "\n"
+
+
+def test_quiet_is_one_line(run: Run, trace: str) -> None:
+    assert run("diagnose", trace, "--quiet")[1] == "OVERHEAD-BOUND (certainty: high)\n"
+
+
+def test_options_reach_the_library(run: Run, trace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+
+    def diagnose(target: str, **options: Any) -> Diagnosis:
+        seen.update(options, target=target)
+        return samples.memory()
+
+    monkeypatch.setattr(api, "diagnose", diagnose)
+    run("diagnose", trace, "--on", "h100", "--stacks")
+    assert seen == {"target": trace, "on": "h100", "python": True, "progress": None}
+
+
+def test_a_save_that_can_not_work_is_refused_before_the_work(run: Run, trace: str, monkeypatch: Any) -> None:
+    def never(*_: object, **__: object) -> Diagnosis:
+        raise AssertionError("the work was done")
+
+    monkeypatch.setattr(api, "diagnose", never)
+    assert "does not exist" in refused(run("diagnose", trace, "--save", "/no/such/folder/x.json"))
+
+
+def test_standard_input_must_not_be_a_terminal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    assert "standard input is a terminal" in refused(run("diagnose", "-"))
+
+
+def test_report_shows_a_saved_diagnosis(run: Run, tmp_path: Path) -> None:
+    saved = tmp_path / "saved.json"
+    json.save(samples.memory(), saved)
+    assert run("report", str(saved))[1] == terminal.render(samples.memory()) + "\n"
+    assert run("report", str(saved), "--json")[1].encode() == saved.read_bytes()
+
+
+@pytest.fixture
+def _catalogues(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "_catalogues", lambda: (CONDITIONS, TREATMENTS))
+
+
+@pytest.mark.usefixtures("_catalogues")
+def test_explain(run: Run) -> None:
+    assert run("explain", "O01")[1] == "# O01: launch-bound\n\nThe device waits for launches.\n"
+    listed = run("explain")[1]
+    assert all(part in listed for part in ("O01", "O02", "launch-bound", "cuda_graph"))
+    assert "did you mean O01?" in refused(run("explain", "O1"))
+
+
+@pytest.mark.usefixtures("_catalogues")
+def test_explain_is_laid_out_in_a_terminal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(cli, "_console", lambda: Console(file=stream, force_terminal=True, width=80))
+    assert run("explain", "cuda_graph")[0] == 0
+    assert "\x1b[" in stream.getvalue()
+    assert "```" not in stream.getvalue()
+
+
+def test_machine(run: Run) -> None:
+    names = run("machine", "--list")[1].splitlines()
+    assert any("H100" in name for name in names)
+    assert stdlib_json.loads(run("machine", "--list", "--json")[1]) == names
+    assert "memory bandwidth" in run("machine", "h100")[1]
+    assert stdlib_json.loads(run("machine", "h100", "--json")[1])["memory_bytes_per_s"]["value"] > 1e12
+
+
+def test_demo(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "diagnose", lambda *_, **__: samples.overhead())
+    status, out, _ = run("demo")
+    assert status == 0
+    assert out.count("OVERHEAD-BOUND") == len(cli.DEMO)
+    assert all(name in out for name in cli.DEMO)
+    assert run("demo", "--all")[1].count("OVERHEAD-BOUND") > len(cli.DEMO)
+
+
+def test_a_shipped_trace_from_file_to_screen(run: Run, h100: Path, tmp_path: Path) -> None:
+    trace, saved = str(h100 / "mlp_tiny.faulty.json.gz"), tmp_path / "saved.json"
+    status, out, err = run("diagnose", trace, "--save", str(saved))
+    assert (status, err) == (0, "")
+    assert "OVERHEAD-BOUND" in out
+    assert len(out.splitlines()) <= terminal.SCREEN_LINES
+    assert run("report", str(saved))[1] == out
+    assert run("diagnose", trace, "--json")[1].encode() == saved.read_bytes()
+
+
+def test_a_bug_is_one_line_without_a_traceback(run: Run, trace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> Diagnosis:
+        raise KeyError("x\ny")
+
+    monkeypatch.setattr(api, "diagnose", fail)
+    monkeypatch.delenv(cli.TRACEBACK, raising=False)
+    status, _, err = run("diagnose", trace)
+    assert status == 70
+    assert err.startswith("gobrrr: internal error: KeyError: ")
+    assert err.count("\n") == 1
+    monkeypatch.setenv(cli.TRACEBACK, "1")
+    assert "Traceback" in run("diagnose", trace)[2]
+
+
+def test_an_interrupt_is_quiet(run: Run, trace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> Diagnosis:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(api, "diagnose", interrupt)
+    assert run("diagnose", trace) == (130, "", "")
+
+
+def test_an_errors_message_is_safe_to_print(run: Run, trace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> Diagnosis:
+        raise InputError("bad \x1b[2J\nname \ud800")
+
+    monkeypatch.setattr(api, "diagnose", refuse)
+    assert refused(run("diagnose", trace)) == "gobrrr: bad name \ufffd\n"
+
+
+def process(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "gobrrr", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes break differently")
+def test_a_reader_that_leaves_is_no_error() -> None:
+    with process("machine", "--list") as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.close()
+        assert running.stderr.read() == b""
+    assert running.returncode == 0
+
+
+def test_an_output_without_unicode_gets_ascii() -> None:
+    with process("machine", "h100", env={**os.environ, "PYTHONIOENCODING": "ascii"}) as running:
+        out, err = running.communicate()
+    assert (running.returncode, err) == (0, b"")
+    assert out.isascii()
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = "import sys; from gobrrr import cli; cli.main(['--help']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert not {"numpy", "rich", "msgspec", "torch", "fsspec", "asyncio"} & set(done.stdout.split())
