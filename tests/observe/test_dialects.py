@@ -104,7 +104,7 @@ def test_mtia(tmp_path: Path) -> None:
     assert sorted(kinds(rank.events)) == [Kind.OP, Kind.RUNTIME, Kind.SYNC, Kind.KERNEL]
     assert busy_ns(rank.events, device=17) == 6_000, "a wait is not work"
     assert profile.notes == (
-        "1 of 1 kernel have no correlation id: they can't be joined to the calls that launched them",
+        "kernels without a correlation id: 1 of 1; they can't be joined to the calls that launched them",
     )
 
 

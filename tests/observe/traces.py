@@ -44,7 +44,10 @@ def step() -> list[dict[str, Any]]:
 def trace(events: list[Any], **around: Any) -> dict[str, Any]:
     """The object that Kineto writes; `around` adds or replaces keys, None takes one away."""
     fields = {"schemaVersion": 1, "deviceProperties": [DEVICE], "record_shapes": 1} | around
-    return {key: value for key, value in fields.items() if value is not None} | {"traceEvents": events, "traceName": "t"}
+    return {key: value for key, value in fields.items() if value is not None} | {
+        "traceEvents": events,
+        "traceName": "t",
+    }
 
 
 def write(path: Path, content: Any) -> str:
@@ -69,7 +72,7 @@ RAW = ("dims", "types", "strides", "concrete", "extra")
 
 
 def _json(table: EventTable, index: int) -> str | None:
-    return None if index < 0 else json.dumps(json.loads(table.texts[index]))
+    return None if index < 0 else json.dumps(json.loads(table.texts[index].decode("utf-8", "replace")))
 
 
 def busy_ns(table: EventTable, device: int = 0) -> int:

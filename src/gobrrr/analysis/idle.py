@@ -69,7 +69,8 @@ def gaps_of(events: EventTable, links: Links, idle: Spans, device: int) -> tuple
     for thread, view in views.items():
         mine = np.flatnonzero(threads == thread)
         called = np.where(launch[mine] >= 0, events.start_ns[np.maximum(launch[mine], 0)], idle.stop[mine])
-        table = _causes(view, idle.start[mine], idle.stop[mine], called, copies[mine])
+        returned = np.where(launch[mine] >= 0, events.end_ns[np.maximum(launch[mine], 0)], idle.stop[mine])
+        table = _causes(view, idle.start[mine], idle.stop[mine], called, returned, copies[mine])
         for index, row in zip(mine.tolist(), table, strict=True):
             result[index] = row
     next_work = np.where(following >= 0, rows[np.maximum(following, 0)], ABSENT)
@@ -147,9 +148,9 @@ def _spans(events: EventTable, mask: NDArray[np.bool_]) -> Spans:
 
 
 def _causes(
-    view: HostView, start: I8, stop: I8, called: I8, before_copy: NDArray[np.bool_]
+    view: HostView, start: I8, stop: I8, called: I8, returned: I8, before_copy: NDArray[np.bool_]
 ) -> list[tuple[tuple[str, int], ...]]:
-    """For each gap [start, stop) whose next work is launched at `called`: nanoseconds by cause, in order of rank.
+    """For each gap [start, stop) whose next work a call from `called` to `returned` launches: nanoseconds by cause.
 
     After the launch call the driver has the work: launching. Before it, host time by what it was spent on; time in no
     recorded event is Python, or not observed where it is long and no thread recorded anything. A gap that begins
@@ -157,10 +158,11 @@ def _causes(
     """
     reach = np.clip(called, start, stop)
     late = stop - reach  # in the driver's hands
-    # issued before the gap began, yet not begun for long: what it waited for is not in the trace
-    stuck = np.where((called <= start) & (late >= STUCK_NS), late, 0)
-    # a launch that takes this long on an idle device loads the kernel's code first
-    loading = np.where((called > start) & (late >= LOADING_NS) & ~before_copy, late, 0)
+    within = np.clip(np.minimum(returned, stop) - reach, 0, None)
+    # issued, the call back, and yet not begun for long: what it waited for is not in the trace
+    stuck = np.where(late - within >= STUCK_NS, late - within, 0)
+    # a launch call that takes this long on an idle device loads the kernel's code first
+    loading = np.where((within >= LOADING_NS) & ~before_copy, within, 0)
     late = late - stuck - loading
     amounts: dict[str, I8] = {}
     taken: list[Spans] = []

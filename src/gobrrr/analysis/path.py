@@ -8,15 +8,14 @@ bounds what a shorter host can save.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.calls import Call, classify
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.intervals import clip, union
-from gobrrr.model.events import I8, Kind
+from gobrrr.analysis.waits import waits_of
+from gobrrr.model.events import I8
 
 HOST_SPREAD = 1.5
 """Host-bound times vary by half from run to run on the same machine (the README of the shipped H100 traces)."""
@@ -54,18 +53,16 @@ class Path:
         """What the wall loses if the host's path gets shorter by `low` to `high`."""
         return min(low, self.idle), min(high, self.idle)
 
-    def device_saving(self, low: float, high: float, launches: float = 0.0) -> tuple[float, float]:
-        """What the wall loses if the device's path gets shorter by `low` to `high` and `launches` launches vanish.
+    def device_saving(self, low: float, high: float) -> tuple[float, float]:
+        """What the wall loses if the device's path gets shorter by `low` to `high`.
 
         W' is at least the host's time, so that the saving is at most W - host; the low end allows for a host that is
         slower by `HOST_SPREAD`.
         """
-        host = max(self.host - launches * self.host_per_launch, 0.0)
-        upper = min(high, max(self.wall - host, 0.0))
-        return min(low, max(self.wall - HOST_SPREAD * host, 0.0), upper), upper
+        upper = min(high, max(self.wall - self.host, 0.0))
+        return min(low, max(self.wall - HOST_SPREAD * self.host, 0.0), upper), upper
 
 
-@lru_cache(maxsize=64)
 def path_of(evidence: Evidence) -> Path:
     """The path of one step of the replayed timeline."""
     rows, links, steps = evidence.replayed, evidence.priced.links, evidence.steps
@@ -85,20 +82,6 @@ def path_of(evidence: Evidence) -> Path:
     )
 
 
-def waits_of(evidence: Evidence) -> I8:
-    """Rows of the calls in the recorded steps that block the host until the device is done, by start.
-
-    Synchronizations, and copies from the device to pageable memory, which return when the data is there.
-    """
-    events, links, steps = evidence.events, evidence.priced.links, evidence.recorded_steps
-    call = classify(events.names)
-    waits = (events.kind == Kind.RUNTIME) & (call[events.name] == Call.WAIT)
-    pageable = np.array(["Device -> Pageable" in name for name in events.names], dtype=bool)
-    copies = (links.launch >= 0) & pageable[events.name[links.device]]
-    waits[links.launch[copies]] = True
-    return np.flatnonzero(waits & (events.start_ns >= steps.start) & (events.start_ns < steps.stop))
-
-
 def queued(evidence: Evidence) -> NDArray[np.bool_]:
     """One flag a call: whether the device went over to the next call at once, so that a shorter call ends earlier."""
     calls = evidence.calls
@@ -109,11 +92,13 @@ def queued(evidence: Evidence) -> NDArray[np.bool_]:
     return result
 
 
-def step_saving(evidence: Evidence, calls: I8, low: NDArray[np.float64], high: NDArray[np.float64], launches: float = 0.0) -> tuple[float, float]:  # fmt: skip
-    """What one step loses if each of `calls` gets shorter by `low` to `high` (ns) and `launches` a step vanish.
+def step_saving(
+    evidence: Evidence, calls: I8, low: NDArray[np.float64], high: NDArray[np.float64]
+) -> tuple[float, float]:
+    """What one step loses if each of `calls` gets shorter by `low` to `high` (ns).
 
     Where the host lets the device wait behind a call, the call's own saving is hidden: it counts in the high end only.
     """
     behind = queued(evidence)[calls]
     count = evidence.steps.count
-    return path_of(evidence).device_saving(float(low[behind].sum()) / count, float(high.sum()) / count, launches)
+    return path_of(evidence).device_saving(float(low[behind].sum()) / count, float(high.sum()) / count)

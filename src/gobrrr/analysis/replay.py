@@ -264,9 +264,14 @@ def _plan(events: EventTable, links: Links, host: Host) -> _Plan:
     awaited, reaction = _awaited(wait_start, wait_end, call, end)
     # a wait that no recorded work explains (another process, another device) keeps its length
     own = np.where(awaited < 0, wait_end - wait_start, 0)
-    anchors = [(False, index, at) for index, at in enumerate(_passed(host, issued).tolist())]
+    ready = _passed(host, issued)
+    ahead = _backlog(start, known)
+    if len(host.at):
+        # work from before the recording runs on the device's own clock, and in front of all that is issued in it
+        ready[ahead] = (start[ahead] - host.at[0]).astype(np.float64)
+    anchors = [(False, index, at) for index, at in enumerate(ready.tolist())]
     anchors += [(True, index, at) for index, at in enumerate(_passed(host, wait_start).tolist())]
-    when = np.concatenate([call, wait_start])
+    when = np.concatenate([np.where(ahead, start.min(initial=0) - 1, call), wait_start])
     order = np.lexsort((np.arange(len(when)), when))
     return _Plan(
         anchors=[anchors[index] for index in order.tolist()],
@@ -280,6 +285,13 @@ def _plan(events: EventTable, links: Links, host: Host) -> _Plan:
         reaction=reaction.tolist(),
         own=own.astype(np.float64).tolist(),
     )
+
+
+def _backlog(start: I8, known: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Work without a launch in front of the first work with one: issued before the recording began."""
+    if not known.any():
+        return np.zeros(len(start), dtype=bool)
+    return ~known & (start < start[known].min())
 
 
 def _latency(seen: I8) -> int:

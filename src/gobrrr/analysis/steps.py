@@ -25,7 +25,8 @@ class Steps:
 
     The window runs from the first step's begin on the host to the end of the last piece of work, on host or device:
     the host may be far ahead of the device, so a step's annotation alone says nothing about the device's time.
-    `begins` are the steps' begins on the host.
+    Device work launched before the recording began is not of these steps: the window begins when it is done.
+    `begins` are the steps' begins on the host; `marked`: the trace itself says where steps begin.
     """
 
     start: int
@@ -33,6 +34,7 @@ class Steps:
     count: int
     how: str
     begins: tuple[int, ...] = ()
+    marked: bool = False
 
     @property
     def wall_ns(self) -> float:
@@ -70,7 +72,7 @@ def steady(events: EventTable, links: Links, steps: Steps) -> Steps:
     lengths = np.diff([*begins, steps.stop])
     if lengths[0] <= OUTLIER * np.median(lengths[1:]) or lengths[1:].min() <= 0:
         return steps
-    return Steps(begins[1], steps.stop, steps.count - 1, steps.how, tuple(begins[1:]))
+    return Steps(begins[1], steps.stop, steps.count - 1, steps.how, steps.begins[1:], steps.marked)
 
 
 def _annotated(events: EventTable, links: Links) -> Steps | None:
@@ -87,7 +89,19 @@ def _annotated(events: EventTable, links: Links) -> Steps | None:
     stop = int(events.end_ns[rows].max())
     stop = max(stop, _last_end(events, links, start, stop))
     begins = tuple(int(value) for value in events.start_ns[rows])
-    return Steps(start, stop, len(rows), f"{len(rows)} ProfilerStep annotation{'s' if len(rows) > 1 else ''}", begins)
+    start = max(start, min(_backlog(events, links), stop - 1))
+    how = f"{len(rows)} ProfilerStep annotation{'s' if len(rows) > 1 else ''}"
+    return Steps(start, stop, len(rows), how, begins, marked=True)
+
+
+def _backlog(events: EventTable, links: Links) -> int:
+    """The end of the work that the device still had when the recording began: work without a launch, at the front."""
+    if not (links.launch >= 0).any() or not (links.launch < 0).any():
+        return 0
+    start = events.start_ns[links.device]
+    first = int(start[links.launch >= 0].min())
+    ahead = (links.launch < 0) & (start < first)
+    return int(events.end_ns[links.device[ahead]].max()) if ahead.any() else 0
 
 
 def _last_end(events: EventTable, links: Links, start: int, stop: int) -> int:

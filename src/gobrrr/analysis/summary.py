@@ -24,9 +24,10 @@ def in_steps(events: EventTable, links: Links, steps: Steps) -> NDArray[np.bool_
     """Device work that belongs to the steps: launched within them or, where no launch is recorded, begun within."""
     start = events.start_ns[links.device]
     when = np.where(links.launch >= 0, events.start_ns[np.maximum(links.launch, 0)], start)
-    if steps.begins[:1] == (steps.start,):
-        return (when >= steps.start) & (when < steps.stop)
-    return (start >= steps.start) & (start < steps.stop)
+    begun = (start >= steps.start) & (start < steps.stop)
+    if not steps.marked:
+        return begun
+    return np.where(links.launch >= 0, (when >= steps.begins[0]) & (when < steps.stop), begun)
 
 
 def coverage(events: EventTable, priced: Priced, steps: Steps) -> Coverage:
@@ -105,8 +106,9 @@ def _host_calls(events: EventTable, steps: Steps, wanted: Call) -> float | None:
     if not len(rows):
         return None
     # where no step is marked the window begins with the device's first work, whose launch lies before it
-    marked = steps.begins[:1] == (steps.start,)
-    inside = (events.start_ns[rows] < steps.stop) & ((events.start_ns[rows] >= steps.start) | (not marked))
+    inside = events.start_ns[rows] < steps.stop
+    if steps.marked:
+        inside &= events.start_ns[rows] >= steps.begins[0]
     mine = classify(events.names)[events.name[rows]] == wanted
     return float((inside & mine).sum()) / steps.count
 

@@ -59,10 +59,15 @@ def needs_shapes(code: str) -> NotChecked:
     return NotChecked(code=code, needs="needs the operations' shapes: profile with record_shapes=True")
 
 
+def needs_eager(code: str) -> NotChecked:
+    """The kernels are replayed from a graph, which carries no arguments."""
+    return NotChecked(code=code, needs="needs the operations behind the CUDA graph: profile the step without it")
+
+
 def unable(code: str, evidence: Evidence) -> NotChecked | None:
     """Why a condition that prices calls can't be looked at; None if it can."""
     if not shapes_known(evidence):
-        return needs_shapes(code)
+        return needs_eager(code) if evidence.priced.links.in_graph.any() else needs_shapes(code)
     return needs_machine(code) if evidence.machine is None else None
 
 

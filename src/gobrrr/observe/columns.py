@@ -197,16 +197,21 @@ def _interned(raws: list[msgspec.Raw], texts: Interner) -> NDArray[np.int32]:
 
 def _device(events: list[Event], arguments: list[Arguments], on_device: NDArray[np.bool_]) -> NDArray[np.int32]:
     """`args.device`; a device's events without it name the device as their process."""
-    return _from_arguments(events, arguments, on_device, "device", lambda event: numbers.integer(event.pid)).astype(
-        np.int32
-    )
+    column = _from_arguments(events, arguments, on_device, "device", _process_number, np.iinfo(np.int32).max)
+    return column.astype(np.int32)
+
+
+def _process_number(event: Event) -> int:
+    return numbers.integer(event.pid)
 
 
 def _stream(events: list[Event], arguments: list[Arguments], on_device: NDArray[np.bool_]) -> NDArray[np.int64]:
     """`args.stream`; a device's events without it name the stream as their thread (7, or "stream 7" in 2021)."""
-    return _from_arguments(
-        events, arguments, on_device, "stream", lambda event: numbers.integer(_text(event.tid).removeprefix("stream "))
-    )
+    return _from_arguments(events, arguments, on_device, "stream", _thread_number, np.iinfo(np.int64).max)
+
+
+def _thread_number(event: Event) -> int:
+    return numbers.integer(_text(event.tid).removeprefix("stream "))
 
 
 def _from_arguments(
@@ -215,14 +220,16 @@ def _from_arguments(
     on_device: NDArray[np.bool_],
     key: str,
     otherwise: Callable[[Event], int],
+    largest: int,
 ) -> NDArray[np.int64]:
     column = np.full(len(events), ABSENT, dtype=np.int64)
-    rows = np.flatnonzero(on_device)
-    given = attrgetter(key)
+    rows, given = np.flatnonzero(on_device), attrgetter(key)
     column[rows] = _integers([given(arguments[row]) for row in rows.tolist()])
+    column[column > largest] = ABSENT
     for row in rows[column[rows] == ABSENT].tolist():
         column[row] = otherwise(events[row])
-    return np.where(column > np.iinfo(np.int32).max, ABSENT, column) if key == "device" else column
+    column[column > largest] = ABSENT
+    return column
 
 
 def _extras(arguments: list[Arguments], texts: Interner) -> NDArray[np.int32]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from gobrrr.observe.records import Event, Piece
-from gobrrr.observe.scan import LARGEST_EVENT, STRICT_FAULTS, Losses, Scanner
+from gobrrr.observe.scan import LARGEST_EVENT, STRICT_FAULTS, Losses, Scanner, starts_unfinished
 
 CHUNK_BYTES = 1 << 15
 """What is decoded at once where a whole block could not be."""
@@ -61,6 +61,7 @@ class Decoder:
     _searched: int = 0  # bytes of `_held` in which no boundary, or no opening, is left to find
     _cut: int = 0  # the last boundary in `_held`
     _wanted: int = 0  # bytes that `_held` must have before the next attempt
+    _too_few: int = 0  # bytes at its start that are known to hold no whole event
 
     @property
     def lost(self) -> Losses:
@@ -113,7 +114,7 @@ class Decoder:
 
     def _patiently(self, stop: int, *, final: bool) -> Iterator[Piece]:
         """Chunk by chunk up to `stop`; what is left of an unfinished event stays held."""
-        at, size = 0, CHUNK_BYTES
+        at, size = 0, max(CHUNK_BYTES, self._too_few)
         while at < stop:
             end = min(stop, _boundary_from(self._held, at + size) or stop)
             piece = None if self._scanner.damaged else _strictly(self._held, at, end)
@@ -121,7 +122,13 @@ class Decoder:
                 yield piece
                 at, size = end, CHUNK_BYTES
                 continue
-            scan = self._scanner.scan(bytes(self._held[at:end]), final=final and end == stop)
+            chunk, last = bytes(self._held[at:end]), end == stop
+            if size > CHUNK_BYTES and not (final and last) and starts_unfinished(chunk):
+                if last:
+                    break
+                size *= 2
+                continue
+            scan = self._scanner.scan(chunk, final=final and last)
             if scan.piece.events:
                 yield scan.piece
             at += scan.consumed
@@ -131,15 +138,16 @@ class Decoder:
             if self.given_up:
                 self.stopped = True
                 return
-            if at < end == stop:
+            if at < end and last:
                 break
             size = CHUNK_BYTES if at == end else 2 * (end - at)
         self._drop(at)
-        self._wanted = 2 * len(self._held) if at < stop else 0
+        if at < stop:
+            self._too_few, self._wanted = stop - at, 2 * len(self._held)
 
     def _drop(self, count: int) -> None:
         del self._held[:count]
-        self._cut, self._searched, self._wanted = 0, 0, 0
+        self._cut, self._searched, self._wanted, self._too_few = 0, 0, 0, 0
 
     def _end(self, at: int) -> None:
         self.ended = True

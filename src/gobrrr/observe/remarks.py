@@ -8,7 +8,6 @@ import numpy as np
 
 from gobrrr.model.events import ABSENT, EventTable, Kind
 from gobrrr.model.profile import TraceMeta
-from gobrrr.observe.words import counted
 
 
 def remarks(table: EventTable, meta: TraceMeta) -> Iterator[str]:
@@ -30,10 +29,7 @@ def remarks(table: EventTable, meta: TraceMeta) -> Iterator[str]:
     yield from _kernels(table)
     nothing = int((table.duration_ns[device] == 0).sum())
     if nothing:
-        yield (
-            f"{nothing:,} of {counted(len(device), 'event')} on the device have a duration of 0: device time is a "
-            "lower bound"
-        )
+        yield f"device events with a duration of 0: {nothing:,} of {len(device):,}; device time is a lower bound"
 
 
 def _kernels(table: EventTable) -> Iterator[str]:
@@ -41,6 +37,6 @@ def _kernels(table: EventTable) -> Iterator[str]:
     alone = int(np.count_nonzero(table.correlation[kernels] == ABSENT))
     if alone:
         yield (
-            f"{alone:,} of {counted(len(kernels), 'kernel')} have no correlation id: they can't be joined to the calls "
-            "that launched them"
+            f"kernels without a correlation id: {alone:,} of {len(kernels):,}; they can't be joined to the calls that "
+            "launched them"
         )

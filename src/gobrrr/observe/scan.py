@@ -14,7 +14,7 @@ from gobrrr.observe.records import NOTHING, Arguments, Event, Piece, Raw
 LARGEST_EVENT = 1 << 26
 """An event that does not end within it (64 MiB) is damage: what it swallowed is searched for events."""
 
-MOST_FAILURES = 100_000
+MOST_FAILURES = 50_000
 """After so many places that are no JSON the file is given up, so that garbage takes bounded time."""
 
 _BETWEEN = re.compile(r"[\s,]*")
@@ -106,6 +106,17 @@ class Scanner:
         self.lost.places += not self.damaged
         self.damaged = True
         return stop
+
+
+def starts_unfinished(chunk: bytes) -> bool:
+    """Whether the event at the start of `chunk` surely needs more bytes: quicker to tell than a scan."""
+    try:
+        _STRICT.decode(chunk.lstrip(b", \t\r\n"))
+    except msgspec.DecodeError as fault:
+        return "truncated" in str(fault)
+    except STRICT_FAULTS:
+        return False
+    return False
 
 
 def _after(pattern: re.Pattern[str], text: str, at: int) -> int:

@@ -1,0 +1,406 @@
+"""Steps that nothing was fitted to: their times without the profiler, and their traces.
+
+Run on a GPU machine: `python bench/gpu/holdout.py OUT`. Writes OUT/holdout.json (times, device, versions, command) and
+OUT/traces.tar (one trace of three steps a workload). `bench/holdout.py` then holds gobrrr's estimates against them.
+Every workload uses random weights; none needs a download. A workload that fails is recorded with its error.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+WARMUP, STEPS = 5, 20
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int, heads: int, *, causal: bool) -> None:
+        super().__init__()
+        self.heads, self.causal = heads, causal
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        b, s, w = x.shape
+        q, k, v = (t.view(b, s, self.heads, -1).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        return self.out(y.transpose(1, 2).reshape(b, s, w))
+
+
+class Layer(nn.Module):
+    def __init__(self, width: int, heads: int, *, causal: bool) -> None:
+        super().__init__()
+        self.n1, self.n2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = Attention(width, heads, causal=causal)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attention(self.n1(x))
+        return x + self.down(F.gelu(self.up(self.n2(x))))
+
+
+def stack(width: int, depth: int, heads: int, *, causal: bool = True) -> nn.Module:
+    return nn.Sequential(*(Layer(width, heads, causal=causal) for _ in range(depth))).cuda()
+
+
+def trainer(model, make_input, optimizer, *, dtype=torch.bfloat16, item=False, clip=False):
+    def step():
+        with torch.autocast("cuda", dtype, enabled=dtype is not None):
+            loss = model(make_input()).float().square().mean()
+        loss.backward()
+        if clip:
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss.item() if item else loss
+
+    return step
+
+
+def wide_training():
+    m = stack(2048, 6, 16)
+    x = torch.randn(4, 2048, 2048, device="cuda")
+    return trainer(m, lambda: x, torch.optim.AdamW(m.parameters(), fused=True))
+
+
+def narrow_training_item():
+    m = stack(256, 8, 4)
+    x = torch.randn(8, 64, 256, device="cuda")
+    return trainer(m, lambda: x, torch.optim.AdamW(m.parameters()), item=True, clip=True)
+
+
+def foreach_off():
+    m = stack(512, 8, 8)
+    x = torch.randn(16, 256, 512, device="cuda")
+    return trainer(m, lambda: x, torch.optim.AdamW(m.parameters(), foreach=False))
+
+
+def tf32_training():
+    torch.set_float32_matmul_precision("high")
+    m = stack(1024, 8, 16)
+    x = torch.randn(8, 1024, 1024, device="cuda")
+    return trainer(m, lambda: x, torch.optim.AdamW(m.parameters()), dtype=None)
+
+
+def resnet_nchw():
+    import timm
+
+    m = timm.create_model("resnet50").cuda()
+    x, y = torch.randn(128, 3, 224, 224, device="cuda"), torch.randint(0, 1000, (128,), device="cuda")
+    o = torch.optim.SGD(m.parameters(), 0.1, momentum=0.9)
+
+    def step():
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = F.cross_entropy(m(x), y)
+        loss.backward()
+        o.step()
+        o.zero_grad(set_to_none=True)
+
+    return step
+
+
+def convnext_inference():
+    import timm
+
+    m = timm.create_model("convnext_base").cuda().eval().to(torch.float16)
+    x = torch.randn(64, 3, 224, 224, device="cuda", dtype=torch.float16)
+
+    @torch.inference_mode()
+    def step():
+        return m(x)
+
+    return step
+
+
+def lstm_cells():
+    cell = nn.LSTMCell(512, 512).cuda()
+    x = torch.randn(100, 64, 512, device="cuda")
+
+    @torch.no_grad()
+    def step():
+        h = c = torch.zeros(64, 512, device="cuda")
+        for t in range(100):
+            h, c = cell(x[t], (h, c))
+        return h
+
+    return step
+
+
+def cudnn_lstm():
+    m = nn.LSTM(1024, 1024, num_layers=4, batch_first=True).cuda()
+    x = torch.randn(64, 256, 1024, device="cuda")
+    return lambda: m(x)[0].sum().backward()
+
+
+def llama_decode():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(hidden_size=2048, intermediate_size=5632, num_hidden_layers=16, num_attention_heads=32,
+                         num_key_value_heads=8, vocab_size=32000)  # fmt: skip
+    m = LlamaForCausalLM(config).cuda().to(torch.bfloat16).eval()
+    ids = torch.randint(0, 32000, (1, 512), device="cuda")
+    with torch.inference_mode():
+        cache = m(ids, use_cache=True).past_key_values
+    token = torch.randint(0, 32000, (1, 1), device="cuda")
+
+    @torch.inference_mode()
+    def step():
+        out = m(token, past_key_values=cache, use_cache=True)
+        cache.crop(-1)
+        return out.logits
+
+    return step
+
+
+def llama_prefill():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(hidden_size=2048, intermediate_size=5632, num_hidden_layers=16, num_attention_heads=32,
+                         num_key_value_heads=8, vocab_size=32000)  # fmt: skip
+    m = LlamaForCausalLM(config).cuda().to(torch.bfloat16).eval()
+    ids = torch.randint(0, 32000, (4, 2048), device="cuda")
+
+    @torch.inference_mode()
+    def step():
+        return m(ids, use_cache=False).logits
+
+    return step
+
+
+def t5_training():
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    m = T5ForConditionalGeneration(T5Config(d_model=512, num_layers=6, num_heads=8, d_ff=2048, decoder_start_token_id=0)).cuda()
+    ids, labels = torch.randint(0, 32000, (16, 256), device="cuda"), torch.randint(0, 32000, (16, 64), device="cuda")
+    o = torch.optim.AdamW(m.parameters())
+
+    def step():
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = m(input_ids=ids, labels=labels).loss
+        loss.backward()
+        o.step()
+        o.zero_grad(set_to_none=True)
+
+    return step
+
+
+def masked_select_loss():
+    m = stack(768, 4, 12)
+    head = nn.Linear(768, 32000).cuda()
+    x, y = torch.randn(16, 512, 768, device="cuda"), torch.randint(0, 32000, (16, 512), device="cuda")
+    o = torch.optim.AdamW([*m.parameters(), *head.parameters()])
+
+    def step():
+        mask = torch.rand(16, 512, device="cuda") < 0.15
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = F.cross_entropy(head(m(x)[mask]).float(), y[mask])
+        loss.backward()
+        o.step()
+        o.zero_grad(set_to_none=True)
+
+    return step
+
+
+def pinned_loader():
+    m = stack(1024, 6, 16)
+    host = torch.randn(8, 1024, 1024).pin_memory()
+    return trainer(m, lambda: host.to("cuda", non_blocking=True), torch.optim.AdamW(m.parameters(), fused=True))
+
+
+def dataset_workers(workers: int):
+    class Samples(torch.utils.data.Dataset):
+        def __len__(self):
+            return 100_000
+
+        def __getitem__(self, index):
+            x = torch.randn(3, 224, 224)
+            for _ in range(4):
+                x = (x - x.mean((1, 2), keepdim=True)) / x.std((1, 2), keepdim=True)
+            return x
+
+    import timm
+
+    m = timm.create_model("resnet18").cuda()
+    o = torch.optim.SGD(m.parameters(), 0.1)
+    batches = iter(torch.utils.data.DataLoader(Samples(), 32, num_workers=workers, pin_memory=workers > 0))
+
+    def step():
+        x = next(batches).to("cuda", non_blocking=True)
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = m(x).square().mean()
+        loss.backward()
+        o.step()
+        o.zero_grad(set_to_none=True)
+
+    return step
+
+
+def compiled_training():
+    m = torch.compile(stack(1024, 6, 16))
+    x = torch.randn(8, 1024, 1024, device="cuda")
+    return trainer(m, lambda: x, torch.optim.AdamW(m.parameters(), fused=True))
+
+
+def compiled_graphs():
+    m = torch.compile(stack(512, 12, 8).eval(), mode="reduce-overhead")
+    x = torch.randn(4, 128, 512, device="cuda")
+
+    @torch.inference_mode()
+    def step():
+        with torch.autocast("cuda", torch.bfloat16):
+            return m(x).clone()
+
+    return step
+
+
+def rms_eager():
+    w = torch.randn(4096, device="cuda", dtype=torch.bfloat16)
+    x = torch.randn(16384, 4096, device="cuda", dtype=torch.bfloat16)
+
+    @torch.inference_mode()
+    def step():
+        y = x
+        for _ in range(8):
+            z = y.float()
+            y = (z * torch.rsqrt(z.square().mean(-1, keepdim=True) + 1e-6)).to(torch.bfloat16) * w
+        return y
+
+    return step
+
+
+def big_matmuls():
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+
+    def step():
+        y = a
+        for _ in range(8):
+            y = y @ b
+        return y
+
+    return step
+
+
+def odd_matmuls():
+    a, b = torch.randn(8191, 4095, device="cuda", dtype=torch.bfloat16), torch.randn(4095, 8191, device="cuda", dtype=torch.bfloat16)
+
+    def step():
+        for _ in range(4):
+            y = a @ b
+        return y
+
+    return step
+
+
+WORKLOADS = {
+    "wide_training": wide_training, "narrow_training_item": narrow_training_item, "foreach_off": foreach_off,
+    "tf32_training": tf32_training, "resnet_nchw": resnet_nchw, "convnext_inference": convnext_inference,
+    "lstm_cells": lstm_cells, "cudnn_lstm": cudnn_lstm, "llama_decode": llama_decode, "llama_prefill": llama_prefill,
+    "t5_training": t5_training, "masked_select_loss": masked_select_loss, "pinned_loader": pinned_loader,
+    "loader_workers_0": lambda: dataset_workers(0), "loader_workers_8": lambda: dataset_workers(8),
+    "compiled_training": compiled_training, "compiled_graphs": compiled_graphs, "rms_eager": rms_eager,
+    "big_matmuls": big_matmuls, "odd_matmuls": odd_matmuls,
+}  # fmt: skip
+
+
+def timed(step) -> dict[str, float]:
+    """Milliseconds a step: with a synchronize behind each (median, quartiles), and in a loop that runs ahead."""
+    synced = []
+    for _ in range(STEPS):
+        begin = time.perf_counter()
+        step()
+        torch.cuda.synchronize()
+        synced.append((time.perf_counter() - begin) * 1e3)
+    begin = time.perf_counter()
+    for _ in range(STEPS):
+        step()
+    torch.cuda.synchronize()
+    pipelined = (time.perf_counter() - begin) * 1e3 / STEPS
+    low, _, high = statistics.quantiles(synced, n=4)
+    return {"sync_ms": statistics.median(synced), "sync_low_ms": low, "sync_high_ms": high, "pipelined_ms": pipelined}
+
+
+def traced(step, path: Path) -> None:
+    from torch.profiler import ProfilerActivity, profile, schedule
+
+    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    with profile(
+        activities=activities,
+        record_shapes=True,
+        schedule=schedule(wait=0, warmup=1, active=3),
+        on_trace_ready=lambda profiler: profiler.export_chrome_trace(str(path)),
+    ) as profiler:
+        for _ in range(4):
+            step()
+            profiler.step()
+
+
+def cache_bandwidth() -> list[dict[str, float]]:
+    """Copy and read bandwidth by working set, in a CUDA graph of 200 launches so that launching costs nothing."""
+    rows = []
+    for megabytes in (0.5, 1, 2, 4, 8, 12, 16, 20, 24, 32, 48, 64, 96, 128, 256, 512):
+        n = int(megabytes * 1e6 / 2 / 4)
+        x, y = torch.randn(n, device="cuda"), torch.empty(n, device="cuda")
+        row = {"megabytes": megabytes}
+        for name, call in (("copy", lambda x=x, y=y: torch.mul(x, 2.0, out=y)),):
+            for _ in range(3):
+                call()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                for _ in range(200):
+                    call()
+            times = []
+            for _ in range(5):
+                a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                a.record()
+                graph.replay()
+                b.record()
+                b.synchronize()
+                times.append(a.elapsed_time(b) / 200 * 1e-3)
+            row[f"{name}_us"] = statistics.median(times) * 1e6
+            row[f"{name}_GBps"] = 2 * n * 4 / statistics.median(times) / 1e9
+        rows.append(row)
+    return rows
+
+
+def main() -> None:
+    out = Path(sys.argv[1])
+    wanted = sys.argv[2:] or list(WORKLOADS)
+    traces = Path(tempfile.mkdtemp())
+    result = {
+        "device": torch.cuda.get_device_name(), "torch": torch.__version__, "date": time.strftime("%Y-%m-%d"),
+        "command": "python bench/gpu/holdout.py OUT", "cache": cache_bandwidth(), "workloads": {},
+    }  # fmt: skip
+    for name in wanted:
+        begin = time.time()
+        try:
+            torch.manual_seed(0)
+            torch.set_float32_matmul_precision("highest")
+            step = WORKLOADS[name]()
+            for _ in range(WARMUP):
+                step()
+            torch.cuda.synchronize()
+            row = timed(step)
+            traced(step, traces / f"{name}.json.gz")
+            row["again"] = timed(step)
+            result["workloads"][name] = row
+        except Exception as error:  # recorded, not hidden
+            result["workloads"][name] = {"error": f"{type(error).__name__}: {error}"[:300]}
+        print(name, f"{time.time() - begin:.1f} s", result["workloads"][name], flush=True)
+        step = None
+        torch.cuda.empty_cache()
+        (out / "holdout.json").write_text(json.dumps(result, indent=1))
+        with tarfile.open(out / "traces.tar", "w") as archive:
+            for path in sorted(traces.iterdir()):
+                archive.add(path, path.name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""The device waits for its input: data is loaded, decoded or augmented on the path of the step.
+
+With a loader in the training thread (`num_workers=0`), too few workers, or transforms on the host between the loader and
+the copy, the device idles until the batch is there. The copy itself is on the path as well when the batch lies in
+pageable memory: it blocks the host and runs at a fraction of the link.
+
+## How it is recognised
+
+Idle time of the device that is put down to input: in a DataLoader's `__next__`, or in operations that compute on the
+host (100 us or longer, nothing launched below them) in a gap that ends in a copy of at least 1 MB from the host. The
+copies that no kernel overlaps stand in the budget's `transfer` line.
+
+## What it costs
+
+    at stake (low)  = idle time in a DataLoader and in host operations that prepare a copy
+    at stake (high) = all of the idle time in such gaps + the copies from the host that nothing overlaps
+
+The part between the two is freeing and allocating host memory, page faults, Python, which vanish with the work if other
+processes do it. A step never gets shorter than the device's other work.
+
+## What helps
+
+- `DataLoader(num_workers=N, persistent_workers=True)`: the step then takes max(step, item time * batch / N).
+- `pin_memory=True`, `.to(device, non_blocking=True)` and one batch ahead on a stream of its own: the copy overlaps.
+- Transforms on the device, or done once and stored.
+
+It does not help where the loader is fast and the gap is launching (O01). For a small dataset in memory, workers are slower
+than none: the batch then costs more to send between processes than to index.
+
+## Sick
+
+```python
+for images, labels in DataLoader(dataset, batch_size=128):  # decodes in this thread
+    images = normalise(images)  # on the host
+    step(images.to("cuda"), labels.to("cuda"))  # pageable: blocks
+```
+
+## Healthy
+
+```python
+loader = DataLoader(dataset, batch_size=128, num_workers=8, pin_memory=True, persistent_workers=True)
+for images, labels in loader:
+    images = images.to("cuda", non_blocking=True)
+    step(normalise(images), labels.to("cuda", non_blocking=True))
+```
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.inputs import host_rows, input_gaps, inward_copies
+from gobrrr.analysis.intervals import Spans, covered, union
+from gobrrr.analysis.path import path_of
+from gobrrr.conditions.common import LEAST_SHARE, MOST_PLACES, finding
+from gobrrr.model.diagnosis import Finding, NotChecked, Place
+from gobrrr.model.events import I8
+
+CODE = "D01"
+TITLE = "the device waits for input"
+
+
+@dataclass(frozen=True)
+class _Input:
+    """Nanoseconds of one step: idle in loading and host operations, idle in all input gaps, copies not overlapped."""
+
+    prepared: float
+    gaps: float
+    copies: float
+
+
+def check(evidence: Evidence) -> Finding | NotChecked | None:
+    """Idle time in front of input copies and in loaders."""
+    seen = _measure(evidence)
+    wall = evidence.wall_ns
+    if seen.prepared < LEAST_SHARE * wall:
+        return None
+    path = path_of(evidence)
+    low, high = seen.prepared, min(seen.gaps + seen.copies, path.idle + seen.copies)
+    pageable = _pageable(evidence)
+    return finding(
+        evidence,
+        CODE,
+        TITLE,
+        where=_places(evidence),
+        at_stake=(low, max(low, high)),
+        certainty="high" if seen.prepared >= 0.1 * wall else "medium",
+        treatments=["dataloader-workers", "prefetch-pinned"],
+        facts=[
+            f"the device idles for {units.duration(seen.gaps)} of {units.duration(wall)} in front of its input; "
+            f"{units.duration(seen.prepared)} of that in loading and host operations",
+            f"copies from the host that nothing overlaps: {units.duration(seen.copies)} a step"
+            + (f", {units.duration(pageable)} of copies a step from pageable memory" if pageable else ""),
+            f"the device's other work is {units.duration(path.busy - seen.copies)} a step: the next bound",
+        ],
+    )
+
+
+def _measure(evidence: Evidence) -> _Input:
+    count = evidence.steps.count
+    gaps = input_gaps(evidence)
+    start = np.array([gap.start for gap in gaps], dtype=np.int64)
+    stop = np.array([gap.stop for gap in gaps], dtype=np.int64)
+    prepared = float(covered(_spans(evidence, host_rows(evidence)), start, stop).sum()) if gaps else 0.0
+    copies = evidence.budget.owned_ns[inward_copies(evidence)].sum()
+    return _Input(prepared / count, float((stop - start).sum()) / count, float(copies) / count)
+
+
+def _spans(evidence: Evidence, rows: I8) -> Spans:
+    return union(evidence.replayed.start_ns[rows], evidence.replayed.end_ns[rows])
+
+
+def _pageable(evidence: Evidence) -> float:
+    """Duration of copies from pageable memory in one step; 0 without any."""
+    events, rows = evidence.replayed, evidence.priced.links.device[inward_copies(evidence)]
+    rows = rows[[("Pageable" in events.name_of(int(row))) for row in rows]] if len(rows) else rows
+    return float(events.duration_ns[rows].sum()) / evidence.steps.count
+
+
+def _places(evidence: Evidence) -> list[Place]:
+    """The loaders and host operations with the most time, by name."""
+    rows = _working(evidence)
+    events = evidence.replayed
+    found = []
+    for name in np.unique(events.name[rows]).tolist():
+        mine = rows[events.name[rows] == name]
+        first = int(mine[0])
+        found.append(
+            Place(
+                op=events.names[name],
+                module=evidence.module(first),
+                source=evidence.source(first),
+                count=len(mine) / evidence.steps.count,
+                ns=_spans(evidence, mine).length / evidence.steps.count,
+            )
+        )
+    return sorted(found, key=lambda one: -(one.ns or 0.0))[:MOST_PLACES]
+
+
+def _working(evidence: Evidence) -> I8:
+    """Rows of loaders and host operations within the input gaps."""
+    gaps = input_gaps(evidence)
+    rows = host_rows(evidence)
+    spans = union(np.array([gap.start for gap in gaps]), np.array([gap.stop for gap in gaps]))
+    events = evidence.replayed
+    inside = covered(spans, events.start_ns[rows], events.end_ns[rows]) > 0
+    return rows[inside]

@@ -1,0 +1,227 @@
+"""Attention that writes its scores to memory: a matmul makes S x S' numbers a head, pointwise kernels pass over them.
+
+The scores of 8 x 12 heads of 1024 x 1024 are 201 MB in bfloat16, and scaling, masking, softmax, dropout and the
+conversions between them read and write them several times, forward and backward. A fused attention keeps them on the
+chip: only q, k, v and the output touch memory.
+
+## How it is recognised
+
+A softmax (or its backward, or a Triton kernel with a softmax in it) over a tensor of [..., S, S'] with S >= 16 and
+S' >= 64, and among the twelve calls on each side of it a batched matmul that reads a matrix of just this size. What
+counts as well, within the same neighbourhood: pointwise calls and copies on a tensor of this shape, and batched
+matmuls that write one. A softmax without such a matmul (a router, a classifier, a loss) is not attention.
+
+## What it costs
+
+    at stake (low)  = time of the softmax, pointwise calls and copies on the scores
+    at stake (high) = that + time of the batched matmuls - their FLOPs at the matrix peak (a backward recomputes the
+                      scores: 5/4 of its FLOPs)
+
+Both count only as far as the device is what the step waits for: W - host bounds them.
+
+## What helps
+
+- `torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)`: flash, cuDNN or memory-efficient.
+- `flex_attention` (compiled) for masks and biases that the former can't take.
+- `need_weights=False` for `nn.MultiheadAttention`; `attn_implementation="sdpa"` in Transformers.
+
+It gives nothing in a launch-bound step, little for short sequences, and a dense mask or an unusual head size falls back to
+the form that materialises the scores.
+
+## Sick
+
+```python
+scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+scores = scores.masked_fill(~mask, float("-inf"))
+y = scores.softmax(-1) @ v
+```
+
+## Healthy
+
+```python
+y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.evidence import Evidence, shapes_text
+from gobrrr.analysis.fusion import output_of, tensors
+from gobrrr.analysis.path import step_saving
+from gobrrr.analysis.price import Group
+from gobrrr.analysis.roofline import matrix_peak
+from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
+from gobrrr.model.diagnosis import Finding, NotChecked
+from gobrrr.model.events import I8
+from gobrrr.model.machine import Machine
+
+CODE = "M02"
+TITLE = "attention materialised"
+
+LEAST_ROWS, LEAST_COLUMNS = 16, 64
+"""Smaller score matrices are a decoded token's (one row) or a router's (a few dozen experts)."""
+
+NEIGHBOURHOOD = 12
+"""Calls on each side of the softmax: scale, mask, conversions and dropout make up to eight between the matmuls."""
+
+RECOMPUTED = 1.25
+"""A fused backward computes the scores again: five matmuls for four (Dao et al. 2022, FlashAttention)."""
+
+BATCHED = ("bmm", "baddbmm", "matmul", "baddbmm_")
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The shape of a score matrix: elements in all, rows, columns."""
+
+    elements: int
+    rows: int
+    columns: int
+
+    def is_shape(self, shape: tuple[int, ...]) -> bool:
+        """Whether a tensor of this shape holds all the scores."""
+        return shape[-2:] == (self.rows, self.columns) and self._whole(shape)
+
+    def is_operand(self, shape: tuple[int, ...]) -> bool:
+        """The same for a matmul's operand, which may be transposed."""
+        return shape[-2:] in ((self.rows, self.columns), (self.columns, self.rows)) and self._whole(shape)
+
+    def _whole(self, shape: tuple[int, ...]) -> bool:
+        return len(shape) >= 3 and int(np.prod(shape, dtype=np.int64)) == self.elements
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Calls of the window that work on materialised scores. `regions`: how many softmaxes they belong to."""
+
+    passes: I8  # softmax, pointwise calls, copies
+    matmuls: I8
+    recomputed: frozenset[int]  # matmuls of a backward
+    softmaxes: I8
+
+    @property
+    def calls(self) -> I8:
+        """All of them."""
+        return np.union1d(self.passes, self.matmuls)
+
+
+def check(evidence: Evidence) -> Finding | NotChecked | None:
+    """Softmaxes between batched matmuls on a matrix of one size."""
+    missing = unable(CODE, evidence)
+    if missing or evidence.machine is None:
+        return missing
+    found = find_attention(evidence)
+    if not len(found.softmaxes):
+        return None
+    ns, count = evidence.calls.ns, evidence.steps.count
+    floor = np.array([_floor(evidence, call, found, evidence.machine) for call in found.matmuls.tolist()])
+    gone = np.maximum(ns[found.matmuls] - floor, 0.0)
+    low = np.concatenate([ns[found.passes], np.zeros(len(found.matmuls))])
+    high = np.concatenate([ns[found.passes], gone])
+    calls = np.concatenate([found.passes, found.matmuls])
+    heaviest = evidence.group_of(int(found.softmaxes[np.argmax(ns[found.softmaxes])]))
+    passes, matmuls = float(ns[found.passes].sum()) / count, float(ns[found.matmuls].sum()) / count
+    return finding(
+        evidence,
+        CODE,
+        TITLE,
+        where=places(evidence, by_signature(evidence, found.softmaxes)),
+        at_stake=step_saving(evidence, calls, low, high),
+        certainty=certainty_of(evidence),
+        treatments=["sdpa"],
+        facts=[
+            f"{units.count(len(found.softmaxes) / count)} softmaxes a step between batched matmuls, "
+            f"the heaviest on {shapes_text(heaviest)}",
+            f"softmax, pointwise calls and copies on the scores: {units.count(len(found.passes) / count)} calls, "
+            f"{units.duration(passes)} a step",
+            f"their batched matmuls: {units.count(len(found.matmuls) / count)} calls, {units.duration(matmuls)} a step, "
+            f"{units.duration(float(floor.sum()) / count)} at the matrix peak",
+        ],
+    )
+
+
+def _floor(evidence: Evidence, call: int, found: Attention, machine: Machine) -> float:
+    """Nanoseconds of a matmul inside a fused attention at the matrix peak; all of its time if the peak is not known."""
+    work = evidence.group_of(call).work
+    peak, _ = matrix_peak(machine, work.matrix_dtype)
+    if peak is None or not work.matrix_flop:
+        return float(evidence.calls.ns[call])
+    again = RECOMPUTED if call in found.recomputed else 1.0
+    return again * work.matrix_flop / peak.value * 1e9
+
+
+def find_attention(evidence: Evidence) -> Attention:
+    """The calls that work on materialised attention scores."""
+    passes: set[int] = set()
+    matmuls: set[int] = set()
+    recomputed: set[int] = set()
+    softmaxes: list[int] = []
+    for index, scores, backward in _softmaxes(evidence):
+        near = range(max(index - NEIGHBOURHOOD, 0), min(index + NEIGHBOURHOOD + 1, len(evidence.calls)))
+        groups = [(at, evidence.group_of(at)) for at in near]
+        reads = [at for at, group in groups if _contracts(group) and _reads(group, scores)]
+        if not reads:
+            continue
+        writes = [at for at, group in groups if _contracts(group) and _writes(group, scores)]
+        softmaxes.append(index)
+        matmuls.update(reads, writes)
+        recomputed.update(reads + writes if backward else ())
+        passes.update(at for at, group in groups if group.work.fusible and _touches(group, scores))
+    return Attention(_array(passes), _array(matmuls), frozenset(recomputed), _array(softmaxes))
+
+
+def _softmaxes(evidence: Evidence) -> Iterator[tuple[int, Scores, bool]]:
+    """(call, its scores, whether it is a backward) of each softmax that could be attention's."""
+    groups = evidence.priced.groups
+    known = {index: found for index, group in enumerate(groups) if (found := _scores(group)) is not None}
+    for call, group in enumerate(evidence.calls.group.tolist()):
+        if group in known:
+            yield call, known[group], "backward" in _name(groups[group])
+
+
+def _scores(group: Group) -> Scores | None:
+    name = _name(group)
+    if "softmax" not in name or "log_softmax" in name or "nll" in name or _contracts(group):
+        return None
+    shapes = [one.shape for one in tensors(group.call) if len(one.shape) >= 3]
+    if not shapes:
+        return None
+    largest = max(shapes, key=lambda shape: int(np.prod(shape, dtype=np.int64)))
+    if largest[-2] < LEAST_ROWS or largest[-1] < LEAST_COLUMNS:
+        return None
+    return Scores(int(np.prod(largest, dtype=np.int64)), largest[-2], largest[-1])
+
+
+def _name(group: Group) -> str:
+    """The operation's name; a Triton kernel's says which operations it holds."""
+    return group.call.name or " ".join(group.call.kernels)
+
+
+def _contracts(group: Group) -> bool:
+    return group.call.name.removeprefix("aten::") in BATCHED
+
+
+def _reads(group: Group, scores: Scores) -> bool:
+    """Whether an operand, not the matrix that is added or written, holds the scores."""
+    given = tensors(group.call)
+    operands = given[1:3] if "baddbmm" in group.call.name else given[:2]
+    return any(scores.is_operand(one.shape) for one in operands)
+
+
+def _writes(group: Group, scores: Scores) -> bool:
+    shape, _ = output_of(group.call, group.work.family)
+    return shape is not None and scores.is_operand(shape)
+
+
+def _touches(group: Group, scores: Scores) -> bool:
+    return any(scores.is_shape(one.shape) for one in tensors(group.call))
+
+
+def _array(values: set[int] | list[int]) -> I8:
+    return np.array(sorted(values), dtype=np.int64)

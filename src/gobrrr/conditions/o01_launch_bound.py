@@ -1,0 +1,184 @@
+"""The device waits for the host to issue work: many kernels, each shorter than the host needs to launch the next.
+
+Eager PyTorch spends some 5 to 30 us of host time on each operation (Python, dispatch, autograd, the driver). A kernel
+that runs for 2 us is done long before its successor is launched, so that the step takes as long as the host's
+dispatching, whatever the device could do.
+
+## How it is recognised
+
+Each stretch in which the device idles is put down to what the host did on the path to the next kernel. The lines
+`launching` (dispatch and driver) and `python` (between operations) of the budget are this condition's, where the kernel
+behind the gap was launched on its own. Three numbers speak for it:
+
+- half of the kernels are shorter than the host's time for one launch (host time / launches);
+- kernels start as soon as they are launched: nothing was queued, the host was never ahead;
+- the device's busy time is well below the step's wall time.
+
+Kernels that are replayed from a CUDA graph are launched together and do not count, nor do gaps that end in a copy of
+input data (D01) or that a synchronization left behind (O02).
+
+## What it costs
+
+    at stake (high) = launching + python
+    at stake (low)  = high - launches * 1 us
+
+The second line is what a CUDA graph still needs from kernel to kernel: 1.0 us for empty kernels on an H100. A step never
+gets shorter than the device's busy time.
+
+## What helps
+
+- A CUDA graph (`torch.compile(mode="reduce-overhead")`): one launch for the whole step. It needs static shapes and no
+  synchronization in the captured region.
+- `torch.compile`: fewer kernels, less Python.
+- A larger batch: the same launches do more work, until the device's time reaches the host's.
+- For optimizers and averages over many parameters: the foreach or fused form.
+
+It does not help to make kernels faster: a fused norm in a launch-bound step leaves the wall time where it is.
+
+## Sick
+
+```python
+layers = [torch.nn.Linear(256, 256, device="cuda") for _ in range(64)]
+for layer in layers:  # 64 matmuls of 2 us, 20 us of host time each
+    x = torch.relu(layer(x))
+```
+
+## Healthy
+
+```python
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):  # once
+    y = model(static_x)
+graph.replay()  # each step: one launch
+```
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.idle import LAUNCHING, PYTHON
+from gobrrr.analysis.inputs import input_gaps
+from gobrrr.analysis.path import KERNEL_GAP_NS, QUEUED_NS, path_of
+from gobrrr.analysis.waits import expert_loop, inner_waits
+from gobrrr.conditions.common import MOST_PLACES, finding
+from gobrrr.model.diagnosis import Certainty, Finding, NotChecked, Place
+from gobrrr.model.events import Kind
+
+CODE = "O01"
+TITLE = "launch-bound"
+
+LEAST_LAUNCHES = 10
+"""With fewer launches a step than this the idle time is the step's own begin and end."""
+
+PROMPT_SHARE = 0.5
+"""Share of kernels that start as soon as they are launched; above it the host was seldom ahead."""
+
+
+@dataclass(frozen=True)
+class _Idle:
+    """Idle nanoseconds of one step that launching is to blame for, in all and by the operation behind the gap."""
+
+    ns: float
+    by_op: dict[int, float]
+
+
+def check(evidence: Evidence) -> Finding | NotChecked | None:
+    """Launching and Python on the path of a step whose kernels are shorter than their launches."""
+    links = evidence.priced.links
+    if not (links.launch >= 0).any():
+        return NotChecked(code=CODE, needs="needs the launches: profile with ProfilerActivity.CPU as well")
+    path, median = path_of(evidence), _median_kernel(evidence)
+    if path.launches < LEAST_LAUNCHES or median is None or median >= path.host_per_launch:
+        return None
+    idle = _idle(evidence)
+    prompt = _prompt(evidence)
+    low, high = path.host_saving(idle.ns - path.launches * KERNEL_GAP_NS, idle.ns)
+    return finding(
+        evidence,
+        CODE,
+        TITLE,
+        where=_places(evidence, idle),
+        at_stake=(low, high),
+        certainty=_certainty(prompt, high / evidence.wall_ns),
+        treatments=_treatments(evidence),
+        facts=[
+            f"{units.count(path.launches)} launches a step, median kernel {units.duration(median)}; "
+            f"the host needs {units.duration(path.host_per_launch)} a launch",
+            f"launching and Python leave the device idle for {units.duration(idle.ns)} of {units.duration(path.wall)}",
+            f"{units.percent(prompt)} of the kernels start as soon as they are launched: the host is not ahead",
+            f"device busy {units.duration(path.busy)} a step; a CUDA graph needs about "
+            f"{units.duration(path.launches * KERNEL_GAP_NS)} from kernel to kernel",
+        ],
+    )
+
+
+def _median_kernel(evidence: Evidence) -> float | None:
+    """Median duration of the kernels that were launched one by one; None without any."""
+    links = evidence.priced.links
+    own = links.device[~links.in_graph]
+    kernels = own[evidence.events.kind[own] == Kind.KERNEL]
+    return float(np.median(evidence.events.duration_ns[kernels])) if len(kernels) else None
+
+
+def _idle(evidence: Evidence) -> _Idle:
+    links = evidence.priced.links
+    index = {row: at for at, row in enumerate(links.device.tolist())}
+    waiting = {gap.start for gap in input_gaps(evidence)}
+    total, by_op = 0.0, defaultdict(float)
+    for gap in evidence.budget.gaps:
+        at = index.get(gap.next_work, -1)
+        if at < 0 or links.in_graph[at] or gap.start in waiting:
+            continue
+        ns = sum(ns for cause, ns in gap.causes if cause in (LAUNCHING, PYTHON)) / evidence.steps.count
+        total += ns
+        by_op[int(links.op[at])] += ns
+    return _Idle(total, dict(by_op))
+
+
+def _prompt(evidence: Evidence) -> float:
+    """Share of launched kernels that begin within `QUEUED_NS` of the fastest launch's latency."""
+    links, rows = evidence.priced.links, evidence.replayed
+    known = (links.launch >= 0) & ~links.in_graph
+    lag = rows.start_ns[links.device[known]] - rows.start_ns[links.launch[known]]
+    return float((lag <= np.percentile(lag, 1) + QUEUED_NS).mean()) if len(lag) else 0.0
+
+
+def _treatments(evidence: Evidence) -> list[str]:
+    """A graph can't hold a wait of the host, and a loop over experts has one for each."""
+    waits = inner_waits(evidence)
+    if not len(waits):
+        return ["cuda-graph", "compile", "larger-batch"]
+    return [*(["grouped-matmul"] if expert_loop(evidence, waits) else []), "compile", "cuda-graph", "larger-batch"]
+
+
+def _certainty(prompt: float, share: float) -> Certainty:
+    if prompt >= PROMPT_SHARE and share >= 0.2:
+        return "high"
+    return "medium" if prompt >= PROMPT_SHARE or share >= 0.2 else "low"
+
+
+def _places(evidence: Evidence, idle: _Idle) -> list[Place]:
+    """The operations whose kernels the device waited for longest, by name."""
+    ns: dict[str, float] = defaultdict(float)
+    rows: dict[str, list[int]] = defaultdict(list)
+    for row, amount in idle.by_op.items():
+        if row >= 0:
+            name = evidence.events.name_of(row)
+            ns[name] += amount
+            rows[name].append(row)
+    ranked = sorted(ns, key=lambda name: -ns[name])[:MOST_PLACES]
+    return [_place(evidence, name, rows[name], ns[name]) for name in ranked]
+
+
+def _place(evidence: Evidence, name: str, rows: list[int], ns: float) -> Place:
+    first = rows[0]
+    count = len(rows) / evidence.steps.count
+    return Place(op=name, module=evidence.module(first), source=evidence.source(first), count=count, ns=ns)
+
+

@@ -1,0 +1,47 @@
+"""Let torch.compile fuse the pointwise operations and generate their kernels.
+
+A chain of pointwise operations, norms and conversions becomes one kernel: the intermediates stay in registers, and the host
+launches less and runs less Python. Matmuls and convolutions are left as they are.
+
+Predicted saving for a chain (M01): the finding's own interval, which is bounded by what the device contributes to the wall.
+For a launch-bound step (O01): between nothing and the launches that its chains would lose, each at the host's time for one
+launch. On a step whose device time is hidden behind the host, less traffic gives nothing.
+
+The first calls compile for tens of seconds; varying shapes and branches on data compile again or break the graph. The result
+is rounded differently: fused float32 intermediates where eager mode rounds to bfloat16 after each operation.
+"""
+
+from __future__ import annotations
+
+from gobrrr import units
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.path import path_of
+from gobrrr.model.diagnosis import Finding, Prescription
+from gobrrr.treatments.base import prescription
+
+NAME = "compile"
+NUMERICS = "rounding"
+CODE = """
+model = torch.compile(model)  # or only the block that repeats: block.compile()
+"""
+HOW = "torch.compile(model)"
+
+
+def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+    """Bytes for a chain, launches for a launch-bound step."""
+    if finding.code == "M01":
+        assumes = "every chain becomes one kernel; low: intermediates are still written; no graph breaks"
+        return prescription(NAME, finding, finding.at_stake_ns, HOW, assumes)
+    if finding.code != "O01":
+        return None
+    path = path_of(evidence)
+    gone = launches_fused(evidence)
+    high = path.host_saving(0.0, gone * path.host_per_launch)[1]
+    assumes = f"{units.count(gone)} of {units.count(path.launches)} launches a step vanish by fusion; no graph breaks"
+    return prescription(NAME, finding, (0.0, min(high, finding.at_stake_ns[1])), HOW, assumes)
+
+
+def launches_fused(evidence: Evidence) -> float:
+    """Launches of one step that vanish if each chain is one kernel; a contraction at its head keeps its own."""
+    lost = sum(len(chain.fusible_calls) - 1 for chain in evidence.fusion.chains)
+    return lost / evidence.steps.count

@@ -1,0 +1,59 @@
+"""Compute all experts in one grouped matmul instead of a loop on the host.
+
+A loop over experts asks the device which tokens each expert gets (a wait), then launches a dozen small kernels for it. Sorted
+once, the tokens of all experts go through `torch.nn.functional.grouped_mm` (`torch._grouped_mm` before PyTorch 2.10) with the
+experts' offsets: about a dozen launches for all, and no wait.
+
+Predicted saving: the launches of the loop at the host's time for one launch. `KEPT` launches stay, for sorting, gathering, two
+matmuls, the activation and the sum. Never more than wall minus busy. The low end allows for a host that spends half of its
+launching on the rest of the step.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.path import path_of
+from gobrrr.analysis.waits import expert_loop, inner_waits
+from gobrrr.model.diagnosis import Finding, Prescription
+from gobrrr.treatments.base import prescription
+
+NAME = "grouped-matmul"
+NUMERICS = "rounding"
+KEPT = 30
+"""Launches of the grouped form of one MoE layer in the shipped trace moe_host_loop.fixed."""
+CODE = """
+flat = idx.flatten()
+order = flat.argsort()
+offs = torch.bincount(flat, minlength=experts).cumsum(0).to(torch.int32)
+tokens = order // k
+h = torch.nn.functional.grouped_mm(x[tokens], w1, offs=offs)
+h = torch.nn.functional.grouped_mm(torch.nn.functional.gelu(h), w2, offs=offs)
+out = torch.zeros_like(x).index_add_(0, tokens, h * p.flatten()[order, None])
+"""
+
+
+def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+    """The launches between the first and the last wait of the loop, less those of the grouped form."""
+    if finding.code not in ("O01", "O02"):
+        return None
+    waits = inner_waits(evidence)
+    loops = expert_loop(evidence, waits)
+    if loops is None:
+        return None
+    path = path_of(evidence)
+    inside = _launches_in_loop(evidence, waits) - KEPT
+    low, high = path.host_saving(0.5 * inside * path.host_per_launch, inside * path.host_per_launch)
+    how = f"one grouped_mm for the {units.count(round(loops))} turns of the loop over experts"
+    assumes = f"{units.count(inside)} of {units.count(path.launches)} launches a step vanish, and the waits with them"
+    return prescription(NAME, finding, (low, high), how, assumes)
+
+
+def _launches_in_loop(evidence: Evidence, waits: np.ndarray) -> float:  # type: ignore[type-arg]
+    """Launches a step from the first wait on: each wait's stretch is taken as long as the median one at most."""
+    events, links = evidence.events, evidence.priced.links
+    launches = np.sort(events.start_ns[links.launch[links.launch >= 0]])
+    turns = np.diff(np.searchsorted(launches, np.sort(events.start_ns[waits])))
+    return float(np.minimum(turns, 2 * np.median(turns)).sum()) / evidence.recorded_steps.count

@@ -1,0 +1,44 @@
+"""Copy the next batch from pinned memory while the step runs.
+
+From pageable memory a copy blocks the host and goes through a staging buffer at a fraction of the link. From pinned memory,
+with `non_blocking=True` and one batch ahead, it overlaps with the step.
+
+Predicted saving: at the high end all of the copies that nothing overlaps; at the low end what a pinned copy saves at the link's
+bandwidth where that is known, and nothing where it is not or where the copies are pinned already.
+
+Pinning memory takes time itself: let the loader do it (`pin_memory=True`), not the step. `non_blocking=True` without pinned memory
+gives nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.inputs import inward_copies
+from gobrrr.model.diagnosis import Finding, Prescription
+from gobrrr.treatments.base import prescription
+
+NAME = "prefetch-pinned"
+NUMERICS = "none"
+CODE = """
+loader = DataLoader(dataset, batch_size, num_workers=8, pin_memory=True)
+batch = batch.to("cuda", non_blocking=True)
+"""
+
+
+def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+    """The copies that nothing overlaps; None without any."""
+    copies = inward_copies(evidence)
+    exposed = float(evidence.budget.owned_ns[copies].sum()) / evidence.steps.count
+    if finding.code != "D01" or exposed <= 0:
+        return None
+    rows = evidence.priced.links.device[copies]
+    moved = float(evidence.events.bytes[rows].sum()) / evidence.recorded_steps.count
+    pageable = np.array(["Pageable" in evidence.events.name_of(int(row)) for row in rows])
+    link = evidence.machine.host_bytes_per_s if evidence.machine else None
+    low = exposed - moved / link.value * 1e9 if link is not None and pageable.all() else 0.0
+    how = 'DataLoader(..., pin_memory=True) and batch.to("cuda", non_blocking=True)'
+    assumes = f"{units.bytes_(moved)} a step from the host; high: the copy overlaps with the step before"
+    return prescription(NAME, finding, (low, exposed), how, assumes)

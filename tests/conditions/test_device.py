@@ -1,0 +1,175 @@
+"""M01, M02 and C01 on traces made by hand, sick and healthy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gobrrr.model.diagnosis import NotChecked
+from tests.evidence import check, evidence_from, found, predict
+from tests.traces import Trace
+
+ROWS = [8192, 4096]
+"""67 MB in bfloat16: larger than the cache, 40 us to read and write at 3.35 TB/s."""
+SCORES = [8, 16, 1024, 1024]
+PASS_US = 50.0
+
+
+def pointwise(trace: Trace, host_us: float, us: float = PASS_US) -> None:
+    for _ in range(5):
+        for name in ("aten::sigmoid", "aten::tanh", "aten::cos", "aten::relu"):
+            trace.op(name, [ROWS], us, host_us=host_us)
+        trace.op("aten::mm", [[4096, 4096], [4096, 512]], 30.0, host_us=host_us)
+
+
+def attention(trace: Trace, host_us: float = 10.0, slow: float = 1.0) -> None:
+    for _ in range(4):
+        trace.op("aten::mm", [[8192, 1024], [1024, 3072]], 90 * slow, host_us=host_us)
+        trace.op("aten::bmm", [[128, 1024, 64], [128, 64, 1024]], 120 * slow, host_us=host_us)
+        trace.op("aten::div", [SCORES, []], 180 * slow, host_us=host_us)
+        trace.op("aten::_softmax", [SCORES, [], []], 200 * slow, host_us=host_us, concrete=["", "-1", "False"])
+        trace.op("aten::bmm", [[128, 1024, 1024], [128, 1024, 64]], 120 * slow, host_us=host_us)
+        trace.op("aten::mm", [[8192, 1024], [1024, 1024]], 40 * slow, host_us=host_us)
+
+
+def fp32(trace: Trace, us: float = 2500.0, kernel: str = "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n", host_us: float = 10.0) -> None:  # fmt: skip
+    for _ in range(6):
+        trace.op("aten::mm", [[4096, 4096], [4096, 4096]], us, dtype="float32", kernel=kernel, host_us=host_us)
+
+
+def seen_of(tmp_path: Path, body, *arguments: object, **options: object):
+    trace = Trace(**options)  # type: ignore[arg-type]
+    for number in range(3):
+        with trace.step(number):
+            body(trace, *arguments)
+    return evidence_from(trace.write(tmp_path))
+
+
+def test_a_chain_is_one_place_with_a_count(tmp_path: Path):
+    finding = found("M01", seen_of(tmp_path, pointwise, 10.0))
+    assert finding.where[0].op == "sigmoid, tanh, cos, relu"
+    assert finding.where[0].count == 5
+    # by hand: three intermediates of 67.1 MB, written and read or only read again, in each of five chains
+    low = 5 * 3 * 67_108_864 / 3.35e12 * 1e9
+    assert finding.at_stake_ns[0] == pytest.approx(low, rel=0.05)
+    # (2 * 3 of 8 passes) of 200 us, and three launches of 1 us, in each of five chains
+    assert finding.at_stake_ns[1] == pytest.approx(5 * (0.75 * 4 * PASS_US + 3) * 1e3, rel=0.05)
+
+
+def test_fusing_gives_nothing_where_the_host_is_the_bound(tmp_path: Path):
+    """Liger-Kernel#323: fused kernels in a launch-bound step."""
+    assert check("M01", seen_of(tmp_path, pointwise, 400.0)) is None
+
+
+def test_pointwise_calls_on_different_shapes_are_no_chain(tmp_path: Path):
+    def body(trace: Trace) -> None:
+        for number in range(10):
+            trace.op("aten::relu", [[8192, 4096 + 8 * number]], PASS_US, host_us=10.0)
+
+    assert check("M01", seen_of(tmp_path, body)) is None
+
+
+def test_attention_between_batched_matmuls_is_found(tmp_path: Path):
+    seen = seen_of(tmp_path, attention)
+    finding = found("M02", seen)
+    assert finding.where[0].op == "aten::_softmax"
+    assert finding.where[0].count == 4
+    assert finding.where[0].shapes is not None
+    assert "[8, 16, 1024, 1024]" in finding.where[0].shapes
+    # softmax and division of four layers; the matmuls' 17.2 GFLOP at 989.4 TFLOP/s are the floor of what stays
+    assert finding.at_stake_ns[0] == pytest.approx(4 * 380e3, rel=0.02)
+    assert finding.at_stake_ns[1] == pytest.approx(4 * (380e3 + 2 * (120e3 - 17.18e9 / 989.4e12 * 1e9)), rel=0.02)
+
+
+def test_attention_is_not_a_pointwise_chain_as_well(tmp_path: Path):
+    assert check("M01", seen_of(tmp_path, attention)) is None
+
+
+def test_attention_in_a_launch_bound_step_saves_nothing(tmp_path: Path):
+    assert check("M02", seen_of(tmp_path, attention, 400.0, 0.2)) is None
+
+
+def test_a_lone_softmax_is_not_attention(tmp_path: Path):
+    """A router and a classifier: softmax over the output of a matmul, on a matrix that no batched matmul reads."""
+
+    def body(trace: Trace) -> None:
+        for _ in range(4):
+            trace.op("aten::mm", [[8192, 1024], [1024, 128]], 20, host_us=10)
+            trace.op("aten::_softmax", [[8192, 128], [], []], 20, host_us=10)
+            trace.op("aten::bmm", [[128, 64, 1024], [128, 1024, 1024]], 120, host_us=10)
+        trace.op("aten::mm", [[8192, 1024], [1024, 50304]], 900, host_us=10)
+        trace.op("aten::_log_softmax", [[8, 1024, 50304], [], []], 500, host_us=10)
+
+    assert check("M02", seen_of(tmp_path, body)) is None
+
+
+def test_one_row_of_scores_is_decoding_and_not_attention_to_fuse(tmp_path: Path):
+    def body(trace: Trace) -> None:
+        for _ in range(4):
+            trace.op("aten::bmm", [[128, 1, 64], [128, 64, 4096]], 60, host_us=10)
+            trace.op("aten::_softmax", [[8, 16, 1, 4096], [], []], 20, host_us=10)
+            trace.op("aten::bmm", [[128, 1, 4096], [128, 4096, 64]], 60, host_us=10)
+
+    assert check("M02", seen_of(tmp_path, body)) is None
+
+
+def test_full_float32_matmuls_are_found(tmp_path: Path):
+    seen = seen_of(tmp_path, fp32)
+    finding = found("C01", seen)
+    # 137.4 GFLOP in 2.5 ms is 82 % of 66.9 TFLOP/s; the same share of 494.7 and of 989.4
+    assert finding.at_stake_ns[0] == pytest.approx(6 * 2.5e6 * (1 - 66.9 / 494.7), rel=0.02)
+    assert finding.at_stake_ns[1] == pytest.approx(6 * 2.5e6 * (1 - 66.9 / 989.4), rel=0.02)
+    assert finding.certainty == "high"
+
+
+def test_tf32_kernels_are_healthy(tmp_path: Path):
+    seen = seen_of(tmp_path, fp32, 400.0, "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x16")
+    assert check("C01", seen) is None
+
+
+def test_a_matrix_vector_product_is_memory_bound_and_healthy(tmp_path: Path):
+    def body(trace: Trace) -> None:
+        for _ in range(20):
+            trace.op("aten::mm", [[1, 8192], [8192, 8192]], 110, dtype="float32", host_us=10)
+
+    assert check("C01", seen_of(tmp_path, body)) is None
+
+
+def test_a_tiny_matmul_far_below_its_roof_is_not_helped_by_a_higher_one(tmp_path: Path):
+    def body(trace: Trace) -> None:
+        for _ in range(50):
+            trace.op("aten::mm", [[512, 512], [512, 512]], 60, dtype="float32", host_us=10)
+
+    assert check("C01", seen_of(tmp_path, body)) is None
+
+
+def test_faster_matmuls_give_nothing_where_the_host_is_the_bound(tmp_path: Path):
+    seen = seen_of(tmp_path, fp32, 2500.0, "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n", 6000.0)
+    assert check("C01", seen) is None
+
+
+@pytest.mark.parametrize("code", ["M01", "M02", "C01"])
+def test_without_shapes_they_are_not_checked(tmp_path: Path, code: str):
+    result = check(code, seen_of(tmp_path, attention, shapes=False))
+    assert isinstance(result, NotChecked)
+    assert "record_shapes" in result.needs
+
+
+@pytest.mark.parametrize("code", ["M01", "M02", "C01"])
+def test_on_an_unknown_device_they_are_not_checked(tmp_path: Path, code: str):
+    result = check(code, seen_of(tmp_path, attention, device="A device of no table"))
+    assert isinstance(result, NotChecked)
+    assert "--on" in result.needs
+
+
+def test_treatments_answer_only_for_their_own_findings(tmp_path: Path):
+    seen = seen_of(tmp_path, fp32)
+    finding = found("C01", seen)
+    tf32, half = predict("tf32", seen, finding), predict("bf16-autocast", seen, finding)
+    assert tf32 is not None
+    assert half is not None
+    assert tf32.predicted_saving_ns[0] == pytest.approx(finding.at_stake_ns[0])
+    assert half.predicted_saving_ns[1] == pytest.approx(finding.at_stake_ns[1])
+    assert predict("sdpa", seen, finding) is None
+    assert predict("cuda-graph", seen, finding) is None

@@ -1,0 +1,94 @@
+"""D01 on traces made by hand, sick and healthy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.evidence import check, evidence_from, found, predict
+from tests.traces import Trace
+
+BATCH = 77_070_336
+"""128 images of 3 x 224 x 224 in float32."""
+
+
+def seen_of(tmp_path: Path, feed):
+    trace = Trace()
+    for number in range(4):
+        with trace.step(number):
+            feed(trace)
+            for _ in range(20):
+                trace.op("aten::mm", [[4096, 4096], [4096, 4096]], 200.0, host_us=10.0)
+            trace.synchronize()
+    return evidence_from(trace.write(tmp_path))
+
+
+def test_a_loader_in_the_training_thread_starves_the_device(tmp_path: Path):
+    def feed(trace: Trace) -> None:
+        trace.load(6000.0)
+        trace.copy_in(BATCH, 1500.0, pinned=False)
+
+    seen = seen_of(tmp_path, feed)
+    finding = found("D01", seen)
+    assert finding.certainty == "high"
+    assert "DataLoader" in (finding.where[0].op or "")
+    # the loader runs while the device has nothing to do; nine tenths of its time are its own
+    assert finding.at_stake_ns[0] == pytest.approx(6e6, rel=0.15)
+    assert finding.at_stake_ns[1] == pytest.approx(7.5e6, rel=0.15)
+
+
+def test_transforms_on_the_host_in_front_of_the_copy_count(tmp_path: Path):
+    def feed(trace: Trace) -> None:
+        trace.host("aten::flip", 2500.0)
+        trace.host("aten::std", 2500.0)
+        trace.copy_in(BATCH, 1500.0, pinned=False)
+
+    finding = found("D01", seen_of(tmp_path, feed))
+    assert {one.op for one in finding.where} == {"aten::flip", "aten::std"}
+
+
+def test_pinned_copies_promise_only_the_overlap(tmp_path: Path):
+    def feed(trace: Trace) -> None:
+        trace.load(3000.0)
+        trace.copy_in(BATCH, 1400.0, pinned=True)
+
+    seen = seen_of(tmp_path, feed)
+    given = predict("prefetch-pinned", seen, found("D01", seen))
+    assert given is not None
+    assert given.predicted_saving_ns == (0, pytest.approx(1.4e6, rel=0.01))
+
+
+def test_workers_do_not_promise_the_copy(tmp_path: Path):
+    def feed(trace: Trace) -> None:
+        trace.load(6000.0)
+        trace.copy_in(BATCH, 1500.0, pinned=False)
+
+    seen = seen_of(tmp_path, feed)
+    finding = found("D01", seen)
+    given = predict("dataloader-workers", seen, finding)
+    assert given is not None
+    assert given.predicted_saving_ns[1] <= finding.at_stake_ns[1] - 1.4e6
+
+
+def test_a_loader_that_is_fast_is_healthy(tmp_path: Path):
+    def feed(trace: Trace) -> None:
+        trace.load(30.0)
+        trace.copy_in(BATCH, 100.0, pinned=True)
+
+    assert check("D01", seen_of(tmp_path, feed)) is None
+
+
+def test_a_slow_loader_hidden_behind_the_device_is_healthy(tmp_path: Path):
+    """No wait: the host loads the next batch while the device still works on this one."""
+    trace = Trace()
+    for number in range(4):
+        with trace.step(number):
+            trace.load(1500.0)
+            trace.copy_in(BATCH, 100.0, pinned=True)
+            for _ in range(20):
+                trace.op("aten::mm", [[4096, 4096], [4096, 4096]], 200.0, host_us=10.0)
+    evidence = evidence_from(trace.write(tmp_path))
+    result = check("D01", evidence)
+    # only the first batch is waited for: 1.5 ms of four steps of 4 ms
+    assert result is None or result.at_stake_ns[1] < 0.15 * evidence.wall_ns

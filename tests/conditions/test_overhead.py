@@ -1,0 +1,122 @@
+"""O01 and O02 on traces made by hand, sick and healthy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gobrrr.model.diagnosis import Finding, NotChecked
+from tests.evidence import check, evidence_from, found, predict
+from tests.traces import Trace
+
+SMALL, LARGE = [[64, 64], [64, 64]], [[4096, 4096], [4096, 4096]]
+
+
+def steps(trace: Trace, body, count: int = 4) -> Trace:
+    for number in range(count):
+        with trace.step(number):
+            body(trace)
+    return trace
+
+
+def small_kernels(trace: Trace) -> None:
+    for _ in range(40):
+        trace.op("aten::mm", SMALL, 2.0, host_us=40.0)
+
+
+def large_kernels(trace: Trace) -> None:
+    for _ in range(20):
+        trace.op("aten::mm", LARGE, 300.0, host_us=40.0)
+
+
+def test_many_short_kernels_are_launch_bound(tmp_path: Path):
+    seen = evidence_from(steps(Trace(), small_kernels).write(tmp_path))
+    finding = found("O01", seen)
+    assert finding.certainty == "high"
+    assert finding.where[0].op == "aten::mm"
+    # 40 launches a step keep 1 us each in a graph
+    assert finding.at_stake_ns[1] - finding.at_stake_ns[0] == 40_000
+    assert finding.at_stake_ns[1] > 0.8 * seen.wall_ns
+
+
+def test_a_graph_saves_the_idle_time_and_never_the_busy_time(tmp_path: Path):
+    seen = evidence_from(steps(Trace(), small_kernels).write(tmp_path))
+    given = predict("cuda-graph", seen, found("O01", seen))
+    assert given is not None
+    assert given.predicted_saving_ns[1] <= seen.wall_ns - seen.budget.busy_ns / seen.steps.count
+    assert given.predicted_saving_ns[0] > 0.7 * seen.wall_ns
+
+
+def test_long_kernels_are_not_launch_bound(tmp_path: Path):
+    assert check("O01", evidence_from(steps(Trace(), large_kernels).write(tmp_path))) is None
+
+
+def test_without_launches_it_is_not_checked(tmp_path: Path):
+    trace = steps(Trace(), small_kernels)
+    trace.events = [event for event in trace.events if event["cat"] in ("kernel", "user_annotation")]
+    assert isinstance(check("O01", evidence_from(trace.write(tmp_path))), NotChecked)
+
+
+def test_a_wait_between_host_and_device_work_of_equal_length_is_found(tmp_path: Path):
+    """Host and device take 2 ms each for half of the step: with the wait they add, without it they overlap."""
+
+    def body(trace: Trace) -> None:
+        for _ in range(2):
+            for _ in range(20):
+                trace.op("aten::mm", LARGE, 100.0, host_us=100.0)
+            for _ in range(10):
+                trace.op("aten::mm", LARGE, 200.0, host_us=10.0)
+            trace.item()
+
+    seen = evidence_from(steps(Trace(), body).write(tmp_path))
+    finding = found("O02", seen)
+    assert finding.where[0].op == "aten::item"
+    assert finding.where[0].count == 2
+    gain = seen.wall_ns - seen.without_waits()
+    assert finding.at_stake_ns[0] <= gain + 1
+
+
+def test_reading_the_loss_of_a_tiny_step_costs_next_to_nothing(tmp_path: Path):
+    """LANfactory#120: a wait blamed for 85 % of a step whose removal gave 4 %."""
+
+    def body(trace: Trace) -> None:
+        small_kernels(trace)
+        trace.item()
+
+    seen = evidence_from(steps(Trace(), body).write(tmp_path))
+    result = check("O02", seen)
+    assert result is None or (isinstance(result, Finding) and result.at_stake_ns[0] < 0.05 * seen.wall_ns)
+    assert isinstance(check("O01", seen), Finding)
+
+
+def test_a_benchmark_that_synchronizes_after_each_step_is_no_finding(tmp_path: Path):
+    def body(trace: Trace) -> None:
+        large_kernels(trace)
+        trace.synchronize()
+
+    assert check("O02", evidence_from(steps(Trace(), body).write(tmp_path))) is None
+
+
+def test_a_blocked_host_in_a_device_bound_step_costs_nothing(tmp_path: Path):
+    """The host is blocked for most of the step, but the device has all of its work queued before the wait."""
+
+    def body(trace: Trace) -> None:
+        for number in range(40):
+            trace.op("aten::mm", LARGE, 300.0, host_us=10.0)
+            if number == 5:
+                trace.item()
+
+    seen = evidence_from(steps(Trace(), body, 3).write(tmp_path))
+    result = check("O02", seen)
+    assert result is None or (isinstance(result, Finding) and result.at_stake_ns[1] < 0.05 * seen.wall_ns)
+
+
+def test_a_graph_promises_nothing_certain_where_the_step_waits(tmp_path: Path):
+    def body(trace: Trace) -> None:
+        small_kernels(trace)
+        trace.item()
+        small_kernels(trace)
+
+    seen = evidence_from(steps(Trace(), body).write(tmp_path))
+    given = predict("cuda-graph", seen, found("O01", seen))
+    assert given is not None
+    assert given.predicted_saving_ns[0] == 0

@@ -1,0 +1,96 @@
+"""What every treatment owes: pure arithmetic, an interval, None where it does not apply."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from gobrrr.model.diagnosis import Finding
+from gobrrr.treatments import Treatment, catalogue
+from gobrrr.treatments.base import treatment_of
+from tests.evidence import evidence_from, found, predict
+from tests.traces import Trace
+
+NAMES = {
+    "cuda-graph", "compile", "remove-sync", "dataloader-workers", "prefetch-pinned", "sdpa", "tf32", "bf16-autocast",
+    "grouped-matmul", "larger-batch",
+}  # fmt: skip
+
+
+def test_the_catalogue_holds_the_first_ten():
+    assert {one.name for one in catalogue()} >= NAMES
+
+
+@pytest.fixture(scope="module")
+def launch_bound(tmp_path_factory: pytest.TempPathFactory):
+    trace = Trace()
+    for number in range(4):
+        with trace.step(number):
+            for _ in range(40):
+                trace.op("aten::relu", [[64, 64]], 2.0, host_us=40.0)
+    return evidence_from(trace.write(tmp_path_factory.mktemp("trace")))
+
+
+@pytest.mark.parametrize("treatment", catalogue(), ids=lambda one: one.name)
+def test_a_finding_that_is_none_of_its_business_gets_no_prescription(treatment: Treatment, launch_bound):
+    other = Finding(
+        code="Z99", title="", where=[], at_stake_ns=(0.0, launch_bound.wall_ns), certainty="low", treatments=[]
+    )
+    assert treatment.predict(launch_bound, other) is None
+
+
+def test_overhead_treatments_never_promise_the_busy_time(launch_bound):
+    finding = found("O01", launch_bound)
+    idle = launch_bound.wall_ns - launch_bound.budget.busy_ns / launch_bound.steps.count
+    for name in finding.treatments:
+        given = predict(name, launch_bound, finding)
+        assert given is not None
+        assert given.predicted_saving_ns[1] <= idle
+
+
+def test_a_larger_batch_promises_nothing_certain(launch_bound):
+    given = predict("larger-batch", launch_bound, found("O01", launch_bound))
+    assert given is not None
+    assert given.predicted_saving_ns[0] == 0
+
+
+def test_there_is_no_grouped_matmul_without_a_loop(launch_bound):
+    assert predict("grouped-matmul", launch_bound, found("O01", launch_bound)) is None
+
+
+def test_a_loop_over_experts_gets_one(tmp_path: Path):
+    trace = Trace()
+    for number in range(3):
+        with trace.step(number):
+            for _ in range(16):
+                with trace.inside("aten::nonzero"):
+                    trace.item()
+                for _ in range(6):
+                    trace.op("aten::mm", [[64, 1024], [1024, 1024]], 3.0, host_us=40.0)
+    seen = evidence_from(trace.write(tmp_path))
+    given = predict("grouped-matmul", seen, found("O01", seen))
+    assert given is not None
+    assert "16" in given.how
+    assert given.predicted_saving_ns[0] > 0.2 * seen.wall_ns
+
+
+def _module(**given: object) -> ModuleType:
+    module = ModuleType("gobrrr.treatments.some_thing", "Some thing.")
+    form = {"NAME": "some-thing", "CODE": "pass", "NUMERICS": "none", "predict": lambda evidence, finding: None}
+    for key, value in {**form, **given}.items():
+        setattr(module, key, value)
+    return module
+
+
+def test_a_module_of_the_right_form_is_a_treatment():
+    assert treatment_of(_module()).name == "some-thing"
+
+
+@pytest.mark.parametrize(
+    "given", [{"NAME": "other"}, {"CODE": None}, {"NUMERICS": "perhaps"}, {"predict": 1}, {"__doc__": None}]
+)
+def test_a_module_of_a_wrong_form_fails_with_its_name(given: dict[str, object]):
+    with pytest.raises(TypeError, match=r"gobrrr\.treatments\.some_thing"):
+        treatment_of(_module(**given))
