@@ -86,7 +86,9 @@ class Trace:
         """A batch to the device; from pageable memory the host is blocked until it is there."""
         with self.inside("aten::to"):
             kind = "Pinned" if pinned else "Pageable"
-            end = self._launch("cudaMemcpyAsync", "gpu_memcpy", f"Memcpy HtoD ({kind} -> Device)", us, {"bytes": bytes_})
+            end = self._launch(
+                "cudaMemcpyAsync", "gpu_memcpy", f"Memcpy HtoD ({kind} -> Device)", us, {"bytes": bytes_}
+            )
             self.now = self.now if pinned else end
 
     def write(self, folder: Path, name: str = "trace.json") -> Path:

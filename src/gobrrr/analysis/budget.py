@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.idle import Gap, gaps_of
-from gobrrr.analysis.intervals import Spans, clip, complement, exclusive, subtract, union
+from gobrrr.analysis.idle import CAUSES, Gaps, gaps_of
+from gobrrr.analysis.intervals import EMPTY, Spans, clip, complement, covered, exclusive, subtract, union
 from gobrrr.analysis.price import Class, Priced
 from gobrrr.analysis.steps import Steps
 from gobrrr.model.events import I8, EventTable
@@ -28,7 +28,7 @@ class DeviceBudget:
     device: int
     lines: dict[Key, float]
     owned_ns: NDArray[np.int64]
-    gaps: tuple[Gap, ...]
+    gaps: Gaps
     busy_ns: int
 
 
@@ -40,7 +40,7 @@ def device_budget(events: EventTable, priced: Priced, steps: Steps, device: int)
     stop = np.clip(events.end_ns[rows[here]], steps.start, steps.stop)
     lines: dict[Key, float] = defaultdict(float)
     owned = np.zeros(len(rows), dtype=np.int64)
-    busy = Spans(*(np.empty(0, dtype=np.int64),) * 2)
+    busy = EMPTY
     for kind in Class:
         mine = priced.kind[here] == kind
         spans = union(start[mine], stop[mine])
@@ -54,8 +54,8 @@ def device_budget(events: EventTable, priced: Priced, steps: Steps, device: int)
         busy = union(np.concatenate([busy.start, spans.start]), np.concatenate([busy.stop, spans.stop]))
     idle = complement(clip(busy, steps.start, steps.stop), steps.start, steps.stop)
     gaps = gaps_of(events, priced.links, idle, device)
-    for gap in gaps:
-        for cause, ns in gap.causes:
+    for cause, ns in zip(CAUSES, gaps.ns.sum(axis=0).tolist(), strict=True):
+        if ns:
             lines["overhead", cause] += ns
     return DeviceBudget(device, dict(lines), owned, gaps, busy.length)
 
@@ -73,8 +73,6 @@ def _owned_outside(start: I8, stop: I8, busy: Spans) -> I8:
     order = np.argsort(start, kind="stable")
     reach = np.maximum.accumulate(stop[order])
     opens = np.maximum(start[order], np.concatenate([[start[order][0]], reach[:-1]])) if len(order) else start
-    from gobrrr.analysis.intervals import covered
-
     result = np.zeros(len(start), dtype=np.int64)
     own = np.maximum(stop[order] - opens, 0)
     result[order] = own - covered(busy, np.minimum(opens, stop[order]), stop[order])

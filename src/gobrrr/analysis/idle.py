@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,6 +45,34 @@ class Gap:
 
 
 @dataclass(frozen=True)
+class Gaps:
+    """All idle stretches of a device as columns; `ns` has a row a gap and a column a cause, in the order of `CAUSES`."""
+
+    start: I8
+    stop: I8
+    next_work: I8
+    ns: I8
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def __iter__(self) -> Iterator[Gap]:
+        columns = (self.start.tolist(), self.stop.tolist(), self.next_work.tolist(), self.ns.tolist())
+        for start, stop, work, amounts in zip(*columns, strict=True):
+            causes = tuple((cause, ns) for cause, ns in zip(CAUSES, amounts, strict=True) if ns > 0)
+            yield Gap(start, stop, work, causes)
+
+    def of(self, *causes: str) -> I8:
+        """Nanoseconds of the given causes together, for each gap."""
+        chosen: I8 = self.ns[:, [CAUSES.index(cause) for cause in causes]].sum(axis=1)
+        return chosen
+
+    def take(self, mask: NDArray[np.bool_]) -> Gaps:
+        """The gaps that are marked."""
+        return Gaps(self.start[mask], self.stop[mask], self.next_work[mask], self.ns[mask])
+
+
+@dataclass(frozen=True)
 class HostView:
     """Host time of one thread as disjoint spans by what it was spent on; `anything` is all that was recorded there."""
 
@@ -51,10 +80,11 @@ class HostView:
     anything: Spans
 
 
-def gaps_of(events: EventTable, links: Links, idle: Spans, device: int) -> tuple[Gap, ...]:
+def gaps_of(events: EventTable, links: Links, idle: Spans, device: int) -> Gaps:
     """Explain each span of `idle` on `device`."""
+    amounts = np.zeros((len(idle.start), len(CAUSES)), dtype=np.int64)
     if not len(idle.start):
-        return ()
+        return Gaps(idle.start, idle.stop, idle.start, amounts)
     rows = links.device
     here = np.flatnonzero(events.device[rows] == device)
     order = here[np.argsort(events.start_ns[rows[here]], kind="stable")]
@@ -64,22 +94,14 @@ def gaps_of(events: EventTable, links: Links, idle: Spans, device: int) -> tuple
     launch = np.where(following >= 0, links.launch[np.maximum(following, 0)], ABSENT)
     threads = _threads(events, links, launch)
     copies = _before_copy(events, links, following)
-    result: list[tuple[tuple[str, int], ...]] = [()] * len(idle.start)
     views = _views(events, links, np.unique(threads))
     for thread, view in views.items():
         mine = np.flatnonzero(threads == thread)
         called = np.where(launch[mine] >= 0, events.start_ns[np.maximum(launch[mine], 0)], idle.stop[mine])
         returned = np.where(launch[mine] >= 0, events.end_ns[np.maximum(launch[mine], 0)], idle.stop[mine])
-        table = _causes(view, idle.start[mine], idle.stop[mine], called, returned, copies[mine])
-        for index, row in zip(mine.tolist(), table, strict=True):
-            result[index] = row
+        amounts[mine] = _causes(view, idle.start[mine], idle.stop[mine], called, returned, copies[mine])
     next_work = np.where(following >= 0, rows[np.maximum(following, 0)], ABSENT)
-    return tuple(
-        Gap(start, stop, work, causes)
-        for start, stop, work, causes in zip(
-            idle.start.tolist(), idle.stop.tolist(), next_work.tolist(), result, strict=True
-        )
-    )
+    return Gaps(idle.start, idle.stop, next_work, amounts)
 
 
 def _threads(events: EventTable, links: Links, launch: I8) -> I8:
@@ -149,7 +171,7 @@ def _spans(events: EventTable, mask: NDArray[np.bool_]) -> Spans:
 
 def _causes(
     view: HostView, start: I8, stop: I8, called: I8, returned: I8, before_copy: NDArray[np.bool_]
-) -> list[tuple[tuple[str, int], ...]]:
+) -> I8:
     """For each gap [start, stop) whose next work a call from `called` to `returned` launches: nanoseconds by cause.
 
     After the launch call the driver has the work: launching. Before it, host time by what it was spent on; time in no
@@ -193,10 +215,7 @@ def _causes(
     for cause in (LAUNCHING, PYTHON):
         amounts[DRAINING] = amounts[DRAINING] + np.where(drains, amounts[cause], 0)
         amounts[cause] = np.where(drains, 0, amounts[cause])
-    columns = [(cause, amounts[cause].tolist()) for cause in CAUSES]
-    return [
-        tuple((cause, values[index]) for cause, values in columns if values[index] > 0) for index in range(len(start))
-    ]
+    return np.stack([amounts[cause] for cause in CAUSES], axis=1)
 
 
 def _joined(parts: list[Spans]) -> Spans:

@@ -25,12 +25,9 @@ def inward_copies(evidence: Evidence) -> I8:
 
 def input_gaps(evidence: Evidence) -> tuple[Gap, ...]:
     """Idle stretches in which a loader ran, or that end in a copy of input with host operations before it."""
-    copies = set(evidence.priced.links.device[inward_copies(evidence)].tolist())
-    return tuple(
-        gap
-        for gap in evidence.budget.gaps
-        if gap.next_work in copies or any(cause == INPUT for cause, _ in gap.causes)
-    )
+    gaps = evidence.budget.gaps
+    copies = evidence.priced.links.device[inward_copies(evidence)]
+    return tuple(gaps.take(np.isin(gaps.next_work, copies) | (gaps.of(INPUT) > 0)))
 
 
 def host_rows(evidence: Evidence) -> I8:

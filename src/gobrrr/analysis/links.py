@@ -27,6 +27,21 @@ class Links:
     op_parent: I8
     in_graph: np.ndarray[tuple[int], np.dtype[np.bool_]]
 
+    def before(self, rows: int) -> Links:
+        """The links among the first `rows` rows of the table."""
+        kept = self.device < rows
+
+        def inside(column: I8) -> I8:
+            return np.where(column < rows, column, ABSENT)
+
+        return Links(
+            device=self.device[kept],
+            launch=inside(self.launch[kept]),
+            op=inside(self.op[kept]),
+            op_parent=inside(self.op_parent[:rows]),
+            in_graph=self.in_graph[kept],
+        )
+
     @property
     def launched(self) -> float:
         """Share of device work whose launch is in the trace."""

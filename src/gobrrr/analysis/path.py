@@ -83,9 +83,12 @@ def path_of(evidence: Evidence) -> Path:
 
 
 def queued(evidence: Evidence) -> NDArray[np.bool_]:
-    """One flag a call: whether the device went over to the next call at once, so that a shorter call ends earlier."""
+    """One flag a call: whether the device went over to the next call at once, so that the step ends earlier with it.
+
+    Behind the last call there is only the end of the step.
+    """
     calls = evidence.calls
-    result = np.zeros(len(calls), dtype=bool)
+    result = np.ones(len(calls), dtype=bool)
     if len(calls) > 1:
         reach = np.maximum.accumulate(calls.stop_ns)
         result[:-1] = calls.start_ns[1:] - reach[:-1] <= QUEUED_NS

@@ -19,6 +19,9 @@ from gobrrr.model.events import EventTable
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import RankProfile
 
+MOST_LAUNCHES = 20_000
+"""Launches that the replays at the interval's ends look at."""
+
 LEAST_WORK = 0.01
 """A device with less than this share of the busiest one's work in the window is not analysed (a stray copy)."""
 
@@ -100,16 +103,34 @@ def _wall(events: EventTable, links: Links, steps: Steps, cost: ObserverCost, va
     """The estimate and the replays at both ends of the recording cost.
 
     The low end also takes the host's lead before a step's first work as hidden, as it is in a loop that runs ahead; no
-    end is closer than `REPEATABLE`.
+    end is closer than `REPEATABLE`. A trace with very many launches is replayed in part: the ends are then taken in
+    proportion.
     """
-    ends = [value * (1 - REPEATABLE), value * (1 + REPEATABLE)]
-    for factor in (LOW_FACTOR, HIGH_FACTOR):
-        other = replay(events, links, cost.scaled(factor), steps.start, steps.stop)
-        window = steady(other, links, find_steps(other, links))
-        ends.append(window.wall_ns)
-        if factor == LOW_FACTOR:
-            ends.append(_device_span(other, links, window))
-    return Wall(value=value, low=min(ends), high=max(ends), how="estimated")
+    whole, part = value, _front(events, links)
+    if part is not None:
+        events, links = part
+        steps = find_steps(events, links)
+        whole = _replayed(events, links, steps, cost)[0]
+    low, hidden = _replayed(events, links, steps, cost.scaled(LOW_FACTOR))
+    high, _ = _replayed(events, links, steps, cost.scaled(HIGH_FACTOR))
+    ends = [1 - REPEATABLE, 1 + REPEATABLE, low / whole, hidden / whole, high / whole]
+    return Wall(value=value, low=value * min(ends), high=value * max(ends), how="estimated")
+
+
+def _front(events: EventTable, links: Links) -> tuple[EventTable, Links] | None:
+    """The first `MOST_LAUNCHES` launches and all that is recorded before the last of them; None if there are no more."""
+    known = np.sort(links.launch[links.launch >= 0])
+    if len(known) <= MOST_LAUNCHES:
+        return None
+    rows = int(known[MOST_LAUNCHES])
+    return events.take(np.arange(rows)), links.before(rows)
+
+
+def _replayed(events: EventTable, links: Links, steps: Steps, cost: ObserverCost) -> tuple[float, float]:
+    """(wall of one replayed step, the same from the device's first to its last work)."""
+    other = replay(events, links, cost, steps.start, steps.stop)
+    window = steady(other, links, find_steps(other, links))
+    return window.wall_ns, _device_span(other, links, window)
 
 
 def _device_span(events: EventTable, links: Links, steps: Steps) -> float:

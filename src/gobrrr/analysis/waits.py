@@ -48,7 +48,8 @@ def inner_waits(evidence: Evidence) -> I8:
     more = following < len(launches)
     same_step = more & (launches[np.minimum(following, len(launches) - 1)] < edges[step])
     asked = np.array([cause_of(evidence, row) is not None for row in waits.tolist()], dtype=bool)
-    return waits[same_step | (more & asked)]
+    inner: I8 = waits[same_step | (more & asked)]
+    return inner
 
 
 def cause_of(evidence: Evidence, wait: int) -> int | None:

@@ -1,8 +1,8 @@
 """The form of a condition, and the catalogue of all that the package holds.
 
 A condition is a module `<code>_<words>.py` with `CODE`, `TITLE`, a docstring in Markdown (the explanation) and
-`check(evidence)`. `check` returns a Finding where the condition holds, None where it was looked for and is not there,
-and NotChecked where it could not be looked for.
+`check(evidence)`. `check` returns a Finding where the condition holds, None where it was looked for and is not
+there, and NotChecked where it could not be looked for.
 """
 
 from __future__ import annotations

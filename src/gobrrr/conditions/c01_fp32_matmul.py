@@ -1,14 +1,14 @@
 """Matmuls in full float32: the vector units do them while the tensor cores, many times faster, stand idle.
 
-PyTorch's default precision for float32 matmuls is "highest": no TF32. On an H100 that is 67 TFLOP/s where TF32 has 495 and
-bfloat16 989.
+PyTorch's default precision for float32 matmuls is "highest": no TF32. On an H100 that is 67 TFLOP/s where TF32 has
+495 and bfloat16 989.
 
 ## How it is recognised
 
-Contractions (matmul, convolution) whose kernels work in float32, compute-bound, on a machine whose matrix units take
-TF32 or a 16-bit type, and that reach at least a fifth of the float32 peak: a call far below its roof is held up by
-something else, and a higher roof does not help it. Not float64, not matrix-vector products (memory-bound), not float32
-matmuls that run as TF32 (then the kernel's name says so).
+Contractions (matmul, convolution) whose kernels work in float32, compute-bound, on a machine whose matrix units
+take TF32 or a 16-bit type, and that reach at least a fifth of the float32 peak: a call far below its roof is held
+up by something else, and a higher roof does not help it. Not float64, not matrix-vector products (memory-bound),
+not float32 matmuls that run as TF32 (then the kernel's name says so).
 
 ## What it costs
 
@@ -22,11 +22,11 @@ Both count only as far as the device is what the step waits for: W - host bounds
 ## What helps
 
 - `torch.set_float32_matmul_precision("high")`: TF32, about 3e-4 relative error a matmul, no other change.
-- `torch.autocast("cuda", torch.bfloat16)` for training, `model.to(torch.bfloat16)` for inference: twice that rate and half the
-  bytes.
+- `torch.autocast("cuda", torch.bfloat16)` for training, `model.to(torch.bfloat16)` for inference: twice
+  that rate and half the bytes.
 
-It gives little where the matmuls are a small share of the step, and nothing where the step is launch-bound: one report
-measured +1.65 % end to end from TF32.
+It gives little where the matmuls are a small share of the step, and nothing where the step is launch-bound: one
+report measured +1.65 % end to end from TF32.
 
 ## Sick
 
@@ -47,6 +47,7 @@ with torch.autocast("cuda", torch.bfloat16):
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gobrrr import units
 from gobrrr.analysis.evidence import Evidence
@@ -93,8 +94,8 @@ def check(evidence: Evidence) -> Finding | NotChecked | None:
         facts=[
             f"{units.count(len(calls) / count)} float32 contractions a step take {units.duration(total / count)} "
             f"of {units.duration(evidence.wall_ns)}",
-            f"{units.flop(flop / count)} a step in them at {units.rate(flop / total * 1e9, 'FLOP')}; the float32 peak is "
-            f"{units.rate(now, 'FLOP')}",
+            f"{units.flop(flop / count)} a step in them at {units.rate(flop / total * 1e9, 'FLOP')}; "
+            f"the float32 peak is {units.rate(now, 'FLOP')}",
             f"peaks of the matrix units: TF32 {units.rate(tf32, 'FLOP')}, 16 bit {units.rate(half, 'FLOP')}",
             f"at the same share of those peaks: {units.duration((total - float(low.sum())) / count)} with TF32, "
             f"{units.duration((total - float(high.sum())) / count)} with 16 bit",
@@ -127,7 +128,7 @@ def _peak(machine: Machine, *dtypes: str) -> float | None:
     return None
 
 
-def _saved(evidence: Evidence, calls: I8, now: float, then: float | None, size: float) -> np.ndarray:  # type: ignore[type-arg]
+def _saved(evidence: Evidence, calls: I8, now: float, then: float | None, size: float) -> NDArray[np.float64]:
     """Nanoseconds saved on each call at the peak `then`, with bytes times `size`; 0 where that peak is not known."""
     ns = evidence.calls.ns[calls]
     if then is None:
@@ -135,5 +136,4 @@ def _saved(evidence: Evidence, calls: I8, now: float, then: float | None, size: 
     memory = evidence.machine.memory_bytes_per_s if evidence.machine else None
     bytes_ = np.array([evidence.group_of(call).work.bytes or 0.0 for call in calls.tolist()])
     least = bytes_ * size / memory.value * 1e9 if memory else np.zeros(len(calls))
-    result: np.ndarray = np.maximum(ns - np.maximum(ns * now / then, least), 0.0)  # type: ignore[type-arg]
-    return result
+    return np.maximum(ns - np.maximum(ns * now / then, least), 0.0)

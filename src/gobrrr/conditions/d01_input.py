@@ -1,22 +1,22 @@
 """The device waits for its input: data is loaded, decoded or augmented on the path of the step.
 
-With a loader in the training thread (`num_workers=0`), too few workers, or transforms on the host between the loader and
-the copy, the device idles until the batch is there. The copy itself is on the path as well when the batch lies in
-pageable memory: it blocks the host and runs at a fraction of the link.
+With a loader in the training thread (`num_workers=0`), too few workers, or transforms on the host between the
+loader and the copy, the device idles until the batch is there. The copy itself is on the path as well when the
+batch lies in pageable memory: it blocks the host and runs at a fraction of the link.
 
 ## How it is recognised
 
-Idle time of the device that is put down to input: in a DataLoader's `__next__`, or in operations that compute on the
-host (100 us or longer, nothing launched below them) in a gap that ends in a copy of at least 1 MB from the host. The
-copies that no kernel overlaps stand in the budget's `transfer` line.
+Idle time of the device that is put down to input: in a DataLoader's `__next__`, or in operations that compute on
+the host (100 us or longer, nothing launched below them) in a gap that ends in a copy of at least 1 MB from the
+host. The copies that no kernel overlaps stand in the budget's `transfer` line.
 
 ## What it costs
 
     at stake (low)  = idle time in a DataLoader and in host operations that prepare a copy
     at stake (high) = all of the idle time in such gaps + the copies from the host that nothing overlaps
 
-The part between the two is freeing and allocating host memory, page faults, Python, which vanish with the work if other
-processes do it. A step never gets shorter than the device's other work.
+The part between the two is freeing and allocating host memory, page faults, Python, which vanish with the work if
+other processes do it. A step never gets shorter than the device's other work.
 
 ## What helps
 
@@ -24,8 +24,8 @@ processes do it. A step never gets shorter than the device's other work.
 - `pin_memory=True`, `.to(device, non_blocking=True)` and one batch ahead on a stream of its own: the copy overlaps.
 - Transforms on the device, or done once and stored.
 
-It does not help where the loader is fast and the gap is launching (O01). For a small dataset in memory, workers are slower
-than none: the batch then costs more to send between processes than to index.
+It does not help where the loader is fast and the gap is launching (O01). For a small dataset in memory, workers are
+slower than none: the batch then costs more to send between processes than to index.
 
 ## Sick
 

@@ -1,34 +1,35 @@
 """Pointwise calls in a row, each of which reads from memory what the one before it has just written.
 
-A pointwise operation does a few FLOPs an element and moves all of it through memory. In eager mode each one is a kernel
-of its own, so that a chain of n costs about n times the traffic of one kernel that does all of it. Norms, softmax,
-conversions between dtypes and copies count as well; a hand-written RMSNorm or an AdaLN modulation is such a chain.
+A pointwise operation does a few FLOPs an element and moves all of it through memory. In eager mode each one is a
+kernel of its own, so that a chain of n costs about n times the traffic of one kernel that does all of it. Norms,
+softmax, conversions between dtypes and copies count as well; a hand-written RMSNorm or an AdaLN modulation is such
+a chain.
 
 ## How it is recognised
 
-Consecutive calls on one stream, all fusible, in which each has an argument of just the shape that its predecessor wrote.
-A trace does not say which tensor is which: shape and order stand for it. Chains with the same operations and shapes are
-one place with a count. Calls on attention scores are left to M02.
+Consecutive calls on one stream, all fusible, in which each has an argument of just the shape that its predecessor
+wrote. A trace does not say which tensor is which: shape and order stand for it. Chains with the same operations and
+shapes are one place with a count. Calls on attention scores are left to M02.
 
 ## What it costs
 
-For a chain of time t that moves b bytes at the rate r of its roof, s_low bytes are spared if every intermediate is still
-written (a backward pass needs it), s_high if none is:
+For a chain of time t that moves b bytes at the rate r of its roof, s_low bytes are spared if every intermediate is
+still written (a backward pass needs it), s_high if none is:
 
     at stake (low)  = sum of s_low / r
     at stake (high) = sum of t * s_high / b, and 1 us for each kernel less
 
-t * s / b is the fused kernel at the share of bandwidth that the chain reaches now. A chain never saves more than its time
-minus its fused floor, (b - s_high) / r. And all of it counts only as far as the device is what the step waits for: W - host
-bounds it, and a launch-bound step gains nothing from less traffic.
+t * s / b is the fused kernel at the share of bandwidth that the chain reaches now. A chain never saves more than
+its time minus its fused floor, (b - s_high) / r. And all of it counts only as far as the device is what the step
+waits for: W - host bounds it, and a launch-bound step gains nothing from less traffic.
 
 ## What helps
 
 - `torch.compile` on the model or on the block that repeats.
 - A fused operation where there is one: `F.rms_norm`, `F.layer_norm`, `F.gelu`, `F.scaled_dot_product_attention`.
 
-It gives nothing on matmul-bound steps (a compiled Llama-8B at 8,192 tokens ran at 0.94 of eager's speed), and nothing on
-the device's side of a launch-bound step.
+It gives nothing on matmul-bound steps (a compiled Llama-8B at 8,192 tokens ran at 0.94 of eager's speed), and
+nothing on the device's side of a launch-bound step.
 
 ## Sick
 
@@ -163,7 +164,9 @@ def _saving(evidence: Evidence, chain: Chain) -> _Saving | None:
 
 def _on_the_wall(evidence: Evidence, found: list[tuple[Chain, _Saving]]) -> tuple[float, float]:
     """Each chain's saving, spread over its calls by their times, on the path of the step."""
-    calls, low, high = [], [], []
+    calls: list[int] = []
+    low: list[float] = []
+    high: list[float] = []
     for chain, saving in found:
         share = evidence.calls.ns[np.array(chain.calls)] / max(saving.ns, 1.0)
         calls += chain.calls
@@ -205,7 +208,7 @@ def _words(evidence: Evidence, chain: Chain, most: int = 8) -> str:
 def _fact(evidence: Evidence, group: list[tuple[Chain, _Saving]]) -> str:
     chain, saving = group[0]
     return (
-        f"{_words(evidence, chain)}: {units.count(len(group) / evidence.steps.count)} a step, {units.duration(saving.ns)} each "
-        f"for {units.bytes_(saving.bytes)}, of which one kernel would spare {units.bytes_(chain.spared_low)} to "
-        f"{units.bytes_(saving.spared)}"
+        f"{_words(evidence, chain)}: {units.count(len(group) / evidence.steps.count)} a step, "
+        f"{units.duration(saving.ns)} each for {units.bytes_(saving.bytes)}, of which one kernel would spare "
+        f"{units.bytes_(chain.spared_low)} to {units.bytes_(saving.spared)}"
     )

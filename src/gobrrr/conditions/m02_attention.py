@@ -1,8 +1,8 @@
 """Attention that writes its scores to memory: a matmul makes S x S' numbers a head, pointwise kernels pass over them.
 
 The scores of 8 x 12 heads of 1024 x 1024 are 201 MB in bfloat16, and scaling, masking, softmax, dropout and the
-conversions between them read and write them several times, forward and backward. A fused attention keeps them on the
-chip: only q, k, v and the output touch memory.
+conversions between them read and write them several times, forward and backward. A fused attention keeps them on
+the chip: only q, k, v and the output touch memory.
 
 ## How it is recognised
 
@@ -25,8 +25,8 @@ Both count only as far as the device is what the step waits for: W - host bounds
 - `flex_attention` (compiled) for masks and biases that the former can't take.
 - `need_weights=False` for `nn.MultiheadAttention`; `attn_implementation="sdpa"` in Transformers.
 
-It gives nothing in a launch-bound step, little for short sequences, and a dense mask or an unusual head size falls back to
-the form that materialises the scores.
+It gives nothing in a launch-bound step, little for short sequences, and a dense mask or an unusual head size falls
+back to the form that materialises the scores.
 
 ## Sick
 
@@ -140,8 +140,8 @@ def check(evidence: Evidence) -> Finding | NotChecked | None:
             f"the heaviest on {shapes_text(heaviest)}",
             f"softmax, pointwise calls and copies on the scores: {units.count(len(found.passes) / count)} calls, "
             f"{units.duration(passes)} a step",
-            f"their batched matmuls: {units.count(len(found.matmuls) / count)} calls, {units.duration(matmuls)} a step, "
-            f"{units.duration(float(floor.sum()) / count)} at the matrix peak",
+            f"their batched matmuls: {units.count(len(found.matmuls) / count)} calls, "
+            f"{units.duration(matmuls)} a step, {units.duration(float(floor.sum()) / count)} at the matrix peak",
         ],
     )
 

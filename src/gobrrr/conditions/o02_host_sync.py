@@ -1,15 +1,15 @@
 """The host waits for the device in the middle of a step and the queue runs dry.
 
-`loss.item()`, `if tensor:`, `x[mask]`, `nonzero`, `tensor.cpu()`, a copy into pageable memory: each needs a value that
-the device has not computed yet. The host stops until the device has caught up; then the device stops until the host
-has dispatched again.
+`loss.item()`, `if tensor:`, `x[mask]`, `nonzero`, `tensor.cpu()`, a copy into pageable memory: each needs a value
+that the device has not computed yet. The host stops until the device has caught up; then the device stops until the
+host has dispatched again.
 
 ## How it is recognised
 
-Calls that block the host (`cudaStreamSynchronize`, `cudaDeviceSynchronize`, copies from the device to pageable memory)
-inside the step, by the operation around them. A wait after which no work of the same step follows is the step's own
-end, often put there by a benchmark or by the profiler: it is no finding, unless an operation such as `aten::item` caused
-it and another step follows.
+Calls that block the host (`cudaStreamSynchronize`, `cudaDeviceSynchronize`, copies from the device to pageable
+memory) inside the step, by the operation around them. A wait after which no work of the same step follows is the
+step's own end, often put there by a benchmark or by the profiler: it is no finding, unless an operation such as
+`aten::item` caused it and another step follows.
 
 ## What it costs
 
@@ -19,9 +19,9 @@ replayed without these waits, all else equal:
     at stake (low)  = W - replay without the waits
     at stake (high) = the larger of that and the `sync_drain` line of the budget
 
-`sync_drain` is the time in which the device had nothing to do because of a wait. It is an upper bound: what follows a
-wait may be launch-bound in any case (O01), and then removing the wait only uncovers that. Nothing is reported where
-the replay gains less than 1 % of the step, or less than 30 us.
+`sync_drain` is the time in which the device had nothing to do because of a wait. It is an upper bound: what follows
+a wait may be launch-bound in any case (O01), and then removing the wait only uncovers that. Nothing is reported
+where the replay gains less than 1 % of the step, or less than 30 us.
 
 ## What helps
 
@@ -30,8 +30,8 @@ the replay gains less than 1 % of the step, or less than 30 us.
 - For a loop over experts, sort the tokens once and use a grouped matmul: no sync and no loop.
 - Pinned memory and `non_blocking=True` for copies back, with an event.
 
-It gives nothing where host or device is the bound on both sides of the wait: reading the loss each step was blamed for
-85 % of a step and cost 4 %.
+It gives nothing where host or device is the bound on both sides of the wait: reading the loss each step was blamed
+for 85 % of a step and cost 4 %.
 
 ## Sick
 

@@ -7,6 +7,7 @@ import os
 import queue
 import sys
 import threading
+import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +23,7 @@ GZIP_BLOCK_BYTES = 1 << 18
 GZIP_MAGIC = b"\x1f\x8b"
 STDIN = "-"
 _AHEAD = 4  # blocks that a thread inflates or fetches before they are asked for
+_WEB_TIMEOUT_S = 60
 _HTTP = ("http://", "https://")
 
 Progress = Callable[[int, "int | None"], None]
@@ -84,7 +86,15 @@ def _open_remote(target: str) -> IO[bytes]:
     except ImportError:
         if not target.startswith(_HTTP):
             raise
-        return urllib.request.urlopen(target, timeout=60)  # type: ignore[no-any-return]
+        return _open_web(target)
+
+
+def _open_web(target: str) -> IO[bytes]:
+    try:
+        return urllib.request.urlopen(target, timeout=_WEB_TIMEOUT_S)  # type: ignore[no-any-return]
+    except urllib.error.HTTPError as error:
+        error.close()  # it holds the connection
+        raise
 
 
 def list_remote(target: str) -> list[str] | None:

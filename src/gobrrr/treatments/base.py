@@ -1,8 +1,8 @@
 """The form of a treatment, and the catalogue of all that the package holds.
 
-A treatment is a module with a docstring in Markdown (the explanation; its first line is the title), `NAME`, `CODE` (what to
-paste), `NUMERICS` and `predict(evidence, finding)`. `predict` is pure arithmetic. It returns None where the treatment does not
-apply, and an interval of (0, 0) where it applies and gives nothing.
+A treatment is a module with a docstring in Markdown (the explanation; its first line is the title), `NAME`, `CODE`
+(what to paste), `NUMERICS` and `predict(evidence, finding)`. `predict` is pure arithmetic. It returns None where
+the treatment does not apply, and an interval of (0, 0) where it applies and gives nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.model.diagnosis import Finding, Prescription
@@ -60,7 +60,7 @@ def treatment_of(module: ModuleType) -> Treatment:
     if numerics not in get_args(Numerics):
         raise TypeError(f"{module.__name__}: NUMERICS is {numerics!r}, not one of {', '.join(get_args(Numerics))}")
     title = text.splitlines()[0].rstrip(".")
-    return Treatment(name, title, text, code.strip(), numerics, predict)
+    return Treatment(name, title, text, code.strip(), cast(Numerics, numerics), predict)
 
 
 def prescription(name: str, finding: Finding, saving: tuple[float, float], how: str, assumes: str) -> Prescription:

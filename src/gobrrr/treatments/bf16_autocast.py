@@ -1,12 +1,14 @@
 """Run matmuls and convolutions in bfloat16 under autocast.
 
-Twice the rate of TF32 and half the bytes; weights, norms, softmax and losses stay float32. For inference cast the module once:
-autocast does not cache casts of weights that need no gradient.
+Twice the rate of TF32 and half the bytes; weights, norms, softmax and losses stay float32. For inference cast the
+module once: autocast does not cache casts of weights that need no gradient.
 
-Predicted saving: each float32 contraction at the 16-bit peak with the same share of the peak as now, up to that. The low end allows
-for the casts that autocast adds: one launch a contraction on the host's path, and a host slower by half.
+Predicted saving: each float32 contraction at the 16-bit peak with the same share of the peak as now, up to that.
+The low end allows for the casts that autocast adds: one launch a contraction on the host's path, and a host slower
+by half.
 
-It gives nothing in a launch-bound step, where the casts make it slower. float16 needs a gradient scaler; bfloat16 does not.
+It gives nothing in a launch-bound step, where the casts make it slower. float16 needs a gradient scaler; bfloat16
+does not.
 """
 
 from __future__ import annotations
@@ -38,4 +40,6 @@ def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     high = finding.at_stake_ns[1]
     low = min(finding.at_stake_ns[0], max(path.wall - HOST_SPREAD * host, 0.0))
     how = 'with torch.autocast("cuda", torch.bfloat16): around forward and loss'
-    return prescription(NAME, finding, (low, high), how, "one cast more for each contraction; bfloat16 is accurate enough")
+    return prescription(
+        NAME, finding, (low, high), how, "one cast more for each contraction; bfloat16 is accurate enough"
+    )

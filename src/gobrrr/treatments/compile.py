@@ -1,14 +1,15 @@
 """Let torch.compile fuse the pointwise operations and generate their kernels.
 
-A chain of pointwise operations, norms and conversions becomes one kernel: the intermediates stay in registers, and the host
-launches less and runs less Python. Matmuls and convolutions are left as they are.
+A chain of pointwise operations, norms and conversions becomes one kernel: the intermediates stay in registers, and
+the host launches less and runs less Python. Matmuls and convolutions are left as they are.
 
-Predicted saving for a chain (M01): the finding's own interval, which is bounded by what the device contributes to the wall.
-For a launch-bound step (O01): between nothing and the launches that its chains would lose, each at the host's time for one
-launch. On a step whose device time is hidden behind the host, less traffic gives nothing.
+Predicted saving for a chain (M01): the finding's own interval, which is bounded by what the device contributes to
+the wall. For a launch-bound step (O01): between nothing and the launches that its chains would lose, each at the
+host's time for one launch. On a step whose device time is hidden behind the host, less traffic gives nothing.
 
-The first calls compile for tens of seconds; varying shapes and branches on data compile again or break the graph. The result
-is rounded differently: fused float32 intermediates where eager mode rounds to bfloat16 after each operation.
+The first calls compile for tens of seconds; varying shapes and branches on data compile again or break the graph.
+The result is rounded differently: fused float32 intermediates where eager mode rounds to bfloat16 after each
+operation.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """Capture the step once as a CUDA graph and launch it as one.
 
-The host issues one call a step, whatever the number of kernels. The step then takes about the device's busy time and
-1 us from kernel to kernel.
+The host issues one call a step, whatever the number of kernels. The step then takes about the device's busy time
+and 1 us from kernel to kernel.
 
-Predicted saving: the idle time that launching and Python cause, less 1 us a launch at the low end; never more than wall
-minus busy.
+Predicted saving: the idle time that launching and Python cause, less 1 us a launch at the low end; never more than
+wall minus busy.
 
-It needs static shapes and addresses, and no wait, no copy to the host and no branch on device data in the captured region:
-a step with such waits gets (0, high), because it has to be cut around them. Outputs are overwritten by the next replay.
-Random numbers advance correctly only with a generator that is registered with the graph (`torch.compile` does that).
+It needs static shapes and addresses, and no wait, no copy to the host and no branch on device data in the captured
+region: a step with such waits gets (0, high), because it has to be cut around them. Outputs are overwritten by the
+next replay. Random numbers advance correctly only with a generator that is registered with the graph
+(`torch.compile` does that).
 """
 
 from __future__ import annotations

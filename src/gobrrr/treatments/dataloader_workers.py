@@ -2,11 +2,13 @@
 
 With N workers the step waits for input only as long as item time * batch / N exceeds the step itself.
 
-Predicted saving: at the low end the idle time in loaders and host operations; at the high end the same with the freeing and
-Python between them, but not the copy to the device (see prefetch-pinned). A step never gets shorter than the device's busy time.
+Predicted saving: at the low end the idle time in loaders and host operations; at the high end the same with the
+freeing and Python between them, but not the copy to the device (see prefetch-pinned). A step never gets shorter
+than the device's busy time.
 
-For a small dataset in memory it gives nothing or harms: sending a batch between processes costs more than indexing it. Workers
-that each open a thread for every core slow each other down: `torch.set_num_threads(1)` in `worker_init_fn`.
+For a small dataset in memory it gives nothing or harms: sending a batch between processes costs more than indexing
+it. Workers that each open a thread for every core slow each other down: `torch.set_num_threads(1)` in
+`worker_init_fn`.
 """
 
 from __future__ import annotations

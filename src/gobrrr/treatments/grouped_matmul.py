@@ -1,12 +1,12 @@
 """Compute all experts in one grouped matmul instead of a loop on the host.
 
-A loop over experts asks the device which tokens each expert gets (a wait), then launches a dozen small kernels for it. Sorted
-once, the tokens of all experts go through `torch.nn.functional.grouped_mm` (`torch._grouped_mm` before PyTorch 2.10) with the
-experts' offsets: about a dozen launches for all, and no wait.
+A loop over experts asks the device which tokens each expert gets (a wait), then launches a dozen small kernels for
+it. Sorted once, the tokens of all experts go through `torch.nn.functional.grouped_mm` (`torch._grouped_mm` in older
+versions) with the experts' offsets: about thirty launches for all, and no wait.
 
-Predicted saving: the launches of the loop at the host's time for one launch. `KEPT` launches stay, for sorting, gathering, two
-matmuls, the activation and the sum. Never more than wall minus busy. The low end allows for a host that spends half of its
-launching on the rest of the step.
+Predicted saving: the launches of the loop at the host's time for one launch. `KEPT` launches stay, for sorting,
+gathering, two matmuls, the activation and the sum. Never more than wall minus busy. The low end allows for a host
+that spends half of its launching on the rest of the step.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.waits import expert_loop, inner_waits
 from gobrrr.model.diagnosis import Finding, Prescription
+from gobrrr.model.events import I8
 from gobrrr.treatments.base import prescription
 
 NAME = "grouped-matmul"
@@ -51,7 +52,7 @@ def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     return prescription(NAME, finding, (low, high), how, assumes)
 
 
-def _launches_in_loop(evidence: Evidence, waits: np.ndarray) -> float:  # type: ignore[type-arg]
+def _launches_in_loop(evidence: Evidence, waits: I8) -> float:
     """Launches a step from the first wait on: each wait's stretch is taken as long as the median one at most."""
     events, links = evidence.events, evidence.priced.links
     launches = np.sort(events.start_ns[links.launch[links.launch >= 0]])

@@ -1,13 +1,14 @@
 """Give the device more work for each launch.
 
-The host issues the same launches whatever the batch. Until the device's time reaches the host's, a larger batch costs no time: the
-time for today's amount of work falls by the factor of the batch.
+The host issues the same launches whatever the batch. Until the device's time reaches the host's, a larger batch
+costs no time: the time for today's amount of work falls by the factor of the batch.
 
-Predicted saving: for the work of one of today's steps, between nothing (kernels grow as fast as the batch, or memory is full) and
-wall minus busy (the device's time for that work is all that is left). The step itself gets no shorter.
+Predicted saving: for the work of one of today's steps, between nothing (kernels grow as fast as the batch, or
+memory is full) and wall minus busy (the device's time for that work is all that is left). The step itself gets no
+shorter.
 
-It changes the optimisation: learning rate, schedule and generalisation. Gradient accumulation with fewer, larger micro-batches
-keeps them.
+It changes the optimisation: learning rate, schedule and generalisation. Gradient accumulation with fewer, larger
+micro-batches keeps them.
 """
 
 from __future__ import annotations

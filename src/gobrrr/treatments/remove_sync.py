@@ -1,12 +1,12 @@
 """Keep the value on the device, so that the host does not wait for it.
 
-Accumulate losses on the device and read them every N steps; replace an `if` on a tensor by `torch.where`; give operations
-whose output size depends on data their size (`nonzero_static`, `repeat_interleave(output_size=...)`).
+Accumulate losses on the device and read them every N steps; replace an `if` on a tensor by `torch.where`; give
+operations whose output size depends on data their size (`nonzero_static`, `repeat_interleave(output_size=...)`).
 `torch.cuda.set_sync_debug_mode("warn")` prints the line of each wait.
 
-Predicted saving: W minus the wall of the step replayed without these waits, up to the idle time that they leave. It is never
-the time for which the host was blocked: where the device or the host is the bound on both sides of the wait, removing it gives
-nothing.
+Predicted saving: W minus the wall of the step replayed without these waits, up to the idle time that they leave. It
+is never the time for which the host was blocked: where the device or the host is the bound on both sides of the
+wait, removing it gives nothing.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
 """Use scaled_dot_product_attention, which never writes the scores.
 
-Flash, cuDNN or memory-efficient kernels compute softmax(q k^T) v block by block on the chip: the passes over the S x S' scores
-vanish, the matmuls run at the matrix units' rate, and memory falls by the scores that the backward would keep.
+Flash, cuDNN or memory-efficient kernels compute softmax(q k^T) v block by block on the chip: the passes over the S
+x S' scores vanish, the matmuls run at the matrix units' rate, and memory falls by the scores that the backward
+would keep.
 
-Predicted saving: the finding's own interval: the passes over the scores at the low end, the matmuls' distance from their peak on
-top at the high end, both only as far as the device is what the step waits for. In a launch-bound step that is nothing.
+Predicted saving: the finding's own interval: the passes over the scores at the low end, the matmuls' distance from
+their peak on top at the high end, both only as far as the device is what the step waits for. In a launch-bound step
+that is nothing.
 
-A dense mask excludes flash attention; head sizes over 256, dropout and float32 restrict the choice of kernels. Dropout draws
-other masks. `torch.nn.attention.sdpa_kernel` shows and sets which kernel runs.
+A dense mask excludes flash attention; head sizes over 256, dropout and float32 restrict the choice of kernels.
+Dropout draws other masks. `torch.nn.attention.sdpa_kernel` shows and sets which kernel runs.
 """
 
 from __future__ import annotations

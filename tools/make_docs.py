@@ -1,0 +1,70 @@
+"""Write docs/conditions.md from the docstrings of the conditions and treatments; `--check` says if it is current."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from gobrrr.conditions import Condition
+from gobrrr.conditions import catalogue as conditions
+from gobrrr.treatments import Treatment
+from gobrrr.treatments import catalogue as treatments
+
+TARGET = Path(__file__).resolve().parent.parent / "docs" / "conditions.md"
+HEAD = """# Conditions and treatments
+
+Made by `python tools/make_docs.py` from the docstrings in `src/gobrrr/conditions` and `src/gobrrr/treatments`;
+Each part is what `gobrrr explain` prints for the code or the name.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [HEAD, _contents()]
+    parts += [_condition(one) for one in conditions()]
+    parts += [_treatment(one) for one in treatments()]
+    return "\n".join(parts)
+
+
+def _contents() -> str:
+    codes = "\n".join(f"| {one.code} | {one.title} |" for one in conditions())
+    names = "\n".join(f"| {one.name} | {one.title} | {one.numerics} |" for one in treatments())
+    return (
+        f"| condition | what |\n| --- | --- |\n{codes}\n\n"
+        f"| treatment | what | may change in the numbers |\n| --- | --- | --- |\n{names}\n"
+    )
+
+
+def _condition(one: Condition) -> str:
+    return f"## {one.code}: {one.title}\n\n{_deeper(one.explanation)}\n"
+
+
+def _treatment(one: Treatment) -> str:
+    return f"## {one.name}\n\n{_deeper(one.explanation)}\n\n```python\n{one.code_to_paste}\n```\n"
+
+
+def _deeper(text: str) -> str:
+    """Headings one level down; code blocks as they are."""
+    lines, code = [], False
+    for line in text.splitlines():
+        code ^= line.startswith("```")
+        lines.append(f"#{line}" if line.startswith("## ") and not code else line)
+    return "\n".join(lines)
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 when the page is not current")
+    given = parser.parse_args(arguments)
+    text = page()
+    if given.check:
+        current = TARGET.exists() and TARGET.read_text(encoding="utf-8") == text
+        print("docs/conditions.md is current" if current else "docs/conditions.md: run python tools/make_docs.py")
+        return 0 if current else 1
+    TARGET.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
