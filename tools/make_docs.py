@@ -15,7 +15,7 @@ TARGET = Path(__file__).resolve().parent.parent / "docs" / "conditions.md"
 HEAD = """# Conditions and treatments
 
 Made by `python tools/make_docs.py` from the docstrings in `src/gobrrr/conditions` and `src/gobrrr/treatments`;
-Each part is what `gobrrr explain` prints for the code or the name.
+edit those. Each part is what `gobrrr explain` prints for the code or the name.
 """
 
 

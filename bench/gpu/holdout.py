@@ -23,12 +23,15 @@ WARMUP, STEPS = 5, 20
 
 
 class Attention(nn.Module):
+    """Self-attention through SDPA."""
+
     def __init__(self, width: int, heads: int, *, causal: bool) -> None:
         super().__init__()
         self.heads, self.causal = heads, causal
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """x: [B, S, width] -> the same."""
         b, s, w = x.shape
         q, k, v = (t.view(b, s, self.heads, -1).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
@@ -36,6 +39,8 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
+    """A pre-norm transformer layer."""
+
     def __init__(self, width: int, heads: int, *, causal: bool) -> None:
         super().__init__()
         self.n1, self.n2 = nn.LayerNorm(width), nn.LayerNorm(width)
@@ -43,6 +48,7 @@ class Layer(nn.Module):
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """x: [B, S, width] -> the same."""
         x = x + self.attention(self.n1(x))
         return x + self.down(F.gelu(self.up(self.n2(x))))
 
@@ -178,7 +184,9 @@ def llama_prefill():
 def t5_training():
     from transformers import T5Config, T5ForConditionalGeneration
 
-    m = T5ForConditionalGeneration(T5Config(d_model=512, num_layers=6, num_heads=8, d_ff=2048, decoder_start_token_id=0)).cuda()
+    m = T5ForConditionalGeneration(
+        T5Config(d_model=512, num_layers=6, num_heads=8, d_ff=2048, decoder_start_token_id=0)
+    ).cuda()
     ids, labels = torch.randint(0, 32000, (16, 256), device="cuda"), torch.randint(0, 32000, (16, 64), device="cuda")
     o = torch.optim.AdamW(m.parameters())
 
@@ -289,7 +297,10 @@ def big_matmuls():
 
 
 def odd_matmuls():
-    a, b = torch.randn(8191, 4095, device="cuda", dtype=torch.bfloat16), torch.randn(4095, 8191, device="cuda", dtype=torch.bfloat16)
+    a, b = (
+        torch.randn(8191, 4095, device="cuda", dtype=torch.bfloat16),
+        torch.randn(4095, 8191, device="cuda", dtype=torch.bfloat16),
+    )
 
     def step():
         for _ in range(4):

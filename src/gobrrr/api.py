@@ -43,7 +43,8 @@ def diagnose(
     profile = _profile(target, python=python, progress=progress)
     from gobrrr import pipeline
 
-    return pipeline.diagnose(profile, on=on)
+    diagnosis: Diagnosis = pipeline.diagnose(profile, on=on)
+    return diagnosis
 
 
 def _profile(target: Target, *, python: bool, progress: Progress | None) -> Profile:

@@ -1,12 +1,12 @@
 """The error tree. Every error says what to do next; the command line prints it as one line and exits with `exit_code`.
 
-    GobrrrError
-    ├── InputError           the target can't be read or holds no profile
-    │   ├── NotATraceError   the bytes are not a profiler trace
-    │   └── EmptyTraceError  a trace, but with nothing in it to diagnose
-    ├── UnknownDeviceError   no datasheet row matches the device's name
-    ├── UsageError           the call itself is wrong
-    └── CountingError        a counting rule was registered twice or broke its contract (a bug, not the user's)
+GobrrrError
+├── InputError           the target can't be read or holds no profile
+│   ├── NotATraceError   the bytes are not a profiler trace
+│   └── EmptyTraceError  a trace, but with nothing in it to diagnose
+├── UnknownDeviceError   no datasheet row matches the device's name
+├── UsageError           the call itself is wrong
+└── CountingError        a counting rule was registered twice or broke its contract (a bug, not the user's)
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ from gobrrr.model.diagnosis import (
     Line,
     NotChecked,
     Prescription,
-
     Wall,
 )
 from gobrrr.model.machine import Machine
@@ -163,7 +162,8 @@ def _mean(values: list[float | None]) -> float | None:
 
 
 def _lines(sums: dict[tuple[str, str | None], float], wall: float) -> list[BudgetLine]:
-    ranked = sorted(sums.items(), key=lambda item: (ORDER.index(item[0][0]), -item[1]))  # type: ignore[arg-type]
+    order = {str(line): at for at, line in enumerate(ORDER)}
+    ranked = sorted(sums.items(), key=lambda item: (order[item[0][0]], -item[1]))
     return [
         BudgetLine(line=line, cause=cause, ns=ns, share=ns / wall if wall > 0 else 0.0)  # type: ignore[arg-type]
         for (line, cause), ns in ranked
@@ -269,5 +269,3 @@ def _contradictions(lead: Study) -> list[str]:
         f"{share} of the device time is in kernels faster than their floor (most: {heaviest.call.name or 'a copy'}): "
         "its count, the ceiling or the cache assumption is wrong there; counted as at the roof"
     ]
-
-

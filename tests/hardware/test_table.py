@@ -80,7 +80,7 @@ def test_every_ceiling_is_positive_and_has_a_source(machine: Machine) -> None:
     assert len(found) >= 5
     for ceiling in found:
         assert ceiling.source
-        assert ceiling.provenance in {"datasheet", "derived"}
+        assert ceiling.provenance in {"datasheet", "derived", "measured"}
         assert ceiling.value > 0
         assert math.isfinite(ceiling.value)
 

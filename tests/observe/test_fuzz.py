@@ -66,6 +66,8 @@ def sound_event(draw: st.DrawFn) -> dict[str, Any]:
 class Number(float):
     """Nanoseconds that JSON shows as microseconds with three decimals, exactly."""
 
+    ns: int
+
     def __new__(cls, ns: int) -> Number:
         self = super().__new__(cls, ns / 1000)
         self.ns = ns

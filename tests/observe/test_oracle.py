@@ -6,7 +6,6 @@ import gzip
 import json
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -77,14 +76,3 @@ def test_shipped_traces_are_sound(path: Path) -> None:
     (rank,) = profile.ranks
     assert {device.name for device in rank.meta.devices} == {"NVIDIA H100 80GB HBM3"}
     assert (np.diff(rank.events.start_ns) >= 0).all()
-
-
-def test_an_answer_does_not_depend_on_the_callers_decimal_context() -> None:
-    import decimal
-
-    from gobrrr.observe import numbers
-
-    with decimal.localcontext() as context:
-        context.prec = 3
-        value: Any = "1669783687352244.123"
-        assert numbers.single(value) == 1669783687352244123

@@ -1,4 +1,4 @@
-"""Every nanosecond of the window in exactly one line (docs/design.md, section 4). Set arithmetic; nothing is added twice."""
+"""Every nanosecond of the window in exactly one line (docs/design.md, section 4), by set arithmetic."""
 
 from __future__ import annotations
 

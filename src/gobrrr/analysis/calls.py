@@ -23,21 +23,31 @@ class Call(IntEnum):
 
 
 _RULES: tuple[tuple[Call, re.Pattern[str]], ...] = (
-    (
-        Call.WAIT,
-        re.compile(r"^(cuda|hip|cu|mtia|xpu)?(_)?(Device|Stream|Event|Ctx|Thread|Context)Synchronize|^hipDeviceSync"),
-    ),
+    (Call.WAIT, re.compile(r"^(cuda|hip|cu|mtia|xpu)?_?(Device|Stream|Event|Ctx|Thread|Context)Synchronize")),
+    (Call.WAIT, re.compile(r"^synchronize(Stream|Event|Device)?$")),  # MTIA
     (Call.LAUNCH, re.compile(r"^(cuda|hip|cu)\w*Launch|^runFunction|^(ze|ur|pi)\w*(Launch|Enqueue)\w*Kernel", re.I)),
-    (Call.COPY, re.compile(r"^(cuda|hip|cu)Mem(cpy|set)", re.I)),
+    (Call.COPY, re.compile(r"^(cuda|hip|cu)Mem(cpy|set)|^enqueueCommand memcpy", re.I)),
     (
         Call.ALLOCATE,
-        re.compile(r"^(cuda|hip|cu)(Malloc|Free|HostAlloc|HostFree|HostMalloc|MemAlloc|MemFree|MallocAsync|MemCreate|MemMap)", re.I),
+        re.compile(
+            r"^(cuda|hip|cu)(Malloc|Free|HostAlloc|HostFree|HostMalloc|MemAlloc|MemFree|MemCreate|MemMap)", re.I
+        ),
     ),
     (Call.COMPILE, re.compile(r"^(cuda|hip|cu)(Module|Library)(Load|GetFunction)|^cuLink|^hiprtc|^nvrtc", re.I)),
-    (Call.COMPILE, re.compile(r"compile_inner|compile_fx|_compile\b|dynamo_timed|inductor_compile|triton_compile|CompiledFxGraph.compile", re.I)),
-    (Call.INPUT, re.compile(r"DataLoader|DistributedSampler|\bcollate|pin_memory|prefetch.*batch|next_batch|get_batch", re.I)),
-    (Call.COLLECT, re.compile(r"^(gc|GC|garbage)\b.*collect|^Python GC", re.I)),
-)  # fmt: skip
+    (
+        Call.COMPILE,
+        re.compile(r"compile_inner|compile_fx|_compile\b|dynamo_timed|inductor_compile|triton_compile", re.I),
+    ),
+    (
+        Call.INPUT,
+        re.compile(
+            r"DataLoader|DistributedSampler|\bcollate|pin_memory|prefetch.*batch|next_batch|get_batch|wait_for_batch|"
+            r"\bload_batch",
+            re.I,
+        ),
+    ),
+    (Call.COLLECT, re.compile(r"^(gc|garbage)\b.*collect|^Python GC", re.I)),
+)
 
 
 def classify(names: tuple[str, ...]) -> NDArray[np.uint8]:

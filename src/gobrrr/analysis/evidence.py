@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,10 +14,12 @@ from gobrrr.analysis.fusion import Fusion
 from gobrrr.analysis.price import Class, Group, Priced
 from gobrrr.analysis.replay import ObserverCost, replay
 from gobrrr.analysis.steps import Steps, find_steps, steady
+from gobrrr.analysis.tree import parents
 from gobrrr.model.diagnosis import Place
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import TraceMeta
+from gobrrr.model.work import Tensor, TensorList
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class Evidence:
         return sum(chosen) / self.steps.count
 
     def group_of(self, call: int) -> Group:
+        """The group of a call, given by its index."""
         return self.priced.groups[int(self.calls.group[call])]
 
     def per_step(self, values: NDArray[np.float64] | NDArray[np.int64]) -> float:
@@ -95,7 +98,7 @@ class Evidence:
         return any("Backward" in name or "autograd::engine" in name for name in self.events.names)
 
     def without_waits(self, waits: I8 | None = None) -> float:
-        """Wall time of one step, replayed with the host never waiting for the device (in `waits`, rows; all if None)."""
+        """Wall time of one step, replayed with the host not waiting for the device in `waits` (rows; None: never)."""
         cut = replay(
             self.events,
             self.priced.links,
@@ -142,7 +145,7 @@ class Evidence:
         """The innermost line of the user's own code around a host event, "file.py(12): function"; None if not read."""
         return self._frame(row, _is_user_code)
 
-    def _frame(self, row: int, wanted) -> str | None:  # type: ignore[no-untyped-def]
+    def _frame(self, row: int, wanted: Callable[[str], bool]) -> str | None:
         if row < 0 or self._host_parents is None:
             return None
         row = int(self._host_parents[row])
@@ -156,12 +159,19 @@ class Evidence:
 
     @cached_property
     def _host_parents(self) -> I8 | None:
-        from gobrrr.analysis.tree import parents
-
         return parents(self.events) if (self.events.kind == Kind.PYTHON).any() else None
 
 
-_LIBRARIES = ("torch/", "site-packages/", "dist-packages/", "<built-in", "<frozen", "<string>", "<eval_with_key>", "nn.Module: ")
+_LIBRARIES = (
+    "torch/",
+    "site-packages/",
+    "dist-packages/",
+    "<built-in",
+    "<frozen",
+    "<string>",
+    "<eval_with_key>",
+    "nn.Module: ",
+)
 
 
 def _is_user_code(name: str) -> bool:
@@ -175,8 +185,6 @@ def _short(kernels: tuple[str, ...]) -> str | None:
 
 def shapes_text(group: Group) -> str | None:
     """The tensor arguments of a call, as text: "[8, 1024, 768] bfloat16, [768] bfloat16"."""
-    from gobrrr.model.work import Tensor, TensorList
-
     parts = []
     for item in group.call.inputs:
         if isinstance(item, Tensor):
@@ -209,8 +217,8 @@ def calls_of(events: EventTable, priced: Priced, budget: DeviceBudget, steps: St
         group=priced.group[lead][order],
         op=priced.links.op[lead][order],
         first=lead[order],
-        ns=ns[order],
-        floor_ns=floor[order],
+        ns=ns[order].astype(np.float64),
+        floor_ns=floor[order].astype(np.float64),
         start_ns=begins[order],
         stop_ns=ends[order],
         stream=events.stream[device[lead]][order],

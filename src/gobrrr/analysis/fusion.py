@@ -7,8 +7,10 @@ derived: pointwise calls, norms and softmax write the broadcast shape of their i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -16,10 +18,14 @@ from gobrrr.analysis.price import Group, Priced
 from gobrrr.model.events import I8
 from gobrrr.model.work import ITEM_BYTES, OpCall, Tensor, TensorList
 
+Passed = Callable[[tuple[int, int]], float]
+"""Bytes handed from the left group to the right one."""
+
 HEADS = ("matmul", "convolution")
 """Contractions whose epilogue can take the next pointwise call in."""
 
-SAME_SHAPE = ("pointwise", "normalization", "softmax", "cast", "movement", "activation", "dropout")
+COMPILED = "inductor"
+"""What a compiler wrote is as fused as that compiler found it worth."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +40,15 @@ class Chain:
     spared_low: float
     spared_high: float
     head: bool  # begins with a contraction
+    head_bytes: float = 0.0  # what the contraction hands on
 
-    @property
-    def fusible_calls(self) -> tuple[int, ...]:
-        return self.calls[1:] if self.head else self.calls
+    def without_head(self) -> Chain | None:
+        """The chain of fusible calls alone; None if that leaves a single call."""
+        if not self.head:
+            return self
+        if len(self.calls) < 3:
+            return None
+        return Chain(self.calls[1:], self.spared_low - self.head_bytes, self.spared_high - 2 * self.head_bytes, False)
 
 
 @dataclass(frozen=True)
@@ -47,17 +58,19 @@ class Fusion:
     chains: tuple[Chain, ...]
 
     def spared(self, *, kept: bool) -> float:
-        """Bytes spared over all chains without contractions; `kept`: intermediates are still written."""
-        return sum(chain.spared_low if kept else chain.spared_high for chain in self.chains if not chain.head)
+        """Bytes spared over all chains, contractions aside; `kept`: intermediates are still written."""
+        own = [chain.without_head() for chain in self.chains]
+        return sum(chain.spared_low if kept else chain.spared_high for chain in own if chain is not None)
 
 
-def find_chains(priced: Priced, group: I8, stream: I8) -> Fusion:
-    """Chains in calls given in device order (`group` and `stream` of each)."""
+def find_chains(priced: Priced, group: I8, stream: I8, step: I8) -> Fusion:
+    """Chains in calls given in device order (`group`, `stream` and number of the step of each)."""
     links = _links(priced.groups)
     chains: list[Chain] = []
     current: list[int] = []
     for index in range(len(group)):
-        if current and stream[index] == stream[current[-1]]:
+        last = current[-1] if current else index
+        if current and stream[index] == stream[last] and step[index] == step[last]:
             pair = (int(group[current[-1]]), int(group[index]))
             if links(pair) > 0:
                 current.append(index)
@@ -72,20 +85,23 @@ def _can_open(group: Group) -> bool:
     return group.work.known and (group.work.fusible or group.work.family in HEADS)
 
 
-def _close(chains: list[Chain], current: list[int], groups: tuple[Group, ...], group: I8, links) -> None:  # type: ignore[no-untyped-def]
+def _close(chains: list[Chain], current: list[int], groups: tuple[Group, ...], group: I8, links: Passed) -> None:
     if len(current) < 2:
         return
     head = groups[int(group[current[0]])].work.family in HEADS
-    passed = [links((int(group[left]), int(group[right]))) for left, right in zip(current, current[1:], strict=False)]
-    chains.append(Chain(tuple(current), float(sum(passed)), float(2 * sum(passed)), head))
+    passed = [links((int(group[left]), int(group[right]))) for left, right in pairwise(current)]
+    spared = float(sum(passed))
+    chains.append(Chain(tuple(current), spared, 2 * spared, head, passed[0] if head else 0.0))
 
 
-def _links(groups: tuple[Group, ...]):  # type: ignore[no-untyped-def]
+def _links(groups: tuple[Group, ...]) -> Passed:
     @cache
     def passed(pair: tuple[int, int]) -> float:
         """Bytes handed from the left call to the right one; 0 if it does not read its output."""
         left, right = groups[pair[0]], groups[pair[1]]
         if not right.work.fusible or not right.work.known or not _can_open(left):
+            return 0.0
+        if COMPILED in (left.work.family, right.work.family):
             return 0.0
         shape, dtype = output_of(left.call, left.work.family)
         if shape is None or not shape:
@@ -141,5 +157,3 @@ def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
 def spared_ns(bytes_: float, bandwidth: float | None) -> float | None:
     """Nanoseconds that `bytes_` take at `bandwidth`; None if the bandwidth is not known."""
     return bytes_ / bandwidth * 1e9 if bandwidth else None
-
-

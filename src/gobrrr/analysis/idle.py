@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.analysis.calls import Call, classify
-from gobrrr.analysis.intervals import Spans, union, until
+from gobrrr.analysis.intervals import EMPTY, Spans, union, until
 from gobrrr.analysis.links import Links
 from gobrrr.analysis.tree import parents
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
@@ -46,7 +46,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Gaps:
-    """All idle stretches of a device as columns; `ns` has a row a gap and a column a cause, in the order of `CAUSES`."""
+    """All idle stretches of a device as columns; `ns` has a row a gap and a column a cause (`CAUSES`)."""
 
     start: I8
     stop: I8
@@ -121,7 +121,8 @@ def _before_copy(events: EventTable, links: Links, following: I8) -> NDArray[np.
     inward = np.array(["HtoD" in name or "Host -> Device" in name for name in events.names], dtype=bool)
     row = links.device[np.maximum(following, 0)] if len(links.device) else following
     is_copy = (following >= 0) & (events.kind[np.maximum(row, 0)] == Kind.MEMCPY)
-    return is_copy & inward[events.name[np.maximum(row, 0)]]
+    result: NDArray[np.bool_] = is_copy & inward[events.name[np.maximum(row, 0)]]
+    return result
 
 
 def _views(events: EventTable, links: Links, threads: I8) -> dict[int, HostView]:
@@ -154,7 +155,8 @@ def _computes_on_host(events: EventTable, call: NDArray[np.uint8], around: I8) -
     while len(current := current[current >= 0]):
         issues[current] = True
         current = np.unique(around[current])
-    return (events.kind == Kind.OP) & ~issues & (events.duration_ns >= HOST_OP_NS)
+    result: NDArray[np.bool_] = (events.kind == Kind.OP) & ~issues & (events.duration_ns >= HOST_OP_NS)
+    return result
 
 
 def _recorded(events: EventTable) -> Spans:
@@ -169,9 +171,7 @@ def _spans(events: EventTable, mask: NDArray[np.bool_]) -> Spans:
     return union(events.start_ns[mask], events.end_ns[mask])
 
 
-def _causes(
-    view: HostView, start: I8, stop: I8, called: I8, returned: I8, before_copy: NDArray[np.bool_]
-) -> I8:
+def _causes(view: HostView, start: I8, stop: I8, called: I8, returned: I8, before_copy: NDArray[np.bool_]) -> I8:
     """For each gap [start, stop) whose next work a call from `called` to `returned` launches: nanoseconds by cause.
 
     After the launch call the driver has the work: launching. Before it, host time by what it was spent on; time in no
@@ -219,4 +219,6 @@ def _causes(
 
 
 def _joined(parts: list[Spans]) -> Spans:
-    return union(np.concatenate([part.start for part in parts] or [np.empty(0, np.int64)]), np.concatenate([part.stop for part in parts] or [np.empty(0, np.int64)]))  # fmt: skip
+    if not parts:
+        return EMPTY
+    return union(np.concatenate([part.start for part in parts]), np.concatenate([part.stop for part in parts]))

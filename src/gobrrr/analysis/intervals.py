@@ -85,7 +85,8 @@ def until(spans: Spans, at: I8) -> I8:
     index = np.searchsorted(spans.start, at, side="right")
     inside = np.clip(at - spans.start[np.maximum(index - 1, 0)], 0, None)
     width = (spans.stop - spans.start)[np.maximum(index - 1, 0)]
-    return np.where(index == 0, 0, before[np.maximum(index - 1, 0)] + np.minimum(inside, width))
+    result: I8 = np.where(index == 0, 0, before[np.maximum(index - 1, 0)] + np.minimum(inside, width))
+    return result
 
 
 def exclusive(start: I8, stop: I8) -> I8:
@@ -94,4 +95,5 @@ def exclusive(start: I8, stop: I8) -> I8:
         return np.empty(0, dtype=np.int64)
     reach = np.maximum.accumulate(stop)
     before = np.concatenate([[start[0]], reach[:-1]])
-    return np.maximum(stop - np.maximum(start, before), 0)
+    result: I8 = np.maximum(stop - np.maximum(start, before), 0)
+    return result

@@ -127,7 +127,9 @@ def _signatures(events: EventTable, links: Links, order: I8, starts: I8, owner: 
     def column(values: NDArray[np.generic], rows: I8, here: NDArray[np.bool_]) -> NDArray[np.int64]:
         return np.where(here, values[np.maximum(rows, 0)].astype(np.int64), ABSENT)
 
-    own = [column(getattr(events, key), row, known) for key in ("name", "dims", "types", "strides", "concrete", "extra")]
+    own = [
+        column(getattr(events, key), row, known) for key in ("name", "dims", "types", "strides", "concrete", "extra")
+    ]
     above = [column(getattr(events, key), parent, parent >= 0) for key in ("name", "dims")]
     return _mix(*own, *above, kernels.view(np.int64))
 
@@ -231,6 +233,7 @@ def _shared_floors(
     total = np.add.reduceat(duration, starts)
     counts = np.diff(np.append(starts, len(order)))
     of_group = np.array([one.floor.ns if one.floor else np.nan for one in groups])
-    share = np.where(np.repeat(total, counts) > 0, duration / np.maximum(np.repeat(total, counts), 1), 1.0 / np.repeat(counts, counts))  # fmt: skip
+    spread = np.repeat(total, counts)
+    share = np.where(spread > 0, duration / np.maximum(spread, 1), 1.0 / np.repeat(counts, counts))
     result[order] = np.repeat(of_group[group], counts) * share
     return result

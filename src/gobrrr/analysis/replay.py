@@ -11,6 +11,7 @@ device work that ended last before it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from dataclasses import replace as replaced
 
@@ -27,7 +28,7 @@ SLACK_NS = 3_000
 """A kernel that starts this much later than it could have was waiting for something that is not recorded."""
 
 UNRECORDED_NS = 200_000
-"""Work that starts this much later than all that is recorded allowed keeps the delay: its reason is not in the trace."""
+"""Work that starts this much later than all that is recorded allowed keeps the delay: its reason is unknown."""
 
 INPUT_SHARE = 0.9
 """While data is loaded the host computes (decoding, collating) and dispatches little: little of that time is the
@@ -98,7 +99,9 @@ def replay(
     window keep their distance to its edge.
     """
     host = _host(events, links, cost, start, stop)
-    cut = np.ones(len(host.waits), dtype=bool) if cut_all else np.isin(host.waits, without if without is not None else [])
+    cut = (
+        np.ones(len(host.waits), dtype=bool) if cut_all else np.isin(host.waits, without if without is not None else [])
+    )
     new_start, resumed = _simulate(events, links, host, cut)
     return _moved(events, links, host, new_start, resumed)
 
@@ -111,7 +114,7 @@ def _host(events: EventTable, links: Links, cost: ObserverCost, start: int, stop
         price[int(kind)] = value / 2
     each = price[events.kind[rows]]
     at, where = np.unique(np.concatenate([events.start_ns[rows], events.end_ns[rows]]), return_inverse=True)
-    charge = np.bincount(where, weights=np.concatenate([each, each]), minlength=len(at))
+    charge = np.bincount(where, weights=np.concatenate([each, each]), minlength=len(at)).astype(np.float64)
     waits = _waits(events, links, rows)
     elapsed = np.diff(at).astype(np.float64)
     own = _overhead(events) if cost.own_work else EMPTY
@@ -291,7 +294,8 @@ def _backlog(start: I8, known: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Work without a launch in front of the first work with one: issued before the recording began."""
     if not known.any():
         return np.zeros(len(start), dtype=bool)
-    return ~known & (start < start[known].min())
+    result: NDArray[np.bool_] = ~known & (start < start[known].min())
+    return result
 
 
 def _latency(seen: I8) -> int:
@@ -307,7 +311,8 @@ def _passed(host: Host, at: I8) -> NDArray[np.float64]:
     inside = np.interp(at, host.at, host.passed)
     before = np.minimum(at - host.at[0], 0)
     beyond = np.maximum(at - host.at[-1], 0)
-    return inside + before + beyond
+    result: NDArray[np.float64] = inside + before + beyond
+    return result
 
 
 def _previous_end(stream: NDArray[np.int64], start: I8, end: I8) -> I8:
@@ -321,7 +326,7 @@ def _previous_end(stream: NDArray[np.int64], start: I8, end: I8) -> I8:
 
 
 def _gaps(start: I8, end: I8, stream: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The device's own pause behind each piece of work: a small gap between two in a row, as typical (5th percentile)."""
+    """The device's own pause behind each piece of work: a small gap between two in a row (5th percentile)."""
     if len(start) < 2:
         return np.zeros(len(start))
     pauses = (start[1:] - end[:-1])[stream[1:] == stream[:-1]]
@@ -375,12 +380,15 @@ def _moved(
     return replaced(events, start_ns=moved, duration_ns=np.maximum(duration, 0))
 
 
-def _clock(events: EventTable, host: Host, resumed: NDArray[np.float64]):  # type: ignore[no-untyped-def]
+def _clock(
+    events: EventTable, host: Host, resumed: NDArray[np.float64]
+) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
     """The map from recorded host time to replayed host time: piecewise linear, flat stretches closed by the waits."""
     waits = host.waits
-    ends = events.end_ns[waits]
-    order = np.argsort(ends, kind="stable")
-    ends, lag = ends[order], np.maximum.accumulate((resumed - _passed(host, events.start_ns[waits]))[order]) if len(waits) else resumed  # fmt: skip
+    order = np.argsort(events.end_ns[waits], kind="stable")
+    ends = events.end_ns[waits][order]
+    lag = (resumed - _passed(host, events.start_ns[waits]))[order]
+    lag = np.maximum.accumulate(lag) if len(lag) else lag
 
     def new_time(at: NDArray[np.float64]) -> NDArray[np.float64]:
         base = _passed(host, at.astype(np.int64))

@@ -6,9 +6,10 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gobrrr.analysis.links import Links
-from gobrrr.model.events import I8, EventTable, Kind
+from gobrrr.model.events import EventTable, Kind
 
 PROFILER_STEP = re.compile(r"^ProfilerStep\s*#\s*\d+")
 LEAST_MATCH = 0.98
@@ -147,7 +148,7 @@ def _period(events: EventTable, links: Links) -> tuple[tuple[int, ...], int] | N
     return None
 
 
-def _candidates(names: I8) -> list[int]:
+def _candidates(names: NDArray[np.int32]) -> list[int]:
     """Distances at which the rarest early kernels come again, shortest first."""
     if len(names) < 4:
         return []

@@ -15,7 +15,7 @@ from gobrrr.analysis.price import Priced, price_all
 from gobrrr.analysis.replay import DEFAULT_COST, STACKS_COST, ObserverCost, replay
 from gobrrr.analysis.steps import Steps, find_steps, steady
 from gobrrr.model.diagnosis import DeviceTotals, Wall
-from gobrrr.model.events import EventTable
+from gobrrr.model.events import I8, EventTable
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import RankProfile
 
@@ -26,7 +26,7 @@ LEAST_WORK = 0.01
 """A device with less than this share of the busiest one's work in the window is not analysed (a stray copy)."""
 
 REPEATABLE = 0.03
-"""A step repeats no better than this: clocks move with power (bench/results/h100_holdout.json times each step twice)."""
+"""A step repeats no better: clocks move with power (bench/results/h100_holdout.json times each step twice)."""
 
 LOW_FACTOR, HIGH_FACTOR = 1.4, 0.4
 """The recording cost of the interval's ends, as multiples of the default: the replay is run with both."""
@@ -93,10 +93,17 @@ def _evidence(
         steps=steps,
         budget=budget,
         calls=calls,
-        fusion=find_chains(priced, calls.group, calls.stream),
+        fusion=find_chains(priced, calls.group, calls.stream, _step_of(replayed, priced.links, steps, calls.first)),
         machine=machine,
         cost=cost,
     )
+
+
+def _step_of(events: EventTable, links: Links, steps: Steps, first: I8) -> I8:
+    """The step that launched each piece of work (an index into `links.device`)."""
+    launch = links.launch[first]
+    when = np.where(launch >= 0, events.start_ns[np.maximum(launch, 0)], events.start_ns[links.device[first]])
+    return np.searchsorted(np.array(steps.begins, dtype=np.int64), when, side="right")
 
 
 def _wall(events: EventTable, links: Links, steps: Steps, cost: ObserverCost, value: float) -> Wall:
@@ -118,7 +125,7 @@ def _wall(events: EventTable, links: Links, steps: Steps, cost: ObserverCost, va
 
 
 def _front(events: EventTable, links: Links) -> tuple[EventTable, Links] | None:
-    """The first `MOST_LAUNCHES` launches and all that is recorded before the last of them; None if there are no more."""
+    """The first `MOST_LAUNCHES` launches and all that is recorded before the next; None if there are no more."""
     known = np.sort(links.launch[links.launch >= 0])
     if len(known) <= MOST_LAUNCHES:
         return None
@@ -184,5 +191,3 @@ def _ahead(events: EventTable, links: Links) -> float | None:
     calls = events.start_ns[links.launch[known]][order][1:]
     same = key[order][1:] == key[order][:-1]
     return float((calls < ends)[same].mean()) if same.any() else None
-
-

@@ -48,7 +48,8 @@ def coverage(events: EventTable, priced: Priced, steps: Steps) -> Coverage:
 def _known(priced: Priced) -> NDArray[np.bool_]:
     """Compute work with known work; communication and transfers are lines of their own and need no floor."""
     works = np.array([group.work.known for group in priced.groups] or [False], dtype=bool)
-    return works[priced.group] | (priced.kind != Class.COMPUTE)
+    result: NDArray[np.bool_] = works[priced.group] | (priced.kind != Class.COMPUTE)
+    return result
 
 
 def _bytes_covered(priced: Priced, inside: NDArray[np.bool_]) -> float | None:

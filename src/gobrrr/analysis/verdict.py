@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 from gobrrr import units
 from gobrrr.analysis.idle import INPUT, UNEXPLAINED
@@ -25,7 +24,12 @@ class Verdict:
 
 
 def judge(
-    budget: list[BudgetLine], wall: Wall, covered: float | None, totals: Totals, machine: Machine | None, ahead: float | None
+    budget: list[BudgetLine],
+    wall: Wall,
+    covered: float | None,
+    totals: Totals,
+    machine: Machine | None,
+    ahead: float | None,
 ) -> Verdict:
     """One share over half: that regime. Otherwise mixed; unknown where what is not priced could decide it.
 
@@ -62,9 +66,10 @@ def _regime(shares: dict[str, float]) -> Regime:
     sides = ("compute", "memory", "overhead", "communication", "transfer", "input")
     # a device that idles for whatever reason is not short of compute or bandwidth
     idle = shares["overhead"] + shares["input"] + shares["unexplained"]
-    for side in ("compute", "memory", "communication", "transfer"):
+    busy: tuple[Regime, ...] = ("compute", "memory", "communication", "transfer")
+    for side in busy:
         if shares[side] > MAJORITY:
-            return cast(Regime, side)
+            return side
     if idle > MAJORITY:
         if shares["unexplained"] > max(shares["overhead"], shares["input"]):
             return "unknown"

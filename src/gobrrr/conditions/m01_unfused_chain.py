@@ -53,19 +53,17 @@ def activation(x, w, b):
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.fusion import Chain, find_chains
+from gobrrr.analysis.fusion import Chain
 from gobrrr.analysis.path import KERNEL_GAP_NS, step_saving
 from gobrrr.conditions.common import MOST_PLACES, certainty_of, finding, short_op, signature, unable
 from gobrrr.conditions.m02_attention import find_attention
 from gobrrr.model.diagnosis import Finding, NotChecked, Place
-from gobrrr.model.events import I8
 
 CODE = "M01"
 TITLE = "unfused pointwise chain"
@@ -91,7 +89,8 @@ def check(evidence: Evidence) -> Finding | NotChecked | None:
     if missing:
         return missing
     attention = set(find_attention(evidence).calls.tolist())
-    chains = [chain for chain in _chains(evidence) if not attention & set(chain.calls)]
+    chains = [chain for one in evidence.fusion.chains if (chain := one.without_head()) is not None]
+    chains = [chain for chain in chains if not attention & set(chain.calls)]
     found = [(chain, saving) for chain in chains if (saving := _saving(evidence, chain)) is not None]
     if not found:
         return None
@@ -116,36 +115,6 @@ def check(evidence: Evidence) -> Finding | NotChecked | None:
         treatments=["compile"],
         facts=facts,
     )
-
-
-def _chains(evidence: Evidence) -> Iterator[Chain]:
-    """Chains of one step each, without kernels that a compiler has fused already, and without contractions."""
-    compiled = evidence.groups_where("inductor")[evidence.calls.group]
-    step = _step_of(evidence)
-    for chain in evidence.fusion.chains:
-        calls = np.array(chain.fusible_calls)
-        if not chain.head and not compiled[calls].any() and step[calls[0]] == step[calls[-1]]:
-            yield chain
-            continue
-        edges = np.flatnonzero((np.diff(step[calls]) != 0) | (np.diff(compiled[calls]) != 0)) + 1
-        for part in np.split(calls, edges):
-            if not compiled[part[0]]:
-                yield from _again(evidence, part)
-
-
-def _again(evidence: Evidence, calls: I8) -> Iterator[Chain]:
-    """The chains in a part of a chain."""
-    found = find_chains(evidence.priced, evidence.calls.group[calls], evidence.calls.stream[calls])
-    for chain in found.chains:
-        yield Chain(tuple(calls[list(chain.calls)].tolist()), chain.spared_low, chain.spared_high, chain.head)
-
-
-def _step_of(evidence: Evidence) -> I8:
-    """The number of the step that launched each call; without launches, all calls are of one."""
-    links, rows = evidence.priced.links, evidence.replayed
-    launch = links.launch[evidence.calls.first]
-    called = np.where(launch >= 0, rows.start_ns[np.maximum(launch, 0)], evidence.steps.start)
-    return np.searchsorted(np.array(evidence.steps.begins, dtype=np.int64), called, side="right")
 
 
 def _saving(evidence: Evidence, chain: Chain) -> _Saving | None:

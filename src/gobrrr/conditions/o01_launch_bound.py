@@ -31,6 +31,7 @@ never gets shorter than the device's busy time.
 - A CUDA graph (`torch.compile(mode="reduce-overhead")`): one launch for the whole step. It needs static shapes and no
   synchronization in the captured region.
 - `torch.compile`: fewer kernels, less Python.
+- A grouped matmul for a loop over experts, each with a wait and a dozen launches of its own.
 - A larger batch: the same launches do more work, until the device's time reaches the host's.
 - For optimizers and averages over many parameters: the foreach or fused form.
 
@@ -69,7 +70,7 @@ from gobrrr.analysis.path import KERNEL_GAP_NS, QUEUED_NS, path_of
 from gobrrr.analysis.waits import expert_loop, inner_waits
 from gobrrr.conditions.common import MOST_PLACES, finding
 from gobrrr.model.diagnosis import Certainty, Finding, NotChecked, Place
-from gobrrr.model.events import Kind
+from gobrrr.model.events import I8, Kind
 
 CODE = "O01"
 TITLE = "launch-bound"
@@ -99,6 +100,8 @@ def check(evidence: Evidence) -> Finding | NotChecked | None:
         return None
     idle = _idle(evidence)
     prompt = _prompt(evidence)
+    waits = inner_waits(evidence)
+    looped = expert_loop(evidence, waits)
     low, high = path.host_saving(idle.ns - path.launches * KERNEL_GAP_NS, idle.ns)
     return finding(
         evidence,
@@ -107,7 +110,7 @@ def check(evidence: Evidence) -> Finding | NotChecked | None:
         where=_places(evidence, idle),
         at_stake=(low, high),
         certainty=_certainty(prompt, high / evidence.wall_ns),
-        treatments=_treatments(evidence),
+        treatments=_treatments(waits, looped),
         facts=[
             f"{units.count(path.launches)} launches a step, median kernel {units.duration(median)}; "
             f"the host needs {units.duration(path.host_per_launch)} a launch",
@@ -115,6 +118,7 @@ def check(evidence: Evidence) -> Finding | NotChecked | None:
             f"{units.percent(prompt)} of the kernels start as soon as they are launched: the host is not ahead",
             f"device busy {units.duration(path.busy)} a step; a CUDA graph needs about "
             f"{units.duration(path.launches * KERNEL_GAP_NS)} from kernel to kernel",
+            *([f"a loop over experts: {units.count(round(looped))} turns a step, each with a wait"] if looped else []),
         ],
     )
 
@@ -151,12 +155,11 @@ def _prompt(evidence: Evidence) -> float:
     return float((lag <= np.percentile(lag, 1) + QUEUED_NS).mean()) if len(lag) else 0.0
 
 
-def _treatments(evidence: Evidence) -> list[str]:
-    """A graph can't hold a wait of the host, and a loop over experts has one for each."""
-    waits = inner_waits(evidence)
+def _treatments(waits: I8, looped: float | None) -> list[str]:
+    """A graph can't hold a wait of the host, so that it comes first only where there is none."""
     if not len(waits):
         return ["cuda-graph", "compile", "larger-batch"]
-    return [*(["grouped-matmul"] if expert_loop(evidence, waits) else []), "compile", "cuda-graph", "larger-batch"]
+    return [*(["grouped-matmul"] if looped else []), "compile", "cuda-graph", "larger-batch"]
 
 
 def _certainty(prompt: float, share: float) -> Certainty:

@@ -95,7 +95,9 @@ def check(evidence: Evidence) -> Finding | NotChecked | None:
     ]
     looped = expert_loop(evidence, waits)
     if looped:
-        facts.append(f"between {units.count(looped)} of the waits a step there are matmuls: a loop over experts")
+        facts.append(
+            f"between {units.count(looped)} of the waits a step there are matmuls: a loop over experts (grouped-matmul)"
+        )
     return finding(
         evidence,
         CODE,
@@ -103,7 +105,7 @@ def check(evidence: Evidence) -> Finding | NotChecked | None:
         where=places,
         at_stake=(gain, max(gain, drained)),
         certainty="high" if gain >= 0.5 * drained else "medium",
-        treatments=["remove-sync", *(["grouped-matmul"] if looped else [])],
+        treatments=["remove-sync"],
         facts=facts,
     )
 

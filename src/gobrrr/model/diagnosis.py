@@ -44,7 +44,7 @@ class DeviceTotals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BudgetLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the budget. `side`: for below_roof, the bound of its kernels ("compute" or "memory")."""
+    """One line of the budget. `cause`: of overhead, why; of below_roof, its kernels' bound ("compute" or "memory")."""
 
     line: Line
     cause: str | None

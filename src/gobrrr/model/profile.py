@@ -20,7 +20,7 @@ class DeviceProperties(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceMeta(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trace file says of itself. `recorded` holds the profiler's switches that were on ("record_shapes", ...)."""
+    """What a trace file says of itself. `recorded`: the profiler's switches that were on ("record_shapes", ...)."""
 
     source: str
     rank: int = 0
@@ -41,6 +41,7 @@ class RankProfile:
 
     @property
     def rank(self) -> int:
+        """The rank that the file claims, 0 where it says nothing."""
         return self.meta.rank
 
 

@@ -17,8 +17,10 @@ def register(*, text: Callable[[Any], str] | None = None, html: Callable[[Any], 
 
 
 def as_text(record: Any) -> str | None:
+    """Plain text of a record; None where no renderer is registered."""
     return _text(record) if _text else None
 
 
 def as_html(record: Any) -> str | None:
+    """HTML of a record; None where no renderer is registered."""
     return _html(record) if _html else None

@@ -19,7 +19,7 @@ class Tensor(msgspec.Struct, frozen=True, gc=False):
 
 
 class Scalar(msgspec.Struct, frozen=True, gc=False):
-    """A non-tensor argument as the profiler printed it ("0.5", "True", "[1, 1]", ""); `text` is "" when not recorded."""
+    """A non-tensor argument as the profiler printed it ("0.5", "True", "[1, 1]"); "" when it was not recorded."""
 
     text: str = ""
 
@@ -80,18 +80,21 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def flop(self) -> float | None:
+        """FLOPs on both units; None if neither is known."""
         if self.matrix_flop is None and self.vector_flop is None:
             return None
         return (self.matrix_flop or 0.0) + (self.vector_flop or 0.0)
 
     @property
     def bytes(self) -> float | None:
+        """Bytes read and written; None if neither is known."""
         if self.bytes_read is None and self.bytes_written is None:
             return None
         return (self.bytes_read or 0.0) + (self.bytes_written or 0.0)
 
     @property
     def known(self) -> bool:
+        """Whether a rule counted it."""
         return self.count != "unknown"
 
 

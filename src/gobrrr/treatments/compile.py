@@ -44,5 +44,6 @@ def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
 
 def launches_fused(evidence: Evidence) -> float:
     """Launches of one step that vanish if each chain is one kernel; a contraction at its head keeps its own."""
-    lost = sum(len(chain.fusible_calls) - 1 for chain in evidence.fusion.chains)
+    chains = (chain.without_head() for chain in evidence.fusion.chains)
+    lost = sum(len(chain.calls) - 1 for chain in chains if chain is not None)
     return lost / evidence.steps.count
