@@ -64,7 +64,7 @@ class ObserverCost(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-DEFAULT_COST = ObserverCost(op_ns=24e3, runtime_ns=24e3, annotation_ns=24e3, python_ns=8e3, least_share=0.5)
+DEFAULT_COST = ObserverCost(op_ns=36e3, runtime_ns=36e3, annotation_ns=36e3, python_ns=8e3, least_share=0.55)
 """Fitted to the steps of bench/fit_observer_cost.py, whose times without the profiler are known; its results say how
 far each is off. The share that stays is what decides where events are dense."""
 

@@ -1,0 +1,149 @@
+"""Hold what gobrrr says from a trace alone against what was measured without the profiler.
+
+    python -m bench.accuracy            diagnose every labelled trace, write the results and docs/accuracy.md
+    python -m bench.accuracy --check    exit 1 when docs/accuracy.md differs from the results
+
+Two sets of traces, both of an H100: the shipped ones (truth.json, labels.json), on which the observer's cost was fitted
+(bench/fit_observer_cost.py), and a held-out set (bench/gpu/holdout.py), on which nothing was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import gobrrr
+from gobrrr.units import percent
+
+ROOT = Path(__file__).resolve().parent.parent
+SHIPPED = ROOT / "src" / "gobrrr" / "data" / "h100"
+HELD_OUT = ROOT / "tests" / "data" / "h100" / "holdout"
+RESULTS = ROOT / "bench" / "results" / "accuracy.json"
+PAGE = ROOT / "docs" / "accuracy.md"
+DEVICE_BOUND = 0.95
+"""Busy share of the measured step from which the device is the bound."""
+
+
+def shipped() -> Iterator[tuple[str, Path, list[float]]]:
+    """(name, trace, measured step times in ms) of the shipped traces."""
+    truth = json.loads((SHIPPED / "truth.json").read_text())
+    for name, entry in truth.items():
+        for form in ("faulty", "fixed"):
+            times = entry[form]
+            yield f"{name}.{form}", SHIPPED / f"{name}.{form}.json.gz", [times["sync_ms"], times["pipelined_ms"]]
+    for model, entry in json.loads((SHIPPED / "labels.json").read_text()).items():
+        for form in ("fwd", "fwdbwd", "fwd_compiled"):
+            if isinstance(entry, dict) and form in entry:
+                yield f"{model}.{form}", SHIPPED / f"{model}.{form}.json.gz", entry[form]
+
+
+def held_out() -> Iterator[tuple[str, Path, list[float]]]:
+    """The same of the held-out traces; each step was timed before and after its trace was taken."""
+    rows = json.loads((ROOT / "bench" / "results" / "h100_holdout.json").read_text())["workloads"]
+    for name, row in rows.items():
+        if "error" not in row:
+            times = [one[key] for one in (row, row["again"]) for key in ("sync_ms", "pipelined_ms")]
+            yield name, HELD_OUT / f"{name}.json.gz", times
+
+
+def measure(name: str, path: Path, times: list[float]) -> dict[str, Any]:
+    """One trace: what was said and what was measured, times in ms."""
+    found = gobrrr.diagnose(path)
+    wall = found.unprofiled_wall_ns
+    assert wall.value is not None and wall.low is not None and wall.high is not None
+    busy = sum(line.ns for line in found.budget if line.line not in ("overhead",)) / 1e6
+    return {
+        "name": name,
+        "regime": found.regime,
+        "certainty": found.certainty,
+        "profiled_ms": found.wall_ns / 1e6 if found.wall_ns is not None else None,
+        "estimate_ms": [wall.low / 1e6, wall.value / 1e6, wall.high / 1e6],
+        "measured_ms": [min(times), max(times)],
+        "covered": wall.low / 1e6 <= max(times) and wall.high / 1e6 >= min(times),
+        "device_bound": busy >= DEVICE_BOUND * min(times),
+        "priced": found.coverage.device_time,
+    }
+
+
+def error(row: dict[str, Any]) -> float:
+    """How far the estimate is outside the measured range, as a share of its nearer end; 0 inside."""
+    value, (low, high) = row["estimate_ms"][1], row["measured_ms"]
+    return float(value / high - 1 if value > high else value / low - 1 if value < low else 0.0)
+
+
+def page(results: dict[str, Any]) -> str:
+    """The page in Markdown."""
+    lines = [
+        "# Accuracy",
+        "",
+        "Made by `python -m bench.accuracy` (`" + results["command"] + f"`, gobrrr {results['version']}, "
+        f"{results['date']}). What a trace alone says of the step without the profiler, held against measurements on an "
+        "NVIDIA H100 80GB HBM3. A step is measured with a synchronize after each and in a loop that runs ahead; the "
+        "range of both is shown. The host of that machine is shared: host-bound times vary by half from run to run.",
+        "",
+    ]
+    for title, key in (("Held out: nothing was fitted to these", "held_out"), ("Shipped: the observer's cost was fitted to these", "shipped")):  # fmt: skip
+        lines += [f"## {title}", "", *_summary(results[key]), "", *_table(results[key]), ""]
+    return "\n".join(lines)
+
+
+def _summary(rows: list[dict[str, Any]]) -> list[str]:
+    covered = sum(row["covered"] for row in rows)
+    bound = [abs(error(row)) for row in rows if row["device_bound"]]
+    rest = [abs(error(row)) for row in rows if not row["device_bound"]]
+    widths = [(row["estimate_ms"][2] - row["estimate_ms"][0]) / 2 / row["estimate_ms"][1] for row in rows]
+    lines = [f"The interval meets the measured range in {covered} of {len(rows)}; its median half-width is {percent(statistics.median(widths))}."]  # fmt: skip
+    for which, errors in (("device", bound), ("host", rest)):
+        if errors:
+            lines.append(
+                f"Where the {which} is the bound ({len(errors)}): median error {percent(statistics.median(errors))}, "
+                f"largest {percent(max(errors))}."
+            )
+    return lines
+
+
+def _table(rows: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        "| trace | regime (certainty) | profiled ms | estimated ms | measured ms | error |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in sorted(rows, key=lambda one: one["name"]):
+        low, value, high = row["estimate_ms"]
+        measured = " to ".join(f"{one:.3g}" for one in row["measured_ms"])
+        off = error(row)
+        lines.append(
+            f"| {row['name']} | {row['regime']} ({row['certainty']}) | {row['profiled_ms']:.3g} | "
+            f"{value:.3g} ({low:.3g} to {high:.3g}) | {measured} | {'in range' if off == 0 else f'{off:+.0%}'} |"
+        )
+    return lines
+
+
+def main() -> int:
+    """Measure and write, or check."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only say whether the page is current")
+    if parser.parse_args().check:
+        current = PAGE.read_text() == page(json.loads(RESULTS.read_text()))
+        print("current" if current else "docs/accuracy.md differs from bench/results/accuracy.json")
+        return 0 if current else 1
+    results = {
+        "command": "python -m bench.accuracy",
+        "version": gobrrr.__version__,
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "held_out": [measure(*one) for one in held_out()],
+        "shipped": [measure(*one) for one in shipped()],
+    }
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    PAGE.write_text(page(results))
+    print(page(results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
