@@ -65,10 +65,10 @@ def main() -> int:
     results = {
         "command": "python -m bench.fit_observer_cost",
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        "in_use": {"op_ns": DEFAULT_COST.op_ns, "runtime_ns": DEFAULT_COST.runtime_ns, "least_share": DEFAULT_COST.least_share},
+        "in_use": {key: getattr(DEFAULT_COST, key) for key in ("op_ns", "runtime_ns", "least_share")},
         "ratio_in_use": {case[0]: ratio(case, DEFAULT_COST) for case in every},
         "grid": grid,
-    }  # fmt: skip
+    }
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     print("best:", grid[0])
     return 0

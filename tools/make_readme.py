@@ -1,0 +1,70 @@
+"""Write the blocks of README.md that are made by commands; `--check` says if they are current.
+
+capture   what `gobrrr diagnose` prints for a shipped trace, at 80 columns
+accuracy  the summary of bench/results/accuracy.json
+
+The table between the bench marks is `python -m bench.readme_table`'s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import gobrrr
+from bench.accuracy import RESULTS, summary
+from gobrrr.report.terminal import render
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+TRACE = ROOT / "src" / "gobrrr" / "data" / "h100" / "gpt_eager_attn.faulty.json.gz"
+
+
+def capture() -> str:
+    """The answer for the shipped trace, as a fenced block under its command."""
+    text = render(gobrrr.diagnose(TRACE), width=80, color=False).rstrip()
+    lines = [line.rstrip() for line in text.splitlines()]
+    return "\n".join(["```", f"$ gobrrr diagnose {TRACE.name}", *lines, "```"])
+
+
+def accuracy() -> str:
+    """How far the estimates of the held-out traces are off."""
+    results = json.loads(RESULTS.read_text())
+    parts = " ".join(summary(results["held_out"]))
+    return f"  Held-out steps on an H100 ({results['date']}, `{results['command']}`): {parts}"
+
+
+def blocks() -> dict[str, str]:
+    """Block by mark."""
+    return {"capture": capture(), "accuracy": accuracy()}
+
+
+def page(text: str) -> str:
+    """`text` with all blocks filled in. Raises ValueError where a mark is missing."""
+    for name, block in blocks().items():
+        start, end = f"<!-- {name}:start -->", f"<!-- {name}:end -->"
+        before, found, rest = text.partition(start)
+        if not found or end not in rest:
+            raise ValueError(f"{README.name}: no {start} ... {end}")
+        text = f"{before}{start}\n\n{block}\n\n{end}{rest.partition(end)[2]}"
+    return text
+
+
+def main() -> int:
+    """Write or check."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    now = README.read_text()
+    wanted = page(now)
+    if parser.parse_args().check:
+        print("README.md is current" if now == wanted else "README.md differs: run python tools/make_readme.py")
+        return int(now != wanted)
+    README.write_text(wanted)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    sys.exit(main())
