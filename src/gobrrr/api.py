@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import glob
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -75,7 +76,7 @@ def check_target(target: object) -> str:
     name = os.fsdecode(target)
     if name == STDIN or "://" in name:
         return name
-    exists = os.path.exists(name)
+    exists = os.path.exists(name) or bool(any(mark in name for mark in "*?[") and glob.glob(name))
     if name.endswith(".py") or (not exists and _LIVE.fullmatch(name)):
         raise UsageError(f"{sanitise(name)}: running code is not in this version yet; pass a profiler trace")
     if exists:

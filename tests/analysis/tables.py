@@ -74,8 +74,8 @@ def table(rows: Sequence[Row]) -> EventTable:
             "concrete": ABSENT,
             "extra": ABSENT,
         }
-        for key, value in values.items():
-            columns[key].append(value)
+        for key, column in columns.items():
+            column.append(values.get(key, ABSENT))
     arrays: dict[str, Any] = {key: np.array(columns[key], dtype=kind) for key, kind in COLUMN_TYPES.items()}
     threads = tuple(f"1/{number}" for number in range(200))
     return EventTable(**arrays, names=names, threads=threads, texts=tuple(texts))

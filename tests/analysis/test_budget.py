@@ -31,6 +31,7 @@ work = st.lists(
         st.integers(1, 4),
         st.sampled_from(FLOORS),
     ),
+    min_size=1,
     max_size=14,
 )
 Drawn = list[tuple[str, int, int, int, "tuple[Bound, float] | None"]]

@@ -215,18 +215,47 @@ def test_a_wait_while_another_thread_issues_is_not_on_the_path():
 # -- streams ------------------------------------------------------------------------------------------------------------
 
 
+def usual(count: int, *, begin: int = 0, number: int = 1_000) -> list[Row]:
+    """Kernels that start 2 us behind their call: what an idle device needs from a call to its work."""
+    rows = []
+    for index in range(count):
+        call = begin + index * 20_000
+        rows += launched("usual", call, call + 7_000, 3_000, number + index)
+    return rows
+
+
 def test_work_that_waits_for_another_stream_still_does():
     """Stream 9 starts only when stream 7's long kernel is done, though both were launched at once: an event wait."""
-    rows = launched("long", 0, 5_000, 1_000_000, 1, stream=7)
-    rows += launched("after", 10_000, 1_006_000, 50_000, 2, stream=9)
-    rows += launched("beside", 20_000, 25_000, 50_000, 3, stream=11)
+    rows = usual(10)
+    rows += launched("long", 200_000, 207_000, 1_000_000, 1, stream=7)
+    rows += launched("after", 210_000, 1_208_000, 50_000, 2, stream=9)
+    rows += launched("beside", 220_000, 227_000, 50_000, 3, stream=11)
     events = table(rows)
     links = link(events)
-    moved = replay(events, links, DEFAULT_COST, 0, 1_100_000)
+    moved = replay(events, links, DEFAULT_COST, 0, 1_300_000)
     start, end = moved.start_ns[links.device], moved.end_ns[links.device]
     names = [events.name_of(row) for row in links.device]
+    assert end[names.index("long")] < 1_207_000
     assert start[names.index("after")] >= end[names.index("long")]
     assert end[names.index("beside")] < end[names.index("long")]
+
+
+@pytest.mark.xfail(reason="the launch latency is taken from queued work where the host runs far ahead")
+def test_the_latency_of_a_launch_is_that_of_an_idle_device():
+    """The host runs far ahead: all but the first kernel are queued, and their delays say nothing about a launch.
+
+    `after` waits for the third kernel of the other stream, 3 ms behind its own launch.
+    """
+    rows = []
+    for index in range(500):
+        rows += launched("k", index * 20_000, 7_000 + index * 1_001_000, 1_000_000, index + 1)
+    rows += launched("after", 50_000, 7_000 + 3 * 1_001_000, 50_000, 900, stream=9)
+    events = table(rows)
+    links = link(events)
+    moved = replay(events, links, DEFAULT_COST, 0, 501_000_000)
+    start, end = moved.start_ns[links.device], moved.end_ns[links.device]
+    after = [events.name_of(row) for row in links.device].index("after")
+    assert start[after] >= np.sort(end[:after])[-1]
 
 
 def test_the_host_stops_when_the_queue_is_full():

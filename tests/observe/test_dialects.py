@@ -237,6 +237,26 @@ def test_python_frames_only_when_asked_for(tmp_path: Path) -> None:
     assert without.notes == with_.notes == ()
 
 
+def test_long_python_frames_are_kept_in_any_case(tmp_path: Path) -> None:
+    frames = [op("train.py(3): load", cat="python_function", dur=dur) for dur in (999, 1_000, 2_500)]
+    (rank,) = read(tmp_path, trace([*step(), *frames])).ranks
+    kept = rank.events.of(Kind.PYTHON)
+    assert sorted(rank.events.duration_ns[kept].tolist()) == [1_000_000, 2_500_000]
+    assert not rank.python
+
+
+@pytest.mark.parametrize(
+    ("grid", "blocks"),
+    [([8192, 2, 3], 49152), ("[64, 1, 1]", 64), ([], -1), (None, -1), ("x", -1), ([1 << 40, 1 << 40, 1 << 40], -1)],
+)
+def test_blocks_of_a_grid(tmp_path: Path, grid: object, blocks: int) -> None:
+    events = step()
+    kernel = next(event for event in events if event["cat"] == "kernel")
+    kernel["args"]["grid"] = grid
+    (rank,) = read(tmp_path, trace(events)).ranks
+    assert rank.events.blocks[rank.events.of(Kind.KERNEL)].tolist() == [blocks]
+
+
 def test_metadata_behind_the_events(tmp_path: Path) -> None:
     data = {"traceEvents": step(), "deviceProperties": [DEVICE, DEVICE | {"id": 1}], "x": [{"a": [{}]}, {"ph": "X"}],
             "distributedInfo": {"rank": 2}, "with_stack": 1}  # fmt: skip

@@ -196,13 +196,27 @@ def test_the_metadata_beats_the_name(tmp_path: Path) -> None:
 
 
 def test_one_rank_twice(tmp_path: Path) -> None:
-    for name in ("a.json", "b.json"):
+    for name in ("worker.10.json", "worker.20.json"):
         write(tmp_path / name, trace(step(), distributedInfo={"rank": 1}))
     profile = read_trace(tmp_path)
-    assert [rank.meta.source[-6:] for rank in profile.ranks] == ["a.json", "b.json"]
+    assert [rank.meta.source[-7:] for rank in profile.ranks] == ["10.json", "20.json"]
     assert profile.notes == (
-        "several files say that they are rank 1 (a.json, b.json): each is kept as a rank of its own",
+        "several files say that they are rank 1 (worker.10.json, worker.20.json): each is kept as a rank of its own",
     )
+
+
+def test_traces_of_several_runs_are_not_the_ranks_of_one(tmp_path: Path) -> None:
+    for name in ("good.rank0.json", "good.rank1.json", "bad.rank0.json", "bad.rank1.json"):
+        write(tmp_path / name, trace(step(), distributedInfo={"rank": int(name[-6])}))
+    with pytest.raises(InputError, match=r"4 traces of 2 runs, not the ranks of one; name one: '.*rank\*\.json'"):
+        read_trace(tmp_path)
+    assert [rank.rank for rank in read_trace(tmp_path / "good.rank*.json").ranks] == [0, 1]
+
+
+def test_ranks_of_one_run_may_have_any_names(tmp_path: Path) -> None:
+    for rank, name in enumerate(("first.json", "second.json")):
+        write(tmp_path / name, trace(step(), distributedInfo={"rank": rank}))
+    assert len(read_trace(tmp_path).ranks) == 2
 
 
 def test_ranks_with_and_without_device_work(tmp_path: Path) -> None:

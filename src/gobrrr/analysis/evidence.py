@@ -64,6 +64,7 @@ class Evidence:
     fusion: Fusion
     machine: Machine | None
     cost: ObserverCost
+    frames: bool = False  # all Python frames were read, not only the long ones
 
     @property
     def wall_ns(self) -> float:
@@ -146,7 +147,7 @@ class Evidence:
         return self._frame(row, _is_user_code)
 
     def _frame(self, row: int, wanted: Callable[[str], bool]) -> str | None:
-        if row < 0 or self._host_parents is None:
+        if row < 0 or not self.frames or self._host_parents is None:
             return None
         row = int(self._host_parents[row])
         while row >= 0:

@@ -176,7 +176,8 @@ def _causes(view: HostView, start: I8, stop: I8, called: I8, returned: I8, befor
 
     After the launch call the driver has the work: launching. Before it, host time by what it was spent on; time in no
     recorded event is Python, or not observed where it is long and no thread recorded anything. A gap that begins
-    inside a wait is the bubble that the wait left: its dispatching and Python are the wait's as well.
+    inside a wait is the bubble that the wait left: its dispatching and Python are the wait's as well, unless the host
+    then did something else for long.
     """
     reach = np.clip(called, start, stop)
     late = stop - reach  # in the driver's hands
@@ -211,7 +212,7 @@ def _causes(view: HostView, start: I8, stop: I8, called: I8, returned: I8, befor
     amounts[INPUT] = amounts[INPUT] + staged
     amounts[LAUNCHING] = amounts[LAUNCHING] - staged
     amounts[HOST_WORK] = np.where(before_copy, 0, amounts[HOST_WORK])
-    drains = amounts[DRAINING] > 0
+    drains = (amounts[DRAINING] > 0) & (amounts[PYTHON] < UNSEEN_NS)
     for cause in (LAUNCHING, PYTHON):
         amounts[DRAINING] = amounts[DRAINING] + np.where(drains, amounts[cause], 0)
         amounts[cause] = np.where(drains, 0, amounts[cause])

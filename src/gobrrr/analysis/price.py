@@ -93,7 +93,7 @@ def _classes(events: EventTable, links: Links) -> NDArray[np.uint8]:
 
 def _leaves_device(name: str) -> bool:
     """Whether a copy of this name crosses the link to the host or to a peer (anything but device to device)."""
-    return not ("DtoD" in name or "Device -> Device" in name or "D2D" in name)
+    return "PtoP" in name or not ("DtoD" in name or "Device -> Device" in name or "D2D" in name)
 
 
 def _instances(links: Links) -> tuple[I8, I8, I8]:
@@ -118,7 +118,7 @@ def _mix(*columns: NDArray[np.generic]) -> NDArray[np.uint64]:
 def _signatures(events: EventTable, links: Links, order: I8, starts: I8, owner: I8) -> NDArray[np.uint64]:
     device = links.device[order]
     position = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
-    kernels = _mix(events.name[device], events.bytes[device], position, links.in_graph[order])
+    kernels = _mix(events.name[device], events.bytes[device], events.blocks[device], position, links.in_graph[order])
     kernels = np.add.reduceat(kernels, starts) if len(starts) else kernels
     known = owner >= 0
     row = np.maximum(owner, 0)
@@ -148,16 +148,16 @@ def _kernels_below(events: EventTable, links: Links) -> I8:
 def _best(events: EventTable, links: Links, row: int, members: I8, subtree: I8) -> tuple[OpCall, Work]:
     """The call and its work; where the innermost operation has no rule, an outer one with just the same kernels."""
     kernels = tuple(events.name_of(int(device)) for device in links.device[members])
-    copied = _copied(events, links.device[members])
+    copied, blocks = _copied(events, links.device[members]), _blocks(events, links.device[members])
     if row < 0:
         call = OpCall(name="", kernels=kernels, copied_bytes=copied)
         return call, _unowned(call, bool(links.in_graph[members[0]]))
     own = _call(events, row, kernels, copied)
-    work = price(own)
+    work = price(own, blocks=blocks)
     outer, climbs = int(links.op_parent[row]), 0
     while not work.known and outer >= 0 and climbs < MOST_CLIMBS and subtree[outer] == subtree[row]:
         call = _call(events, outer, kernels, copied)
-        found = price(call)
+        found = price(call, blocks=blocks)
         if found.known and found.count != "view":
             return call, found
         outer, climbs = int(links.op_parent[outer]), climbs + 1
@@ -199,12 +199,21 @@ def _copied(events: EventTable, rows: I8) -> int | None:
     return int(events.bytes[moves].sum())
 
 
+def _blocks(events: EventTable, rows: I8) -> int | None:
+    """Thread blocks that the kernels among `rows` launched; None if one does not say."""
+    kernels = events.blocks[rows[events.kind[rows] == Kind.KERNEL]]
+    return int(kernels.sum()) if len(kernels) and (kernels >= 0).all() else None
+
+
 def collective(extra: bytes | None) -> Collective | None:
     """The collective that an event's arguments describe, if they do."""
     if extra is None:
         return None
-    given = msgspec.json.decode(extra)
-    name = given.get("collective")
+    try:
+        given = msgspec.json.decode(extra)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    name = given.get("collective") if isinstance(given, dict) else None
     if not isinstance(name, str):
         return None
 

@@ -96,6 +96,7 @@ def _evidence(
         fusion=find_chains(priced, calls.group, calls.stream, _step_of(replayed, priced.links, steps, calls.first)),
         machine=machine,
         cost=cost,
+        frames=rank.python,
     )
 
 

@@ -51,7 +51,8 @@ class EventTable:
 
     `device` and `stream` are set for work on a device, its annotations and its waits. `correlation` joins work on a
     device to the call that launched it, `external_id` a call to its operation, `sequence` an operation of the backward
-    pass to that of the forward pass. `bytes` is what a copy, a set or an allocation says of itself. `extra` is a JSON
+    pass to that of the forward pass. `bytes` is what a copy, a set or an allocation says of itself, `blocks` the
+    thread blocks of a kernel's grid. `extra` is a JSON
     object with what a collective ("collective", "in_elements", "out_elements", "group_size", "dtype") or a wait
     ("sync_kind", "wait_on_stream", "wait_on_record") records.
     """
@@ -67,6 +68,7 @@ class EventTable:
     external_id: I8
     sequence: I8
     bytes: I8
+    blocks: I8
     dims: I4
     types: I4
     strides: I4
@@ -125,6 +127,7 @@ COLUMN_TYPES: dict[str, type[np.generic]] = {
     "external_id": np.int64,
     "sequence": np.int64,
     "bytes": np.int64,
+    "blocks": np.int64,
     "dims": np.int32,
     "types": np.int32,
     "strides": np.int32,

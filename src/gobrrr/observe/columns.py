@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -16,6 +18,11 @@ from gobrrr.observe import numbers
 from gobrrr.observe.dialect import DEVICE_WAITS, kind_of
 from gobrrr.observe.records import NOTHING, Arguments, Event, Piece
 
+LONG_FRAME_US = 1_000
+"""Python frames that take this long are kept in any case: they say what the host did while the device was idle.
+
+The masses of a trace with stacks are shorter frames."""
+
 BEGIN, END, UNSOUND = -2, -3, -4
 """Stand-ins for a duration: a `B` row, an `E` row, a complete event whose duration is missing, negative or NaN."""
 
@@ -26,6 +33,7 @@ _EXTRA = (
     "collective", "in_elements", "out_elements", "group_size", "dtype",
     "sync_kind", "wait_on_stream", "wait_on_record",
 )  # fmt: skip
+_DIGITS = re.compile(rb"\d+")
 Columns = dict[str, NDArray[Any]]
 
 
@@ -49,6 +57,16 @@ class _Threads(dict[tuple[Any, Any], int]):
         return number
 
 
+class _Grids(dict[bytes, int]):
+    """Thread blocks of a launch from its grid ("[8192, 1, 1]", in 2021 as a string); `ABSENT` where it is none."""
+
+    def __missing__(self, key: bytes) -> int:
+        sizes = _DIGITS.findall(key)
+        blocks = math.prod(map(int, sizes)) if 1 <= len(sizes) <= 3 and len(key) < 64 else ABSENT
+        self[key] = blocks = blocks if blocks < 1 << 62 else ABSENT
+        return blocks
+
+
 @dataclass
 class Builder:
     """Collects pieces; `columns()` hands over the columns, `names`, `threads` and `texts` what their indices mean."""
@@ -57,9 +75,10 @@ class Builder:
     names: Interner = field(default_factory=Interner)
     threads: Interner = field(default_factory=Interner)  # keys: (pid, tid) as text
     texts: Interner = field(default_factory=Interner)
-    python_frames: int = 0  # skipped: not asked for
+    python_frames: int = 0  # skipped: not asked for, and shorter than `LONG_FRAME_US`
     _categories: Interner = field(default_factory=Interner)
     _pieces: list[Columns] = field(default_factory=list)
+    _grids: _Grids = field(default_factory=lambda: _Grids())
     _thread_numbers: _Threads = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,7 +94,7 @@ class Builder:
         every = piece.events
         kept = [row for row, event in enumerate(every) if event.ph in _PHASES]
         if not self.python:
-            wanted = [row for row in kept if every[row].cat != "python_function"]
+            wanted = [row for row in kept if every[row].cat != "python_function" or _is_long(every[row])]
             self.python_frames += len(kept) - len(wanted)
             kept = wanted
         if kept:
@@ -108,6 +127,7 @@ class Builder:
             "external_id": _either(arguments, "external_id", "external_id_2021"),
             "sequence": _integers([item.sequence for item in arguments]),
             "bytes": _either(arguments, "bytes", "size"),
+            "blocks": self._blocks(arguments),
             "dims": _interned([item.dims if item.dims is not NOTHING else item.dims_2021 for item in arguments], texts),
             "types": _interned([item.types for item in arguments], texts),
             "strides": _interned([item.strides for item in arguments], texts),
@@ -128,12 +148,20 @@ class Builder:
                 kinds[row] = Kind.SYNC
         return kinds
 
+    def _blocks(self, arguments: list[Arguments]) -> NDArray[np.int64]:
+        known = self._grids
+        return np.array([ABSENT if item.grid is NOTHING else known[bytes(item.grid)] for item in arguments], np.int64)
+
     def _threads(self, events: list[Event]) -> NDArray[np.int32]:
         known = self._thread_numbers
         try:
             return np.array([known[event.pid, event.tid] for event in events], dtype=np.int32)
         except TypeError:  # a process or thread that is a list or an object
             return np.array([self.threads[_text(event.pid), _text(event.tid)] for event in events], dtype=np.int32)
+
+
+def _is_long(frame: Event) -> bool:
+    return isinstance(frame.dur, int | float) and frame.dur >= LONG_FRAME_US
 
 
 def _text(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections import Counter
@@ -17,11 +18,13 @@ _DIGITS = re.compile(r"(\d+)")
 
 
 def files_in(target: str) -> list[str] | None:
-    """The files of a folder that may be traces, in the order of their numbers; None where `target` is no folder."""
+    """The files of a folder or a pattern that may be traces, in the order of their numbers; None for a single file."""
     if target == STDIN:
         return None
     if is_remote(target):
         names = list_remote(target)
+    elif any(mark in target for mark in "*?[") and not os.path.exists(target):
+        names = [name for name in glob.glob(target) if os.path.isfile(name)]
     elif os.path.isdir(target):
         with refused(target):
             names = [os.path.join(target, name) for name in os.listdir(target)]
@@ -53,7 +56,7 @@ def read_folder(folder: str, files: list[str], *, python: bool, progress: Progre
     Raises InputError when none of them is a trace.
     """
     if not files:
-        raise InputError(f"{folder}: no .json or .json.gz file in this folder")
+        raise InputError(f"{folder}: no .json or .json.gz file there")
     ranks: list[RankProfile] = []
     notes: list[str] = []
     for name in files:
@@ -65,9 +68,25 @@ def read_folder(folder: str, files: list[str], *, python: bool, progress: Progre
         notes += [f"{_base(name)}: {note}" for note in own]
     if not ranks:
         raise InputError(f"{folder}: none of its {len(files)} files is a trace ({notes[0]})")
+    _one_run(folder, ranks)
     notes += _across(ranks)
     ranks.sort(key=lambda rank: rank.rank)
     return Profile(target=folder, origin="trace", ranks=tuple(ranks), notes=tuple(notes))
+
+
+def _one_run(folder: str, ranks: list[RankProfile]) -> None:
+    """Refuse traces of several runs: ranks that repeat under names that differ by more than a number.
+
+    Averaged they would say nothing of any of them.
+    """
+    runs: dict[str, list[str]] = {}
+    for rank in ranks:
+        runs.setdefault(_DIGITS.sub("*", _base(rank.meta.source)), []).append(rank.meta.source)
+    if len(runs) == 1 or len({rank.rank for rank in ranks}) == len(ranks):
+        return
+    largest = max(runs, key=lambda run: len(runs[run]))
+    example = os.path.join(folder, largest) if len(runs[largest]) > 1 else runs[largest][0]
+    raise InputError(f"{folder}: {len(ranks)} traces of {len(runs)} runs, not the ranks of one; name one: '{example}'")
 
 
 def _across(ranks: list[RankProfile]) -> list[str]:

@@ -23,6 +23,7 @@ class Arguments(msgspec.Struct, gc=False):
     bytes: Any = ABSENT
     size: Any = ABSENT
     sequence: Any = msgspec.field(name="Sequence number", default=ABSENT)
+    grid: Raw = NOTHING
     dims: Raw = msgspec.field(name="Input Dims", default=NOTHING)
     dims_2021: Raw = msgspec.field(name="Input dims", default=NOTHING)
     types: Raw = msgspec.field(name="Input type", default=NOTHING)
