@@ -206,12 +206,15 @@ def _causes(view: HostView, start: I8, stop: I8, called: I8, returned: I8, befor
     amounts[UNEXPLAINED] = unseen + beyond + stuck
     amounts[COMPILING] = amounts[COMPILING] + loading
     amounts[LAUNCHING] = amounts[LAUNCHING] + late
-    # what is computed on the host just before a copy to the device is that copy's data, and so is staging it
-    amounts[INPUT] = amounts[INPUT] + np.where(before_copy, amounts[HOST_WORK], 0)
+    # what is computed on the host just before a copy to the device is that copy's data, with all that lies between the
+    # operations that compute it, and so is staging it
+    prepares = before_copy & (amounts[HOST_WORK] > 0)
+    for cause in (HOST_WORK, PYTHON, UNEXPLAINED):
+        amounts[INPUT] = amounts[INPUT] + np.where(prepares, amounts[cause], 0)
+        amounts[cause] = np.where(prepares, 0, amounts[cause])
     staged = np.where(before_copy & (late >= HOST_OP_NS), late, 0)
     amounts[INPUT] = amounts[INPUT] + staged
     amounts[LAUNCHING] = amounts[LAUNCHING] - staged
-    amounts[HOST_WORK] = np.where(before_copy, 0, amounts[HOST_WORK])
     drains = (amounts[DRAINING] > 0) & (amounts[PYTHON] < UNSEEN_NS)
     for cause in (LAUNCHING, PYTHON):
         amounts[DRAINING] = amounts[DRAINING] + np.where(drains, amounts[cause], 0)

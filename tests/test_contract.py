@@ -1,0 +1,210 @@
+"""Every diagnosis is what docs/design.md, section 9, promises to other programs: names, types, sums."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gobrrr.api import load, save
+from gobrrr.report.json import to_json
+from tests.analysis.tables import DDP, HOLDOUT, PUBLIC, SHIPPED, diagnosis, short
+from tests.conftest import ROOT
+
+CHECKER = ROOT.parent / "shared" / "tools" / "check_contract.py"
+EVERY = [*SHIPPED, *DDP, *HOLDOUT, *PUBLIC]
+PAIRS = sorted({path.name.split(".")[0] for path in DDP})
+
+NUMBER = (int, float)
+NONE = type(None)
+REGIMES = {"compute", "memory", "overhead", "communication", "transfer", "input", "mixed", "unknown"}
+LINES = {"compute", "memory", "below_roof", "unpriced", "communication", "transfer", "overhead"}
+CERTAINTY = {"high", "medium", "low"}
+Shape = dict[str, Any]
+"""A name's type, types, set of values, [what each item is], or the shape of an object within."""
+CONTRACT: Shape = {
+    "format": {1},
+    "target": str,
+    "origin": {"trace", "live", "static"},
+    "device": (str, NONE),
+    "ranks": int,
+    "steps": int,
+    "wall_ns": NUMBER,
+    "unprofiled_wall_ns": {
+        "value": (*NUMBER, NONE), "low": (*NUMBER, NONE), "high": (*NUMBER, NONE),
+        "how": {"measured", "estimated", "unknown"},
+    },
+    "devices": [{"rank": int, "device": int, "busy_total_ns": int, "span_total_ns": int, "kernels": int}],
+    "regime": REGIMES,
+    "certainty": CERTAINTY,
+    "budget": [{"line": LINES, "cause": (str, NONE), "ns": NUMBER, "share": NUMBER}],
+    "speed_of_light_ns": (*NUMBER, NONE),
+    "coverage": {"device_time": (*NUMBER, NONE), "calls": (*NUMBER, NONE), "bytes": (*NUMBER, NONE)},
+    "totals": {
+        "flop": (*NUMBER, NONE), "bytes_as_run": (*NUMBER, NONE), "bytes_fused": (*NUMBER, NONE),
+        "launches": (*NUMBER, NONE), "syncs": (*NUMBER, NONE),
+    },
+    "findings": [
+        {
+            "code": str, "title": str, "where": [{"op": (str, NONE), "module": (str, NONE), "source": (str, NONE)}],
+            "at_stake_ns": [NUMBER], "certainty": CERTAINTY, "treatments": [str],
+        }
+    ],
+    "not_checked": [{"code": str, "needs": str}],
+    "prescriptions": [{"treatment": str, "finding": str, "predicted_saving_ns": [NUMBER], "how": str}],
+    "trials": [
+        {
+            "treatment": str, "before_ns": NUMBER, "after_ns": NUMBER, "spread_ns": NUMBER,
+            "predicted_saving_ns": [NUMBER], "numerics": dict,
+            "verdict": {"helped", "no_change", "hurt", "unsafe", "inconclusive"},
+        }
+    ],
+    "notes": [str],
+}  # fmt: skip
+
+
+def misfits(value: Any, shape: Any, at: str = "") -> list[str]:
+    """Where a JSON value is not of the shape."""
+    if isinstance(shape, dict):
+        if not isinstance(value, dict):
+            return [f"{at}: not an object"]
+        missing = [f"{at}.{key}: missing" for key in shape if key not in value]
+        inside = [misfits(value[key], inner, f"{at}.{key}") for key, inner in shape.items() if key in value]
+        return missing + [fault for part in inside for fault in part]
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            return [f"{at}: not a list"]
+        return [fault for index, item in enumerate(value) for fault in misfits(item, shape[0], f"{at}[{index}]")]
+    if isinstance(shape, set):
+        return [] if value in shape else [f"{at}: {value!r}"]
+    fits = isinstance(value, shape) and not isinstance(value, bool)
+    return [] if fits else [f"{at}: {value!r} is no {shape}"]
+
+
+def unequal(one: dict[str, Any]) -> list[str]:
+    """What does not add up."""
+    wall, faults = one["unprofiled_wall_ns"], []
+    if wall["how"] == "unknown":
+        whole = one["wall_ns"]
+    else:
+        whole = wall["value"]
+        if not wall["low"] <= wall["value"] <= wall["high"]:
+            faults.append("the interval does not hold its value")
+    if abs(sum(line["ns"] for line in one["budget"]) - whole) > max(2, 1e-6 * whole):
+        faults.append("the budget does not sum to the wall")
+    if one["budget"] and abs(sum(line["share"] for line in one["budget"]) - 1) > 1e-6:
+        faults.append("the shares do not sum to 1")
+    if any(line["ns"] < 0 for line in one["budget"]):
+        faults.append("a line is negative")
+    if len({(line["line"], line["cause"]) for line in one["budget"]}) < len(one["budget"]):
+        faults.append("a line stands twice")
+    faults += [f"device {each['device']}: busy over span" for each in one["devices"] if each["busy_total_ns"] > each["span_total_ns"]]
+    faults += [f"coverage {name}" for name, share in one["coverage"].items() if share is not None and not 0 <= share <= 1]
+    intervals = [each["at_stake_ns"] for each in one["findings"]]
+    intervals += [each["predicted_saving_ns"] for each in one["prescriptions"]]
+    faults += [f"interval {pair}" for pair in intervals if len(pair) != 2 or not 0 <= pair[0] <= pair[1] <= whole * 1.001]
+    if sum(each["at_stake_ns"][0] for each in one["findings"]) > whole * 1.001:
+        faults.append("the findings have more at stake than the step")
+    ranks = [-each["at_stake_ns"][1] for each in one["findings"]]
+    if ranks != sorted(ranks):
+        faults.append("the findings are not ranked")
+    savings = [-each["predicted_saving_ns"][1] for each in one["prescriptions"]]
+    if savings != sorted(savings):
+        faults.append("the prescriptions are not ranked")
+    codes = {each["code"] for each in one["findings"]}
+    faults += [f"prescription for {each['finding']}" for each in one["prescriptions"] if each["finding"] not in codes]
+    faults += [f"{each['code']} is found and not checked" for each in one["not_checked"] if each["code"] in codes]
+    if one["speed_of_light_ns"] is not None and one["speed_of_light_ns"] > whole * 1.001:
+        faults.append("faster than light")
+    return faults
+
+
+def refused(name: str) -> float:
+    raise AssertionError(f"{name} is no JSON")
+
+
+def as_json(path: Path) -> dict[str, Any]:
+    """What `--json` prints; NaN and Infinity are no JSON."""
+    return json.loads(to_json(diagnosis(path)), parse_constant=refused)
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A folder of both ranks for each DDP run."""
+    top = tmp_path_factory.mktemp("ranks")
+    for path in DDP:
+        folder = top / path.name.split(".")[0]
+        folder.mkdir(exist_ok=True)
+        shutil.copy(path, folder)
+    return {name: top / name for name in PAIRS}
+
+
+@pytest.mark.parametrize("path", EVERY, ids=short)
+def test_names_and_types(path: Path):
+    assert misfits(as_json(path), CONTRACT) == []
+
+
+@pytest.mark.parametrize("path", EVERY, ids=short)
+def test_sums(path: Path):
+    assert unequal(as_json(path)) == []
+
+
+@pytest.mark.parametrize("path", EVERY, ids=short)
+def test_it_survives_a_file(path: Path, tmp_path: Path):
+    save(diagnosis(path), tmp_path / "saved.json")
+    assert load(tmp_path / "saved.json") == diagnosis(path)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_folder_of_two_ranks(name: str, pairs: dict[str, Path], tmp_path: Path):
+    found = as_json(pairs[name])
+    assert misfits(found, CONTRACT) == []
+    assert unequal(found) == []
+    assert found["ranks"] == 2
+    assert sorted((each["rank"], each["device"]) for each in found["devices"]) == [(0, 0), (1, 1)]
+    save(diagnosis(pairs[name]), tmp_path / "saved.json")
+    assert load(tmp_path / "saved.json") == diagnosis(pairs[name])
+
+
+@cache
+def checker() -> Any:
+    spec = importlib.util.spec_from_file_location("check_contract", CHECKER)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.skipif(not CHECKER.is_file(), reason="the other checker is not beside this checkout")
+@pytest.mark.parametrize("path", EVERY, ids=short)
+def test_the_other_checker_agrees(path: Path):
+    assert checker().faults(as_json(path)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"regime": "fast"}, ".regime"),
+        ({"steps": 1.5}, ".steps"),
+        ({"steps": True}, ".steps"),
+        ({"device": 3}, ".device"),
+        ({"notes": ["a", 1]}, ".notes[1]"),
+        ({"coverage": {"calls": 1.0, "bytes": 1.0}}, ".coverage.device_time"),
+    ],
+)
+def test_the_check_finds_what_is_wrong(change: dict[str, Any], fault: str):
+    (found,) = misfits({**as_json(SHIPPED[0]), **change}, CONTRACT)
+    assert found.startswith(fault)
+
+
+def test_the_check_finds_what_does_not_add_up():
+    good = as_json(SHIPPED[0])
+    longer = {**good["budget"][0], "ns": good["budget"][0]["ns"] + 1e6}
+    assert unequal(good) == []
+    assert unequal({**good, "budget": [longer, *good["budget"][1:]]}) == ["the budget does not sum to the wall"]
