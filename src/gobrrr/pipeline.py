@@ -12,6 +12,7 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.host import host_budget
 from gobrrr.analysis.study import Study, study
 from gobrrr.analysis.summary import coverage, op_rows, speed_of_light, totals
+from gobrrr.analysis.timeline import modules, roofs, timeline
 from gobrrr.analysis.verdict import judge
 from gobrrr.conditions import catalogue as conditions
 from gobrrr.errors import UnknownDeviceError
@@ -52,6 +53,8 @@ def diagnose(profile: Profile, *, on: str | None = None) -> Diagnosis:
     verdict = judge(budget, wall, covered.device_time, sums, machine, lead.ahead)
     findings, unchecked, prescriptions = _examine(lead, wall)
     notes += _notes(studies, lead, machine, covered)
+    rows, row_of_group = op_rows(lead.rank.events, lead.priced, lead.steps)
+    front = lead.evidence[0] if lead.evidence else None
     return Diagnosis(
         target=profile.target,
         origin="trace",
@@ -64,7 +67,7 @@ def diagnose(profile: Profile, *, on: str | None = None) -> Diagnosis:
         regime=verdict.regime,
         certainty=verdict.certainty,
         budget=budget,
-        speed_of_light_ns=speed_of_light(lead.evidence[0], machine) if lead.evidence else None,
+        speed_of_light_ns=speed_of_light(front, machine) if front else None,
         coverage=covered,
         totals=sums,
         findings=findings,
@@ -73,8 +76,12 @@ def diagnose(profile: Profile, *, on: str | None = None) -> Diagnosis:
         notes=notes,
         machine=machine.name if machine else None,
         steps_from=lead.steps.how,
-        ops=op_rows(lead.rank.events, lead.priced, lead.steps),
+        ops=rows,
         evidence=list(verdict.evidence),
+        timeline=timeline(front, row_of_group) if front else None,
+        modules=modules(front) if front else [],
+        roofs=roofs(machine),
+        versions=dict(lead.rank.meta.versions),
         version=_version(),
     )
 

@@ -147,19 +147,20 @@ class Evidence:
         return self._frame(row, _is_user_code)
 
     def _frame(self, row: int, wanted: Callable[[str], bool]) -> str | None:
-        if row < 0 or not self.frames or self._host_parents is None:
+        if row < 0 or not self.frames or self.host_parents is None:
             return None
-        row = int(self._host_parents[row])
+        row = int(self.host_parents[row])
         while row >= 0:
             if self.events.kind[row] == Kind.PYTHON:
                 name = self.events.name_of(row)
                 if wanted(name):
                     return name
-            row = int(self._host_parents[row])
+            row = int(self.host_parents[row])
         return None
 
     @cached_property
-    def _host_parents(self) -> I8 | None:
+    def host_parents(self) -> I8 | None:
+        """For each row the host event around it, Python frames included; None where no frame was read."""
         return parents(self.events) if (self.events.kind == Kind.PYTHON).any() else None
 
 

@@ -114,8 +114,11 @@ def _host_calls(events: EventTable, steps: Steps, wanted: Call) -> float | None:
     return float((inside & mine).sum()) / steps.count
 
 
-def op_rows(events: EventTable, priced: Priced, steps: Steps) -> list[OpRow]:
-    """The kinds of calls of a step, most device time first; the tail beyond `MOST_ROWS` is left out."""
+def op_rows(events: EventTable, priced: Priced, steps: Steps) -> tuple[list[OpRow], NDArray[np.int64]]:
+    """(the kinds of calls of a step, most device time first; the row of each group).
+
+    The tail beyond `MOST_ROWS` is left out and has row -1.
+    """
     inside = in_steps(events, priced.links, steps)
     ns = np.bincount(
         priced.group[inside],
@@ -124,7 +127,10 @@ def op_rows(events: EventTable, priced: Priced, steps: Steps) -> list[OpRow]:
     )
     counts = _calls(priced, inside)
     order = np.argsort(-ns, kind="stable")[:MOST_ROWS]
-    return [_row(priced.groups[index], counts[index], ns[index], steps.count) for index in order if counts[index]]
+    order = order[counts[order] > 0]
+    place = np.full(len(priced.groups), -1, dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return [_row(priced.groups[index], counts[index], ns[index], steps.count) for index in order], place
 
 
 def _row(group: Group, calls: float, ns: float, steps: int) -> OpRow:

@@ -139,6 +139,52 @@ class OpRow(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
+class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+    """One step as the device ran it, on the timeline of the budget: columns, in ns from the step's begin.
+
+    Work: `start_ns`, `duration_ns`, `stream` (index into `streams`), `op` (index into `Diagnosis.ops`, -1 if it is in
+    none), `kind` ("compute", "communication", "transfer" by index into `kinds`). Gaps: `gap_start_ns`,
+    `gap_duration_ns` and `gap_cause`, the cause that most of the gap has (index into `causes`). `left_out`: pieces of
+    work of the step beyond `MOST_WORK`, which are not in the columns.
+    """
+
+    device: int
+    length_ns: int
+    streams: list[int]
+    kinds: list[str]
+    causes: list[str]
+    start_ns: list[int]
+    duration_ns: list[int]
+    stream: list[int]
+    op: list[int]
+    kind: list[int]
+    gap_start_ns: list[int]
+    gap_duration_ns: list[int]
+    gap_cause: list[int]
+    left_out: int = 0
+
+
+class ModuleRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Device time of one step under one nn.Module frame, children included. `path` ends with the module itself."""
+
+    path: list[str]
+    calls: float
+    ns: float
+    compute_ns: float
+    memory_ns: float
+    other_ns: float
+
+
+class Roof(msgspec.Struct, frozen=True, kw_only=True):
+    """One ceiling as the page draws it: FLOP/s for a unit ("compute"), bytes/s for a level ("memory")."""
+
+    name: str
+    kind: Literal["compute", "memory"]
+    value: float
+    provenance: str
+    source: str = ""
+
+
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """Everything known about a step. Printing it prints the answer that a terminal shows."""
 
@@ -166,6 +212,10 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     steps_from: str = ""  # how the steps were found
     ops: list[OpRow] = []
     evidence: list[str] = []  # the checks behind the regime, agreeing or not
+    timeline: Timeline | None = None
+    modules: list[ModuleRow] = []  # empty where Python frames were not read
+    roofs: list[Roof] = []
+    versions: dict[str, str] = {}  # what the trace says of the software that it was recorded with
     version: str = ""
 
     def __str__(self) -> str:

@@ -1,0 +1,132 @@
+"""What a picture of the step needs: one step's work and gaps as columns, device time by module, the roofs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.idle import CAUSES
+from gobrrr.analysis.price import Class
+from gobrrr.model.diagnosis import ModuleRow, Roof, Timeline
+from gobrrr.model.events import Kind
+from gobrrr.model.machine import Machine
+
+MOST_WORK = 20_000
+"""Pieces of work that a timeline holds: what a page can still draw fluidly and a file carry lightly."""
+
+MODULE = "nn.Module: "
+
+
+def timeline(evidence: Evidence, op_of_group: NDArray[np.int64]) -> Timeline:
+    """The step whose length is nearest to the mean. `op_of_group`: index of each group in the table of calls, or -1."""
+    start, stop = _typical_step(evidence)
+    events, priced = evidence.replayed, evidence.priced
+    rows = priced.links.device
+    begin, end = events.start_ns[rows], events.end_ns[rows]
+    inside = np.flatnonzero((events.device[rows] == evidence.budget.device) & (begin < stop) & (end > start))
+    inside = inside[np.argsort(begin[inside], kind="stable")]
+    shown, left_out = inside[:MOST_WORK], max(len(inside) - MOST_WORK, 0)
+    low, high = np.clip(begin[shown], start, stop), np.clip(end[shown], start, stop)
+    streams, stream = np.unique(events.stream[rows[shown]], return_inverse=True)
+    gaps = evidence.budget.gaps
+    idle = (gaps.start < stop) & (gaps.stop > start)
+    gap_low, gap_high = np.clip(gaps.start[idle], start, stop), np.clip(gaps.stop[idle], start, stop)
+    return Timeline(
+        device=evidence.budget.device,
+        length_ns=stop - start,
+        streams=streams.tolist(),
+        kinds=[one.name.lower() for one in Class],
+        causes=list(CAUSES),
+        start_ns=(low - start).tolist(),
+        duration_ns=(high - low).tolist(),
+        stream=np.asarray(stream).reshape(-1).tolist(),
+        op=op_of_group[priced.group[shown]].tolist(),
+        kind=priced.kind[shown].tolist(),
+        gap_start_ns=(gap_low - start)[:MOST_WORK].tolist(),
+        gap_duration_ns=(gap_high - gap_low)[:MOST_WORK].tolist(),
+        gap_cause=gaps.ns[idle].argmax(axis=1)[:MOST_WORK].tolist(),
+        left_out=left_out,
+    )
+
+
+def _typical_step(evidence: Evidence) -> tuple[int, int]:
+    """(begin, end) of one step: between the begins of neighbouring steps; the device's work decides the edges."""
+    steps = evidence.steps
+    if steps.count < 2 or len(steps.begins) != steps.count:
+        return steps.start, steps.start + max((steps.stop - steps.start) // max(steps.count, 1), 1)
+    links, events = evidence.priced.links, evidence.replayed
+    device = links.device
+    when = np.where(links.launch >= 0, events.start_ns[np.maximum(links.launch, 0)], events.start_ns[device])
+    end = events.end_ns[device]
+    edges = [steps.start]
+    for begin in steps.begins[1:]:
+        before = end[when < begin]
+        edges.append(max(begin, int(before.max()) if len(before) else begin))
+    edges.append(steps.stop)
+    lengths = np.diff(edges)
+    nearest = int(np.argmin(np.abs(lengths - steps.wall_ns)))
+    return edges[nearest], max(edges[nearest + 1], edges[nearest] + 1)
+
+
+def modules(evidence: Evidence) -> list[ModuleRow]:
+    """Device time by nn.Module frame, outermost first; empty where Python frames were not read."""
+    parents = evidence.host_parents
+    if not evidence.frames or parents is None:
+        return []
+    events, calls = evidence.events, evidence.calls
+    sums: dict[tuple[str, ...], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0, 0.0])
+    for index, row in enumerate(calls.op.tolist()):
+        path = _module_path(events.names, events.name, events.kind, parents, row)
+        bound = evidence.group_of(index).floor
+        side = {"compute": 2, "memory": 3}.get(bound.bound if bound else "", 4)
+        for depth in range(1, len(path) + 1):
+            total = sums[path[:depth]]
+            total[0] += 1
+            total[1] += calls.ns[index]
+            total[side] += calls.ns[index]
+    count = evidence.steps.count
+    return [
+        ModuleRow(
+            path=list(path),
+            calls=calls_ / count,
+            ns=ns / count,
+            compute_ns=compute / count,
+            memory_ns=memory / count,
+            other_ns=other / count,
+        )
+        for path, (calls_, ns, compute, memory, other) in sorted(sums.items())
+    ]
+
+
+def _module_path(
+    names: tuple[str, ...], name: NDArray[np.int32], kind: NDArray[np.uint8], parents: NDArray[np.int64], row: int
+) -> tuple[str, ...]:
+    """Modules around an operation, outermost first."""
+    path = []
+    while row >= 0:
+        if kind[row] == Kind.PYTHON:
+            text = names[int(name[row])]
+            if text.startswith(MODULE):
+                path.append(text.removeprefix(MODULE))
+        row = int(parents[row])
+    return tuple(reversed(path))
+
+
+def roofs(machine: Machine | None) -> list[Roof]:
+    """The ceilings that a roofline shows, highest first."""
+    if machine is None:
+        return []
+    compute = [
+        Roof(name=f"{dtype} {unit}", kind="compute", value=one.value, provenance=one.provenance, source=one.source)
+        for unit, peaks in (("matrix", machine.matrix_flop_per_s), ("vector", machine.vector_flop_per_s))
+        for dtype, one in peaks.items()
+    ]
+    memory = [
+        Roof(name=name, kind="memory", value=one.value, provenance=one.provenance, source=one.source)
+        for name, one in (("cache", machine.cache_bytes_per_s), ("DRAM", machine.memory_bytes_per_s))
+        if one is not None
+    ]
+    return sorted(compute, key=lambda one: -one.value) + memory
