@@ -6,6 +6,9 @@ from pathlib import Path
 
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.conditions import catalogue
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import lengths
+from gobrrr.conditions.overlap import settle
 from gobrrr.model.diagnosis import Finding, NotChecked, Prescription
 from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import evidence_of
@@ -18,7 +21,13 @@ def evidence_from(path: Path, on: str | None = None) -> Evidence:
 
 
 def check(code: str, evidence: Evidence) -> Finding | NotChecked | None:
-    """What one condition says."""
+    """What one condition says, before it is known what others claim."""
+    result = claimed(code, evidence)
+    return result.finding if isinstance(result, Found) else result
+
+
+def claimed(code: str, evidence: Evidence) -> Found | NotChecked | None:
+    """What one condition says, with what it claims."""
     return next(one for one in catalogue() if one.code == code).check(evidence)
 
 
@@ -30,10 +39,10 @@ def found(code: str, evidence: Evidence) -> Finding:
 
 
 def findings(evidence: Evidence) -> list[Finding]:
-    """All findings, ranked by what is at stake."""
+    """All findings with disjoint stakes, ranked by what is at stake."""
     results = [one.check(evidence) for one in catalogue()]
-    ranked = [one for one in results if isinstance(one, Finding)]
-    return sorted(ranked, key=lambda one: (-one.at_stake_ns[1], -one.at_stake_ns[0]))
+    found_ = [one for one in results if isinstance(one, Found)]
+    return settle(found_, lengths(evidence), evidence.steps.count, evidence.wall_ns)
 
 
 def predict(name: str, evidence: Evidence, finding: Finding) -> Prescription | None:

@@ -103,11 +103,19 @@ def unequal(one: dict[str, Any]) -> list[str]:
         faults.append("a line is negative")
     if len({(line["line"], line["cause"]) for line in one["budget"]}) < len(one["budget"]):
         faults.append("a line stands twice")
-    faults += [f"device {each['device']}: busy over span" for each in one["devices"] if each["busy_total_ns"] > each["span_total_ns"]]
-    faults += [f"coverage {name}" for name, share in one["coverage"].items() if share is not None and not 0 <= share <= 1]
+    faults += [
+        f"device {each['device']}: busy over span"
+        for each in one["devices"]
+        if each["busy_total_ns"] > each["span_total_ns"]
+    ]
+    faults += [
+        f"coverage {name}" for name, share in one["coverage"].items() if share is not None and not 0 <= share <= 1
+    ]
     intervals = [each["at_stake_ns"] for each in one["findings"]]
     intervals += [each["predicted_saving_ns"] for each in one["prescriptions"]]
-    faults += [f"interval {pair}" for pair in intervals if len(pair) != 2 or not 0 <= pair[0] <= pair[1] <= whole * 1.001]
+    faults += [
+        f"interval {pair}" for pair in intervals if len(pair) != 2 or not 0 <= pair[0] <= pair[1] <= whole * 1.001
+    ]
     if sum(each["at_stake_ns"][0] for each in one["findings"]) > whole * 1.001:
         faults.append("the findings have more at stake than the step")
     ranks = [-each["at_stake_ns"][1] for each in one["findings"]]

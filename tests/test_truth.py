@@ -9,10 +9,14 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gobrrr.model.diagnosis import Diagnosis
+from gobrrr.model.profile import Profile
+from gobrrr.observe.trace import read_trace
+from gobrrr.pipeline import diagnose
 from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, diagnosis, read, short
 from tests.conftest import H100, ROOT
 
@@ -26,7 +30,10 @@ REPLAYED = ("mlp_tiny.fixed", "compiled_graphs")
 """Traces of a replayed CUDA graph: its kernels carry no operations."""
 REGIMES = {"resnet_slow_loader": {"input", "transfer", "overhead"}}
 """The fault is in the input pipeline; truth.json, which has no word for that, calls it overhead."""
-NOT_CLOSE: dict[str, str] = {}
+NOT_CLOSE = {
+    "vit_b16_b64.fwdbwd": "busy for 22.7 of 25.9 ms measured: the host is the bound, which the estimate does not see",
+}
+"""Within the interval, but not within `CLOSE`."""
 
 
 def truth() -> dict[str, dict]:
@@ -108,13 +115,46 @@ def _said(path: Path) -> str:
     return f"{low:.2f} to {high:.2f} ms, measured {min(times):.2f} to {max(times):.2f}"
 
 
-@pytest.mark.parametrize("path", MEASURED, ids=short)
+def known(paths: list[Path], misses: dict[str, str]) -> list[Any]:
+    """The traces as parameters; those that are known to miss are expected to, strictly."""
+    return [
+        pytest.param(path, marks=pytest.mark.xfail(reason=misses[key(path)])) if key(path) in misses else path
+        for path in paths
+    ]
+
+
+@pytest.mark.parametrize("path", known(MEASURED, NOT_CLOSE), ids=short)
 def test_the_estimate_is_close_where_the_device_is_the_bound(path: Path):
     if busy_share(path) < DEVICE_BOUND:
         pytest.skip("the device is not the bound")
-    if key(path) in NOT_CLOSE:
-        pytest.xfail(NOT_CLOSE[key(path)])
     assert miss(path) <= CLOSE, _said(path)
+
+
+@cache
+def together(name: str) -> Diagnosis:
+    """Both ranks of a run as one profile."""
+    ranks = [read_trace(str(path)).ranks[0] for path in DDP if path.name.startswith(name)]
+    return diagnose(Profile(target=name, origin="trace", ranks=tuple(ranks)))
+
+
+def ddp_ms(name: str) -> list[float]:
+    cases = json.loads((H100 / "ddp_truth.json").read_text(encoding="utf-8"))[name]
+    return [one[key] for one in cases for key in ("sync_ms", "pipelined_ms")]
+
+
+@pytest.mark.parametrize("path", DDP, ids=short)
+def test_one_rank_s_interval_covers_the_measured_time(path: Path):
+    wall, times = diagnosis(path).unprofiled_wall_ns, ddp_ms(path.name.split(".")[0])
+    assert (wall.low or 0) <= max(times) * 1e6
+    assert min(times) * 1e6 <= (wall.high or 0)
+
+
+@pytest.mark.parametrize("name", sorted({path.name.split(".")[0] for path in DDP}))
+def test_two_ranks_interval_covers_the_measured_time(name: str):
+    wall, times = together(name).unprofiled_wall_ns, ddp_ms(name)
+    said = f"{(wall.low or 0) / 1e6:.1f} to {(wall.high or 0) / 1e6:.1f} ms, measured {min(times)} to {max(times)}"
+    assert (wall.low or 0) <= max(times) * 1e6, said
+    assert min(times) * 1e6 <= (wall.high or 0), said
 
 
 @pytest.mark.parametrize("path", [*SHIPPED, *DDP, *HOLDOUT], ids=short)

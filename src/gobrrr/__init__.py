@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gobrrr.api import calc as calc
     from gobrrr.api import codes as codes
     from gobrrr.api import diagnose as diagnose
     from gobrrr.api import explain as explain
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
     from gobrrr.errors import UnknownDeviceError as UnknownDeviceError
     from gobrrr.errors import UsageError as UsageError
     from gobrrr.model.diagnosis import Diagnosis as Diagnosis
+    from gobrrr.model.envelope import Envelope as Envelope
     from gobrrr.model.machine import Machine as Machine
     from gobrrr.model.profile import Profile as Profile
 
     __version__: str
 
 _HOME = {
+    "calc": "gobrrr.api",
     "codes": "gobrrr.api",
     "diagnose": "gobrrr.api",
     "explain": "gobrrr.api",
@@ -46,6 +49,7 @@ _HOME = {
     "UnknownDeviceError": "gobrrr.errors",
     "UsageError": "gobrrr.errors",
     "Diagnosis": "gobrrr.model.diagnosis",
+    "Envelope": "gobrrr.model.envelope",
     "Machine": "gobrrr.model.machine",
     "Profile": "gobrrr.model.profile",
 }
@@ -53,6 +57,7 @@ _HOME = {
 __all__ = [
     "Diagnosis",
     "EmptyTraceError",
+    "Envelope",
     "GobrrrError",
     "InputError",
     "Machine",
@@ -61,6 +66,7 @@ __all__ = [
     "UnknownDeviceError",
     "UsageError",
     "__version__",
+    "calc",
     "codes",
     "diagnose",
     "explain",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gobrrr.errors import InputError, UsageError
 from gobrrr.model import show
 from gobrrr.model.diagnosis import Diagnosis
+from gobrrr.model.envelope import Envelope
 from gobrrr.report import json, terminal
 from gobrrr.report.text import sanitise
 
@@ -23,7 +24,18 @@ if TYPE_CHECKING:
     Target = str | os.PathLike[str] | Profile
     Progress = Callable[[int, int | None], None]
 
-show.register(text=terminal.for_print)
+
+
+def _text(record: Diagnosis | Envelope) -> str:
+    """What `print` shows of a record."""
+    if isinstance(record, Envelope):
+        from gobrrr.report import calc as page
+
+        return page.for_print(record)
+    return terminal.for_print(record)
+
+
+show.register(text=_text)
 
 STDIN = "-"
 _LIVE = re.compile(r"[^:]+:[A-Za-z_][\w.]*")
@@ -119,6 +131,26 @@ def machine(name: str) -> Machine:
     from gobrrr.hardware import match
 
     return match.find(name)
+
+
+def calc(
+    what: str,
+    *sizes: int,
+    on: str | Machine | None = None,
+    shape: Any = None,
+    dtype: str = "float32",
+    **options: Any,
+) -> Envelope:
+    """The back of the envelope: FLOPs, bytes, intensity and floor of an expression or an op on a machine.
+
+    `what` is an expression over tensors ("x.cos().cos()", with `shape` for all of them or a dictionary by name) or an
+    op by its word and sizes ("mm", 4096, 4096, 4096). `on` is a machine or its name; "article" is the A100 as the
+    article rounds it. `options` are the op's: ops, causal, kv_heads, keys, stride, padding, ranks, host. Raises
+    UsageError or UnknownDeviceError.
+    """
+    from gobrrr.envelope import calculate
+
+    return calculate(what, *sizes, on=on, shape=shape, dtype=dtype, **options)
 
 
 def codes() -> dict[str, dict[str, str]]:

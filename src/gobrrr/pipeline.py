@@ -10,11 +10,15 @@ import numpy as np
 from gobrrr import units
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.host import host_budget
+from gobrrr.analysis.kernels import kernel_rows
 from gobrrr.analysis.study import Study, study
 from gobrrr.analysis.summary import coverage, op_rows, speed_of_light, totals
-from gobrrr.analysis.timeline import modules, roofs, timeline
+from gobrrr.analysis.timeline import modules, roofs, timeline, with_modules
 from gobrrr.analysis.verdict import judge
 from gobrrr.conditions import catalogue as conditions
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import lengths
+from gobrrr.conditions.overlap import settle
 from gobrrr.errors import UnknownDeviceError
 from gobrrr.hardware import find, match_device
 from gobrrr.model.diagnosis import (
@@ -51,7 +55,7 @@ def diagnose(profile: Profile, *, on: str | None = None) -> Diagnosis:
     spared = _spared(lead)
     sums = totals(lead.rank.events, lead.priced, lead.steps, spared)
     verdict = judge(budget, wall, covered.device_time, sums, machine, lead.ahead)
-    findings, unchecked, prescriptions = _examine(lead, wall)
+    findings, unchecked, prescriptions = _examine(lead)
     notes += _notes(studies, lead, machine, covered)
     rows, row_of_group = op_rows(lead.rank.events, lead.priced, lead.steps)
     front = lead.evidence[0] if lead.evidence else None
@@ -76,10 +80,11 @@ def diagnose(profile: Profile, *, on: str | None = None) -> Diagnosis:
         notes=notes,
         machine=machine.name if machine else None,
         steps_from=lead.steps.how,
-        ops=rows,
+        ops=with_modules(rows, front, row_of_group) if front else rows,
+        kernels=kernel_rows(lead.rank.events, lead.priced, lead.steps, row_of_group),
         evidence=list(verdict.evidence),
         timeline=timeline(front, row_of_group) if front else None,
-        modules=modules(front) if front else [],
+        modules=modules(front, row_of_group) if front else [],
         roofs=roofs(machine),
         versions=dict(lead.rank.meta.versions),
         version=_version(),
@@ -186,40 +191,17 @@ def _spared(lead: Study) -> float | None:
     return evidence.fusion.spared(kept=evidence.training) / evidence.steps.count
 
 
-def _examine(lead: Study, wall: Wall) -> tuple[list[Finding], list[NotChecked], list[Prescription]]:
-    """Run every condition on the leading device; rank by what is at stake; price the treatments."""
+def _examine(lead: Study) -> tuple[list[Finding], list[NotChecked], list[Prescription]]:
+    """Run every condition on the leading device; share out what is at stake; price the treatments."""
     if not lead.evidence:
         needs = "a trace with device work"
         return [], [NotChecked(code=one.code, needs=needs) for one in conditions()], []
     evidence = lead.evidence[0]
-    findings: list[Finding] = []
-    unchecked: list[NotChecked] = []
-    for condition in conditions():
-        found = condition.check(evidence)
-        if isinstance(found, Finding):
-            findings.append(found)
-        elif isinstance(found, NotChecked):
-            unchecked.append(found)
-    findings.sort(key=lambda one: (-one.at_stake_ns[1], -one.at_stake_ns[0], one.code))
-    findings = _within(findings, wall.value or evidence.wall_ns)
+    results = [condition.check(evidence) for condition in conditions()]
+    found = [one for one in results if isinstance(one, Found)]
+    unchecked = [one for one in results if isinstance(one, NotChecked)]
+    findings = settle(found, lengths(evidence), evidence.steps.count, evidence.wall_ns)
     return findings, unchecked, _prescribe(evidence, findings)
-
-
-def _within(findings: list[Finding], wall: float) -> list[Finding]:
-    """All findings together never have more at stake than the step: later ones keep what is left."""
-    left = wall
-    result = []
-    for one in findings:
-        low, high = min(one.at_stake_ns[0], left), min(one.at_stake_ns[1], wall)
-        left -= low
-        result.append(_restaked(one, (low, max(low, high))))
-    return result
-
-
-def _restaked(finding: Finding, stake: tuple[float, float]) -> Finding:
-    from msgspec.structs import replace
-
-    return replace(finding, at_stake_ns=stake)
 
 
 def _prescribe(evidence: Evidence, findings: list[Finding]) -> list[Prescription]:

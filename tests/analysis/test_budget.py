@@ -52,7 +52,9 @@ def priced(drawn: Drawn, device: int = 0) -> tuple[EventTable, Priced, list[tupl
     events = table(rows)
     found = price_all(events, link(events), None)
     groups = tuple(
-        Group(OpCall(name="op"), Work(count="exact" if one else "unknown"), Floor(one[1], one[0], "roof") if one else None)
+        Group(
+            OpCall(name="op"), Work(count="exact" if one else "unknown"), Floor(one[1], one[0], "roof") if one else None
+        )
         for one in floors
     )
     own = np.array([one[1] if one else np.nan for one in floors], dtype=np.float64)
@@ -157,6 +159,8 @@ def test_an_exposed_and_a_hidden_collective():
 
 
 def test_a_copy_within_the_device_is_work_of_the_device():
-    events = table([Row(Kind.MEMCPY, "Memcpy DtoD (Device -> Device)", 0, 50), Row(Kind.MEMSET, "Memset (Device)", 60, 9)])
+    events = table(
+        [Row(Kind.MEMCPY, "Memcpy DtoD (Device -> Device)", 0, 50), Row(Kind.MEMSET, "Memset (Device)", 60, 9)]
+    )
     price = price_all(events, link(events), None)
     assert summed(device_budget(events, price, window(0, 100), 0)) == {"unpriced": 59, "overhead": 41}

@@ -87,7 +87,13 @@ def test_the_next_step_breaks_it(tmp_path: Path):
 
 
 def test_a_matmul_ends_one_chain_and_heads_the_next(tmp_path: Path):
-    calls: list[Call] = [("aten::mul", TWO), ("aten::add", TWO), ("aten::mm", LINEAR), ("aten::gelu", ONE), ("aten::mul", TWO)]
+    calls: list[Call] = [
+        ("aten::mul", TWO),
+        ("aten::add", TWO),
+        ("aten::mm", LINEAR),
+        ("aten::gelu", ONE),
+        ("aten::mul", TWO),
+    ]
     first, second = chains(calls, tmp_path)
     assert (first.calls, first.head) == ((0, 1), False)
     assert (second.calls, second.head) == ((2, 3, 4), True)

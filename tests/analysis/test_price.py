@@ -162,7 +162,7 @@ def test_without_shapes_nothing_is_priced(tmp_path: Path, machine: Machine):
         ("Memcpy PtoP (Device -> Device)", Kind.MEMCPY, Class.TRANSFER),
         ("Memcpy DtoD (Device -> Device)", Kind.MEMCPY, Class.COMPUTE),
         ("Memset (Device)", Kind.MEMSET, Class.COMPUTE),
-        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", Kind.KERNEL, Class.COMMUNICATION),
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgs)", Kind.KERNEL, Class.COMMUNICATION),
         ("ncclKernel_SendRecv(ncclWorkElem)", Kind.KERNEL, Class.COMMUNICATION),
         ("void vllm::cross_device_reduce_1stage<__half, 2>(RankData*)", Kind.KERNEL, Class.COMMUNICATION),
         ("void dpsk::ep::dispatch<7168>(int*)", Kind.KERNEL, Class.COMMUNICATION),

@@ -1,4 +1,4 @@
-"""The queue simulator, on hand-made traces whose times without the change are known: made again without it, or by hand."""
+"""The queue simulator, on hand-made traces whose time without the change is known: performed without it, or by hand."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def replayed(made: tuple[EventTable, Links, Steps], cost: ObserverCost, *, cut: 
     return wall(replay(events, links, cost, steps.start, steps.stop, cut_all=cut), links)
 
 
-# -- the recorder's cost ------------------------------------------------------------------------------------------------
+# -- the recorder's cost ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cost", COSTS, ids=["none", "low", "default", "stacks"])
@@ -93,19 +93,21 @@ def test_the_profiler_s_own_work_is_taken_out():
 
 
 def test_loading_data_is_the_program_s_own_time(tmp_path: Path):
-    """While the host decodes, little of the time is the profiler's, however dense the events are."""
+    """While the host decodes, little of the time is the profiler's, however dense the events are: 400 in 20 ms."""
     trace = Trace()
     for number in range(3):
         with trace.step(number):
-            trace.load(20_000.0)
+            with trace.inside("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"):
+                for _ in range(400):
+                    trace.host("aten::to", 50.0)
             trace.op("aten::mm", MATRIX, 50.0)
     events = read_trace(str(trace.write(tmp_path))).ranks[0].events
     links = link(events)
     steps = find_steps(events, links)
-    assert replayed((events, links, steps), DEFAULT_COST) >= 0.9 * 20_000
+    assert 0.85 * 20_000 <= replayed((events, links, steps), DEFAULT_COST) <= 20_100
 
 
-# -- waits --------------------------------------------------------------------------------------------------------------
+# -- waits ------------------------------------------------------------
 
 
 def test_a_wait_whose_removal_gives_nothing_since_the_host_is_the_bound(tmp_path: Path):
@@ -212,7 +214,7 @@ def test_a_wait_while_another_thread_issues_is_not_on_the_path():
     assert moved.start_ns[links.device].tolist() == events.start_ns[links.device].tolist()
 
 
-# -- streams ------------------------------------------------------------------------------------------------------------
+# -- streams ------------------------------------------------------------
 
 
 def usual(count: int, *, begin: int = 0, number: int = 1_000) -> list[Row]:
@@ -240,37 +242,42 @@ def test_work_that_waits_for_another_stream_still_does():
     assert end[names.index("beside")] < end[names.index("long")]
 
 
-@pytest.mark.xfail(reason="the launch latency is taken from queued work where the host runs far ahead")
 def test_the_latency_of_a_launch_is_that_of_an_idle_device():
     """The host runs far ahead: all but the first kernel are queued, and their delays say nothing about a launch.
 
-    `after` waits for the third kernel of the other stream, 3 ms behind its own launch.
+    `after` waits for the third kernel of the other stream, which ends 3 ms behind the launch of `after`.
     """
     rows = []
     for index in range(500):
         rows += launched("k", index * 20_000, 7_000 + index * 1_001_000, 1_000_000, index + 1)
-    rows += launched("after", 50_000, 7_000 + 3 * 1_001_000, 50_000, 900, stream=9)
+    rows += launched("after", 50_000, 7_000 + 2 * 1_001_000 + 1_000_000 + 500, 50_000, 900, stream=9)
     events = table(rows)
     links = link(events)
     moved = replay(events, links, DEFAULT_COST, 0, 501_000_000)
     start, end = moved.start_ns[links.device], moved.end_ns[links.device]
     after = [events.name_of(row) for row in links.device].index("after")
-    assert start[after] >= np.sort(end[:after])[-1]
+    assert after == 3
+    assert start[after] >= end[after - 1]
 
 
-def test_the_host_stops_when_the_queue_is_full():
-    """1,100 kernels of 100 us, launched 10 us apart: launch 1,025 has to wait until the first one has begun."""
-    rows = []
-    for number in range(1_100):
-        call = number * 10_000
-        if number >= 1_024:
-            call = max(call, (number - 1_024) * 100_000)
-        rows += launched("k", call, 5_000 + number * 100_000, 100_000, number + 1)
-    events = table(rows)
+def test_the_host_stops_when_the_queue_is_full(tmp_path: Path):
+    """1,800 kernels of 100 us, three waits cut: launch n can't return before kernel n - 1,024 has begun.
+
+    So the host is through with them when kernel 776 begins, and not after 18 ms; then it computes for 120 ms.
+    """
+    trace = Trace(shapes=False)
+    for _ in range(3):
+        for _ in range(600):
+            trace.op("aten::mm", MATRIX, 100.0, host_us=10.0)
+        trace.synchronize()
+    trace.now += 120_000.0
+    trace.op("aten::mm", MATRIX, 100.0, host_us=10.0)
+    events = read_trace(str(trace.write(tmp_path))).ranks[0].events
     links = link(events)
-    stop = int(events.end_ns.max())
-    moved = replay(events, links, NO_COST, 0, stop)
-    assert moved.end_ns[links.device].max() == pytest.approx(stop, rel=0.001)
+    moved = replay(events, links, NO_COST, 0, int(events.end_ns.max()), cut_all=True)
+    starts = moved.start_ns[links.device]
+    assert starts[-2] - starts[0] == pytest.approx(1_799 * 101_000, rel=0.01)
+    assert starts[-1] - starts[0] == pytest.approx(776 * 101_000 + 120_000_000, rel=0.01)
 
 
 def test_no_device_work_and_no_events():

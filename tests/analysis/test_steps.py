@@ -85,6 +85,14 @@ def test_no_repetition_is_one_step():
     assert "whole trace" in steps.how
 
 
+def test_what_only_resembles_itself_is_no_repetition():
+    """Every turn has one kernel of its own among six."""
+    rows = []
+    for turn in range(5):
+        rows += loop(1, names=[*NAMES[:5], f"own {turn}"], offset=turn * 1_000_000)
+    assert found(rows).count == 1
+
+
 def test_one_step_and_a_half_is_no_repetition():
     rows = loop(2)
     cut = {row.correlation for row in rows if row.start > 1_300_000}
@@ -141,7 +149,7 @@ def test_two_steps_are_too_few_to_leave_one_out():
 
 
 def test_a_step_begins_when_the_device_is_done_with_the_one_before():
-    """Host begins at 0, 100 and 200 us; the device needs 900 us for the first step and 300 us for each of the others."""
+    """The host begins at 0, 100 and 200 us; the device needs 900 us for the first step and 300 us for the others."""
     rows = []
     for number, (start, length) in enumerate([(50, 900), (950, 300), (1_250, 300)]):
         rows.append(Row(Kind.ANNOTATION, f"ProfilerStep#{number}", number * 100_000, 90_000))

@@ -83,7 +83,7 @@ def test_known_trees_on_several_threads(seed: int):
     )
 )
 def test_any_events_against_a_search_over_all_before(rows: list[Row]):
-    """Overlapping, touching, empty, equal, on half-microsecond edges: the sweep's answer, whatever the order of jumps."""
+    """Overlapping, touching, empty, equal, on half-microsecond edges: jumping gives the sweep's answer."""
     ordered = sorted(rows, key=lambda row: (row.start, -row.duration))
     assert parents(table(ordered)).tolist() == searched(ordered)
 
@@ -149,7 +149,9 @@ def test_deep_nests_in_a_row():
     rows = []
     for number in range(width):
         base = number * 20_000_000
-        rows += [Row(Kind.PYTHON, f"{number}", base + level * 5_000, 15_000_000 - level * 10_000) for level in range(deep)]
+        rows += [
+            Row(Kind.PYTHON, f"{number}", base + level * 5_000, 15_000_000 - level * 10_000) for level in range(deep)
+        ]
     events = table(rows)
     found = parents(events)
     for number in range(width):

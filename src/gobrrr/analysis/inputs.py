@@ -23,11 +23,26 @@ def inward_copies(evidence: Evidence) -> I8:
     return np.flatnonzero(here & large & (events.kind[device] == Kind.MEMCPY) & inward[events.name[device]])
 
 
-def input_gaps(evidence: Evidence) -> tuple[Gap, ...]:
-    """Idle stretches in which a loader ran, or that end in a copy of input with host operations before it."""
+def pageable_copies(evidence: Evidence) -> I8:
+    """Copies of at least `INPUT_BYTES` between pageable memory and the budget's device (into `links.device`)."""
+    events, device = evidence.events, evidence.priced.links.device
+    pageable = np.array(["pageable" in name.lower() for name in events.names], dtype=bool)
+    here = (events.device[device] == evidence.budget.device) & (events.kind[device] == Kind.MEMCPY)
+    return np.flatnonzero(here & (events.bytes[device] >= INPUT_BYTES) & pageable[events.name[device]])
+
+
+def input_stretches(evidence: Evidence) -> I8:
+    """Idle stretches in which a loader ran, or that end in a copy of input, as indices into the budget's gaps."""
     gaps = evidence.budget.gaps
     copies = evidence.priced.links.device[inward_copies(evidence)]
-    return tuple(gaps.take(np.isin(gaps.next_work, copies) | (gaps.of(INPUT) > 0)))
+    return np.flatnonzero(np.isin(gaps.next_work, copies) | (gaps.of(INPUT) > 0))
+
+
+def input_gaps(evidence: Evidence) -> tuple[Gap, ...]:
+    """The same stretches, each with its causes."""
+    mask = np.zeros(len(evidence.budget.gaps), dtype=bool)
+    mask[input_stretches(evidence)] = True
+    return tuple(evidence.budget.gaps.take(mask))
 
 
 def host_rows(evidence: Evidence) -> I8:

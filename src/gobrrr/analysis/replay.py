@@ -255,10 +255,10 @@ def _plan(events: EventTable, links: Links, host: Host) -> _Plan:
     call = np.where(known, events.start_ns[row], start)
     # work may begin while its call still runs (a long call loads code first), and at the latest some time behind it
     issued = np.where(known, np.clip(start, call, events.end_ns[row]), start)
-    latency = _latency(start - issued)
     pairs = np.stack([events.device[device].astype(np.int64), events.stream[device]])
     stream = np.asarray(np.unique(pairs, axis=1, return_inverse=True)[1]).reshape(-1)
     free = _previous_end(stream, start, end)
+    latency = _latency((start - issued)[known & (free <= issued)])
     possible = np.maximum(issued + latency, free)
     after = _inferred(start, end, possible)
     held = np.where((after < 0) & (start - possible >= UNRECORDED_NS), start - possible, 0)
@@ -299,9 +299,9 @@ def _backlog(start: I8, known: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _latency(seen: I8) -> int:
-    """From a launch to the begin of its work on an idle device: the fastest of those that began behind their call."""
+    """From a launch on an idle stream to the begin of its work: the fastest of those that began behind their call."""
     behind = seen[seen > 0]
-    return int(np.percentile(behind, 1)) if len(behind) else 0
+    return int(np.percentile(behind, 1, method="lower")) if len(behind) else 0
 
 
 def _passed(host: Host, at: I8) -> NDArray[np.float64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from gobrrr.analysis.budget import device_budget
@@ -63,7 +64,7 @@ def study(rank: RankProfile, machine: Machine | None) -> Study:
         _evidence(rank, priced, steps, replayed, window, device, machine, cost)
         for device in _active(events, links, steps)
     )
-    wall = _wall(events, links, steps, cost, window.wall_ns)
+    wall = _less_waiting(_wall(events, links, steps, cost, window.wall_ns), evidence)
     return Study(rank, links, steps, priced, devices, wall, evidence, _ahead(events, links))
 
 
@@ -123,6 +124,18 @@ def _wall(events: EventTable, links: Links, steps: Steps, cost: ObserverCost, va
     high, _ = _replayed(events, links, steps, cost.scaled(HIGH_FACTOR))
     ends = [1 - REPEATABLE, 1 + REPEATABLE, low / whole, hidden / whole, high / whole]
     return Wall(value=value, low=value * min(ends), high=value * max(ends), how="estimated")
+
+
+def _less_waiting(wall: Wall, evidence: tuple[Evidence, ...]) -> Wall:
+    """The same with a low end at which no exposed communication is left.
+
+    A collective lasts until the last rank comes. One rank's trace can't tell the transfer from waiting for another
+    rank whose host the profiler slows down as well.
+    """
+    exposed = sum(one.line("communication") for one in evidence) / len(evidence)
+    if wall.value is None or wall.low is None:
+        return wall
+    return msgspec.structs.replace(wall, low=min(wall.low, wall.value - exposed))
 
 
 def _front(events: EventTable, links: Links) -> tuple[EventTable, Links] | None:

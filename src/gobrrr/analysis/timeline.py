@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import CAUSES
 from gobrrr.analysis.price import Class
-from gobrrr.model.diagnosis import ModuleRow, Roof, Timeline
-from gobrrr.model.events import Kind
+from gobrrr.model.diagnosis import ModuleRow, OpRow, Roof, Timeline
+from gobrrr.model.events import ABSENT, Kind
 from gobrrr.model.machine import Machine
 
 MOST_WORK = 20_000
@@ -71,13 +72,15 @@ def _typical_step(evidence: Evidence) -> tuple[int, int]:
     return edges[nearest], max(edges[nearest + 1], edges[nearest] + 1)
 
 
-def modules(evidence: Evidence) -> list[ModuleRow]:
+def modules(evidence: Evidence, op_of_group: NDArray[np.int64]) -> list[ModuleRow]:
     """Device time by nn.Module frame, outermost first; empty where Python frames were not read."""
     parents = evidence.host_parents
     if not evidence.frames or parents is None:
         return []
     events, calls = evidence.events, evidence.calls
     sums: dict[tuple[str, ...], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0, 0.0])
+    ops: dict[tuple[str, ...], set[int]] = defaultdict(set)
+    rows = op_of_group[calls.group].tolist()
     for index, row in enumerate(calls.op.tolist()):
         path = _module_path(events.names, events.name, events.kind, parents, row)
         bound = evidence.group_of(index).floor
@@ -87,6 +90,7 @@ def modules(evidence: Evidence) -> list[ModuleRow]:
             total[0] += 1
             total[1] += calls.ns[index]
             total[side] += calls.ns[index]
+            ops[path[:depth]].add(rows[index])
     count = evidence.steps.count
     return [
         ModuleRow(
@@ -96,9 +100,22 @@ def modules(evidence: Evidence) -> list[ModuleRow]:
             compute_ns=compute / count,
             memory_ns=memory / count,
             other_ns=other / count,
+            ops=sorted(ops[path] - {ABSENT}),
         )
         for path, (calls_, ns, compute, memory, other) in sorted(sums.items())
     ]
+
+
+def with_modules(rows: list[OpRow], evidence: Evidence, op_of_group: NDArray[np.int64]) -> list[OpRow]:
+    """The rows, each with the innermost module that most of its device time is in; as they are without frames."""
+    if not evidence.frames:
+        return rows
+    calls = evidence.calls
+    ns: dict[int, dict[str | None, float]] = defaultdict(lambda: defaultdict(float))
+    for row, op, spent in zip(op_of_group[calls.group].tolist(), calls.op.tolist(), calls.ns.tolist(), strict=True):
+        ns[row][evidence.module(op)] += spent
+    most = {row: max(spent, key=lambda one: spent[one]) for row, spent in ns.items()}
+    return [replace(one, module=most.get(index)) for index, one in enumerate(rows)]
 
 
 def _module_path(

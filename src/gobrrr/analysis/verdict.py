@@ -12,6 +12,7 @@ from gobrrr.model.machine import Machine
 
 MAJORITY = 0.5
 PERCEPTIBLE = 0.2
+WAITING = ("overhead", "communication")
 
 
 @dataclass(frozen=True)
@@ -93,14 +94,14 @@ def _certainty(regime: Regime, budget: list[BudgetLine], wall: Wall, covered: fl
 
 
 def _stretched(budget: list[BudgetLine], value: float, other: float) -> list[BudgetLine]:
-    """The budget of a step that takes `other`: the difference is the host's, so it is overhead's."""
-    overhead = sum(line.ns for line in budget if line.line == "overhead")
-    left = max(overhead + other - value, 0.0)
-    factor = left / overhead if overhead > 0 else 0.0
-    total = sum(line.ns for line in budget) - overhead + (left if overhead > 0 else 0.0)
+    """The budget of a step that takes `other`: the difference is in what the device waits for, hosts and other ranks."""
+    waiting = sum(line.ns for line in budget if line.line in WAITING)
+    left = max(waiting + other - value, 0.0)
+    factor = left / waiting if waiting > 0 else 0.0
+    total = sum(line.ns for line in budget) - waiting + (left if waiting > 0 else 0.0)
     result = []
     for line in budget:
-        ns = line.ns * factor if line.line == "overhead" else line.ns
+        ns = line.ns * factor if line.line in WAITING else line.ns
         result.append(BudgetLine(line=line.line, cause=line.cause, ns=ns, share=ns / total if total > 0 else 0.0))
     return result
 

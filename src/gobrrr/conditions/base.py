@@ -1,8 +1,8 @@
 """The form of a condition, and the catalogue of all that the package holds.
 
 A condition is a module `<code>_<words>.py` with `CODE`, `TITLE`, a docstring in Markdown (the explanation) and
-`check(evidence)`. `check` returns a Finding where the condition holds, None where it was looked for and is not
-there, and NotChecked where it could not be looked for.
+`check(evidence)`. `check` returns a Found where the condition holds (the finding, and which part of the step's
+timeline it claims), None where it was looked for and is not there, and NotChecked where it could not be looked for.
 """
 
 from __future__ import annotations
@@ -16,9 +16,19 @@ from importlib import import_module
 from types import ModuleType
 
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.conditions.claims import Claim
 from gobrrr.model.diagnosis import Finding, NotChecked
 
-Check = Callable[[Evidence], "Finding | NotChecked | None"]
+
+@dataclass(frozen=True)
+class Found:
+    """A finding, and the part of the timeline that its stake rests on."""
+
+    finding: Finding
+    claim: Claim
+
+
+Check = Callable[[Evidence], "Found | NotChecked | None"]
 
 MODULE = re.compile(r"(?P<code>[a-z]\d\d)_[a-z0-9_]+")
 SECTIONS = ("## How it is recognised", "## What it costs", "## What helps", "## Sick", "## Healthy")

@@ -8,7 +8,8 @@ PyTorch's default precision for float32 matmuls is "highest": no TF32. On an H10
 Contractions (matmul, convolution) whose kernels work in float32, compute-bound, on a machine whose matrix units
 take TF32 or a 16-bit type, and that reach at least a fifth of the float32 peak: a call far below its roof is held
 up by something else, and a higher roof does not help it. Not float64, not matrix-vector products (memory-bound),
-not float32 matmuls that run as TF32 (then the kernel's name says so).
+not float32 matmuls that run as TF32 (then the kernel's name says so), and not kernels whose name does not tell
+(memory-efficient attention, nvjet). A float32 contraction in a model that mostly runs in 16 bit is C03.
 
 ## What it costs
 
@@ -47,17 +48,17 @@ with torch.autocast("cuda", torch.bfloat16):
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gobrrr import units
+from gobrrr.analysis.contractions import low_precision, off_matrix_units, peak_of, saved_at
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import step_saving
 from gobrrr.analysis.price import Group
-from gobrrr.analysis.roofline import matrix_peak
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import of_calls
 from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
-from gobrrr.model.diagnosis import Finding, NotChecked
+from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
-from gobrrr.model.machine import Machine
 
 CODE = "C01"
 TITLE = "float32 matmuls off the tensor cores"
@@ -66,18 +67,17 @@ LEAST_OF_PEAK = 0.2
 """A call that reaches less of the float32 peak than this is not held up by that peak."""
 
 
-def check(evidence: Evidence) -> Finding | NotChecked | None:
+def check(evidence: Evidence) -> Found | NotChecked | None:
     """Compute-bound float32 contractions at a fair share of the vector units' peak."""
     missing = unable(CODE, evidence)
-    machine = evidence.machine
-    if missing or machine is None:
+    if missing:
         return missing
-    now, tf32, half = (_peak(machine, *names) for names in (("float32",), ("tf32",), ("bfloat16", "float16")))
-    if now is None or (tf32 is None and half is None):
+    now, tf32, half = (peak_of(evidence, *names) for names in (("float32",), ("tf32",), ("bfloat16", "float16")))
+    if now is None or (tf32 is None and half is None) or low_precision(evidence) is not None:
         return None
     calls = slow_calls(evidence)
-    low = _saved(evidence, calls, now, tf32, 1.0)
-    high = np.maximum(_saved(evidence, calls, now, half, 0.5), low)
+    low = saved_at(evidence, calls, now, tf32)
+    high = np.maximum(saved_at(evidence, calls, now, half, 0.5), low)
     ns, count = evidence.calls.ns[calls], evidence.steps.count
     flop = sum(evidence.group_of(call).work.matrix_flop or 0.0 for call in calls.tolist())
     total = float(ns.sum())
@@ -89,6 +89,7 @@ def check(evidence: Evidence) -> Finding | NotChecked | None:
         TITLE,
         where=places(evidence, by_signature(evidence, calls)),
         at_stake=step_saving(evidence, calls, low, high),
+        claim=of_calls(calls, low, high),
         certainty=certainty_of(evidence),
         treatments=[*(["bf16-autocast"] if half else []), *(["tf32"] if tf32 else [])],
         facts=[
@@ -111,29 +112,4 @@ def slow_calls(evidence: Evidence) -> I8:
 
 
 def _off_matrix_units(group: Group) -> bool:
-    return (
-        group.work.matrix_dtype == "float32"
-        and bool(group.work.matrix_flop)
-        and group.floor is not None
-        and group.floor.bound == "compute"
-    )
-
-
-def _peak(machine: Machine, *dtypes: str) -> float | None:
-    """The first known peak among `dtypes`, in FLOP/s."""
-    for dtype in dtypes:
-        peak, _ = matrix_peak(machine, dtype)
-        if peak is not None:
-            return peak.value
-    return None
-
-
-def _saved(evidence: Evidence, calls: I8, now: float, then: float | None, size: float) -> NDArray[np.float64]:
-    """Nanoseconds saved on each call at the peak `then`, with bytes times `size`; 0 where that peak is not known."""
-    ns = evidence.calls.ns[calls]
-    if then is None:
-        return np.zeros(len(calls))
-    memory = evidence.machine.memory_bytes_per_s if evidence.machine else None
-    bytes_ = np.array([evidence.group_of(call).work.bytes or 0.0 for call in calls.tolist()])
-    least = bytes_ * size / memory.value * 1e9 if memory else np.zeros(len(calls))
-    return np.maximum(ns - np.maximum(ns * now / then, least), 0.0)
+    return off_matrix_units(group) and group.floor is not None and group.floor.bound == "compute"

@@ -9,7 +9,10 @@ import numpy as np
 
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.fusion import tensors
+from gobrrr.analysis.inputs import input_stretches
 from gobrrr.analysis.price import Group
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import NOTHING, Claim
 from gobrrr.model.diagnosis import Certainty, Finding, NotChecked, Place
 from gobrrr.model.events import I8
 
@@ -29,16 +32,17 @@ def finding(
     *,
     where: list[Place],
     at_stake: tuple[float, float],
+    claim: Claim,
     certainty: Certainty,
     treatments: list[str],
     facts: list[str],
-) -> Finding | None:
+) -> Found | None:
     """The finding, or None where less than `LEAST_SHARE` of the step is at stake. 0 <= low <= high <= wall."""
     high = min(max(at_stake[1], 0.0), evidence.wall_ns)
     low = min(max(at_stake[0], 0.0), high)
     if high < LEAST_SHARE * evidence.wall_ns:
         return None
-    return Finding(
+    made = Finding(
         code=code,
         title=title,
         where=where,
@@ -47,6 +51,41 @@ def finding(
         treatments=treatments,
         evidence=facts,
     )
+    return Found(made, claim)
+
+
+def about_measurement(code: str, title: str, facts: list[str], treatments: list[str], where: list[Place]) -> Found:
+    """A finding about the trace and not the step: nothing of the step is at stake."""
+    made = Finding(
+        code=code,
+        title=title,
+        where=where,
+        at_stake_ns=(0.0, 0.0),
+        certainty="high",
+        treatments=treatments,
+        evidence=facts,
+    )
+    return Found(made, NOTHING)
+
+
+def following(evidence: Evidence) -> I8:
+    """For each idle stretch the index (into `links.device`) of the work that ends it, -1 at the end of the window."""
+    index = np.full(len(evidence.events) + 1, -1, dtype=np.int64)
+    index[evidence.priced.links.device] = np.arange(len(evidence.priced.links.device))
+    return index[evidence.budget.gaps.next_work]
+
+
+def launching(evidence: Evidence) -> tuple[I8, I8]:
+    """(idle stretches that end in work that the host launched by itself, that work as indices into `links.device`).
+
+    Not those that end in input (D01) or in a graph's replay.
+    """
+    links, behind = evidence.priced.links, following(evidence)
+    wanted = behind >= 0
+    wanted[input_stretches(evidence)] = False
+    gaps = np.flatnonzero(wanted)
+    gaps = gaps[~links.in_graph[behind[gaps]]]
+    return gaps, behind[gaps]
 
 
 def needs_machine(code: str) -> NotChecked:

@@ -53,11 +53,13 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.inputs import host_rows, input_gaps, inward_copies
+from gobrrr.analysis.inputs import host_rows, input_gaps, input_stretches, inward_copies
 from gobrrr.analysis.intervals import Spans, covered, union
 from gobrrr.analysis.path import path_of
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import F8, of_gaps, of_work
 from gobrrr.conditions.common import LEAST_SHARE, MOST_PLACES, finding
-from gobrrr.model.diagnosis import Finding, NotChecked, Place
+from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
 CODE = "D01"
@@ -71,9 +73,10 @@ class _Input:
     prepared: float
     gaps: float
     copies: float
+    each: F8  # `prepared` by gap, for the whole window
 
 
-def check(evidence: Evidence) -> Finding | NotChecked | None:
+def check(evidence: Evidence) -> Found | NotChecked | None:
     """Idle time in front of input copies and in loaders."""
     seen = _measure(evidence)
     wall = evidence.wall_ns
@@ -82,14 +85,17 @@ def check(evidence: Evidence) -> Finding | NotChecked | None:
     path = path_of(evidence)
     low, high = seen.prepared, min(seen.gaps + seen.copies, path.idle + seen.copies)
     pageable = _pageable(evidence)
+    mine = input_stretches(evidence)
+    length = (evidence.budget.gaps.stop - evidence.budget.gaps.start)[mine].astype(np.float64)
     return finding(
         evidence,
         CODE,
         TITLE,
         where=_places(evidence),
         at_stake=(low, max(low, high)),
+        claim=of_gaps(evidence, mine, length, seen.each) + of_work(evidence, inward_copies(evidence), certain=False),
         certainty="high" if seen.prepared >= 0.1 * wall else "medium",
-        treatments=["dataloader-workers", "prefetch-pinned"],
+        treatments=["dataloader-workers", *([] if pageable else ["prefetch-pinned"])],
         facts=[
             f"the device idles for {units.duration(seen.gaps)} of {units.duration(wall)} in front of its input; "
             f"{units.duration(seen.prepared)} of that in loading and host operations",
@@ -102,12 +108,11 @@ def check(evidence: Evidence) -> Finding | NotChecked | None:
 
 def _measure(evidence: Evidence) -> _Input:
     count = evidence.steps.count
-    gaps = input_gaps(evidence)
-    start = np.array([gap.start for gap in gaps], dtype=np.int64)
-    stop = np.array([gap.stop for gap in gaps], dtype=np.int64)
-    prepared = float(covered(_spans(evidence, host_rows(evidence)), start, stop).sum()) if gaps else 0.0
+    mine, gaps = input_stretches(evidence), evidence.budget.gaps
+    start, stop = gaps.start[mine], gaps.stop[mine]
+    each = covered(_spans(evidence, host_rows(evidence)), start, stop).astype(np.float64)
     copies = evidence.budget.owned_ns[inward_copies(evidence)].sum()
-    return _Input(prepared / count, float((stop - start).sum()) / count, float(copies) / count)
+    return _Input(float(each.sum()) / count, float((stop - start).sum()) / count, float(copies) / count, each)
 
 
 def _spans(evidence: Evidence, rows: I8) -> Spans:

@@ -61,9 +61,12 @@ from gobrrr import units
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.fusion import Chain
 from gobrrr.analysis.path import KERNEL_GAP_NS, step_saving
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import F8, of_calls
 from gobrrr.conditions.common import MOST_PLACES, certainty_of, finding, short_op, signature, unable
 from gobrrr.conditions.m02_attention import find_attention
-from gobrrr.model.diagnosis import Finding, NotChecked, Place
+from gobrrr.model.diagnosis import NotChecked, Place
+from gobrrr.model.events import I8
 
 CODE = "M01"
 TITLE = "unfused pointwise chain"
@@ -83,7 +86,7 @@ class _Saving:
     spared: float
 
 
-def check(evidence: Evidence) -> Finding | NotChecked | None:
+def check(evidence: Evidence) -> Found | NotChecked | None:
     """Chains of fusible calls outside attention, grouped by what they do."""
     missing = unable(CODE, evidence)
     if missing:
@@ -96,7 +99,8 @@ def check(evidence: Evidence) -> Finding | NotChecked | None:
         return None
     count = evidence.steps.count
     device = sum(saving.high for _, saving in found) / count
-    low, high = _on_the_wall(evidence, found)
+    calls, each_low, each_high = _by_call(evidence, found)
+    low, high = step_saving(evidence, calls, each_low, each_high)
     groups = _grouped(evidence, found)
     facts = [_fact(evidence, one) for one in groups[:MOST_PLACES]]
     facts.append(
@@ -111,6 +115,7 @@ def check(evidence: Evidence) -> Finding | NotChecked | None:
         TITLE,
         where=[_place(evidence, one) for one in groups[:MOST_PLACES]],
         at_stake=(low, high),
+        claim=of_calls(calls, each_low, each_high),
         certainty=certainty_of(evidence, "medium"),
         treatments=["compile"],
         facts=facts,
@@ -131,8 +136,8 @@ def _saving(evidence: Evidence, chain: Chain) -> _Saving | None:
     return _Saving(min(chain.spared_low / rate, high), high, ns, moved, spared)
 
 
-def _on_the_wall(evidence: Evidence, found: list[tuple[Chain, _Saving]]) -> tuple[float, float]:
-    """Each chain's saving, spread over its calls by their times, on the path of the step."""
+def _by_call(evidence: Evidence, found: list[tuple[Chain, _Saving]]) -> tuple[I8, F8, F8]:
+    """(calls, low, high): each chain's saving, spread over its calls by their times."""
     calls: list[int] = []
     low: list[float] = []
     high: list[float] = []
@@ -141,7 +146,7 @@ def _on_the_wall(evidence: Evidence, found: list[tuple[Chain, _Saving]]) -> tupl
         calls += chain.calls
         low += (share * saving.low).tolist()
         high += (share * saving.high).tolist()
-    return step_saving(evidence, np.array(calls, dtype=np.int64), np.array(low), np.array(high))
+    return np.array(calls, dtype=np.int64), np.array(low), np.array(high)
 
 
 def _grouped(evidence: Evidence, found: list[tuple[Chain, _Saving]]) -> list[list[tuple[Chain, _Saving]]]:

@@ -11,13 +11,19 @@ S' >= 64, and among the twelve calls on each side of it a batched matmul that re
 counts as well, within the same neighbourhood: pointwise calls and copies on a tensor of this shape, and batched
 matmuls that write one. A softmax without such a matmul (a router, a classifier, a loss) is not attention.
 
+In a model that mostly computes in 16 bit the matmuls may still run in float32, off the tensor cores: the math form of
+`scaled_dot_product_attention` widens its operands, and a compiler takes it where a mask is a tensor. The evidence then
+says so, and the conversions of q, k, v and the output count as well.
+
 ## What it costs
 
     at stake (low)  = time of the softmax, pointwise calls and copies on the scores
-    at stake (high) = that + time of the batched matmuls - their FLOPs at the matrix peak (a backward recomputes the
-                      scores: 5/4 of its FLOPs)
+                      + time of the batched matmuls beyond their FLOPs at 15 % of the matrix peak
+    at stake (high) = that with the whole peak (a backward recomputes the scores: 5/4 of its FLOPs)
+                      + conversions of the matmuls' other operands
 
-Both count only as far as the device is what the step waits for: W - host bounds them.
+The peak is the one of the model's own element type. Fused attention reached 17 % of it (a backward) to 42 % in the
+shipped H100 traces. Both count only as far as the device is what the step waits for: W - host bounds them.
 
 ## What helps
 
@@ -51,13 +57,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from gobrrr import units
+from gobrrr.analysis.contractions import low_precision
 from gobrrr.analysis.evidence import Evidence, shapes_text
 from gobrrr.analysis.fusion import output_of, tensors
 from gobrrr.analysis.path import step_saving
 from gobrrr.analysis.price import Group
 from gobrrr.analysis.roofline import matrix_peak
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import F8, of_calls
 from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
-from gobrrr.model.diagnosis import Finding, NotChecked
+from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
 from gobrrr.model.machine import Machine
 
@@ -72,6 +81,9 @@ NEIGHBOURHOOD = 12
 
 RECOMPUTED = 1.25
 """A fused backward computes the scores again: five matmuls for four (Dao et al. 2022, FlashAttention)."""
+
+FUSED_SHARE = 0.15
+"""Share of the matrix peak that a fused attention reaches at least: 0.17 is the least in the shipped H100 traces."""
 
 BATCHED = ("bmm", "baddbmm", "matmul", "baddbmm_")
 
@@ -104,14 +116,15 @@ class Attention:
     matmuls: I8
     recomputed: frozenset[int]  # matmuls of a backward
     softmaxes: I8
+    conversions: I8  # of q, k, v and the output, to and from the matmuls' element type
 
     @property
     def calls(self) -> I8:
         """All of them."""
-        return np.union1d(self.passes, self.matmuls)
+        return np.union1d(np.union1d(self.passes, self.matmuls), self.conversions)
 
 
-def check(evidence: Evidence) -> Finding | NotChecked | None:
+def check(evidence: Evidence) -> Found | NotChecked | None:
     """Softmaxes between batched matmuls on a matrix of one size."""
     missing = unable(CODE, evidence)
     if missing or evidence.machine is None:
@@ -119,37 +132,86 @@ def check(evidence: Evidence) -> Finding | NotChecked | None:
     found = find_attention(evidence)
     if not len(found.softmaxes):
         return None
-    ns, count = evidence.calls.ns, evidence.steps.count
+    ns = evidence.calls.ns
     floor = np.array([_floor(evidence, call, found, evidence.machine) for call in found.matmuls.tolist()])
-    gone = np.maximum(ns[found.matmuls] - floor, 0.0)
-    low = np.concatenate([ns[found.passes], np.zeros(len(found.matmuls))])
-    high = np.concatenate([ns[found.passes], gone])
-    calls = np.concatenate([found.passes, found.matmuls])
-    heaviest = evidence.group_of(int(found.softmaxes[np.argmax(ns[found.softmaxes])]))
-    passes, matmuls = float(ns[found.passes].sum()) / count, float(ns[found.matmuls].sum()) / count
+    own, around = ns[found.matmuls], ns[found.conversions]
+    low = np.concatenate([ns[found.passes], np.maximum(own - floor / FUSED_SHARE, 0.0), np.zeros(len(around))])
+    high = np.concatenate([ns[found.passes], np.maximum(own - floor, 0.0), around])
+    calls = np.concatenate([found.passes, found.matmuls, found.conversions])
     return finding(
         evidence,
         CODE,
         TITLE,
         where=places(evidence, by_signature(evidence, found.softmaxes)),
         at_stake=step_saving(evidence, calls, low, high),
+        claim=of_calls(calls, low, high),
         certainty=certainty_of(evidence),
         treatments=["sdpa"],
-        facts=[
-            f"{units.count(len(found.softmaxes) / count)} softmaxes a step between batched matmuls, "
-            f"the heaviest on {shapes_text(heaviest)}",
-            f"softmax, pointwise calls and copies on the scores: {units.count(len(found.passes) / count)} calls, "
-            f"{units.duration(passes)} a step",
-            f"their batched matmuls: {units.count(len(found.matmuls) / count)} calls, "
-            f"{units.duration(matmuls)} a step, {units.duration(float(floor.sum()) / count)} at the matrix peak",
-        ],
+        facts=[*_facts(evidence, found, floor), *_widened(evidence, found)],
     )
 
 
+def _facts(evidence: Evidence, found: Attention, floor: F8) -> list[str]:
+    ns, count = evidence.calls.ns, evidence.steps.count
+    heaviest = evidence.group_of(int(found.softmaxes[np.argmax(ns[found.softmaxes])]))
+    passes, matmuls = float(ns[found.passes].sum()) / count, float(ns[found.matmuls].sum()) / count
+    return [
+        f"{units.count(len(found.softmaxes) / count)} softmaxes a step between batched matmuls, "
+        f"the heaviest on {shapes_text(heaviest)}",
+        f"softmax, pointwise calls and copies on the scores: {units.count(len(found.passes) / count)} calls, "
+        f"{units.duration(passes)} a step",
+        f"their batched matmuls: {units.count(len(found.matmuls) / count)} calls, "
+        f"{units.duration(matmuls)} a step, {units.duration(float(floor.sum()) / count)} at the matrix peak",
+    ]
+
+
+def _widened(evidence: Evidence, found: Attention) -> list[str]:
+    """Where the model computes in 16 bit and its attention in float32: what says so."""
+    bulk, count = low_precision(evidence), evidence.steps.count
+    wide = [call for call in found.matmuls.tolist() if evidence.group_of(call).work.matrix_dtype == "float32"]
+    if bulk is None or not wide:
+        return []
+    ns = evidence.calls.ns
+    total = float(ns[wide].sum())
+    flop = sum(evidence.group_of(call).work.matrix_flop or 0.0 for call in wide)
+    kernel = evidence.group_of(max(wide, key=lambda call: float(ns[call]))).call.kernels[-1]
+    facts = [
+        f"{units.percent(bulk[1])} of the matmul FLOP run in {bulk[0]}, but {units.count(len(wide) / count)} matmuls of "
+        f"the attention in float32: {units.duration(total / count)} a step at {units.rate(flop / total * 1e9, 'FLOP')} "
+        f"({kernel})",
+    ]
+    if len(found.conversions):
+        facts.append(
+            f"{units.count(len(found.conversions) / count)} conversions of their operands and results a step: "
+            f"{units.duration(float(ns[found.conversions].sum()) / count)}"
+        )
+    return [*facts, *_math_form(evidence, found)]
+
+
+def _math_form(evidence: Evidence, found: Attention) -> list[str]:
+    """What the name of a compiler's kernel, or an operation around the calls, says of the attention's form."""
+    names = {_name(evidence.group_of(call)) for call in found.softmaxes.tolist()}
+    around = {evidence.events.name_of(row) for row in evidence.ancestors(int(evidence.calls.op[found.softmaxes[0]]))}
+    compiled = [name for name in names if name.startswith("triton_")]
+    if any("_safe_softmax" in name for name in names) or "aten::_scaled_dot_product_attention_math" in around:
+        which = f" ({compiled[0]})" if compiled else ""
+        facts = [f"it is the math form of scaled_dot_product_attention, not a fused kernel{which}"]
+        if any("where" in name and "arange" in name for name in compiled):
+            facts.append(
+                "the same kernel makes a mask (arange, ge, where): the call was traced with a mask as a tensor"
+            )
+        return facts
+    return []
+
+
 def _floor(evidence: Evidence, call: int, found: Attention, machine: Machine) -> float:
-    """Nanoseconds of a matmul inside a fused attention at the matrix peak; all of its time if the peak is not known."""
+    """Nanoseconds of a matmul inside a fused attention at the matrix peak; all of its time if the peak is not known.
+
+    A float32 matmul in a model that runs in 16 bit is taken at the peak of those.
+    """
     work = evidence.group_of(call).work
-    peak, _ = matrix_peak(machine, work.matrix_dtype)
+    bulk = low_precision(evidence)
+    peak, _ = matrix_peak(machine, bulk[0] if bulk and work.matrix_dtype == "float32" else work.matrix_dtype)
     if peak is None or not work.matrix_flop:
         return float(evidence.calls.ns[call])
     again = RECOMPUTED if call in found.recomputed else 1.0
@@ -161,6 +223,7 @@ def find_attention(evidence: Evidence) -> Attention:
     passes: set[int] = set()
     matmuls: set[int] = set()
     recomputed: set[int] = set()
+    converted: set[int] = set()
     softmaxes: list[int] = []
     for index, scores, backward in _softmaxes(evidence):
         near = range(max(index - NEIGHBOURHOOD, 0), min(index + NEIGHBOURHOOD + 1, len(evidence.calls)))
@@ -173,7 +236,24 @@ def find_attention(evidence: Evidence) -> Attention:
         matmuls.update(reads, writes)
         recomputed.update(reads + writes if backward else ())
         passes.update(at for at, group in groups if group.work.fusible and _touches(group, scores))
-    return Attention(_array(passes), _array(matmuls), frozenset(recomputed), _array(softmaxes))
+        operands = {size for at in (*reads, *writes) for size in _other_operands(evidence.group_of(at), scores)}
+        converted.update(at for at, group in groups if _converts(group, operands))
+    return Attention(
+        _array(passes), _array(matmuls), frozenset(recomputed), _array(softmaxes), _array(converted - passes - matmuls)
+    )
+
+
+def _other_operands(group: Group, scores: Scores) -> set[int]:
+    """Elements of the tensors of a matmul that are not the scores: queries, keys, values, the result."""
+    shapes = [one.shape for one in tensors(group.call)]
+    return {int(np.prod(shape, dtype=np.int64)) for shape in shapes if not scores.is_operand(shape)}
+
+
+def _converts(group: Group, sizes: set[int]) -> bool:
+    """A fusible call with a 16-bit and a float32 tensor, both of an operand's size."""
+    mine = [one for one in tensors(group.call) if int(np.prod(one.shape, dtype=np.int64)) in sizes]
+    dtypes = {one.dtype for one in mine}
+    return group.work.fusible and "float32" in dtypes and bool(dtypes & {"bfloat16", "float16"})
 
 
 def _softmaxes(evidence: Evidence) -> Iterator[tuple[int, Scores, bool]]:

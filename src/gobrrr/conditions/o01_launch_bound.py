@@ -65,11 +65,12 @@ import numpy as np
 from gobrrr import units
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import LAUNCHING, PYTHON
-from gobrrr.analysis.inputs import input_gaps
 from gobrrr.analysis.path import KERNEL_GAP_NS, QUEUED_NS, path_of
 from gobrrr.analysis.waits import expert_loop, inner_waits
-from gobrrr.conditions.common import MOST_PLACES, finding
-from gobrrr.model.diagnosis import Certainty, Finding, NotChecked, Place
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import Claim, of_gaps
+from gobrrr.conditions.common import MOST_PLACES, finding, launching
+from gobrrr.model.diagnosis import Certainty, NotChecked, Place
 from gobrrr.model.events import I8, Kind
 
 CODE = "O01"
@@ -88,9 +89,10 @@ class _Idle:
 
     ns: float
     by_op: dict[int, float]
+    claim: Claim
 
 
-def check(evidence: Evidence) -> Finding | NotChecked | None:
+def check(evidence: Evidence) -> Found | NotChecked | None:
     """Launching and Python on the path of a step whose kernels are shorter than their launches."""
     links = evidence.priced.links
     if not (links.launch >= 0).any():
@@ -109,6 +111,7 @@ def check(evidence: Evidence) -> Finding | NotChecked | None:
         TITLE,
         where=_places(evidence, idle),
         at_stake=(low, high),
+        claim=idle.claim,
         certainty=_certainty(prompt, high / evidence.wall_ns),
         treatments=_treatments(waits, looped),
         facts=[
@@ -132,19 +135,12 @@ def _median_kernel(evidence: Evidence) -> float | None:
 
 
 def _idle(evidence: Evidence) -> _Idle:
-    links = evidence.priced.links
-    index = {row: at for at, row in enumerate(links.device.tolist())}
-    waiting = {gap.start for gap in input_gaps(evidence)}
-    total = 0.0
+    gaps, behind = launching(evidence)
+    ns = evidence.budget.gaps.of(LAUNCHING, PYTHON)[gaps].astype(np.float64)
     by_op: dict[int, float] = defaultdict(float)
-    for gap in evidence.budget.gaps:
-        at = index.get(gap.next_work, -1)
-        if at < 0 or links.in_graph[at] or gap.start in waiting:
-            continue
-        ns = sum(ns for cause, ns in gap.causes if cause in (LAUNCHING, PYTHON)) / evidence.steps.count
-        total += ns
-        by_op[int(links.op[at])] += ns
-    return _Idle(total, dict(by_op))
+    for op, amount in zip(evidence.priced.links.op[behind].tolist(), ns.tolist(), strict=True):
+        by_op[op] += amount / evidence.steps.count
+    return _Idle(float(ns.sum()) / evidence.steps.count, dict(by_op), of_gaps(evidence, gaps, ns))
 
 
 def _prompt(evidence: Evidence) -> float:

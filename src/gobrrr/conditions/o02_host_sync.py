@@ -9,7 +9,7 @@ host has dispatched again.
 Calls that block the host (`cudaStreamSynchronize`, `cudaDeviceSynchronize`, copies from the device to pageable
 memory) inside the step, by the operation around them. A wait after which no work of the same step follows is the
 step's own end, often put there by a benchmark or by the profiler: it is no finding, unless an operation such as
-`aten::item` caused it and another step follows.
+`aten::item` caused it and another step follows. Where Python frames were recorded and read, the source line is named.
 
 ## What it costs
 
@@ -55,17 +55,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import numpy as np
+
 from gobrrr import units
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import DRAINING
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.waits import cause_of, expert_loop, inner_waits
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import Claim, of_gaps
 from gobrrr.conditions.common import MOST_PLACES, finding
-from gobrrr.model.diagnosis import Finding, NotChecked, Place
+from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
 CODE = "O02"
 TITLE = "host waits for the device"
+
+_Asker = tuple[str, str | None]
 
 LEAST_GAIN_SHARE = 0.01
 """A replay that gains less of the step says that the waits cost nothing."""
@@ -74,7 +80,7 @@ LEAST_GAIN_NS = 30_000
 """What the replay can't tell from nothing: the host takes 10 to 30 us to notice that a wait is over."""
 
 
-def check(evidence: Evidence) -> Finding | NotChecked | None:
+def check(evidence: Evidence) -> Found | NotChecked | None:
     """Waits inside the step, worth what the replay without them gains."""
     waits = inner_waits(evidence)
     if not len(waits):
@@ -87,8 +93,10 @@ def check(evidence: Evidence) -> Finding | NotChecked | None:
     asked = _asked(evidence, waits)
     places = _places(evidence, asked)
     count = sum(len(rows) for rows in asked.values()) / evidence.recorded_steps.count
+    lines = sorted({one.source for one in places if one.source})
     facts = [
-        f"{units.count(count)} waits a step inside the step, from {', '.join(str(one.op) for one in places)}",
+        f"{units.count(count)} waits a step inside the step, from {', '.join(dict.fromkeys(str(one.op) for one in places))}"
+        + (f", in {', '.join(lines)}" if lines else ""),
         f"replayed without them a step takes {units.duration(wall - gain)} instead of {units.duration(wall)}",
         f"the device had nothing to do for {units.duration(drained)} a step because of waits",
         f"the host issues a step in {units.duration(path_of(evidence).host)}: it is the next bound",
@@ -104,30 +112,44 @@ def check(evidence: Evidence) -> Finding | NotChecked | None:
         TITLE,
         where=places,
         at_stake=(gain, max(gain, drained)),
+        claim=_claim(evidence, max(gain, drained)),
         certainty="high" if gain >= 0.5 * drained else "medium",
         treatments=["remove-sync"],
         facts=facts,
     )
 
 
-def _asked(evidence: Evidence, waits: I8) -> dict[str, list[int]]:
-    """The operations that asked for the waits, by name; an `item` waits twice (copy, synchronize) and counts once."""
-    rows: dict[str, set[int]] = defaultdict(set)
+def _claim(evidence: Evidence, ns: float) -> Claim:
+    """The draining of each idle stretch; the replay may gain more than that, which is then taken from all idle time."""
+    gaps = evidence.budget.gaps
+    drained = gaps.of(DRAINING).astype(np.float64)
+    rest = (gaps.stop - gaps.start) - drained
+    more = max(ns * evidence.steps.count - drained.sum(), 0.0)
+    share = min(more / rest.sum(), 1.0) if rest.sum() > 0 else 0.0
+    return of_gaps(evidence, np.arange(len(gaps)), drained + share * rest)
+
+
+def _asked(evidence: Evidence, waits: I8) -> dict[_Asker, list[int]]:
+    """The operations that asked for the waits, by name and source line.
+
+    An `item` waits twice (copy, synchronize) and counts once.
+    """
+    rows: dict[_Asker, set[int]] = defaultdict(set)
     for wait in waits.tolist():
         row = cause_of(evidence, wait)
         row = wait if row is None else row
-        rows[evidence.events.name_of(row)].add(row)
-    return {name: sorted(found) for name, found in rows.items()}
+        rows[evidence.events.name_of(row), evidence.source(row)].add(row)
+    return {asker: sorted(found) for asker, found in rows.items()}
 
 
-def _places(evidence: Evidence, asked: dict[str, list[int]]) -> list[Place]:
-    ranked = sorted(asked, key=lambda name: -len(asked[name]))[:MOST_PLACES]
+def _places(evidence: Evidence, asked: dict[_Asker, list[int]]) -> list[Place]:
+    ranked = sorted(asked, key=lambda asker: -len(asked[asker]))[:MOST_PLACES]
     return [
         Place(
             op=name,
-            module=evidence.module(asked[name][0]),
-            source=evidence.source(asked[name][0]),
-            count=len(asked[name]) / evidence.recorded_steps.count,
+            module=evidence.module(asked[name, source][0]),
+            source=source,
+            count=len(asked[name, source]) / evidence.recorded_steps.count,
         )
-        for name in ranked
+        for name, source in ranked
     ]

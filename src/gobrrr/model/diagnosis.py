@@ -137,6 +137,16 @@ class OpRow(msgspec.Struct, frozen=True, kw_only=True):
     roof: str | None
     kernel: str
     note: str = ""
+    module: str | None = None  # innermost nn.Module around most of its device time; None where frames were not read
+
+
+class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
+    """All work on the device of one name in a step. `ops`: the rows of `Diagnosis.ops` that launch it, where known."""
+
+    name: str
+    calls: float
+    ns: float
+    ops: list[int] = []
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,7 +175,10 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModuleRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Device time of one step under one nn.Module frame, children included. `path` ends with the module itself."""
+    """Device time of one step under one nn.Module frame, children included. `path` ends with the module itself.
+
+    `ops`: the rows of `Diagnosis.ops` that run under it (and may run elsewhere too).
+    """
 
     path: list[str]
     calls: float
@@ -173,6 +186,7 @@ class ModuleRow(msgspec.Struct, frozen=True, kw_only=True):
     compute_ns: float
     memory_ns: float
     other_ns: float
+    ops: list[int] = []
 
 
 class Roof(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,6 +225,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     machine: str | None = None  # the datasheet row or measured machine that the floors rest on
     steps_from: str = ""  # how the steps were found
     ops: list[OpRow] = []
+    kernels: list[KernelRow] = []
     evidence: list[str] = []  # the checks behind the regime, agreeing or not
     timeline: Timeline | None = None
     modules: list[ModuleRow] = []  # empty where Python frames were not read

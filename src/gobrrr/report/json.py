@@ -54,7 +54,12 @@ def save(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
     Raises UsageError when the folder is missing or can't be written.
     """
     check_savable(path)
-    data = to_json(diagnosis)
+    write(path, to_json(diagnosis))
+
+
+def write(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write `data` to `path`, whole or not at all. Raises UsageError when the folder is missing or can't be written."""
+    check_savable(path)
     target = Path(path)
     try:
         _replace(target, data)

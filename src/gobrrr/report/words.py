@@ -59,6 +59,11 @@ def _cause(cause: str | None) -> tuple[str, str]:
     return key, f"mostly in {key}"
 
 
+def cause(name: str | None) -> str:
+    """What the table calls a cause of overhead."""
+    return _cause(name)[0]
+
+
 def label(line: BudgetLine) -> str:
     """What stands in the second column beside the line's group."""
     if line.line == "below_roof":

@@ -7,6 +7,8 @@ Predicted saving: each float32 contraction at the 16-bit peak with the same shar
 The low end allows for the casts that autocast adds: one launch a contraction on the host's path, and a host slower
 by half.
 
+For single float32 contractions in a model of 16 bit (C03) it is the finding's own interval: their operands are cast.
+
 It gives nothing in a launch-bound step, where the casts make it slower. float16 needs a gradient scaler; bfloat16
 does not.
 """
@@ -31,6 +33,9 @@ loss.backward()
 
 def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     """The finding's high end, bounded by a host that launches the casts as well."""
+    if finding.code == "C03":
+        how = "cast the operands of these contractions to the model's type (or keep them inside autocast)"
+        return prescription(NAME, finding, finding.at_stake_ns, how, "nothing in front of them needs float32's range")
     if finding.code != "C01":
         return None
     path = path_of(evidence)

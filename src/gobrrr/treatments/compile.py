@@ -4,8 +4,10 @@ A chain of pointwise operations, norms and conversions becomes one kernel: the i
 the host launches less and runs less Python. Matmuls and convolutions are left as they are.
 
 Predicted saving for a chain (M01): the finding's own interval, which is bounded by what the device contributes to
-the wall. For a launch-bound step (O01): between nothing and the launches that its chains would lose, each at the
-host's time for one launch. On a step whose device time is hidden behind the host, less traffic gives nothing.
+the wall; for conversions (M04) and layout copies (M05) between nothing and all of them, because a compiler fuses
+those that stand beside pointwise calls. For a launch-bound step (O01): between nothing and the launches that its
+chains would lose, each at the host's time for one launch. On a step whose device time is hidden behind the host, less
+traffic gives nothing.
 
 The first calls compile for tens of seconds; varying shapes and branches on data compile again or break the graph.
 The result is rounded differently: fused float32 intermediates where eager mode rounds to bfloat16 after each
@@ -33,6 +35,9 @@ def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     if finding.code == "M01":
         assumes = "every chain becomes one kernel; low: intermediates are still written; no graph breaks"
         return prescription(NAME, finding, finding.at_stake_ns, HOW, assumes)
+    if finding.code in ("M04", "M05"):
+        assumes = "high: all of them stand beside calls that they can be fused with; no graph breaks"
+        return prescription(NAME, finding, (0.0, finding.at_stake_ns[1]), HOW, assumes)
     if finding.code != "O01":
         return None
     path = path_of(evidence)

@@ -36,7 +36,7 @@ graph.replay()
 
 def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     """The launch-bound idle time without what a graph still needs from kernel to kernel."""
-    if finding.code != "O01":
+    if finding.code not in ("O01", "O04"):
         return None
     path = path_of(evidence)
     low, high = path.host_saving(*finding.at_stake_ns)

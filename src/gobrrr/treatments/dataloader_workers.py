@@ -14,7 +14,7 @@ it. Workers that each open a thread for every core slow each other down: `torch.
 from __future__ import annotations
 
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.inputs import inward_copies
+from gobrrr.analysis.inputs import input_gaps
 from gobrrr.analysis.path import path_of
 from gobrrr.model.diagnosis import Finding, Prescription
 from gobrrr.treatments.base import prescription
@@ -30,8 +30,8 @@ def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     """The idle time in front of the input, without the copies."""
     if finding.code != "D01":
         return None
-    copies = float(evidence.budget.owned_ns[inward_copies(evidence)].sum()) / evidence.steps.count
+    idle = sum(gap.stop - gap.start for gap in input_gaps(evidence)) / evidence.steps.count
     low, high = finding.at_stake_ns
-    saving = path_of(evidence).host_saving(low, high - copies)
+    saving = path_of(evidence).host_saving(low, min(high, idle))
     how = "DataLoader(..., num_workers=8, persistent_workers=True), with the transforms in the dataset"
     return prescription(NAME, finding, saving, how, "enough cores: item time * batch / workers is below the step")

@@ -38,7 +38,7 @@ out = torch.zeros_like(x).index_add_(0, tokens, h * p.flatten()[order, None])
 
 def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     """The launches between the first and the last wait of the loop, less those of the grouped form."""
-    if finding.code != "O01":
+    if finding.code not in ("O01", "O04"):
         return None
     waits = inner_waits(evidence)
     loops = expert_loop(evidence, waits)

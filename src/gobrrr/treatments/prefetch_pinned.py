@@ -16,7 +16,7 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.inputs import inward_copies
+from gobrrr.analysis.inputs import inward_copies, pageable_copies
 from gobrrr.model.diagnosis import Finding, Prescription
 from gobrrr.treatments.base import prescription
 
@@ -30,9 +30,11 @@ batch = batch.to("cuda", non_blocking=True)
 
 def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     """The copies that nothing overlaps; None without any."""
-    copies = inward_copies(evidence)
+    if finding.code not in ("D01", "D02"):
+        return None
+    copies = pageable_copies(evidence) if finding.code == "D02" else inward_copies(evidence)
     exposed = float(evidence.budget.owned_ns[copies].sum()) / evidence.steps.count
-    if finding.code != "D01" or exposed <= 0:
+    if exposed <= 0:
         return None
     rows = evidence.priced.links.device[copies]
     moved = float(evidence.events.bytes[rows].sum()) / evidence.recorded_steps.count
@@ -40,5 +42,5 @@ def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     link = evidence.machine.host_bytes_per_s if evidence.machine else None
     low = exposed - moved / link.value * 1e9 if link is not None and pageable.all() else 0.0
     how = 'DataLoader(..., pin_memory=True) and batch.to("cuda", non_blocking=True)'
-    assumes = f"{units.bytes_(moved)} a step from the host; high: the copy overlaps with the step before"
-    return prescription(NAME, finding, (low, exposed), how, assumes)
+    assumes = f"{units.bytes_(moved)} a step across the host link; high: the copy overlaps with the step before"
+    return prescription(NAME, finding, (low, min(exposed, finding.at_stake_ns[1])), how, assumes)

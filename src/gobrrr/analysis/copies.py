@@ -1,0 +1,108 @@
+"""Copies on the device by what they change: the element type, or the order of the dimensions in memory."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.fusion import tensors
+from gobrrr.analysis.price import Group
+from gobrrr.model.events import I8
+from gobrrr.model.work import Tensor
+
+IMAGE_CHANNELS = 4
+"""A convolution over as few channels is the network's first: images come in the usual order from the loader."""
+
+COPIES = ("copy_", "_to_copy", "clone", "contiguous")
+
+FLOATING = ("float64", "float32", "bfloat16", "float16")
+
+CONVERTER = re.compile(r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|tensorTransform|batched_transpose", re.IGNORECASE)
+"""Kernels in which a convolution library turns its operands into the order that its own kernel takes."""
+
+
+def casts(evidence: Evidence) -> I8:
+    """Calls that only turn a tensor of one floating type into another."""
+    return evidence.calls_where(np.array([_casts(group) for group in evidence.priced.groups], dtype=bool))
+
+
+def reorders(evidence: Evidence) -> I8:
+    """Calls that only write the same elements in another order of the dimensions, in the same type."""
+    return evidence.calls_where(np.array([_reorders(group) for group in evidence.priced.groups], dtype=bool))
+
+
+def weight_casts(evidence: Evidence, calls: I8) -> NDArray[np.bool_]:
+    """One flag for each of some casts: whether it converts the weight of the linear or convolution around it."""
+    return np.array([_of_weight(evidence, call) for call in calls.tolist()], dtype=bool)
+
+
+def converters(evidence: Evidence) -> tuple[I8, NDArray[np.float64]]:
+    """(calls, nanoseconds of their layout converters) of the calls of convolutions that have any."""
+    links, calls = evidence.priced.links, evidence.calls
+    named = np.array([bool(CONVERTER.search(name)) for name in evidence.events.names], dtype=bool)
+    rows = np.flatnonzero(named[evidence.events.name[links.device]] & (evidence.budget.owned_ns > 0) & (links.op >= 0))
+    of_op = {op: call for call, op in enumerate(calls.op.tolist()) if op >= 0}
+    owner = np.array([of_op.get(op, -1) for op in links.op[rows].tolist()], dtype=np.int64)
+    ns = np.bincount(
+        owner[owner >= 0], weights=evidence.budget.owned_ns[rows[owner >= 0]].astype(np.float64), minlength=len(calls)
+    )
+    found = np.flatnonzero(ns)
+    return found, ns[found]
+
+
+def over_images(evidence: Evidence, calls: I8) -> NDArray[np.bool_]:
+    """One flag a call: whether a convolution's operands have as few channels as an image."""
+    given = (tensors(evidence.group_of(call).call) for call in calls.tolist())
+    return np.array(
+        [any(len(one.shape) >= 4 and one.shape[1] <= IMAGE_CHANNELS for one in some) for some in given], dtype=bool
+    )
+
+
+def _pair(group: Group) -> tuple[Tensor, Tensor] | None:
+    """(target, source) of a copy between tensors of one shape."""
+    given = tensors(group.call)
+    if group.call.name.removeprefix("aten::") not in COPIES or len(given) < 2 or group.work.link != "memory":
+        return None
+    target, source = given[:2]
+    return (target, source) if target.shape == source.shape and target.shape else None
+
+
+def _casts(group: Group) -> bool:
+    pair = _pair(group)
+    return pair is not None and pair[0].dtype != pair[1].dtype and {one.dtype for one in pair} <= set(FLOATING)
+
+
+def _reorders(group: Group) -> bool:
+    pair = _pair(group)
+    if pair is None or pair[0].dtype != pair[1].dtype:
+        return False
+    target, source = (_order(one) for one in pair)
+    return target is not None and source is not None and target != source
+
+
+def _order(one: Tensor) -> tuple[int, ...] | None:
+    """Dimensions from the outermost in memory to the innermost; None without strides or where a size is repeated."""
+    if one.strides is None or len(one.strides) != len(one.shape):
+        return None
+    kept = [dim for dim, size in enumerate(one.shape) if size > 1]
+    if any(one.strides[dim] == 0 for dim in kept):
+        return None
+    return tuple(sorted(kept, key=lambda dim: -one.strides[dim]))  # type: ignore[index]
+
+
+_WEIGHT_PLACE = {"aten::linear": 1, "aten::conv1d": 1, "aten::conv2d": 1, "aten::conv3d": 1, "aten::convolution": 1}
+
+
+def _of_weight(evidence: Evidence, call: int) -> bool:
+    """Whether the operation around the cast has a weight of the cast's shape (and an input of another)."""
+    shape = list(tensors(evidence.group_of(call).call)[0].shape)
+    for row in evidence.ancestors(int(evidence.calls.op[call])):
+        place = _WEIGHT_PLACE.get(evidence.events.name_of(row))
+        if place is not None and evidence.events.dims[row] >= 0:
+            given = json.loads(evidence.events.texts[int(evidence.events.dims[row])])
+            return len(given) > place and given[place] == shape and given[0] != shape
+    return False

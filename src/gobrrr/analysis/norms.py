@@ -1,0 +1,112 @@
+"""Calls that normalize: the framework's own operations, and norms that are written out of pointwise calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.fusion import COMPILED, tensors
+from gobrrr.analysis.price import Group
+from gobrrr.model.events import I8
+from gobrrr.model.work import ITEM_BYTES
+
+REACH = 6
+"""Calls of a written norm on each side of its rsqrt: convert, square, mean, epsilon; scale, convert, weight."""
+
+_WHOLE = ("pow", "mul", "square", "copy_", "mean", "sum", "sub", "div", "var", "var_mean")
+"""What a written norm does to its whole input; an addition of the same size is a residual's."""
+
+_OPENING = ("pow", "square", "mean", "sum", "var", "var_mean")
+
+LARGE_NS = 10_000
+"""A shorter call is held up by its launch and its ramp rather than by its bytes."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """One norm out of pointwise calls: its calls, and the bytes that one kernel would move (read once, write once)."""
+
+    calls: tuple[int, ...]
+    bytes: float
+
+
+def own_norms(evidence: Evidence) -> I8:
+    """Calls of at least `LARGE_NS` of the framework's normalizations with a known floor that memory sets."""
+    wanted = [
+        group.work.family == "normalization" and group.floor is not None and group.floor.bound == "memory"
+        for group in evidence.priced.groups
+    ]
+    calls = evidence.calls_where(np.array(wanted, dtype=bool))
+    return calls[evidence.calls.ns[calls] >= LARGE_NS]
+
+
+def written_norms(evidence: Evidence) -> list[Written]:
+    """Norms around each `aten::rsqrt`, in the order in which the device ran them; each call in one at most."""
+    found: list[Written] = []
+    taken: set[int] = set()
+    for index in evidence.calls_where(np.array([_op(one) == "rsqrt" for one in evidence.priced.groups])).tolist():
+        one = _around(evidence, index, taken)
+        if one is not None:
+            found.append(one)
+            taken.update(one.calls)
+    return found
+
+
+def _around(evidence: Evidence, index: int, taken: set[int]) -> Written | None:
+    shape = _input(evidence, index)
+    if shape is None:
+        return None
+    calls = [index]
+    for step in (-1, 1):
+        for at in range(index + step, index + step * (REACH + 1), step):
+            if not 0 <= at < len(evidence.calls) or at in taken or not _belongs(evidence.group_of(at), shape):
+                break
+            if step > 0 and _opens(evidence, at):
+                break
+            calls.append(at)
+    sizes = [
+        ITEM_BYTES.get(one.dtype, 4.0)
+        for call in calls
+        for one in tensors(evidence.group_of(call).call)
+        if one.shape == shape
+    ]
+    return Written(tuple(sorted(calls)), 2 * float(np.prod(shape, dtype=np.float64)) * min(sizes)) if sizes else None
+
+
+def _opens(evidence: Evidence, at: int) -> bool:
+    """Whether the next norm begins here: with its square, its reduction, or a conversion in front of them."""
+    if _op(evidence.group_of(at)) == "copy_" and at + 1 < len(evidence.calls):
+        at += 1
+    return _op(evidence.group_of(at)) in _OPENING
+
+
+def _input(evidence: Evidence, index: int) -> tuple[int, ...] | None:
+    """The shape of the norm's input: that of the reduction in front of the rsqrt, whose rows the rsqrt works on."""
+    rows = max((one.shape for one in tensors(evidence.group_of(index).call)), key=len, default=())
+    for at in range(index - 1, max(index - REACH, 0) - 1, -1):
+        group = evidence.group_of(at)
+        if _op(group) in ("mean", "sum", "var", "var_mean"):
+            shape = max((one.shape for one in tensors(group.call)), key=_elements, default=())
+            fits = shape[:-1] in (rows, rows[:-1]) and len(shape) >= 2
+            return shape if fits and _elements(shape) > _elements(rows) else None
+    return None
+
+
+def _belongs(group: Group, shape: tuple[int, ...]) -> bool:
+    """A fusible call on the input's shape that a norm makes, or on its rows."""
+    if not group.work.fusible or group.work.family == COMPILED:
+        return False
+    given = [one.shape for one in tensors(group.call)]
+    if shape in given:
+        return _op(group) in _WHOLE
+    return any(one in (shape[:-1], (*shape[:-1], 1)) for one in given)
+
+
+def _op(group: Group) -> str:
+    return group.call.name.removeprefix("aten::")
+
+
+def _elements(shape: tuple[int, ...]) -> int:
+    return int(np.prod(shape, dtype=np.int64))

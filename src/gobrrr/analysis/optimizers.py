@@ -1,0 +1,70 @@
+"""Device work that an optimizer, or an average over parameters, launches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.model.events import I8, Kind
+
+STEP = "Optimizer.step#"
+
+LISTS = ("_foreach_", "_fused_")
+"""Operations that take all parameters at once."""
+
+UPDATES = ("mul_", "add_", "addcmul_", "addcdiv_", "lerp_", "sqrt", "div", "div_", "sub_", "copy_", "neg", "mul", "add",
+           "sign_", "zero_", "fill_", "clamp_", "maximum", "rsqrt", "sign", "pow", "reciprocal")  # fmt: skip
+"""Pointwise operations of which an update is made."""
+
+IN_PLACE = ("addcmul_", "addcdiv_", "lerp_", "add_", "mul_", "sub_")
+
+LEAST_RUN = 60
+"""Calls in a row, without an annotation, for a run of updates: 20 parameters of three operations each."""
+
+
+@dataclass(frozen=True)
+class Updates:
+    """Work by index into `links.device`. `annotated`: it lies within the optimizer's own annotation."""
+
+    work: I8
+    annotated: bool
+
+
+def updates(evidence: Evidence) -> Updates:
+    """What was launched within `Optimizer.step`; without such annotations, long runs of in-place pointwise calls."""
+    annotated = _annotated(evidence)
+    return Updates(annotated, True) if len(annotated) else Updates(_runs(evidence), False)
+
+
+def _annotated(evidence: Evidence) -> I8:
+    events, links = evidence.events, evidence.priced.links
+    named = np.array([name.startswith(STEP) for name in events.names], dtype=bool)
+    spans = np.flatnonzero(named[events.name] & np.isin(events.kind, (Kind.ANNOTATION, Kind.OP)))
+    inside = np.zeros(len(links.device), dtype=bool)
+    launch = np.maximum(links.launch, 0)
+    for row in spans.tolist():
+        within = (events.start_ns[launch] >= events.start_ns[row]) & (events.start_ns[launch] < events.end_ns[row])
+        inside |= within & (links.launch >= 0) & (events.thread[launch] == events.thread[row])
+    return np.flatnonzero(inside & (links.op >= 0) & _in_steps(evidence, launch))
+
+
+def _in_steps(evidence: Evidence, launch: I8) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    steps, start = evidence.recorded_steps, evidence.events.start_ns[launch]
+    return (start >= (steps.begins[0] if steps.begins else steps.start)) & (start < steps.stop)
+
+
+def _runs(evidence: Evidence) -> I8:
+    events, links = evidence.events, evidence.priced.links
+    ops = [events.name_of(row).removeprefix("aten::") if row >= 0 else "" for row in links.op.tolist()]
+    found: list[int] = []
+    run: list[int] = []
+    for at, op in enumerate([*ops, ""]):
+        if op in UPDATES:
+            run.append(at)
+            continue
+        if len(run) >= LEAST_RUN and 2 * sum(ops[one] in IN_PLACE for one in run) >= len(run):
+            found += run
+        run = []
+    return np.array(found, dtype=np.int64)

@@ -1,0 +1,124 @@
+"""A matmul off the tensor cores in a model that otherwise runs on them: one wide operation that all others wait for.
+
+In bfloat16 an H100's tensor cores do 989 TFLOP/s, its vector units 67. A contraction that falls back to them, 5 % of
+the model's FLOP, takes as long as all the others. It falls back where an operand was widened to float32 (a norm or a
+softmax in front of it, the math form of attention, `.float()` in a head) or where no kernel takes the shape.
+
+## How it is recognised
+
+At least half of the contractions' FLOP run in a 16-bit or 8-bit type, and these calls do not: contractions of float32
+whose kernel's name says that the vector units did them (ffma, simt, sgemm), or contractions of 16 bit with such a
+kernel, which reach at least a fifth of the float32 peak: what is slower is held up by something else. Where the
+kernel's name does not tell whether TF32 was on, nothing is claimed. All of a model in float32 is C01.
+
+## What it costs
+
+With t a call's time, P the peaks and B the bandwidth, each call at the same share of its peak as now:
+
+    at stake (low)  = sum of t - max(t * P_float32 / P_tf32, bytes / B)
+    at stake (high) = sum of t - max(t * P_float32 / P_16bit, bytes / 2 / B)
+
+Both count only as far as the device is what the step waits for: W - host bounds them. What belongs to materialised
+attention is M02's.
+
+## What helps
+
+- Cast the operands to the model's type in front of the contraction; keep float32 to sums, norms and softmax.
+- `torch.set_float32_matmul_precision("high")` where float32's range is needed: TF32.
+- For attention in its math form: a mask that the fused kernels take, or none.
+
+It gives nothing in a launch-bound step.
+
+## Sick
+
+```python
+model = model.to(torch.bfloat16)
+scores = model.features(x).float() @ model.table.float().T  # one float32 matmul
+```
+
+## Healthy
+
+```python
+scores = (model.features(x) @ model.table.T).float()
+```
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.contractions import LOW, low_precision, off_matrix_units, peak_of, saved_at
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.path import step_saving
+from gobrrr.analysis.price import Group
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.c01_fp32_matmul import LEAST_OF_PEAK
+from gobrrr.conditions.claims import of_calls
+from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
+from gobrrr.model.diagnosis import NotChecked
+from gobrrr.model.events import I8
+
+CODE = "C03"
+TITLE = "contractions off the tensor cores in a 16-bit model"
+
+VECTOR_KERNEL = re.compile(r"simt|sgemm|ffma|f32f32_f32f32", re.IGNORECASE)
+"""Names of kernels that multiply on the vector units."""
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """Contractions that the vector units hold up while most of the model's FLOP run in 16 or 8 bit."""
+    missing = unable(CODE, evidence)
+    if missing:
+        return missing
+    now, tf32, half = (peak_of(evidence, *names) for names in (("float32",), ("tf32",), ("bfloat16", "float16")))
+    bulk = low_precision(evidence)
+    if bulk is None or now is None or half is None:
+        return None
+    calls = vector_calls(evidence, now)
+    if not len(calls):
+        return None
+    low = saved_at(evidence, calls, now, tf32)
+    high = np.maximum(saved_at(evidence, calls, now, half, 0.5), low)
+    count, total = evidence.steps.count, float(evidence.calls.ns[calls].sum())
+    flop = sum(evidence.group_of(call).work.matrix_flop or 0.0 for call in calls.tolist())
+    kernels = evidence.group_of(int(calls[np.argmax(evidence.calls.ns[calls])])).call.kernels
+    return finding(
+        evidence,
+        CODE,
+        TITLE,
+        where=places(evidence, by_signature(evidence, calls)),
+        at_stake=step_saving(evidence, calls, low, high),
+        claim=of_calls(calls, low, high),
+        certainty=certainty_of(evidence),
+        treatments=["bf16-autocast", *(["tf32"] if tf32 else [])],
+        facts=[
+            f"{units.percent(bulk[1])} of the contractions' FLOP run in {bulk[0]}",
+            f"{units.count(len(calls) / count)} contractions a step run on the vector units: "
+            f"{units.duration(total / count)} of {units.duration(evidence.wall_ns)}, "
+            f"{units.flop(flop / count)} at {units.rate(flop / total * 1e9, 'FLOP')}",
+            f"the heaviest one's kernel: {next((name for name in kernels if _vector(name)), kernels[-1])}",
+            f"peaks: float32 {units.rate(now, 'FLOP')}, TF32 {units.rate(tf32, 'FLOP')}, "
+            f"16 bit {units.rate(half, 'FLOP')}",
+        ],
+    )
+
+
+def vector_calls(evidence: Evidence, peak: float) -> I8:
+    """Contractions on the vector units that reach a fair share of `peak`, the float32 one."""
+    calls = evidence.calls_where(np.array([_on_vector_units(group) for group in evidence.priced.groups], dtype=bool))
+    flop = np.array([evidence.group_of(call).work.matrix_flop or 0.0 for call in calls.tolist()])
+    return calls[flop / peak * 1e9 >= LEAST_OF_PEAK * evidence.calls.ns[calls]]
+
+
+def _on_vector_units(group: Group) -> bool:
+    work = group.work
+    if work.matrix_dtype in LOW:
+        return bool(work.matrix_flop) and any(_vector(name) for name in group.call.kernels)
+    return off_matrix_units(group)
+
+
+def _vector(kernel: str) -> bool:
+    return bool(VECTOR_KERNEL.search(kernel)) and "tensorop" not in kernel

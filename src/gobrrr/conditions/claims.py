@@ -1,0 +1,75 @@
+"""Which part of the timeline a finding's stake rests on, so that no nanosecond is at stake twice.
+
+Each instant of the analysed window belongs to one unit: a call with device work, an idle stretch, or another piece of
+device work (a copy across the link, a collective). Units are numbered in this order; their lengths sum to the window.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.price import Class
+from gobrrr.model.events import I8
+
+F8 = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Nanoseconds of the window (all steps together) in some of its units; parallel arrays, a unit at most once.
+
+    `ns`: what the high end of the stake rests on; `low`: what the low end does.
+    """
+
+    unit: I8
+    ns: F8
+    low: F8
+
+    def __add__(self, other: Claim) -> Claim:
+        """Both; what is claimed of one unit twice is added up."""
+        unit, at = np.unique(np.concatenate([self.unit, other.unit]), return_inverse=True)
+        ns, low = (
+            np.bincount(at.reshape(-1), weights=np.concatenate(both), minlength=len(unit))
+            for both in ([self.ns, other.ns], [self.low, other.low])
+        )
+        return Claim(unit, ns, low)
+
+    @property
+    def total(self) -> float:
+        """Nanoseconds in all units."""
+        return float(self.ns.sum())
+
+
+NOTHING = Claim(np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
+"""The claim of a finding about the measurement itself."""
+
+
+def of_calls(calls: I8, low: F8, high: F8) -> Claim:
+    """`low` to `high` nanoseconds of each of `calls` (indices into `evidence.calls`)."""
+    return NOTHING + Claim(calls, high, low)
+
+
+def of_gaps(evidence: Evidence, gaps: I8, ns: F8, low: F8 | None = None) -> Claim:
+    """`ns` of each of `gaps` (indices into `evidence.budget.gaps`); both ends rest on it if there is no `low`."""
+    return NOTHING + Claim(gaps + len(evidence.calls), ns, ns if low is None else low)
+
+
+def of_work(evidence: Evidence, work: I8, *, certain: bool = True) -> Claim:
+    """All that copies and collectives (indices into `links.device`) have for themselves; compute belongs to calls.
+
+    Not `certain`: only the high end rests on it.
+    """
+    shift = len(evidence.calls) + len(evidence.budget.gaps)
+    ns = evidence.budget.owned_ns[work].astype(np.float64)
+    return NOTHING + Claim(work + shift, ns, ns if certain else np.zeros_like(ns))
+
+
+def lengths(evidence: Evidence) -> F8:
+    """Nanoseconds of each unit."""
+    gaps, owned = evidence.budget.gaps, evidence.budget.owned_ns.astype(np.float64)
+    owned[evidence.priced.kind == Class.COMPUTE] = 0.0
+    return np.concatenate([evidence.calls.ns, (gaps.stop - gaps.start).astype(np.float64), owned])

@@ -1,0 +1,104 @@
+"""Copies between host and device that block: from or to pageable memory, at a part of the link's rate.
+
+The device can only fetch from pinned memory. From pageable memory the driver copies through a buffer of its own while
+the host waits: no overlap, and often half the rate or less. Towards the host, a copy to a new CPU tensor blocks even
+with `non_blocking=True`.
+
+## How it is recognised
+
+Copies whose event says Pageable, of at least 1 MB, that no kernel overlaps. Smaller ones are scalars and sizes: what
+they cost is the wait (O02).
+
+## What it costs
+
+    at stake (high) = the copies' time that nothing overlaps
+    at stake (low)  = that - their bytes at the host link's rate; nothing where that rate is not known
+
+## What helps
+
+- `DataLoader(pin_memory=True)` and `.to("cuda", non_blocking=True)`; one batch ahead on a stream of its own.
+- For results: a pinned buffer made once, `copy_(..., non_blocking=True)` and an event.
+
+`non_blocking=True` without pinned memory changes nothing, and pinning in the step costs a copy of its own.
+
+## Sick
+
+```python
+images = images.to("cuda")  # pageable
+```
+
+## Healthy
+
+```python
+loader = DataLoader(dataset, batch_size=128, num_workers=8, pin_memory=True)
+images = images.to("cuda", non_blocking=True)
+```
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.inputs import pageable_copies
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import of_work
+from gobrrr.conditions.common import finding
+from gobrrr.model.diagnosis import NotChecked, Place
+from gobrrr.model.events import I8
+
+CODE = "D02"
+TITLE = "blocking copies from or to pageable memory"
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """Large pageable copies that nothing overlaps."""
+    copies = pageable_copies(evidence)
+    owned = evidence.budget.owned_ns[copies]
+    copies = copies[owned > 0]
+    if not len(copies):
+        return None
+    count, rows = evidence.steps.count, evidence.priced.links.device[copies]
+    exposed = float(evidence.budget.owned_ns[copies].sum()) / count
+    length = float(evidence.events.duration_ns[rows].sum()) / count
+    moved = float(evidence.events.bytes[rows].sum()) / count
+    link = evidence.machine.host_bytes_per_s if evidence.machine else None
+    pinned = moved / link.value * 1e9 if link else None
+    return finding(
+        evidence,
+        CODE,
+        TITLE,
+        where=_places(evidence, copies),
+        at_stake=(max(exposed - pinned, 0.0) if pinned is not None else 0.0, exposed),
+        claim=of_work(evidence, copies),
+        certainty="high",
+        treatments=["prefetch-pinned"],
+        facts=[
+            f"{units.count(len(copies) / count)} pageable copies of 1 MB or more a step: {units.bytes_(moved)} in "
+            f"{units.duration(length)}, {units.rate(moved / length * 1e9)}",
+            f"{units.duration(exposed)} of that is overlapped by nothing",
+            f"at the host link's {units.rate(link.value)} they take {units.duration(pinned)}"
+            if link
+            else "the rate of the host link is not known",
+        ],
+    )
+
+
+def _places(evidence: Evidence, copies: I8) -> list[Place]:
+    """The heaviest copy of each direction, with the operation around it."""
+    events, links = evidence.events, evidence.priced.links
+    result = []
+    for name in np.unique(events.name[links.device[copies]]).tolist():
+        mine = copies[events.name[links.device[copies]] == name]
+        op = int(links.op[mine[np.argmax(evidence.budget.owned_ns[mine])]])
+        result.append(
+            Place(
+                op=events.name_of(op) if op >= 0 else events.names[name],
+                module=evidence.module(op),
+                source=evidence.source(op),
+                count=len(mine) / evidence.steps.count,
+                ns=float(evidence.budget.owned_ns[mine].sum()) / evidence.steps.count,
+            )
+        )
+    return sorted(result, key=lambda one: -(one.ns or 0.0))

@@ -1,0 +1,154 @@
+"""Normalization takes longer than its bytes: written out of pointwise calls, or far below the memory's bandwidth.
+
+A norm reads a tensor and writes it: two passes. Written as `x.pow(2).mean(-1)`, `rsqrt`, two multiplications and two
+conversions it makes eight. The framework's own kernels can be slow as well: batch norm over [N, C, H, W] in 16 bit
+walks its channels with large strides and reached a tenth of the bandwidth in the shipped held-out trace.
+
+## How it is recognised
+
+- Around each `rsqrt` behind a mean, sum or variance: the pointwise calls, conversions and reductions on the same
+  tensor or on its rows, up to six on each side.
+- Calls of the framework's normalizations, forward and backward, of at least 10 us.
+
+Kernels that a compiler wrote are not looked at. An addition of the same size is a residual's, and M01's.
+
+## What it costs
+
+With t the time of a norm's calls, b the bytes that one kernel moves (a written norm: input read once, output written
+once; the framework's own: as counted for it) and B the bandwidth:
+
+    at stake (low)  = sum of t - b / (0.45 * B)
+    at stake (high) = sum of t - b / B
+
+A compiler's norm kernels reach 47 % of the bandwidth or more in the shipped traces. Both count only as far as the
+device is what the step waits for: W - host bounds them.
+
+## What helps
+
+- `torch.nn.functional.rms_norm` or `torch.compile` for a norm that is written out.
+- `torch.compile` for the framework's own: it fuses a residual and a conversion into the norm.
+- `channels_last` for batch norm over images.
+
+It gives nothing in a launch-bound step and little for small rows.
+
+## Sick
+
+```python
+h = x.float()
+h = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + eps)
+y = h.to(x.dtype) * weight
+```
+
+## Healthy
+
+```python
+y = torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)
+```
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.norms import Written, own_norms, written_norms
+from gobrrr.analysis.path import step_saving
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import F8, of_calls
+from gobrrr.conditions.common import by_signature, certainty_of, finding, places, short_op, unable
+from gobrrr.model.diagnosis import NotChecked
+from gobrrr.model.events import I8
+
+CODE = "M03"
+TITLE = "normalization traffic"
+
+REACHED = 0.45
+"""Share of the bandwidth that a compiler's norm kernels reach at least in the shipped traces (0.47 and more)."""
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """Written norms and the framework's own, against what one kernel would need."""
+    missing = unable(CODE, evidence)
+    memory = evidence.machine.memory_bytes_per_s if evidence.machine else None
+    if missing or memory is None:
+        return missing
+    written, own = written_norms(evidence), own_norms(evidence)
+    calls = np.array([call for one in written for call in one.calls] + own.tolist(), dtype=np.int64)
+    if not len(calls):
+        return None
+    least = np.concatenate([_least_of_written(evidence, written, memory.value), _least(evidence, own, memory.value)])
+    ns = evidence.calls.ns[calls]
+    low, high = np.maximum(ns - least / REACHED, 0.0), np.maximum(ns - least, 0.0)
+    return finding(
+        evidence,
+        CODE,
+        TITLE,
+        where=places(evidence, by_signature(evidence, calls)),
+        at_stake=step_saving(evidence, calls, low, high),
+        claim=of_calls(calls, low, high),
+        certainty=certainty_of(evidence, "medium"),
+        treatments=["fused-norm", *(["channels-last"] if _over_images(evidence, own) else [])],
+        facts=[*_of_written(evidence, written), *_of_own(evidence, own, memory.value)],
+    )
+
+
+def _least(evidence: Evidence, calls: I8, bandwidth: float) -> F8:
+    """Nanoseconds that each call's bytes need at the bandwidth; no less than its floor."""
+    bytes_ = np.array([evidence.group_of(call).work.bytes or 0.0 for call in calls.tolist()])
+    return np.maximum(bytes_ / bandwidth * 1e9, evidence.calls.floor_ns[calls])
+
+
+def _least_of_written(evidence: Evidence, written: list[Written], bandwidth: float) -> F8:
+    """The least time of each written norm, spread over its calls by their times."""
+    parts = [np.empty(0)]
+    for one in written:
+        ns = evidence.calls.ns[list(one.calls)]
+        parts.append(ns / max(float(ns.sum()), 1.0) * one.bytes / bandwidth * 1e9)
+    return np.concatenate(parts)
+
+
+def _of_written(evidence: Evidence, written: list[Written]) -> list[str]:
+    if not written:
+        return []
+    count, ns = evidence.steps.count, evidence.calls.ns
+    heaviest = max(written, key=lambda one: float(ns[list(one.calls)].sum()))
+    moved = sum(evidence.group_of(call).work.bytes or 0.0 for call in heaviest.calls)
+    words = ", ".join(short_op(evidence.group_of(call).call.name) for call in heaviest.calls)
+    total = sum(float(ns[list(one.calls)].sum()) for one in written)
+    return [
+        f"{units.count(len(written) / count)} norms a step written out of pointwise calls: "
+        f"{units.duration(total / count)} of {units.duration(evidence.wall_ns)}",
+        f"the heaviest: {words}: {units.duration(float(ns[list(heaviest.calls)].sum()))} for {units.bytes_(moved)}; "
+        f"one kernel moves {units.bytes_(heaviest.bytes)}",
+    ]
+
+
+def _of_own(evidence: Evidence, own: I8, bandwidth: float) -> list[str]:
+    if not len(own):
+        return []
+    count, ns = evidence.steps.count, evidence.calls.ns
+    facts = [
+        f"{units.count(len(own) / count)} calls a step of the framework's own norms: "
+        f"{units.duration(float(ns[own].sum()) / count)}, "
+        f"{units.duration(float(_least(evidence, own, bandwidth).sum()) / count)} at the bandwidth"
+    ]
+    for calls in sorted(by_signature(evidence, own), key=lambda one: -float(ns[one].sum()))[:2]:
+        group = evidence.group_of(int(calls[0]))
+        bytes_, mean = group.work.bytes or 0.0, float(ns[calls].mean())
+        facts.append(
+            f"{short_op(group.call.name)}: {units.count(len(calls) / count)} a step, {units.duration(mean)} each for "
+            f"{units.bytes_(bytes_)}: {units.rate(bytes_ / mean * 1e9)} of {units.rate(bandwidth)}"
+        )
+    return facts
+
+
+def _over_images(evidence: Evidence, own: I8) -> bool:
+    """Whether batch norms on [N, C, H, W] with the channels outside are among the calls."""
+    for call in own.tolist():
+        group = evidence.group_of(call)
+        first = next((one for one in group.call.inputs if hasattr(one, "shape")), None)
+        shape, strides = getattr(first, "shape", ()), getattr(first, "strides", None)
+        if "batch_norm" in group.call.name and len(shape) == 4 and strides and strides[1] > strides[3]:
+            return True
+    return False

@@ -1,0 +1,93 @@
+"""Conversions between float32 and 16 bit that only read a tensor and write it again.
+
+Autocast converts each weight in front of its matmul, in every step, and activations wherever an operation of one
+list meets one of the other; norms and losses that run in float32 convert in and out. Each is a kernel of its own that
+moves 6 bytes for an element.
+
+## How it is recognised
+
+Copies on the device from one floating type to another, same shape. Conversions that are part of materialised
+attention (M02) or of a norm that is written out (M03) are counted there. A conversion that a compiler fused into
+another kernel is free.
+
+## What it costs
+
+    at stake (low)  = in inference, the conversions of weights: the weights do not change between steps
+    at stake (high) = all conversions
+
+In training a weight is converted after each step of the optimizer at least, unless the optimizer writes the 16-bit
+copy itself. Both count only as far as the device is what the step waits for: W - host bounds them.
+
+## What helps
+
+- Inference: `model.to(torch.bfloat16)` once, no autocast.
+- Training: parameters in bfloat16 and float32 master weights in the optimizer, so that nothing is cast in the step.
+- `torch.compile`: conversions of activations become part of the kernels around them.
+
+It gives nothing in a launch-bound step but for the launches (O01).
+
+## Sick
+
+```python
+with torch.autocast("cuda", torch.bfloat16):  # inference: every weight is cast in every step
+    y = model(x)
+```
+
+## Healthy
+
+```python
+model = model.to(torch.bfloat16)
+y = model(x.to(torch.bfloat16))
+```
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.copies import casts, weight_casts
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.path import step_saving
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import of_calls
+from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
+from gobrrr.model.diagnosis import NotChecked
+
+CODE = "M04"
+TITLE = "conversions between element types"
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """Copies from one floating type to another."""
+    missing = unable(CODE, evidence)
+    if missing:
+        return missing
+    calls = casts(evidence)
+    if not len(calls):
+        return None
+    ns, count = evidence.calls.ns[calls], evidence.steps.count
+    weights = weight_casts(evidence, calls)
+    low = np.where(weights & (not evidence.training), ns, 0.0)
+    bytes_ = sum(evidence.group_of(call).work.bytes or 0.0 for call in calls.tolist())
+    facts = [
+        f"{units.count(len(calls) / count)} conversions a step: {units.duration(float(ns.sum()) / count)} of "
+        f"{units.duration(evidence.wall_ns)} for {units.bytes_(bytes_ / count)}"
+    ]
+    if weights.any():
+        facts.append(
+            f"{units.count(int(weights.sum()) / count)} of them convert weights: "
+            f"{units.duration(float(ns[weights].sum()) / count)}"
+            + ("" if evidence.training else "; no backward pass ran, so that the weights stay what they are")
+        )
+    return finding(
+        evidence,
+        CODE,
+        TITLE,
+        where=places(evidence, by_signature(evidence, calls)),
+        at_stake=step_saving(evidence, calls, low, ns),
+        claim=of_calls(calls, low, ns),
+        certainty=certainty_of(evidence, "medium"),
+        treatments=[*(["cast-once"] if weights.any() else []), "compile"],
+        facts=facts,
+    )

@@ -1,0 +1,101 @@
+"""Copies that change nothing but the order in memory: `contiguous()`, `clone()`, and converters around convolutions.
+
+A convolution in 16 bit runs on tensors with the channels innermost (NHWC). Given the usual NCHW, the library turns
+each input, weight and gradient around, runs, and turns the result back. A `transpose` or `permute` is free until
+something asks for the order in memory: then it is a copy at a part of the bandwidth.
+
+## How it is recognised
+
+- Kernels that convert a layout (nchwToNhwc and the like) within the calls of convolutions.
+- Copies on the device between tensors of one shape and one type whose dimensions lie in another order (by their
+  strides). A copy into a slice keeps the order and does not count.
+
+What belongs to materialised attention is M02's; a conversion of the type is M04's.
+
+## What it costs
+
+    at stake (low)  = the converters: with the channels innermost everywhere they vanish, but for those of images
+    at stake (high) = the converters + the copies, of which some consumer may need one
+
+Both count only as far as the device is what the step waits for: W - host bounds them.
+
+## What helps
+
+- `model.to(memory_format=torch.channels_last)`, and the input as well.
+- Views that the consumer takes as they are: an `einsum` or a matmul on the transposed view, attention on
+  [B, S, H, D] strides; `reshape` only where the order fits.
+
+Grouped convolutions can be slower with the channels innermost (pytorch#34977), and an operation that returns NCHW in
+between brings the converters back.
+
+## Sick
+
+```python
+model = torchvision.models.resnet50().cuda()
+with torch.autocast("cuda", torch.bfloat16):
+    y = model(images)  # [N, C, H, W]
+```
+
+## Healthy
+
+```python
+model = model.to(memory_format=torch.channels_last)
+y = model(images.to(memory_format=torch.channels_last))
+```
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.copies import converters, over_images, reorders
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.path import step_saving
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import of_calls
+from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
+from gobrrr.model.diagnosis import NotChecked
+
+CODE = "M05"
+TITLE = "layout copies"
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """Layout converters of convolutions, and copies into another order of the dimensions."""
+    missing = unable(CODE, evidence)
+    if missing:
+        return missing
+    turned, converting = converters(evidence)
+    copies = reorders(evidence)
+    calls = np.concatenate([turned, copies])
+    if not len(calls):
+        return None
+    count, copying = evidence.steps.count, evidence.calls.ns[copies]
+    high = np.concatenate([converting, copying])
+    low = np.concatenate([np.where(over_images(evidence, turned), 0.0, converting), np.zeros(len(copies))])
+    facts = []
+    if len(turned):
+        facts.append(
+            f"layout converters in {units.count(len(turned) / count)} convolutions a step: "
+            f"{units.duration(float(converting.sum()) / count)} of {units.duration(evidence.wall_ns)}; those calls take "
+            f"{units.duration(float(evidence.calls.ns[turned].sum()) / count)}"
+        )
+    if len(copies):
+        bytes_ = sum(evidence.group_of(call).work.bytes or 0.0 for call in copies.tolist())
+        facts.append(
+            f"{units.count(len(copies) / count)} copies a step into another order of the dimensions: "
+            f"{units.duration(float(copying.sum()) / count)} for {units.bytes_(bytes_ / count)}"
+        )
+    heavy = float(converting.sum()) >= float(copying.sum())
+    return finding(
+        evidence,
+        CODE,
+        TITLE,
+        where=places(evidence, by_signature(evidence, turned if heavy else copies)),
+        at_stake=step_saving(evidence, calls, low, high),
+        claim=of_calls(calls, low, high),
+        certainty=certainty_of(evidence, "high" if heavy else "medium"),
+        treatments=["channels-last"] if len(turned) else ["compile"],
+        facts=facts,
+    )

@@ -1,0 +1,169 @@
+"""Communication that no compute overlaps: the device waits for gradients, parameters or tokens of other devices.
+
+A collective that runs beside the backward pass costs little. One that starts when the backward is over, or one for
+each parameter, or one for each micro-batch of an accumulation, is paid in full.
+
+## How it is recognised
+
+Time in which only communication kernels run, of collectives that the device's next work waits for: it was launched
+before the collective was done. Where the host is slower than the collectives they are not on the path. The last
+collective of a step can't overlap with a backward that is over and is not counted as avoidable. A kernel that waits
+for another rank looks like one that sends: how much is waiting can't be told from one rank, only that a collective
+takes longer than its bytes at the link's bandwidth.
+
+## What it costs
+
+    at stake (high) = exposed time of the collectives on the path - the last collective of each step
+    at stake (low)  = the part of it that the bytes need at the link's bandwidth; nothing where that is not known
+
+The rest is waiting for a slower rank, or latency: it shrinks with overlap only as far as the ranks are in step.
+
+## What helps
+
+- `DistributedDataParallel`, which reduces buckets during the backward pass; `bucket_cap_mb`, `static_graph=True`.
+- `no_sync()` for all micro-batches of an accumulation but the last.
+- One flat buffer instead of a collective for each parameter.
+- FSDP: `set_modules_to_forward_prefetch`.
+
+Where the wait is for a slower rank, find that rank first (diagnose a folder with the traces of all ranks).
+
+## Sick
+
+```python
+loss.backward()
+for parameter in model.parameters():
+    torch.distributed.all_reduce(parameter.grad)
+```
+
+## Healthy
+
+```python
+model = torch.nn.parallel.DistributedDataParallel(model)
+loss.backward()  # buckets are reduced meanwhile
+```
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr import units
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.price import Class
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import F8, of_work
+from gobrrr.conditions.common import MOST_PLACES, finding
+from gobrrr.model.diagnosis import NotChecked, Place
+from gobrrr.model.events import I8
+
+CODE = "N01"
+TITLE = "exposed communication"
+
+WAITING = 3.0
+"""A collective that takes this many times what its bytes need waits, or is bound by latency."""
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """Collectives that nothing overlaps and that something waits for, but for the last of each step."""
+    events, links = evidence.replayed, evidence.priced.links
+    rows = links.device
+    inside = (events.end_ns[rows] > evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)
+    inside &= (evidence.priced.kind == Class.COMMUNICATION) & (events.device[rows] == evidence.budget.device)
+    work = np.flatnonzero(inside)
+    if not len(work):
+        return None
+    avoidable = np.setdiff1d(work[_waited_for(evidence, work)], _last(evidence, work))
+    owned = evidence.budget.owned_ns.astype(np.float64)
+    least = _least(evidence, avoidable)
+    count = evidence.steps.count
+    high = float(owned[avoidable].sum()) / count
+    low = float(np.minimum(np.nan_to_num(least), owned[avoidable]).sum()) / count
+    return finding(
+        evidence,
+        CODE,
+        TITLE,
+        where=_places(evidence, avoidable),
+        at_stake=(low, high),
+        claim=of_work(evidence, avoidable),
+        certainty="high" if low >= 0.5 * high else "low",
+        treatments=["comm-overlap"],
+        facts=_facts(evidence, work, avoidable, least),
+    )
+
+
+def _waited_for(evidence: Evidence, work: I8) -> NDArray[np.bool_]:
+    """One flag each: whether the device's next work had been launched when the collective was done."""
+    events, links = evidence.replayed, evidence.priced.links
+    here = np.flatnonzero((events.device[links.device] == evidence.budget.device) & (links.launch >= 0))
+    start = events.start_ns[links.device[here]]
+    order = np.argsort(start, kind="stable")
+    end = events.end_ns[links.device[work]]
+    at = np.searchsorted(start[order], end)
+    following = here[order[np.minimum(at, len(order) - 1)]] if len(order) else work
+    waited: NDArray[np.bool_] = (at < len(order)) & (events.start_ns[links.launch[following]] < end)
+    return waited
+
+
+def _last(evidence: Evidence, work: I8) -> I8:
+    """The last collective of each step."""
+    start = evidence.replayed.start_ns[evidence.priced.links.device[work]]
+    launch = evidence.priced.links.launch[work]
+    when = np.where(launch >= 0, evidence.replayed.start_ns[np.maximum(launch, 0)], start)
+    step = np.searchsorted(np.array(evidence.steps.begins, dtype=np.int64), when, side="right")
+    order = np.lexsort((start, step))
+    ends = np.append(step[order][1:] != step[order][:-1], True)
+    last: I8 = work[order[ends]]
+    return last
+
+
+def _least(evidence: Evidence, work: I8) -> F8:
+    """Nanoseconds that each collective's bytes need at the link's bandwidth; NaN where one is not known."""
+    link = evidence.machine.link_bytes_per_s if evidence.machine else None
+    groups = (evidence.priced.groups[int(evidence.priced.group[index])] for index in work.tolist())
+    if link is None:
+        return np.full(len(work), np.nan)
+    bytes_ = (group.work.bytes if group.work.link == "network" else None for group in groups)
+    return np.array([np.nan if size is None else size / link.value * 1e9 for size in bytes_])
+
+
+def _facts(evidence: Evidence, work: I8, avoidable: I8, least: F8) -> list[str]:
+    events, links, count = evidence.replayed, evidence.priced.links, evidence.steps.count
+    length = float(events.duration_ns[links.device[work]].sum()) / count
+    exposed = float(evidence.budget.owned_ns[work].sum()) / count
+    needed = float(np.nansum(least)) / count
+    on_path = float(evidence.budget.owned_ns[avoidable].sum()) / count
+    facts = [
+        f"{units.count(len(work) / count)} collectives a step: {units.duration(length)}, of which "
+        f"{units.duration(exposed)} ({units.percent(exposed / length)}) are overlapped by no compute",
+        f"the device's next work waits for {units.count(len(avoidable) / count)} of them, the last of the step aside: "
+        f"{units.duration(on_path)}",
+    ]
+    if needed > 0:
+        facts.append(
+            f"the bytes of those need {units.duration(needed)} a step at the link's bandwidth"
+            + (": they wait, or latency is the bound" if on_path > WAITING * needed else "")
+        )
+    return [*facts, "how much of it is waiting for other ranks can't be told from one rank"]
+
+
+def _places(evidence: Evidence, work: I8) -> list[Place]:
+    links, count = evidence.priced.links, evidence.steps.count
+    names = [_name(evidence, index) for index in work.tolist()]
+    result = []
+    for name, number in Counter(names).most_common(MOST_PLACES):
+        mine = work[[one == name for one in names]]
+        first = int(links.op[mine[0]])
+        owned = float(evidence.budget.owned_ns[mine].sum()) / count
+        result.append(Place(op=name, source=evidence.source(first), count=number / count, ns=owned))
+    return result
+
+
+def _name(evidence: Evidence, index: int) -> str:
+    """The collective as its record names it, else the kernel's name."""
+    group = evidence.priced.groups[int(evidence.priced.group[index])]
+    if group.call.collective is not None:
+        return group.call.collective.name
+    return evidence.events.name_of(int(evidence.priced.links.device[index]))

@@ -1,0 +1,134 @@
+"""No nanosecond at stake twice: where findings claim the same part of the timeline, the more specific one keeps it.
+
+The specific finding names a cause that the general one only shows the effect of: a loop over timesteps (O04) makes a
+step launch-bound (O01), a norm written by hand (M03) is a chain of pointwise calls (M01). The general one keeps the
+rest and says how much of it is the other's; where too little is left it is dropped, and the one that keeps it says so.
+
+Because the units' lengths sum to the window (`claims`) and no finding has more at stake than it keeps, all findings
+together never have more at stake than the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from msgspec.structs import replace
+
+from gobrrr import units
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import F8
+from gobrrr.conditions.common import LEAST_SHARE
+from gobrrr.model.diagnosis import Finding
+
+SPECIFIC_FIRST = (
+    "O05",  # compiling is a cause of its own, whatever the host would have launched meanwhile
+    "D02",  # a copy that blocks, of all that keeps the input waiting (D01)
+    "D01",
+    "N01",
+    "M02",  # attention's passes, conversions and matmuls vanish together
+    "C03",  # one float32 contraction, of all contractions
+    "C02",
+    "M05",
+    "M03",  # a norm's calls, conversions and pointwise calls included
+    "M04",
+    "O02",
+    "O03",  # the optimizer's launches, of all launches
+    "O04",
+    "M01",
+    "C01",
+    "O01",
+)
+"""Who keeps what two claim; codes that are not listed come last, in order of their code."""
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A finding with what it got: nanoseconds of each unit, by position in the window's units."""
+
+    found: Found
+    ns: F8
+    lost: dict[str, float]  # nanoseconds that each other code keeps
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """What it got of what the low and of what the high end rest on."""
+        claim = self.found.claim
+        got = self.ns[claim.unit]
+        return _share(np.minimum(got, claim.low), claim.low), _share(got, claim.ns)
+
+
+def settle(findings: Sequence[Found], lengths: F8, steps: int, wall_ns: float) -> list[Finding]:
+    """The findings with disjoint stakes, most at stake first; those about the measurement last.
+
+    `lengths`: nanoseconds of each unit of the window; `steps`: how many steps it holds; `wall_ns`: one step. The sum of
+    all high ends is at most the window's length for one step.
+    """
+    kept = _share_out(sorted(findings, key=_rank), lengths)
+    stakes = {one.found.finding.code: _restaked(one, steps) for one in kept}
+    gone = [one for one in kept if one.lost and stakes[one.found.finding.code].at_stake_ns[1] < LEAST_SHARE * wall_ns]
+    for one in gone:
+        del stakes[one.found.finding.code]
+    for one in gone:
+        _mention(one, stakes, steps)
+    return sorted(stakes.values(), key=lambda one: (-one.at_stake_ns[1], -one.at_stake_ns[0], one.code))
+
+
+def _rank(found: Found) -> tuple[int, str]:
+    code = found.finding.code
+    return SPECIFIC_FIRST.index(code) if code in SPECIFIC_FIRST else len(SPECIFIC_FIRST), code
+
+
+def _share_out(findings: Sequence[Found], lengths: F8) -> list[_Kept]:
+    """Each finding takes what it claims of what those before it left."""
+    left = lengths.copy()
+    done: list[_Kept] = []
+    for found in findings:
+        claim = found.claim
+        wanted = np.minimum(claim.ns, lengths[claim.unit])
+        got = np.minimum(wanted, left[claim.unit])
+        left[claim.unit] -= got
+        mine = np.zeros(len(lengths))
+        mine[claim.unit] = got
+        missing = np.zeros(len(lengths))
+        missing[claim.unit] = wanted - got
+        done.append(_Kept(found, mine, _lost(missing, done)))
+    return done
+
+
+def _lost(missing: F8, before: Sequence[_Kept]) -> dict[str, float]:
+    found = {one.found.finding.code: float(np.minimum(missing, one.ns).sum()) for one in before}
+    return {code: ns for code, ns in found.items() if ns > 0}
+
+
+def _restaked(kept: _Kept, steps: int) -> Finding:
+    """The finding with the stake that it keeps, and whose the rest is."""
+    finding, got = kept.found.finding, float(kept.ns.sum()) / steps
+    low, high = (min(ns * share, got) for ns, share in zip(finding.at_stake_ns, kept.shares, strict=True))
+    facts = [
+        f"of which {units.duration(ns / steps)} a step are {code}'s and not counted here"
+        for code, ns in kept.lost.items()
+        if ns / steps > LEAST_NAMED * finding.at_stake_ns[1]
+    ]
+    return replace(finding, at_stake_ns=(min(low, high), high), evidence=[*finding.evidence, *facts])
+
+
+def _share(got: F8, claimed: F8) -> float:
+    total = float(claimed.sum())
+    return min(float(got.sum()) / total, 1.0) if total > 0 else 1.0
+
+
+LEAST_NAMED = 0.01
+"""A smaller part of the stake that another finding keeps changes no figure that is shown."""
+
+
+def _mention(gone: _Kept, stakes: dict[str, Finding], steps: int) -> None:
+    """The finding that keeps most of a dropped one's time names it."""
+    owners = {code: ns for code, ns in gone.lost.items() if code in stakes}
+    if not owners:
+        return
+    owner = max(owners, key=lambda code: owners[code])
+    named = gone.found.finding
+    fact = f"{units.duration(owners[owner] / steps)} of this a step are {named.code}'s as well: {named.title}"
+    stakes[owner] = replace(stakes[owner], evidence=[*stakes[owner].evidence, fact])

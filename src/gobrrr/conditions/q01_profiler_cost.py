@@ -1,0 +1,70 @@
+"""The profiler inflates this trace: the step takes less time without it.
+
+Recording an operation costs the host a few microseconds, its shapes and Python frames more. Kernels' durations are
+right; what the host does between them is not. A step of 31 ms was recorded as 74, so that most of the idle time that a
+timeline shows is the profiler's own.
+
+## How it is recognised
+
+The recorded wall of a step against the estimate without the profiler (the replay of the trace's own launches with
+each host event shortened by what recording it costs), where the recorded one is at least 1.25 times as long.
+
+## What it costs
+
+Nothing of the step: this is about what the trace can tell. All other findings are made on the estimate.
+
+## What helps
+
+- Measure the step without the profiler, and believe that number.
+- Record less: no stacks, no memory, `record_shapes` only where work is to be priced; a few steps, after a warm-up.
+
+## Sick
+
+```python
+with torch.profiler.profile(with_stack=True, profile_memory=True, record_shapes=True) as prof:
+    step()
+```
+
+## Healthy
+
+```python
+with torch.profiler.profile(record_shapes=True) as prof:
+    step()
+```
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.common import about_measurement
+from gobrrr.model.diagnosis import NotChecked
+from gobrrr.model.events import Kind
+
+CODE = "Q01"
+TITLE = "the profiler inflates this trace"
+
+INFLATED = 1.25
+"""Recorded over estimated wall. The estimate's interval may be a quarter wide (docs/design.md, section 10)."""
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """A recorded step that is much longer than the estimated one."""
+    recorded, estimated = evidence.recorded_steps.wall_ns, evidence.wall_ns
+    if recorded < INFLATED * estimated:
+        return None
+    events, steps = evidence.events, evidence.recorded_steps
+    kinds = ((Kind.OP, "operations"), (Kind.RUNTIME, "driver calls"), (Kind.PYTHON, "Python frames"))
+    inside = (events.start_ns >= (steps.begins[0] if steps.begins else steps.start)) & (events.start_ns < steps.stop)
+    counts = [(int(np.count_nonzero(inside & (events.kind == kind))) / steps.count, word) for kind, word in kinds]
+    switches = ", ".join(sorted(evidence.meta.recorded)) or "no switch that the trace names"
+    facts = [
+        f"a step was recorded with {units.duration(recorded)}; without the profiler it is estimated to take "
+        f"{units.duration(estimated)}",
+        f"recorded in a step: {', '.join(f'{units.count(number)} {word}' for number, word in counts if number)}",
+        f"switched on: {switches}",
+    ]
+    return about_measurement(CODE, TITLE, facts, [], [])

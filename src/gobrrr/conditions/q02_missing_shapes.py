@@ -1,0 +1,57 @@
+"""The trace has operations but no shapes, so that their work can't be counted.
+
+Without shapes no floor is known: whether a kernel is at its roof, what a fusion would spare and what a matmul should
+take can't be said.
+
+## How it is recognised
+
+Device work is owned by operations, and none of them has recorded arguments. A replayed graph without operations is
+Q03.
+
+## What it costs
+
+Nothing of the step: this is about what the trace can tell.
+
+## What helps
+
+`torch.profiler.profile(record_shapes=True)`.
+
+## Sick
+
+```python
+with torch.profiler.profile() as prof:
+    step()
+```
+
+## Healthy
+
+```python
+with torch.profiler.profile(record_shapes=True) as prof:
+    step()
+```
+"""
+
+from __future__ import annotations
+
+from gobrrr import units
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.common import about_measurement, covered, shapes_known
+from gobrrr.model.diagnosis import NotChecked
+
+CODE = "Q02"
+TITLE = "no shapes were recorded"
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """Operations without arguments."""
+    owned = evidence.calls.op >= 0
+    if not owned.any() or shapes_known(evidence):
+        return None
+    share = float(evidence.calls.ns[owned].sum()) / max(float(evidence.calls.ns.sum()), 1.0)
+    facts = [
+        f"{units.count(int(owned.sum()) / evidence.steps.count)} calls a step belong to operations, "
+        f"{units.percent(share)} of the device time of compute; none has shapes",
+        f"{units.percent(covered(evidence))} of the device time of compute is priced",
+    ]
+    return about_measurement(CODE, TITLE, facts, ["record-shapes"], [])

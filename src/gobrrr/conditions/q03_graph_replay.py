@@ -1,0 +1,65 @@
+"""Kernels are replayed from a CUDA or HIP graph: no operation, shape or module stands behind them.
+
+A replay is one call on the host. What its kernels compute, and for which operation, is not in the trace, so that they
+can't be priced. That is no fault of the step: a graph is the cure of a launch-bound one.
+
+## How it is recognised
+
+At least 5 % of the device time was launched by a graph launch.
+
+## What it costs
+
+Nothing of the step: this is about what the trace can tell.
+
+## What helps
+
+Profile the same step once without the graph (`torch.compile` without `mode="reduce-overhead"`,
+`enforce_eager=True` in vLLM) with `record_shapes=True`: its kernels are the same, and they carry their operations.
+
+## Sick
+
+```python
+with torch.profiler.profile(record_shapes=True) as prof:
+    graph.replay()
+```
+
+## Healthy
+
+```python
+with torch.profiler.profile(record_shapes=True) as prof:
+    model(static_x)  # the step that was captured
+```
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.common import about_measurement
+from gobrrr.model.diagnosis import NotChecked
+
+CODE = "Q03"
+TITLE = "graph replays carry no operations"
+
+LEAST_REPLAYED = 0.05
+"""Less of the device time changes no verdict."""
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """Device time that a graph launch started."""
+    links = evidence.priced.links
+    owned = evidence.budget.owned_ns.astype(np.float64)
+    total, replayed = float(owned.sum()), float(owned[links.in_graph].sum())
+    if total <= 0 or replayed < LEAST_REPLAYED * total:
+        return None
+    count = evidence.steps.count
+    inside = links.in_graph & (owned > 0)
+    facts = [
+        f"{units.count(int(inside.sum()) / count)} kernels and copies a step, {units.percent(replayed / total)} of the "
+        f"device time, come from {units.count(len(np.unique(links.launch[inside])) / count)} graph launches",
+        "they have no operations, shapes or modules: nothing is said about them",
+    ]
+    return about_measurement(CODE, TITLE, facts, ["eager-trace"], [])

@@ -1,0 +1,126 @@
+"""Measurements that are kept: one JSON file a device, driver and torch, in the user's cache folder.
+
+`$XDG_CACHE_HOME/gobrrr/machines`, else `~/.cache/gobrrr/machines`. A file is written whole or not at all. One that can't
+be read is left out with a note; it never stops a diagnosis.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from gobrrr.errors import UsageError
+from gobrrr.hardware.ceilings import datasheet_of, machine_of
+from gobrrr.model.machine import Machine
+from gobrrr.model.measured import FORMAT, Environment, Measurement
+
+
+class Found(NamedTuple):
+    """What the cache holds for a device, and what a reader must know about it."""
+
+    machine: Machine | None
+    notes: tuple[str, ...] = ()
+
+
+def folder() -> Path:
+    """Where the measurements are; it may not exist yet."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
+    return root / "gobrrr" / "machines"
+
+
+def path_of(environment: Environment, where: Path | None = None) -> Path:
+    """The file of one device, driver and torch."""
+    key = "\n".join((environment.device_name, environment.driver or "", environment.torch))
+    digest = hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:12]
+    return (where or folder()) / f"{_slug(environment.device_name)}-{digest}.json"
+
+
+def save(measured: Measurement, where: Path | None = None) -> Path:
+    """Write a measurement over an older one of the same device, driver and torch; returns the file's path.
+
+    Raises UsageError when the folder can't be written.
+    """
+    path = path_of(measured.environment, where)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, msgspec.json.format(msgspec.json.encode(measured), indent=1) + b"\n")
+    except OSError as error:
+        raise UsageError(f"{path}: the measurement can't be kept: {error.strerror or error}") from None
+    return path
+
+
+def load_measured(device_name: str | None, where: Path | None = None) -> Machine | None:
+    """The ceilings measured on a device of exactly this name, None where there are none (`look_up` says why)."""
+    return look_up(device_name, where).machine
+
+
+def look_up(device_name: str | None, where: Path | None = None) -> Found:
+    """The newest measurement of a device as a machine, with notes: which one it is, and files that were ignored."""
+    measured, ignored = newest(device_name, where)
+    if measured is None:
+        return Found(None, ignored)
+    env = measured.environment
+    machine = machine_of(measured, datasheet_of(env.device_name, env.memory_bytes))
+    return Found(machine, (f"floors use {machine.notes[0]} (gobrrr machine)", *ignored))
+
+
+def newest(device_name: str | None, where: Path | None = None) -> tuple[Measurement | None, tuple[str, ...]]:
+    """The newest measurement of a device, and a note for each file of its name that can't be read."""
+    if not device_name:
+        return None, ()
+    found: list[Measurement] = []
+    ignored: list[str] = []
+    for path in _files(where or folder(), f"{_slug(device_name)}-*.json"):
+        try:
+            one = decode(path.read_bytes())
+        except (OSError, ValueError) as error:
+            ignored.append(f"a kept measurement was ignored ({path.name}: {_reason(error)}); gobrrr machine makes it anew")
+            continue
+        if one.environment.device_name == device_name:
+            found.append(one)
+    return max(found, key=lambda one: one.environment.date, default=None), tuple(ignored)
+
+
+def decode(data: bytes) -> Measurement:
+    """A measurement from its JSON. Raises ValueError when it is none, or of a format that is not this one's."""
+    one = msgspec.json.decode(data, type=Measurement)
+    if one.format != FORMAT:
+        raise ValueError(f"format {one.format}, this gobrrr reads {FORMAT}")
+    for entry in one.entries:
+        if not 0 < entry.amount.value < float("inf"):
+            raise ValueError(f"{entry.group}, {entry.name} is {entry.amount.value}")
+    return one
+
+
+def _files(where: Path, pattern: str) -> list[Path]:
+    try:
+        return sorted(where.glob(pattern))
+    except OSError:
+        return []
+
+
+def _slug(name: str) -> str:
+    """The name in what every file system takes; two names with one slug are told apart by the digest and the record."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "device"
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:80]
+
+
+def _replace(target: Path, data: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:40]}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

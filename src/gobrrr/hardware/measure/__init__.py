@@ -1,0 +1,12 @@
+"""Measuring this machine: torch is imported inside the functions, never when the module is.
+
+`measure` is the door. `Bench` times a call on a device; the files beside it say what is timed.
+"""
+
+from __future__ import annotations
+
+from gobrrr.hardware.measure.device import Device, find_device, need_torch
+from gobrrr.hardware.measure.plan import Stage, measure
+from gobrrr.hardware.measure.timing import Bench
+
+__all__ = ["Bench", "Device", "Stage", "find_device", "measure", "need_torch"]

@@ -1,0 +1,101 @@
+"""DRAM bandwidth of a copy, a read and a write, and the bandwidth over the working set: the cliff at each cache's size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from gobrrr.hardware.measure.timing import Bench
+from gobrrr.model.measured import Curve, CurvePoint, Entry
+
+GPU_BYTES, CPU_BYTES = 2**30, 2**28
+"""Of one tensor: far beyond any cache."""
+LARGEST_SHARE = 1 / 8
+"""Of the memory that is free."""
+CURVE = "bandwidth by working set"
+GPU_CURVE = (2**20, 2**30)
+CPU_CURVE = (2**13, 2**29)
+ROW_SHIFT_BYTES = 64
+LAUNCHES = 5
+"""A kernel that takes less than this many times a replayed empty one measures launches, not memory."""
+
+
+def tensor_bytes(bench: Bench) -> int:
+    """Bytes of one tensor of the DRAM measurements: a power of two that leaves most of the memory free."""
+    most = int(bench.device.free_bytes() * LARGEST_SHARE)
+    wanted = CPU_BYTES if bench.device.is_cpu else GPU_BYTES
+    return int(min(wanted, 2 ** max(20, most.bit_length() - 1)))
+
+
+def measure_dram(bench: Bench) -> list[Entry]:
+    """Copy and scale move a tensor's bytes twice, read and write once.
+
+    These are the program's bytes: a CPU that reads a line before it overwrites it moves half as many again.
+    """
+    torch, size = bench.device.torch, tensor_bytes(bench)
+    x = torch.rand(size // 4, device=bench.device.spec)
+    y = torch.empty_like(x)
+    calls: dict[str, tuple[int, Callable[[], Any]]] = {
+        "copy": (2, lambda: y.copy_(x)),
+        "scale": (2, lambda: torch.mul(x, 2.0, out=y)),
+        "read": (1, lambda: x.sum()),
+        "write": (1, lambda: y.fill_(1.5)),
+    }
+    y.fill_(0.5)  # the pages exist before the clock runs
+    at = f"{size / 2**20:.0f} MiB a tensor"
+    return [
+        Entry(group="memory", name=name, unit="B/s", amount=bench.time(call).rate(float(times * size)), at=at)
+        for name, (times, call) in calls.items()
+    ]
+
+
+def measure_curve(bench: Bench, empty_s: float | None) -> Curve:
+    """Copy bandwidth by working set (source and destination together)."""
+    return _cpu_curve(bench) if bench.device.is_cpu else _gpu_curve(bench, empty_s)
+
+
+def sizes(first: int, last: int, steps_an_octave: int = 2) -> Iterator[int]:
+    """Sizes from `first` to `last` in bytes, evenly in the logarithm, in whole cache lines."""
+    step = 0
+    while (size := int(first * 2 ** (step / steps_an_octave))) <= last:
+        yield max(64, size // 64 * 64)
+        step += 1
+
+
+def _gpu_curve(bench: Bench, empty_s: float | None) -> Curve:
+    """x * 2 replayed by a CUDA graph on the same tensors, so that what fits a cache stays there."""
+    torch, points = bench.device.torch, []
+    for working_set in sizes(GPU_CURVE[0], min(GPU_CURVE[1], int(bench.device.free_bytes() * LARGEST_SHARE))):
+        x = torch.rand(working_set // 8, device=bench.device.spec)
+        y = torch.empty_like(x)
+        took = bench.graph(lambda x=x, y=y: torch.mul(x, 2.0, out=y), budget_s=0.05)  # type: ignore[misc]
+        if empty_s is None or took.value > LAUNCHES * empty_s:
+            points.append(CurvePoint(x=float(working_set), y=took.rate(float(x.nbytes + y.nbytes))))
+    note = "x * 2 in a replayed CUDA graph; sizes at which a kernel's own start-up counts are left out"
+    return Curve(name=CURVE, x_unit="B", y_unit="B/s", points=tuple(points), note=note)
+
+
+def _cpu_curve(bench: Bench) -> Curve:
+    """One thread: a core's own caches cannot be seen from two."""
+    points = []
+    for working_set in sizes(CPU_CURVE[0], min(CPU_CURVE[1], int(bench.device.free_bytes() * LARGEST_SHARE))):
+        half = working_set // 2 // 64 * 64
+        rows = max(1, min(512, 2**20 // half))
+        took = bench.host(repeated_copy(half, rows), budget_s=0.06)
+        points.append(CurvePoint(x=float(2 * half), y=took.rate(float(2 * half * rows))))
+    note = "a copy by one thread; the copy's own start-up counts at the smallest sizes"
+    return Curve(name=CURVE, x_unit="B", y_unit="B/s", points=tuple(points), note=note)
+
+
+def repeated_copy(half: int, rows: int) -> Callable[[], None]:
+    """A call that copies `half` bytes `rows` times, each a cache line further: one call of numpy, one working set."""
+    room = half + rows * ROW_SHIFT_BYTES
+    source = np.arange(room // 8, dtype=np.float64)
+    target = np.ones_like(source)
+    shape, strides = (rows, half // 8), (ROW_SHIFT_BYTES, 8)
+    src, dst = (
+        np.lib.stride_tricks.as_strided(one, shape, strides, writeable=one is target) for one in (source, target)
+    )
+    return lambda: np.copyto(dst, src)

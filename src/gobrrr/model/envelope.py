@@ -1,0 +1,164 @@
+"""The back of an envelope: what an expression or an op costs on a machine, op by op and fused."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from gobrrr.model import show
+from gobrrr.model.work import Count, Link
+
+FORMAT = 1
+# History of the format:
+# 1  first
+
+Bound = Literal["compute", "memory", "communication", "transfer"]
+
+
+class Roof(msgspec.Struct, frozen=True, kw_only=True):
+    """A compute ceiling that the work meets. `ridge`: the FLOP a byte from which it, not memory, is the bound."""
+
+    name: str
+    flop_per_s: float
+    ridge: float | None
+
+
+class Kernel(msgspec.Struct, frozen=True, kw_only=True):
+    """One kernel, launched `calls` times. Figures are of one call; None is not known (`bytes`: read and written)."""
+
+    name: str
+    calls: int = 1
+    count: Count = "exact"
+    matrix_flop: float | None = None
+    matrix_dtype: str | None = None
+    vector_flop: float | None = None
+    vector_dtype: str | None = None
+    bytes: float | None = None
+    link: Link = "memory"
+    floor_ns: float | None = None
+    bound: Bound | None = None
+    roof: str = ""
+    note: str = ""
+
+    @property
+    def flop(self) -> float:
+        """FLOPs on both units."""
+        return (self.matrix_flop or 0.0) + (self.vector_flop or 0.0)
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The kernels that do the work, and their sums. `bound_share`: the part of the floor that `bound` holds."""
+
+    kernels: tuple[Kernel, ...]
+    launches: int
+    matrix_flop: float
+    vector_flop: float
+    bytes: float
+    flop_per_byte: float | None
+    floor_ns: float | None
+    bound: Bound | None
+    bound_share: float | None
+
+    @property
+    def flop(self) -> float:
+        """FLOPs on both units."""
+        return self.matrix_flop + self.vector_flop
+
+
+class Balance(msgspec.Struct, frozen=True, kw_only=True):
+    """A pointwise kernel's own arithmetic: operations an element, now and where compute becomes the bound.
+
+    `needed` is for a peak that counts a fused multiply-add as two; `needed_without_fma`, the half of it, for
+    operations that do not pair up (the article's `x * 2`, repeated).
+    """
+
+    elements: float
+    bytes_per_element: float
+    operations: float
+    needed: float
+    needed_without_fma: float
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """What `calc` answers. Floors are for operands in DRAM; printing it prints the page that a terminal shows."""
+
+    format: int = FORMAT
+    what: str
+    dtype: str
+    shapes: dict[str, tuple[int, ...]]
+    machine: str
+    memory_bytes_per_s: float | None
+    roofs: tuple[Roof, ...]
+    unfused: Plan
+    fused: Plan
+    saved_bytes: float
+    saved_ns: float | None
+    speedup: float | None
+    balance: Balance | None = None
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return show.as_text(self) or f"{self.what} on {self.machine}: {self.fused.bound or 'unknown'}-bound"
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure of the article beside the same figure computed. `agrees`: the computed one rounds to the claimed."""
+
+    quote: str
+    claimed: str
+    computed: str
+    how: str
+    agrees: bool
+    source: str = "article"
+
+
+class Generation(msgspec.Struct, frozen=True, kw_only=True):
+    """A data-centre GPU's ratio of dense 16-bit matrix (and float32 vector) FLOP/s to memory bandwidth, FLOP a byte."""
+
+    name: str
+    vendor: str
+    year: int  # of its announcement
+    matrix_flop_per_s: float
+    vector_flop_per_s: float
+    memory_bytes_per_s: float
+    matrix_ratio: float
+    vector_ratio: float
+
+
+class Peak(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the article's A100 table; `tflop_per_s_sparse` is the starred figure, with structured sparsity."""
+
+    unit: str
+    tflop_per_s: float
+    tflop_per_s_sparse: float | None = None
+    dtype: str
+    kind: str
+
+
+class Doubling(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the article's table of improvements: a factor a year, years, or a factor; None where it has "--"."""
+
+    row: str
+    processor: float | None = None
+    memory_module: float | None = None
+    lan: float | None = None
+    disk: float | None = None
+
+
+class OperatorClass(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the article's BERT table, in percent."""
+
+    operator_class: str
+    flop_percent: float
+    runtime_percent: float
+
+
+class Article(msgspec.Struct, frozen=True, kw_only=True):
+    """The article's arithmetic: its figures computed, and its tables as they stand in the data."""
+
+    format: int = FORMAT
+    claims: tuple[Claim, ...]
+    a100: tuple[Peak, ...]
+    doubling: tuple[Doubling, ...]
+    bert: tuple[OperatorClass, ...]

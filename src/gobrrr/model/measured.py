@@ -1,0 +1,108 @@
+"""What was measured on a machine: each figure with its spread, and where, when and with what it was measured."""
+
+from __future__ import annotations
+
+import msgspec
+
+FORMAT = 1
+"""The version of the files that hold these records."""
+
+
+class Quantity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The median of `runs` samples with their quartiles `low` and `high`, in the unit that its holder says."""
+
+    value: float
+    low: float
+    high: float
+    runs: int
+
+    @property
+    def spread(self) -> float:
+        """Distance of the quartiles over the median, a share of one; 0 for a median of 0."""
+        return (self.high - self.low) / abs(self.value) if self.value else 0.0
+
+    def scaled(self, factor: float) -> Quantity:
+        """The same samples times `factor` (positive)."""
+        return Quantity(value=self.value * factor, low=self.low * factor, high=self.high * factor, runs=self.runs)
+
+    def rate(self, amount: float) -> Quantity:
+        """`amount` a second, where this is seconds: the slow quartile becomes the low rate."""
+        value, low, high = (amount / one if one else float("inf") for one in (self.value, self.high, self.low))
+        return Quantity(value=value, low=low, high=high, runs=self.runs)
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and with what: `driver` is the GPU driver's version, or the kernel's for a CPU; `date` is UTC, ISO 8601."""
+
+    device_name: str
+    kind: str  # "cpu" or "cuda" (which ROCm uses as well)
+    index: int = 0
+    devices: int = 1  # of this kind in the machine
+    driver: str | None = None
+    torch: str = ""
+    toolkit: str | None = None  # CUDA or ROCm that torch was built for
+    compiler: str | None = None  # what the fusing compiler generates code with; None: there is none
+    python: str = ""
+    platform: str = ""
+    threads: int = 1
+    memory_bytes: int | None = None
+    date: str = ""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure. `group` and `name` say which ("matrix", "bfloat16"), `at` under which conditions ("n = 8192")."""
+
+    group: str
+    name: str
+    unit: str  # "FLOP/s", "B/s", "s" or "1/s"
+    amount: Quantity
+    at: str = ""
+
+
+class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One point of a curve: `x` in the curve's unit of x, `y` in its unit of y."""
+
+    x: float
+    y: Quantity
+
+
+class Curve(msgspec.Struct, frozen=True, kw_only=True):
+    """A sweep: matmul FLOP/s by size, bandwidth by working set, bus bandwidth by message."""
+
+    name: str
+    x_unit: str
+    y_unit: str
+    points: tuple[CurvePoint, ...] = ()
+    note: str = ""
+
+
+class Skipped(msgspec.Struct, frozen=True, kw_only=True):
+    """What was not measured, and why: never the same as zero."""
+
+    what: str
+    why: str
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
+    """One device's ceilings as they were measured, in SI units; a fused multiply-add is 2 FLOP."""
+
+    environment: Environment
+    entries: tuple[Entry, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    notes: tuple[str, ...] = ()
+    duration_s: float = 0.0
+    format: int = FORMAT
+
+    def entry(self, group: str, name: str) -> Entry | None:
+        """The figure of that name; None where it was not measured."""
+        return next((one for one in self.entries if (one.group, one.name) == (group, name)), None)
+
+    def best(self, group: str, *names: str) -> Entry | None:
+        """The entry with the largest median among `names`; None where none was measured."""
+        found = [one for one in self.entries if one.group == group and one.name in names]
+        return max(found, key=lambda one: one.amount.value, default=None)
+
+    def curve(self, name: str) -> Curve | None:
+        """The sweep of that name; None where it was not measured."""
+        return next((one for one in self.curves if one.name == name), None)

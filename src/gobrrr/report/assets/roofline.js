@@ -1,0 +1,175 @@
+// Calls under the roofs, in logarithmic scales.
+const points = data.ops.map((op, index) => ({ op, index })).filter(({ op }) => op.flop > 0 && op.bytes > 0 && op.ns > 0);
+let everyRoof = false;
+
+const intensity = (op) => op.flop / op.bytes;
+
+// Roofs of one value share a line. Drawn: memory roofs, those that a call rests on, and the highest for bfloat16.
+function drawnRoofs() {
+  const used = new Set(data.ops.map((op) => op.roof));
+  const base = ["bfloat16 matrix", "float32 vector"];
+  const kept = data.roofs.filter((roof) => everyRoof || roof.kind === "memory" || used.has(roof.name) || base.includes(roof.name));
+  const lines = new Map();
+  for (const roof of kept) {
+    const key = `${roof.kind} ${roof.value}`;
+    const line = lines.get(key) || { ...roof, names: [] };
+    line.names.push(roof.name);
+    lines.set(key, line);
+  }
+  return [...lines.values()];
+}
+
+function extent(roofs) {
+  const memory = roofs.filter((roof) => roof.kind === "memory").map((roof) => roof.value);
+  const compute = roofs.filter((roof) => roof.kind === "compute").map((roof) => roof.value);
+  const xs = points.map(({ op }) => intensity(op));
+  const ys = points.map(({ op }) => op.flop_s);
+  const below = (value) => 10 ** Math.floor(Math.log10(value) - 0.02);
+  const right = Math.max(...xs) * 3;
+  const ridge = memory.length && compute.length ? Math.max(...compute) / Math.min(...memory) : 0;
+  return {
+    x0: below(Math.min(...xs)), x1: Math.max(right, ridge * (narrow() ? 6 : 20)),
+    y0: below(Math.min(...ys)), y1: Math.max(...ys, ...compute) * 4,
+  };
+}
+
+function roofSeries(box, roofs, node) {
+  const memory = roofs.filter((roof) => roof.kind === "memory").map((roof) => roof.value);
+  const compute = roofs.filter((roof) => roof.kind === "compute").map((roof) => roof.value);
+  const top = compute.length ? Math.max(...compute) : box.y1;
+  const slope = Math.atan2(node.plotHeight / Math.log10(box.y1 / box.y0), node.plotWidth / Math.log10(box.x1 / box.x0));
+  const fastest = memory.length ? Math.max(...memory) : null;
+  const shift = labelShifts(compute, box, node);
+  return roofs.map((roof) => {
+    const diagonal = roof.kind === "memory";
+    const from = diagonal ? [Math.max(box.x0, box.y0 / roof.value), 0] : [fastest ? Math.max(roof.value / fastest, box.x0) : box.x0, roof.value];
+    if (diagonal) from[1] = from[0] * roof.value;
+    const to = diagonal ? [top / roof.value, top] : [box.x1, roof.value];
+    const short = `${roof.names.join(", ")}  ${roof.text}`;
+    const first = diagonal && roof.value === fastest;
+    const along = (share) => from.map((low, axis) => 10 ** (Math.log10(low) + share * Math.log10(to[axis] / low)));
+    const at = diagonal ? along(freest(along, box, node)) : to;
+    const label = {
+      show: true, formatter: narrow() ? roof.text : `${short}  (${roof.provenance})`, color: colour("soft"), fontSize: 11,
+      textBorderColor: colour("surface"), textBorderWidth: 3,
+      ...(diagonal
+        ? { rotate: (slope * 180) / Math.PI, position: "inside", align: "center", verticalAlign: first ? "bottom" : "top", padding: [6, 0, 6, 0] }
+        : { position: [-shift.get(roof.value), -15], align: "right" }),
+    };
+    const bare = { show: false };
+    const data = diagonal
+      ? [{ value: from, label: bare }, { value: at, label }, { value: to, label: bare }]
+      : [{ value: from, label: bare }, { value: at, label }];
+    return {
+      type: "line", name: short, data, symbol: "circle", symbolSize: 0.01, silent: true, z: 1, animation: false,
+      lineStyle: { color: colour(diagonal ? "memory" : "compute"), width: 1.6, type: first || roof.value === top ? "solid" : [6, 4] },
+      labelLayout: { hideOverlap: false },
+    };
+  });
+}
+
+// How far to the left each compute roof's name stands, in pixels, so that names of roofs that are near do not collide.
+function labelShifts(values, box, node) {
+  const height = (value) => (Math.log10(value / box.y0) / Math.log10(box.y1 / box.y0)) * node.plotHeight;
+  const shifts = new Map();
+  let before = null;
+  for (const value of [...values].sort((a, b) => b - a)) {
+    const near = before !== null && height(before) - height(value) < 15;
+    shifts.set(value, near && !shifts.get(before) ? (narrow() ? 72 : 250) : 0);
+    before = value;
+  }
+  return shifts;
+}
+
+// Where along a memory roof its name hides the fewest points.
+function freest(along, box, node) {
+  const pixel = ([x, y]) => [(Math.log10(x / box.x0) / Math.log10(box.x1 / box.x0)) * node.plotWidth, (Math.log10(y / box.y0) / Math.log10(box.y1 / box.y0)) * node.plotHeight];
+  const dots = points.map(({ op }) => pixel([intensity(op), op.flop_s]));
+  let best = [Infinity, 0.5];
+  for (let share = 0.15; share < 0.86; share += 0.05) {
+    const [x, y] = pixel(along(share));
+    const near = dots.filter((dot) => Math.abs(dot[0] - x) < 110 && Math.abs(dot[1] - y) < 55).length + Math.abs(share - 0.5);
+    if (near < best[0]) best = [near, share];
+  }
+  return best[1];
+}
+
+function pointSeries(bound, symbol) {
+  const most = Math.max(...points.map(({ op }) => op.ns));
+  const mine = points.filter(({ op }) => (op.bound || "unpriced") === bound);
+  return {
+    type: "scatter", name: bound, symbol, z: 3, animation: false, cursor: "pointer",
+    data: mine.map(({ op, index }) => {
+      const lit = !selected() || selection.ops.has(index);
+      return {
+        value: [intensity(op), op.flop_s], index,
+        symbolSize: Math.max(6, 34 * Math.sqrt(op.ns / most)),
+        itemStyle: {
+          color: colour(bound), opacity: lit ? 0.62 : 0.08, borderColor: selected() && lit ? colour("ink") : colour("surface"),
+          borderWidth: selected() && lit ? 2 : 1,
+        },
+        z: lit ? 5 : 3,
+      };
+    }),
+    emphasis: { itemStyle: { opacity: 1, borderColor: colour("ink") } },
+  };
+}
+
+function ridges(box, roofs) {
+  const dram = roofs.find((roof) => roof.names.includes("DRAM"));
+  const used = new Map();
+  points.forEach(({ op }) => used.set(op.roof, (used.get(op.roof) || 0) + op.ns));
+  const compute = roofs.filter((roof) => roof.kind === "compute")
+    .sort((a, b) => Math.max(...b.names.map((name) => used.get(name) || 0)) - Math.max(...a.names.map((name) => used.get(name) || 0)) || b.value - a.value)[0];
+  if (!dram || !compute) return [];
+  const ridge = compute.value / dram.value;
+  return [{
+    type: "scatter", name: "ridge", silent: true, z: 6, animation: false, symbol: "circle", symbolSize: 9,
+    itemStyle: { color: colour("surface"), borderColor: colour("ink"), borderWidth: 2 },
+    data: [{ value: [ridge, compute.value], label: { show: true, position: "left", distance: narrow() ? 16 : 34, formatter: `ridge ${digits(ridge)} FLOP/B`,
+      color: colour("ink"), fontSize: 11, fontWeight: 600, textBorderColor: colour("surface"), textBorderWidth: 3 } }],
+  }];
+}
+
+function axis(name, from, to, text, gap) {
+  return {
+    type: "log", name, nameLocation: "middle", nameGap: gap, min: from, max: to, nameTextStyle: { color: colour("soft"), fontSize: 12 },
+    axisLabel: { color: colour("soft"), fontSize: 11, formatter: text, hideOverlap: true, showMaxLabel: false },
+    axisLine: { lineStyle: { color: colour("rule") } }, splitLine: { lineStyle: { color: colour("line") } }, minorSplitLine: { show: false },
+  };
+}
+
+function drawRoofline(instance, node) {
+  const roofs = drawnRoofs();
+  const box = extent(roofs);
+  const grid = { left: narrow() ? 44 : 66, right: 12, top: 22, bottom: 46 };
+  Object.assign(node, { plotWidth: instance.getWidth() - grid.left - grid.right, plotHeight: instance.getHeight() - grid.top - grid.bottom });
+  instance.setOption({
+    animation: false, grid,
+    xAxis: axis("arithmetic intensity, FLOP/B", box.x0, box.x1, (value) => plain(value), 28),
+    yAxis: { ...axis(narrow() ? "" : "achieved, FLOP/s", box.y0, box.y1, (value) => scaled(value, "").trim().replace(" ", narrow() ? "" : " "), 50) },
+    tooltip: { ...tooltip(), trigger: "item", formatter: (one) => (one.data.index === undefined ? "" : tip(data.ops[one.data.index].name, opTip(one.data.index))) },
+    dataZoom: [
+      { type: "inside", xAxisIndex: 0, filterMode: "none", zoomOnMouseWheel: "ctrl" },
+      { type: "inside", yAxisIndex: 0, filterMode: "none", zoomOnMouseWheel: "ctrl" },
+    ],
+    series: [...roofSeries(box, roofs, node), pointSeries("memory", "rect"), pointSeries("compute", "circle"), ...ridges(box, roofs)],
+  }, true);
+}
+
+function plain(value) {
+  return value >= 0.001 && value < 1e4 ? String(Number(value.toPrecision(3))) : value.toExponential(0).replace("e+", "e");
+}
+
+function startRoofline() {
+  const instance = chart("roofline-chart", "svg", drawRoofline);
+  if (!instance) return;
+  instance.on("click", (one) => {
+    if (one.data && one.data.index !== undefined) select(data.ops[one.data.index].name, [one.data.index]);
+  });
+  find("#all-roofs").addEventListener("change", (event) => {
+    everyRoof = event.target.checked;
+    charts.find((one) => one.instance === instance).draw();
+  });
+  listeners.push(() => charts.find((one) => one.instance === instance).draw());
+}

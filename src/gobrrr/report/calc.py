@@ -1,0 +1,302 @@
+"""What `gobrrr calc` prints: one envelope, several machines beside each other, the article, the generations."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from gobrrr import units
+from gobrrr.model.envelope import Article, Balance, Claim, Envelope, Generation, Kernel, Peak, Plan, Roof
+from gobrrr.report.calc_sketch import sketch
+from gobrrr.report.layout import ASCII, UNICODE, Line, Page, plain
+from gobrrr.report.terminal import knows_unicode
+from gobrrr.report.text import sanitise
+
+MOST_KERNELS = 9
+NAME_CELLS = 22
+MACHINE_CELLS = 18
+BAR_CELLS = 26
+SHAPES_SHOWN = 4
+
+
+def envelope(one: Envelope, page: Page) -> list[Line]:
+    """One problem on one machine."""
+    lines = [*_head(one, page), [], *_verdict(one, page), [], *_plans(one, page)]
+    lines += [[], *_saving(one, page), *_balance(one.balance, page)]
+    drawn = sketch(one, page)
+    if drawn:
+        lines += [[], *drawn]
+    if one.notes:
+        lines.append([])
+    for note in one.notes:
+        lines += page.wrapped(sanitise(note), first=f" {page.glyphs.dot} ", style="dim")
+    return lines
+
+
+def for_print(one: Envelope) -> str:
+    """The page as `print(envelope)` shows it: plain, 80 columns, in signs that standard output can encode."""
+    unicode = knows_unicode(getattr(sys.stdout, "encoding", None))
+    return plain(envelope(one, Page(glyphs=UNICODE if unicode else ASCII)))
+
+
+def _head(one: Envelope, page: Page) -> list[Line]:
+    memory = page.joint.join([sanitise(one.machine), f"memory {units.rate(one.memory_bytes_per_s)}"])
+    roofs: list[Line] = [[(f"   {_roof(roof, page)}", "")] for roof in one.roofs]
+    return [*_title(one, page), *page.wrapped(memory, first="   "), *roofs]
+
+
+def _title(one: Envelope, page: Page) -> list[Line]:
+    shapes = [f"{sanitise(name)} {'x'.join(map(str, shape)) or 'scalar'}" for name, shape in one.shapes.items()]
+    more = [f"{len(shapes) - SHAPES_SHOWN} more"] if len(shapes) > SHAPES_SHOWN else []
+    title = page.wrapped(sanitise(one.what), first=" ", rest="   ", lines=3, style="bold")
+    about = page.joint.join([one.dtype, *shapes[:SHAPES_SHOWN], *more])
+    return [*title, *page.wrapped(about, first="   ")]
+
+
+def _roof(roof: Roof, page: Page) -> str:
+    ridge = f"{page.joint}ridge {units.count(roof.ridge)} FLOP/byte" if roof.ridge is not None else ""
+    return f"{roof.name} {units.rate(roof.flop_per_s, 'FLOP')}{ridge}"
+
+
+def _verdict(one: Envelope, page: Page) -> list[Line]:
+    bound = one.fused.bound
+    if bound is None:
+        return [[(" UNKNOWN", "bold"), ("   a ceiling that this needs is not in the table", "")]]
+    before = one.unfused.bound
+    moved = f" ({before.upper()}-BOUND op by op)" if before and before != bound else ""
+    why = _why(one)
+    first = f" {bound.upper()}-BOUND{moved}"
+    if not why:
+        return [[(first, "bold")]]
+    return [[(first, "bold")], *page.wrapped(why, first="   ")]
+
+
+def _why(one: Envelope) -> str:
+    """The intensity against the ridge for a single kernel; the share of the floor for several."""
+    plan = one.fused
+    if len(plan.kernels) > 1:
+        return f"{units.percent(plan.bound_share)} of the floor of its {units.count(plan.launches)} kernels"
+    kernel = plan.kernels[0]
+    ridge = _ridge(kernel, one.roofs)
+    if ridge is None or not plan.flop_per_byte:
+        return "it moves bytes and computes nothing" if not kernel.flop else ""
+    where = "under" if plan.flop_per_byte < ridge else "over"
+    factor = max(ridge / plan.flop_per_byte, plan.flop_per_byte / ridge)
+    text = f"{units.count(plan.flop_per_byte)} FLOP/byte, {units.count(_round(factor))} times {where} the ridge"
+    if plan.bound == "memory":
+        text += f": at most {units.percent(plan.flop_per_byte / ridge)} of the peak can be used"
+    return text
+
+
+def _ridge(kernel: Kernel, roofs: Sequence[Roof]) -> float | None:
+    """The ridge of the roof that the kernel meets first; of both, when it uses both units, the matrix unit's."""
+    named = [roof for roof in roofs if (kernel.matrix_dtype or "") in roof.name] if kernel.matrix_flop else list(roofs)
+    return named[0].ridge if named else None
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.2g}")
+
+
+def _plans(one: Envelope, page: Page) -> list[Line]:
+    head = f" {'':<{NAME_CELLS}}{'FLOP':>14}{'bytes':>10}{'FLOP/byte':>11}{'floor':>10}  bound"
+    same = one.unfused == one.fused
+    lines: list[Line] = [[(head, "dim")]]
+    if same and len(one.fused.kernels) == 1:
+        return [*lines, *_kernels(one.fused, page)]
+    sections = [("fused", one.fused)] if same else [("op by op", one.unfused), ("fused", one.fused)]
+    for name, plan in sections:
+        many = _many(plan.launches, "kernel")
+        lines.append(_row(f"{name}, {many}", units.flop(plan.flop), plan, "bold", page))
+        if len(plan.kernels) > 1:
+            lines += _kernels(plan, page)
+    return [*lines, *_units(one, page)]
+
+
+def _units(one: Envelope, page: Page) -> list[Line]:
+    """FLOPs by unit, where both units have some."""
+    plans = [("op by op", one.unfused), ("fused", one.fused)]
+    if not any(plan.matrix_flop and plan.vector_flop for _, plan in plans):
+        return []
+    parts = [f"{name} {units.flop(plan.matrix_flop)} and {units.flop(plan.vector_flop)}" for name, plan in plans]
+    return page.wrapped(f"On the matrix and the vector units: {'; '.join(parts)}.", first=" ", style="dim")
+
+
+def _row(name: str, flop: str, plan: Plan, style: str, page: Page) -> Line:
+    text = (
+        f" {page.cut(name, NAME_CELLS - 1):<{NAME_CELLS}}{flop:>14}{units.bytes_(plan.bytes):>10}"
+        f"{units.count(plan.flop_per_byte):>11}{units.duration(plan.floor_ns):>10}  {plan.bound or '?'}"
+    )
+    return [(text, style)]
+
+
+def _kernels(plan: Plan, page: Page) -> list[Line]:
+    lines = [_kernel(one, page) for one in plan.kernels[:MOST_KERNELS]]
+    left = len(plan.kernels) - MOST_KERNELS
+    return [*lines, [(f"   and {left} more", "dim")]] if left > 0 else lines
+
+
+def _kernel(one: Kernel, page: Page) -> Line:
+    calls = f" x{one.calls}" if one.calls > 1 else ""
+    name = page.cut(sanitise(one.name), NAME_CELLS - 3 - len(calls)) + calls
+    intensity = one.flop / one.bytes if one.bytes else None
+    text = (
+        f"   {name:<{NAME_CELLS - 2}}{_flop(one):>14}{units.bytes_(one.bytes):>10}{units.count(intensity):>11}"
+        f"{units.duration(one.floor_ns):>10}  {one.bound or '?'}"
+    )
+    return [(text, "")]
+
+
+def _flop(one: Kernel) -> str:
+    """FLOPs of one call."""
+    if one.matrix_flop is None and one.vector_flop is None:
+        return units.UNKNOWN if one.link == "memory" else "0 FLOP"
+    return units.flop(one.flop)
+
+
+def _saving(one: Envelope, page: Page) -> list[Line]:
+    if one.unfused == one.fused:
+        many = one.fused.launches > 1
+        text = "Nothing here can be fused." if many else "One kernel: there is nothing to fuse."
+        return [[(f" {text}", "")]]
+    if one.saved_ns is None or one.speedup is None:
+        return [[(f" Fusion saves {units.bytes_(one.saved_bytes)} of traffic.", "")]]
+    text = (
+        f"Fusion saves {units.duration(one.saved_ns)} of {units.duration(one.unfused.floor_ns)} "
+        f"({units.count(_two_digits(one.speedup))} times as fast at best): {units.bytes_(one.saved_bytes)} of traffic "
+        f"and {_many(one.unfused.launches - one.fused.launches, 'launch', 'es')}."
+    )
+    return page.wrapped(text, first=" ")
+
+
+def _two_digits(value: float) -> float:
+    return float(f"{value:.3g}")
+
+
+def _balance(balance: Balance | None, page: Page) -> list[Line]:
+    if balance is None:
+        return []
+    text = (
+        f"{_many(balance.operations, 'operation')} for each of {units.count(balance.elements)} elements "
+        f"({units.count(balance.bytes_per_element)} bytes each); compute is the bound from "
+        f"{units.count(balance.needed)} on, or from {units.count(balance.needed_without_fma)} where no multiplication "
+        "pairs with an addition."
+    )
+    return page.wrapped(text, first=" ")
+
+
+def _many(count: float, what: str, plural: str = "s") -> str:
+    return f"{units.count(count)} {what}{'' if count == 1 else plural}"
+
+
+def across(many: Sequence[Envelope], page: Page) -> list[Line]:
+    """The same problem on several machines, and whether the bound changes."""
+    lines = _title(many[0], page)
+    head = f" {'':<{MACHINE_CELLS}}{'memory':>10}{'peak':>14}{'ridge':>7}{'op by op':>10}{'fused':>10}  bound"
+    lines += [[], [(head, "dim")]]
+    lines += [_machine(one, page) for one in many]
+    return [*lines, [], *_changes(many, page), *_marks(many, page)]
+
+
+def _machine(one: Envelope, page: Page) -> Line:
+    roof = one.roofs[0] if one.roofs else None
+    peak = units.rate(roof.flop_per_s, "FLOP") if roof else "-"
+    ridge = units.count(roof.ridge) if roof else "-"
+    text = (
+        f" {page.cut(sanitise(one.machine), MACHINE_CELLS - 1):<{MACHINE_CELLS}}"
+        f"{units.rate(one.memory_bytes_per_s):>10}{peak:>14}{ridge:>7}{units.duration(one.unfused.floor_ns):>10}"
+        f"{units.duration(one.fused.floor_ns):>10}  {one.fused.bound or '?'}"
+    )
+    return [(text, "")]
+
+
+def _changes(many: Sequence[Envelope], page: Page) -> list[Line]:
+    bounds: dict[str, list[str]] = {}
+    unknown = [sanitise(one.machine) for one in many if one.fused.bound is None]
+    for one in many:
+        if one.fused.bound is not None:
+            bounds.setdefault(one.fused.bound, []).append(sanitise(one.machine))
+    parts = [f"{bound}-bound on {', '.join(names)}" for bound, names in bounds.items()]
+    text = f"The bound changes: {'; '.join(parts)}." if len(parts) > 1 else ""
+    if len(parts) == 1:
+        text = f"{next(iter(bounds)).capitalize()}-bound on all{' whose peak is known' if unknown else ' of them'}."
+    if unknown:
+        text = f"{text} No such peak is in the table for {', '.join(unknown)}.".strip()
+    return page.wrapped(text, first=" ")
+
+
+def _marks(many: Sequence[Envelope], page: Page) -> list[Line]:
+    named = [f"{one.machine}: {one.roofs[0].name}" for one in many if one.roofs]
+    if not named:
+        return []
+    kinds = {one.roofs[0].name for one in many if one.roofs}
+    text = f"peak: {next(iter(kinds))}" if len(kinds) == 1 else f"peaks: {'; '.join(map(sanitise, named))}"
+    return page.wrapped(text, first=" ", style="dim")
+
+
+def article(one: Article, page: Page) -> list[Line]:
+    """Claim by claim, then the tables."""
+    lines: list[Line] = [[(" The article's arithmetic, computed", "bold")], []]
+    for claim in one.claims:
+        lines += _claim(claim, page)
+    good = sum(claim.agrees for claim in one.claims)
+    lines += [[], [(f" {good} of {len(one.claims)} computed figures round to the article's.", "")]]
+    return [*lines, [], *_a100(one.a100), [], *_doubling(one, page)]
+
+
+def _claim(claim: Claim, page: Page) -> list[Line]:
+    verdict = "the same" if claim.claimed == claim.computed else "rounds to it" if claim.agrees else "differs"
+    quote = claim.quote if claim.source == "article" else f"{claim.quote} ({claim.source})"
+    figures = f"   {claim.claimed:<15}{claim.computed:<15}{verdict:<13}"
+    style = "" if claim.agrees else "bold"
+    rest = page.wrapped(claim.how, first=figures, lines=2, style="dim")
+    return [*page.wrapped(quote, first=" "), *[[(text, s or style) for text, s in line] for line in rest]]
+
+
+def _a100(peaks: Sequence[Peak]) -> list[Line]:
+    lines: list[Line] = [[(" The article's A100 table, TFLOP/s (* with structured sparsity, no ceiling here)", "bold")]]
+    for one in peaks:
+        sparse = f"{one.tflop_per_s_sparse:g}*" if one.tflop_per_s_sparse is not None else ""
+        lines.append([(f"   {one.unit:<26}{one.tflop_per_s:>8g}{sparse:>8}", "")])
+    return lines
+
+
+def _doubling(one: Article, page: Page) -> list[Line]:
+    head = f"   {'':<46}{'CPU':>6}{'memory':>8}{'LAN':>6}{'disk':>6}"
+    lines: list[Line] = [[(" The article's table of improvements", "bold")], [(head, "dim")]]
+    for row in one.doubling:
+        digits = 2 if row.row.startswith("Annual") else 1
+        figures = (row.processor, row.memory_module, row.lan, row.disk)
+        cells = [f"{value:.{digits}f}" if value is not None else "--" for value in figures]
+        name = page.cut(
+            row.row.replace(" (last 3 milestones)", "").replace(" in Time for Bandwidth to Double", " meanwhile"), 45
+        )
+        lines.append([(f"   {name:<46}{cells[0]:>6}{cells[1]:>8}{cells[2]:>6}{cells[3]:>6}", "")])
+    return lines
+
+
+def generations(many: Sequence[Generation], page: Page) -> list[Line]:
+    """Bars of FLOP a byte by year."""
+    most = max(one.matrix_ratio for one in many)
+    head = f" {'year':<6}{'':<17}{'dense 16-bit':>14}{'memory':>11}{'FLOP/byte':>11}"
+    lines: list[Line] = [[(" Compute over bandwidth, GPU by GPU", "bold")], [], [(head, "dim")]]
+    room = max(8, page.width - 62)
+    for one in many:
+        name = page.cut(sanitise(one.name), 16)
+        text = f" {one.year:<6}{name:<17}{units.rate(one.matrix_flop_per_s, 'FLOP'):>14}"
+        text += f"{units.rate(one.memory_bytes_per_s):>11}{units.count(one.matrix_ratio):>11}"
+        lines.append([(text, ""), (f"  {page.bar(one.matrix_ratio / most, room)}", "")])
+    return [*lines, [], *_course(many, page)]
+
+
+def _course(many: Sequence[Generation], page: Page) -> list[Line]:
+    first, top = many[0], max(many, key=lambda one: one.matrix_ratio)
+    low, high = min(one.vector_ratio for one in many) * 8, max(one.vector_ratio for one in many) * 8
+    text = (
+        f"From {first.name} ({first.year}) to {top.name} ({top.year}) the ratio grew "
+        f"{units.count(_round(top.matrix_ratio / first.matrix_ratio))} times; it does not grow with every card. A "
+        "float32 pointwise kernel (8 bytes an element) is compute-bound from "
+        f"{units.count(low)} to {units.count(high)} operations an element on these."
+    )
+    years = "By the year of announcement; peaks without sparsity, from the datasheet table (gobrrr machine NAME)."
+    return [*page.wrapped(text, first=" "), *page.wrapped(years, first=" ", style="dim")]

@@ -1,0 +1,129 @@
+"""The diagnosis as one HTML file that needs no network: the page's parts, its style, its script and the chart library.
+
+A Diagnosis is all that it reads, so a saved one gives the same page. The only texts in it are those of the record,
+less the folder of the trace.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from importlib.resources import files
+
+from gobrrr.model.diagnosis import Diagnosis
+from gobrrr.report import json, terminal, words
+from gobrrr.report.page import advice, charts, machine, modules, tables, verdict
+from gobrrr.report.page.data import as_script, page_data
+from gobrrr.report.page.links import Link, link
+from gobrrr.report.page.markup import Markup, el, join
+
+ASSETS = files("gobrrr.report") / "assets"
+SCRIPTS = ("units", "page", "budget", "roofline", "timeline", "tables", "modules", "main")
+"""The page's own scripts in the order in which they are joined."""
+
+
+def render(diagnosis: Diagnosis) -> str:
+    """The whole page as text."""
+    links = [link(diagnosis, finding) for finding in diagnosis.findings]
+    library, script = _asset("echarts/echarts.min.js"), _script()
+    body = join(
+        [
+            _top(diagnosis),
+            el("main", _sections(diagnosis, links), id="main", tabindex="-1"),
+            machine.footer(diagnosis),
+            el("div", id="selection", role="status", aria_live="polite"),
+            Markup(f'<script type="application/json" id="data">{as_script(page_data(diagnosis, links))}</script>'),
+            Markup(f"<script>{library}</script>"),
+            Markup(f"<script>{script}</script>"),
+        ]
+    )
+    head = _head(f"{words.headline(diagnosis)}: {terminal.basename(diagnosis.target)}", [library, script])
+    return f'<!doctype html>\n<html lang="en">{head}{el("body", body)}</html>\n'
+
+
+def save(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
+    """Write the page to `path`, whole or not at all. Raises UsageError when it can't be written."""
+    json.write(path, render(diagnosis).encode("utf-8"))
+
+
+def _head(title: str, scripts: list[str]) -> Markup:
+    hashes = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts)
+    policy = (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return el(
+        "head",
+        el("meta", charset="utf-8"),
+        Markup(f'<meta http-equiv="Content-Security-Policy" content="{policy}">'),
+        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        el("meta", name="referrer", content="no-referrer"),
+        el("meta", name="color-scheme", content="light dark"),
+        el("link", rel="icon", href="data:,"),
+        el("title", title),
+        Markup(f"<style>{_asset('page.css')}</style>"),
+    )
+
+
+def _sha256(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+
+
+def _asset(name: str) -> str:
+    return (ASSETS / name).read_text(encoding="utf-8")
+
+
+def _script() -> str:
+    parts = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
+    return f'(() => {{\n"use strict";\n{parts}\n}})();'
+
+
+NAVIGATION = (
+    ("budget", "Budget"),
+    ("todo", "What to do"),
+    ("findings", "Findings"),
+    ("roofline", "Roofline"),
+    ("timeline", "Timeline"),
+    ("modules", "Modules"),
+    ("ops", "Operations"),
+    ("kernels", "Kernels"),
+    ("unchecked", "Not checked"),
+    ("machine", "Machine"),
+)
+
+
+def _top(diagnosis: Diagnosis) -> Markup:
+    absent = {"todo"} if not diagnosis.prescriptions else set()
+    absent |= {"kernels"} if not diagnosis.kernels else set()
+    links = [el("a", name, href=f"#{target}") for target, name in NAVIGATION if target not in absent]
+    theme = el("button", "Theme: auto", type="button", id="theme", class_="needs-script")
+    return join(
+        [
+            el("a", "Skip to the answer", href="#main", class_="skip"),
+            el(
+                "header",
+                el("div", el("a", "gobrrr", href="#main", class_="brand"), el("nav", links, aria_label="Sections"), theme),
+                class_="top",
+            ),
+        ]
+    )
+
+
+def _sections(diagnosis: Diagnosis, links: list[Link]) -> Markup:
+    parts = [
+        verdict.verdict(diagnosis),
+        verdict.step_budget(diagnosis),
+        advice.what_to_do(diagnosis),
+        advice.findings(diagnosis, links),
+        advice.tried(diagnosis),
+        charts.roofline(diagnosis),
+        charts.timeline(diagnosis),
+        modules.modules(diagnosis),
+        tables.ops(diagnosis),
+        tables.kernels(diagnosis),
+        machine.not_checked(diagnosis),
+        machine.notes(diagnosis),
+        machine.machine(diagnosis),
+    ]
+    return join(parts)

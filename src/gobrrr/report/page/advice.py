@@ -1,0 +1,116 @@
+"""What to do, what was found, what was tried: cards with their evidence."""
+
+from __future__ import annotations
+
+from gobrrr import units
+from gobrrr.model.diagnosis import Diagnosis, Finding, Interval, Place, Prescription, Trial
+from gobrrr.report import advice
+from gobrrr.report.page.links import Link
+from gobrrr.report.page.markup import Markup, bar, code, el, join, section
+from gobrrr.report.text import clean_lines, sanitise, short_name
+
+NO_FINDING = "No condition explains where this step's time goes."
+
+
+def what_to_do(one: Diagnosis) -> Markup | None:
+    """The treatments, by what they are predicted to save."""
+    if not one.prescriptions:
+        return None
+    by_code = {finding.code: finding for finding in one.findings}
+    step = one.unprofiled_wall_ns.value or one.wall_ns
+    cards = [_prescription(item, by_code.get(item.finding), step) for item in one.prescriptions]
+    lead = (
+        "By predicted saving. The solid part of a bar is the least, the hatched part the most; its track is the step. "
+        "The savings are of one treatment each and do not add up."
+    )
+    return section("todo", "What to do", el("ol", cards, class_="cards"), lead=lead)
+
+
+def _prescription(item: Prescription, finding: Finding | None, step: float | None) -> Markup:
+    low, high = item.predicted_saving_ns
+    track = bar(high / step, "saving", low=low / step) if step else None
+    why = el("a", item.finding, f" {finding.title}" if finding else "", href=f"#finding-{sanitise(item.finding)}")
+    return el(
+        "li",
+        el("h3", item.treatment),
+        el("p", "for ", why, class_="sub"),
+        el("p", el("b", advice.saving(item.predicted_saving_ns)), el("span", _of_step(item, step)), class_="saves"),
+        track,
+        _code(item.how),
+        el("p", "Assumes: ", item.assumes, class_="sub") if item.assumes else None,
+        class_="card",
+    )
+
+
+def _of_step(item: Prescription, step: float | None) -> str:
+    low, high = item.predicted_saving_ns
+    if not step or high <= 0:
+        return ""
+    shares = [units.percent(low / step), units.percent(high / step)]
+    text = shares[0] if shares[0] == shares[1] else f"{shares[0].removesuffix(' %')} to {shares[1]}"
+    return f" less, {text} of the step"
+
+
+def _code(how: str) -> Markup:
+    lines = clean_lines(how)
+    return el("pre", el("code", join(el("span", line, Markup("\n")) for line in lines)), tabindex="0")
+
+
+def findings(one: Diagnosis, links: list[Link]) -> Markup:
+    """Every finding with its evidence and where it is."""
+    if not one.findings:
+        missing = len(one.not_checked)
+        rest = f" {missing} condition{'s' if missing > 1 else ''} could not be checked." if missing else ""
+        return section("findings", "Findings", el("p", NO_FINDING + rest, class_="empty"))
+    cards = [_finding(item, link, index) for index, (item, link) in enumerate(zip(one.findings, links, strict=True))]
+    return section("findings", "Findings", el("ol", cards, class_="cards"), lead="By what is at stake.")
+
+
+def _finding(item: Finding, link: Link, index: int) -> Markup:
+    show = el("button", "Show where", type="button", class_="show", data_finding=index) if link else None
+    return el(
+        "li",
+        el("h3", el("span", item.code, class_="code"), " ", item.title),
+        el("p", el("b", _stake(item.at_stake_ns)), f" at stake a step, {item.certainty} certainty", class_="saves"),
+        el("ul", [el("li", fact) for fact in item.evidence], class_="plain") if item.evidence else None,
+        el("ul", [_place(place) for place in item.where], class_="places") if item.where else None,
+        el("p", show, el("span", f"gobrrr explain {sanitise(item.code)}", class_="hint"), class_="actions"),
+        class_="card",
+        id=f"finding-{sanitise(item.code)}",
+    )
+
+
+def _stake(interval: Interval) -> str:
+    return units.duration_range(*interval)
+
+
+def _place(place: Place) -> Markup:
+    amounts = []
+    if place.count is not None:
+        amounts.append(f"{units.count(place.count)} a step")
+    if place.ns is not None:
+        amounts.append(units.duration(place.ns))
+    name = code(place.op, short=short_name(place.op)) if place.op else None
+    where = [el("span", part, class_="sub") for part in (place.shapes, place.module, place.source) if part]
+    return el("li", name, el("span", ", ".join(amounts), class_="amount"), where)
+
+
+def tried(one: Diagnosis) -> Markup | None:
+    """What was applied and measured, beside what was predicted."""
+    if not one.trials:
+        return None
+    heads = [el("th", name, scope="col") for name in ("treatment", "before", "after", "saved", "predicted", "verdict")]
+    rows = [_trial(item) for item in one.trials]
+    table = el("table", el("thead", el("tr", heads)), el("tbody", rows))
+    return section("trials", "Tried and measured", el("div", table, class_="scroll", tabindex="0"))
+
+
+def _trial(item: Trial) -> Markup:
+    cells = (
+        units.duration(item.before_ns),
+        units.duration(item.after_ns),
+        units.duration(item.before_ns - item.after_ns),
+        advice.saving(item.predicted_saving_ns),
+    )
+    numbers = [el("td", cell, class_="n") for cell in cells]
+    return el("tr", el("th", item.treatment, scope="row"), numbers, el("td", item.verdict.replace("_", " ")))

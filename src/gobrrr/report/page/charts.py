@@ -1,0 +1,144 @@
+"""The places of the roofline and the timeline, with what they show in words and what they leave out."""
+
+from __future__ import annotations
+
+from gobrrr import units
+from gobrrr.model.diagnosis import Diagnosis, OpRow, Timeline
+from gobrrr.report import words
+from gobrrr.report.page.markup import Markup, el, section
+from gobrrr.report.page.verdict import cause_colour
+
+
+def drawable(row: OpRow) -> bool:
+    """Whether a call has a place on the roofline: FLOPs, bytes and time are known and not zero."""
+    return bool(row.flop and row.bytes and row.ns)
+
+
+def roofline(one: Diagnosis) -> Markup:
+    """The chart of calls under the roofs."""
+    if not any(drawable(row) for row in one.ops):
+        return section("roofline", "Roofline", el("p", _no_points(one), class_="empty"))
+    controls = el(
+        "div",
+        _legend([("compute", "compute-bound"), ("memory", "memory-bound")], round_first=True),
+        el("label", el("input", type="checkbox", id="all-roofs"), " all roofs", class_="needs-script"),
+        class_="controls",
+    )
+    chart = el("div", id="roofline-chart", class_="chart", role="img", aria_label=_told(one), tabindex="0")
+    lead = (
+        "Each point is a kind of call: arithmetic a byte moved against arithmetic a second; its area is its time. "
+        "On the line is at the roof. Click a point to find it in the table and on the timeline."
+    )
+    return section("roofline", "Roofline", controls, chart, el("p", _left_out(one), class_="after"), lead=lead)
+
+
+def _no_points(one: Diagnosis) -> str:
+    if not one.ops:
+        return "There is no device work to draw."
+    if not any(row.flop is not None for row in one.ops):
+        return "No point can be drawn: the FLOPs and bytes of no operation are known (see Not checked and Notes)."
+    return "No point can be drawn: no operation has both FLOPs and bytes."
+
+
+def _told(one: Diagnosis) -> str:
+    drawn = [row for row in one.ops if drawable(row)]
+    bounds = {bound: sum(row.bound == bound for row in drawn) for bound in ("compute", "memory")}
+    parts = ", ".join(f"{number} {bound}-bound" for bound, number in bounds.items())
+    return f"Roofline with {len(drawn)} kinds of calls: {parts}. The table of operations has the same numbers."
+
+
+def _left_out(one: Diagnosis) -> str:
+    out = [row for row in one.ops if not drawable(row)]
+    if not out:
+        return ""
+    whole = sum(row.ns for row in one.ops)
+    idle = [row for row in out if row.flop == 0]
+    share = units.percent(sum(row.ns for row in out) / whole) if whole > 0 else "unknown"
+    rest = len(out) - len(idle)
+    why = [f"{len(idle)} do no arithmetic (copies, fills, casts)"] if idle else []
+    why += [f"{rest} have FLOPs or bytes that are not known"] if rest else []
+    return f"{len(out)} kinds of calls ({share} of the device time) are not drawn: {' and '.join(why)}."
+
+
+def timeline(one: Diagnosis) -> Markup:
+    """One step on the device, with its gaps by cause."""
+    line = one.timeline
+    if line is None or not (line.start_ns or line.gap_start_ns):
+        return section("timeline", "Timeline", el("p", "There is no device work to draw.", class_="empty"))
+    names = (
+        ("in", "Zoom in"),
+        ("out", "Zoom out"),
+        ("left", "Earlier"),
+        ("right", "Later"),
+        ("whole", "Whole step"),
+    )
+    buttons = [el("button", name, type="button", data_zoom=key) for key, name in names]
+    controls = el(
+        "div",
+        el("div", buttons, class_="buttons", role="group", aria_label="Zoom and pan"),
+        el("span", id="timeline-range", class_="count", role="status"),
+        class_="controls needs-script",
+    )
+    chart = el("div", id="timeline-chart", class_="chart", role="img", aria_label=_line_told(line), tabindex="0")
+    lead = (
+        f"One step of device {line.device} as it runs without the profiler, replayed from the trace. Drag to pan; "
+        "Ctrl and wheel, pinch or the + and \u2212 keys zoom."
+    )
+    parts = (_legend(_work(one, line)), controls, chart, _gaps(line), _cut(line))
+    return section("timeline", "Timeline", *parts, lead=lead)
+
+
+def _line_told(line: Timeline) -> str:
+    busiest = f"{len(line.start_ns):,} pieces of work on {len(line.streams)} streams"
+    return f"Timeline of {units.duration(line.length_ns)}: {busiest}, {len(line.gap_start_ns):,} gaps."
+
+
+def _work(one: Diagnosis, line: Timeline) -> list[tuple[str, str]]:
+    """(colour, name) of what is on this timeline."""
+    kinds = [line.kinds[kind] for kind in line.kind]
+    bounds = {one.ops[op].bound if 0 <= op < len(one.ops) else None for op, kind in zip(line.op, kinds, strict=True)
+              if kind == "compute"}  # fmt: skip
+    found = [(bound, f"{bound}-bound") for bound in ("compute", "memory") if bound in bounds]
+    found += [("unpriced", "not priced")] if bounds - {"compute", "memory"} else []
+    found += [(kind, kind) for kind in ("communication", "transfer") if kind in kinds]
+    causes = [words.cause(line.causes[index]) for index in sorted(set(line.gap_cause))]
+    return found + [(cause_colour(cause), f"idle: {cause}") for cause in causes]
+
+
+def _legend(items: list[tuple[str, str]], *, round_first: bool = False) -> Markup:
+    marks = [
+        el("li", el("i", class_=f"swatch c-{colour}{' round' if round_first and not index else ''}"), name)
+        for index, (colour, name) in enumerate(items)
+    ]
+    return el("ul", marks, class_="legend")
+
+
+MOST_GAPS, LEAST_SHARE = 6, 0.002
+"""Gaps that are listed, and the share of the step that one must have."""
+
+
+def _gaps(line: Timeline) -> Markup | None:
+    """The longest gaps, as a list that zooms to them; one sentence where all of them are short."""
+    lengths = line.gap_duration_ns
+    if not lengths:
+        return el("p", "The device is never idle in this step.", class_="after")
+    order = sorted(range(len(lengths)), key=lambda index: -lengths[index])[:MOST_GAPS]
+    long = [index for index in order if lengths[index] >= LEAST_SHARE * line.length_ns]
+    if not long:
+        text = f"{len(lengths):,} gaps, none longer than {units.duration(max(lengths))}; together {units.duration(sum(lengths))}."
+        return el("p", text, class_="after")
+    return el("details", el("summary", "The longest gaps"), el("ol", [_gap(line, index) for index in long], class_="gaps"), open=True)
+
+
+def _gap(line: Timeline, index: int) -> Markup:
+    cause = words.cause(line.causes[line.gap_cause[index]])
+    when = "from the start" if not line.gap_start_ns[index] else f"at {units.duration(line.gap_start_ns[index])}"
+    text = f"{units.duration(line.gap_duration_ns[index])} {when}: {cause}"
+    swatch = el("i", class_=f"swatch c-{cause_colour(cause)}")
+    return el("li", el("button", swatch, text, type="button", data_gap=index))
+
+
+def _cut(line: Timeline) -> Markup | None:
+    if not line.left_out:
+        return None
+    return el("p", f"{line.left_out:,} more pieces of work of this step are not drawn.", class_="after")

@@ -1,0 +1,130 @@
+"""The numbers that the charts draw, as JSON that is safe inside a page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gobrrr.model.diagnosis import Diagnosis, OpRow, Timeline
+from gobrrr.report import budget, words
+from gobrrr.report.page.links import Link
+from gobrrr.report.page.machine import ceiling
+from gobrrr.report.page.tables import NAME_CELLS, kernels_of
+from gobrrr.report.page.verdict import CAUSE_COLOURS, row_colour
+from gobrrr.report.text import sanitise, short_name, shorten
+
+_UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+def as_script(value: Any) -> str:
+    """JSON that ends no script element and that any parser takes."""
+    text = msgspec.json.encode(value).decode("utf-8")
+    for sign, escaped in _UNSAFE.items():
+        text = text.replace(sign, escaped)
+    return text
+
+
+def page_data(one: Diagnosis, links: list[Link]) -> dict[str, Any]:
+    """What the script reads; every text of it is cleaned. Unknown is null."""
+    names = _Names()
+    return {
+        "step_ns": one.unprofiled_wall_ns.value or one.wall_ns,
+        "budget": _budget(one),
+        "ops": [_op(row, launched, names) for row, launched in zip(one.ops, kernels_of(one), strict=True)],
+        "kernels": [
+            {"name": names(row.name), "calls": row.calls, "ns": row.ns, "each": _ratio(row.ns, row.calls), "ops": row.ops}
+            for row in one.kernels
+        ],
+        "modules": [{"name": sanitise(" / ".join(row.path)), "ns": row.ns, "ops": row.ops} for row in one.modules],
+        "roofs": [
+            {"name": sanitise(roof.name), "kind": roof.kind, "value": roof.value, "text": ceiling(roof),
+             "provenance": sanitise(roof.provenance)}
+            for roof in one.roofs
+        ],
+        "findings": [
+            {"name": sanitise(f"{finding.code} {finding.title}"), "ops": link.ops, "causes": link.causes,
+             "kinds": link.kinds}
+            for finding, link in zip(one.findings, links, strict=True)
+        ],
+        "timeline": _timeline(one.timeline) if one.timeline else None,
+        "names": names.texts,
+    }  # fmt: skip
+
+
+class _Names:
+    """Long names, each once; called with a name it gives the place of it."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._places: dict[str, int] = {}
+
+    def __call__(self, name: str) -> int:
+        if name not in self._places:
+            self._places[name] = len(self.texts)
+            self.texts.append(sanitise(name))
+        return self._places[name]
+
+
+def _budget(one: Diagnosis) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": f"{words.GROUPS.get(row.kind, row.kind)}, {row.label}",
+            "colour": row_colour(row, index),
+            "ns": row.ns,
+            "share": row.share,
+        }
+        for index, row in enumerate(budget.rows(one.budget))
+    ]
+
+
+def _op(row: OpRow, launched: list[str], names: _Names) -> dict[str, Any]:
+    return {
+        "name": shorten(short_name(row.op), NAME_CELLS),
+        "full": names(row.op),
+        "shapes": sanitise(row.shapes),
+        "family": sanitise(row.family),
+        "module": sanitise(row.module) if row.module else None,
+        "calls": row.calls,
+        "ns": row.ns,
+        "floor": row.floor_ns,
+        "reach": _ratio(row.floor_ns, row.ns),
+        "bound": sanitise(row.bound) if row.bound else None,
+        "flop": row.flop,
+        "bytes": row.bytes,
+        "flop_s": _ratio(row.flop, row.ns, 1e9),
+        "byte_s": _ratio(row.bytes, row.ns, 1e9),
+        "roof": sanitise(row.roof) if row.roof else None,
+        "kernels": [names(name) for name in launched],
+        "note": sanitise(row.note),
+    }
+
+
+def _ratio(part: float | None, whole: float, scale: float = 1.0) -> float | None:
+    return part / whole * scale if part is not None and whole > 0 else None
+
+
+def _timeline(line: Timeline) -> dict[str, Any]:
+    """The columns; the starts as differences, which are short numbers."""
+    causes = [words.cause(name) for name in line.causes]
+    return {
+        "device": line.device,
+        "length": line.length_ns,
+        "streams": line.streams,
+        "kinds": line.kinds,
+        "causes": [{"key": key, "name": name, "colour": CAUSE_COLOURS.get(name, "unexplained")}
+                   for key, name in zip(line.causes, causes, strict=True)],
+        "start": _differences(line.start_ns),
+        "duration": line.duration_ns,
+        "stream": line.stream,
+        "op": line.op,
+        "kind": line.kind,
+        "gap_start": _differences(line.gap_start_ns),
+        "gap_duration": line.gap_duration_ns,
+        "gap_cause": line.gap_cause,
+        "left_out": line.left_out,
+    }  # fmt: skip
+
+
+def _differences(values: list[int]) -> list[int]:
+    return [value - before for value, before in zip(values, [0, *values[:-1]], strict=True)]

@@ -1,0 +1,66 @@
+"""From a finding to what it is about: the rows of the table of calls, and the causes of gaps."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from gobrrr.model.diagnosis import Diagnosis, Finding, OpRow, Place
+
+CAUSES = {"O01": ("launching", "python"), "O02": ("sync_drain",), "D01": ("input", "host_compute")}
+"""The gaps that a condition is about."""
+KINDS = {"N": ("communication",), "D": ("transfer",)}
+"""The work other than calls that a group of conditions is about, by its letter."""
+
+_SHAPE = re.compile(r"\[\d[\d, ]*\]")
+
+
+@dataclass(frozen=True)
+class Link:
+    """Indices into `Diagnosis.ops`, and names of causes and kinds of the timeline."""
+
+    ops: tuple[int, ...] = ()
+    causes: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.ops or self.causes or self.kinds)
+
+
+def link(one: Diagnosis, finding: Finding) -> Link:
+    """What a finding lights up; nothing where the record does not hold it."""
+    found = {index for place in finding.where for index in rows_of(place, one.ops)}
+    line = one.timeline
+    causes = {line.causes[index] for index in line.gap_cause} if line else set()
+    kinds = {line.kinds[index] for index in line.kind} if line else set()
+    return Link(
+        ops=tuple(sorted(found)),
+        causes=tuple(name for name in CAUSES.get(finding.code, ()) if name in causes),
+        kinds=tuple(name for name in KINDS.get(finding.code[:1], ()) if name in kinds),
+    )
+
+
+def rows_of(place: Place, ops: list[OpRow]) -> list[int]:
+    """The rows that a place means: the same op and shapes, else the same op, else the links of a chain of ops."""
+    if not place.op:
+        return []
+    named = [index for index, row in enumerate(ops) if row.op == place.op]
+    exact = [index for index in named if ops[index].shapes == place.shapes]
+    if exact or named:
+        return exact or named
+    return _chain(place, ops) if ", " in place.op else []
+
+
+def _chain(place: Place, ops: list[OpRow]) -> list[int]:
+    """Rows whose short name is in a chain "mul, add, sigmoid" and that share a shape with it, where it has one."""
+    names = set((place.op or "").split(", "))
+    shapes = set(_SHAPE.findall(place.shapes or ""))
+    return [
+        index
+        for index, row in enumerate(ops)
+        if _short(row.op) in names and (not shapes or shapes & set(_SHAPE.findall(row.shapes)))
+    ]
+
+
+def _short(op: str) -> str:
+    return op.removeprefix("aten::").strip("_")

@@ -1,0 +1,119 @@
+"""What the answer rests on: what was not checked, notes, the machine's roofs with their sources, versions, licences."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from gobrrr import units
+from gobrrr.model.diagnosis import DeviceTotals, Diagnosis, Roof
+from gobrrr.report.page.markup import Markup, el, join, section
+
+ASSETS = files("gobrrr.report") / "assets"
+ECHARTS = "Apache ECharts 6.1.0"
+LICENCES = (
+    ("Apache ECharts: notice", "NOTICE"),
+    ("Apache ECharts: Apache-2.0", "LICENSE"),
+    ("ZRender: BSD-3-Clause", "LICENSE-zrender"),
+    ("d3: BSD-3-Clause", "LICENSE-d3"),
+)
+
+
+def not_checked(one: Diagnosis) -> Markup:
+    """What could not be looked at, by what it needs; it never reads as healthy."""
+    if not one.not_checked:
+        text = "Every condition that this version knows could be looked at."
+        return section("unchecked", "Not checked", el("p", text, class_="empty"))
+    by_need: dict[str, list[str]] = {}
+    for item in one.not_checked:
+        by_need.setdefault(item.needs.removeprefix("needs "), []).append(item.code)
+    rows = [
+        el("li", [el("span", code, class_="code") for code in codes], " needs ", need) for need, codes in by_need.items()
+    ]
+    lead = "Conditions that could not be looked at. They are not known to be absent."
+    return section("unchecked", "Not checked", el("ul", rows, class_="plain"), lead=lead)
+
+
+def notes(one: Diagnosis) -> Markup | None:
+    """The notes of the diagnosis."""
+    if not one.notes:
+        return None
+    return section("notes", "Notes", el("ul", [el("li", note) for note in one.notes], class_="plain"))
+
+
+def machine(one: Diagnosis) -> Markup:
+    """The ceilings with their sources, the devices and the versions."""
+    return section("machine", "Machine and versions", _roofs(one), _devices(one.devices), _versions(one))
+
+
+def _roofs(one: Diagnosis) -> Markup:
+    if not one.roofs:
+        text = "No ceilings are known for this device, so nothing has a floor. Name a machine with --on."
+        return el("p", text, class_="empty")
+    heads = [el("th", name, scope="col", class_="n" if name == "ceiling" else None) for name in _ROOF_HEADS]
+    name = f"Floors are those of {one.machine}." if one.machine else ""
+    table = el("table", el("thead", el("tr", heads)), el("tbody", [_roof(roof) for roof in one.roofs]), class_="stack")
+    return join([el("p", name), table])
+
+
+_ROOF_HEADS = ("roof", "ceiling", "provenance", "source")
+
+
+def ceiling(roof: Roof) -> str:
+    """A roof's value with its unit."""
+    return units.rate(roof.value, "FLOP" if roof.kind == "compute" else "B")
+
+
+def _roof(roof: Roof) -> Markup:
+    return el(
+        "tr",
+        el("th", roof.name, scope="row"),
+        el("td", ceiling(roof), class_="n"),
+        el("td", roof.provenance),
+        el("td", roof.source or "not recorded", class_="sub"),
+    )
+
+
+def _devices(devices: list[DeviceTotals]) -> Markup | None:
+    if not devices:
+        return None
+    heads = ("rank", "device", "busy", "span of the trace", "kernels")
+    rows = [el("tr", [el("td", cell, class_="n") for cell in _device(item)]) for item in devices]
+    table = el("table", el("thead", el("tr", [el("th", name, scope="col", class_="n") for name in heads])), el("tbody", rows))
+    return join([el("h3", "Devices over the whole trace"), table])
+
+
+def _device(item: DeviceTotals) -> tuple[str, ...]:
+    busy = units.percent(item.busy_total_ns / item.span_total_ns) if item.span_total_ns > 0 else "unknown"
+    return str(item.rank), str(item.device), busy, units.duration(item.span_total_ns), f"{item.kernels:,}"
+
+
+def _versions(one: Diagnosis) -> Markup:
+    pairs = [
+        ("device", one.device or "unknown"),
+        ("machine", one.machine or "unknown"),
+        *((name.removesuffix("_version").replace("_", " "), value) for name, value in one.versions.items()),
+        ("gobrrr", one.version or "unknown"),
+        ("record", f"format {one.format}"),
+    ]
+    return join(
+        [
+            el("h3", "Versions"),
+            el("dl", [el("div", el("dt", name), el("dd", value)) for name, value in pairs], class_="sums"),
+        ]
+    )
+
+
+def footer(one: Diagnosis) -> Markup:
+    """Who made the page, and the licences of what it carries."""
+    texts = [join([el("h3", title), el("pre", Markup(_licence(name)), tabindex="0")]) for title, name in LICENCES]
+    made = f"Made by gobrrr {one.version}".rstrip() + " from the diagnosis alone; this file needs no network."
+    return el(
+        "footer",
+        el("p", made),
+        el("details", el("summary", f"Charts: {ECHARTS} (Apache-2.0); licences"), texts),
+    )
+
+
+def _licence(name: str) -> str:
+    text = (ASSETS / "echarts" / name).read_text(encoding="utf-8")
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

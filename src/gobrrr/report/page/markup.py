@@ -1,0 +1,79 @@
+"""HTML is built here and nowhere else: what is not markup already is cleaned and escaped."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+
+from gobrrr.report.text import sanitise
+
+VOID = frozenset({"meta", "link", "br", "hr", "input", "col"})
+
+
+class Markup(str):
+    """Text that is HTML already; any other text is escaped where it enters an element."""
+
+    __slots__ = ()
+
+
+Child = str | None | Iterable["Child"]
+Attribute = str | int | float | bool | None
+
+
+def text(value: str) -> Markup:
+    """A text of the trace as HTML: control and bidirectional characters replaced, markup escaped."""
+    clean = sanitise(value)
+    before, after = (" " if side.isspace() else "" for side in (value[:1], value[-1:]))
+    return Markup(html.escape(f"{before}{clean}{after}" if clean else before, quote=True))
+
+
+def el(tag: str, *children: Child, **attributes: Attribute) -> Markup:
+    """An element. `class_` is class, `data_i` is data-i; an attribute that is None or False is left out."""
+    head = "".join([f"<{tag}", *(_attribute(key, value) for key, value in attributes.items()), ">"])
+    if tag in VOID:
+        return Markup(head)
+    return Markup(f"{head}{join(children)}</{tag}>")
+
+
+def join(children: Iterable[Child]) -> Markup:
+    """The children one after the other."""
+    return Markup("".join(_child(child) for child in children))
+
+
+def _child(child: Child) -> str:
+    if child is None:
+        return ""
+    if isinstance(child, Markup):
+        return child
+    if isinstance(child, str):
+        return text(child)
+    return join(child)
+
+
+def _attribute(key: str, value: Attribute) -> str:
+    if value is None or value is False:
+        return ""
+    name = key.rstrip("_").replace("_", "-")
+    return f" {name}" if value is True else f' {name}="{text(str(value))}"'
+
+
+def section(name: str, title: str, *children: Child, lead: Child = None) -> Markup:
+    """A landmark of the page with its heading; `lead` is a sentence under it."""
+    head = el("h2", title, id=f"{name}-title")
+    under = el("p", lead, class_="lead") if lead else None
+    return el("section", head, under, *children, id=name, aria_labelledby=f"{name}-title")
+
+
+def code(value: str, *, short: str | None = None) -> Markup:
+    """A name in the code face; `short` is shown in its place, the whole one on hover."""
+    return el("code", value if short is None else short, title=value if short not in (None, value) else None)
+
+
+def bar(share: float, colour: str, *, low: float | None = None) -> Markup:
+    """A meter of `share` (0 to 1) of its track; from `low` to `share` it is hatched, as an interval."""
+    share = min(max(share, 0.0), 1.0)
+    sure = share if low is None else min(max(low, 0.0), share)
+    parts = [el("i", class_=f"c-{colour}", style=f"width:{100 * sure:.2f}%")]
+    if low is not None and share > sure:
+        parts.append(el("i", class_=f"c-{colour} maybe", style=f"width:{100 * (share - sure):.2f}%"))
+    return el("span", *parts, class_="bar", aria_hidden="true")

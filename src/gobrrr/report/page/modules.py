@@ -1,0 +1,72 @@
+"""Device time by nn.Module: a tree that opens row by row."""
+
+from __future__ import annotations
+
+from gobrrr import units
+from gobrrr.model.diagnosis import Diagnosis, ModuleRow
+from gobrrr.report.page.markup import Markup, el, section
+
+OPEN_DEPTH, MOST_ROWS = 2, 2_000
+"""Levels that are open at first, and rows of the tree that a page carries."""
+
+
+def modules(one: Diagnosis) -> Markup:
+    """The tree, each parent before its children, and the children by time."""
+    if not one.modules:
+        text = (
+            "The time by module is unknown: Python frames were not read. Record the trace with with_stack=True and "
+            "read them with: gobrrr diagnose TRACE --stacks"
+        )
+        return section("modules", "Modules", el("p", text, class_="empty"))
+    kept = ordered(one.modules)[:MOST_ROWS]
+    parents = {tuple(one.modules[index].path[:-1]) for index in kept}
+    whole = sum(row.ns for row in one.modules if len(row.path) == 1) or 1.0
+    rows = [_row(one.modules[index], index, tuple(one.modules[index].path) in parents, whole) for index in kept]
+    heads = (("module", None), ("calls", "n wide"), ("time", "n"), ("share", "n wide"), ("compute, memory, other", "meter"))
+    head = el("tr", [el("th", name, scope="col", class_=kind) for name, kind in heads])
+    table = el("table", el("thead", head), el("tbody", rows), id="tree", role="treegrid", aria_label="Modules")
+    left = len(one.modules) - len(kept)
+    note = el("p", f"{left:,} modules more are not shown.", class_="sub") if left else None
+    lead = "Device time of a step under each module, its children included, by the bound of the operations in it."
+    return section("modules", "Modules", el("div", table, class_="tree"), note, lead=lead)
+
+
+def ordered(rows: list[ModuleRow]) -> list[int]:
+    """Indices of the rows, depth first, siblings by time."""
+    children: dict[tuple[str, ...], list[int]] = {}
+    paths = {tuple(row.path) for row in rows}
+    for index, row in enumerate(rows):
+        parent = tuple(row.path[:-1])
+        children.setdefault(parent if parent in paths else (), []).append(index)
+    order: list[int] = []
+    stack = sorted(children.get((), []), key=lambda index: rows[index].ns)
+    while stack:
+        index = stack.pop()
+        order.append(index)
+        stack += sorted(children.get(tuple(rows[index].path), []), key=lambda child: rows[child].ns)
+    return order
+
+
+def _row(row: ModuleRow, index: int, parent: bool, whole: float) -> Markup:
+    level = len(row.path)
+    opened = level <= OPEN_DEPTH
+    name = el("span", row.path[-1] if row.path else "?", class_="label")
+    sides = (("compute", row.compute_ns), ("memory", row.memory_ns), ("unpriced", row.other_ns))
+    parts = [el("i", class_=f"c-{side}", style=f"width:{100 * ns / whole:.2f}%") for side, ns in sides if ns > 0]
+    told = ", ".join(f"{side} {units.percent(ns / row.ns)}" for side, ns in sides if ns > 0 and row.ns > 0)
+    return el(
+        "tr",
+        el("th", el("span", class_="twist", aria_hidden="true"), name, scope="row", style=f"--level:{level - 1}"),
+        el("td", units.count(row.calls), class_="n wide"),
+        el("td", units.duration(row.ns), class_="n"),
+        el("td", units.percent(row.ns / whole), class_="n wide"),
+        el("td", el("span", *parts, class_="bar", aria_hidden="true"), el("span", told, class_="hidden"), class_="meter",
+           title=told.replace("unpriced", "other")),
+        data_i=index,
+        aria_level=level,
+        aria_expanded=("true" if opened else "false") if parent else None,
+        hidden=level > OPEN_DEPTH + 1,
+        tabindex=-1,
+    )  # fmt: skip
+
+

@@ -1,0 +1,203 @@
+"""The tables of operations and kernels: complete without a script, sorted and filtered with one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from gobrrr import units
+from gobrrr.model.diagnosis import Diagnosis, KernelRow, OpRow
+from gobrrr.report.page.markup import Markup, bar, el, join, section, text
+from gobrrr.report.page.verdict import known
+from gobrrr.report.text import sanitise, short_name, shorten
+
+NAME_CELLS, SHAPES_CELLS, KERNEL_CELLS = 48, 72, 64
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: the key of the page's data that sorts it, its heading; `wide` ones go on narrow screens."""
+
+    key: str
+    title: str
+    number: bool = True
+    wide: bool = True
+
+
+OPS = (
+    Column("name", "op", number=False, wide=False),
+    Column("shapes", "arguments", number=False),
+    Column("calls", "calls"),
+    Column("ns", "time", wide=False),
+    Column("floor", "floor"),
+    Column("reach", "of roof"),
+    Column("bound", "bound", number=False, wide=False),
+    Column("flop_s", "FLOP/s"),
+    Column("byte_s", "bytes/s"),
+)
+KERNELS = (
+    Column("name", "kernel", number=False, wide=False),
+    Column("calls", "launches"),
+    Column("ns", "time", wide=False),
+    Column("each", "mean"),
+)
+SHOWN = 12
+"""Rows before "show all"."""
+
+
+def ops(one: Diagnosis) -> Markup:
+    """The calls of a step."""
+    if not one.ops:
+        text = "No device work was recorded, so there is no table of operations."
+        return section("ops", "Operations", el("p", text, class_="empty"))
+    largest = max(row.ns for row in one.ops) or 1.0
+    launched = kernels_of(one)
+    rows = [_op(row, index, largest, launched[index]) for index, row in enumerate(one.ops)]
+    lead = (
+        "Calls of one kind (same op, arguments and kernels), means of a step. Floor: the least time that the machine "
+        "needs for the work. Of roof: floor over time; 100 % is at the roof."
+    )
+    return section("ops", "Operations", _controls("ops", OPS), _table("ops", OPS, rows, "Operations"), lead=lead)
+
+
+def kernels_of(one: Diagnosis) -> list[list[str]]:
+    """For each row of `ops` the names of its kernels, most device time first, copies and sets last."""
+    found: list[list[str]] = [[] for _ in one.ops]
+    for kernel in sorted(one.kernels, key=lambda kernel: kernel.name.startswith("Mem")):
+        for op in kernel.ops:
+            if 0 <= op < len(found):
+                found[op].append(kernel.name)
+    return [names or ([row.kernel] if row.kernel else []) for names, row in zip(found, one.ops, strict=True)]
+
+
+def _op(row: OpRow, index: int, largest: float, launched: list[str]) -> Markup:
+    reach = row.floor_ns / row.ns if row.floor_ns is not None and row.ns > 0 else None
+    bound = row.bound or "unpriced"
+    cells = (
+        units.count(row.calls),
+        units.duration(row.ns),
+        known(units.duration(row.floor_ns)),
+        known(units.percent(reach)),
+    )
+    return el(
+        "tr",
+        _named(row.op, NAME_CELLS, row.shapes or row.family, _under(row, launched)),
+        el("td", _arguments(row.shapes), class_="wide shapes"),
+        el("td", cells[0], class_="n wide"),
+        el("td", el("span", cells[1]), bar(row.ns / largest, bound), class_="n time"),
+        el("td", cells[2], class_="n wide"),
+        el("td", cells[3], class_="n wide"),
+        el("td", el("i", class_=f"swatch c-{bound}"), row.bound or "unknown", class_="bound"),
+        el("td", known(units.rate(_per_s(row.flop, row.ns), "FLOP")), class_="n wide"),
+        el("td", known(units.rate(_per_s(row.bytes, row.ns))), class_="n wide"),
+        data_i=index,
+        class_="more" if index >= SHOWN else None,
+    )
+
+
+def _named(name: str, cells: int, narrow: str, under: str | None = None) -> Markup:
+    short = shorten(short_name(name), cells)
+    return el(
+        "th",
+        el("button", el("code", breakable(short)), type="button", class_="name", aria_expanded="false"),
+        el("span", shorten(sanitise(narrow), SHAPES_CELLS), class_="sub narrow") if narrow else None,
+        el("span", under, class_="sub wide") if under else None,
+        scope="row",
+    )
+
+
+def breakable(name: str) -> Markup:
+    """A name that may be broken after an underscore or a namespace, where it would not fit."""
+    return Markup(text(name).replace("_", "_<wbr>").replace("::", "::<wbr>"))
+
+
+def _under(row: OpRow, launched: list[str]) -> str | None:
+    """The heaviest kernel of a call, and how many others there are; nothing where the call is the kernel."""
+    if not launched or launched[0] == row.op:
+        return None
+    others = f", {len(launched) - 1} more" if len(launched) > 1 else ""
+    return shorten(short_name(launched[0]), KERNEL_CELLS - len(others)) + others
+
+
+_ARGUMENTS = re.compile(r"\](?: \w+)?, ")
+MOST_ARGUMENTS = 3
+
+
+def _arguments(shapes: str) -> Markup:
+    """Shapes, one tensor a line; of a long list only how many more there are."""
+    clean = sanitise(shapes)
+    ends = [found.end() for found in _ARGUMENTS.finditer(clean)]
+    parts = [clean[low:high].rstrip(", ") for low, high in zip([0, *ends], [*ends, len(clean)], strict=True)]
+    shown = parts if len(parts) <= MOST_ARGUMENTS else parts[: MOST_ARGUMENTS - 1]
+    lines = [el("code", shorten(part, SHAPES_CELLS)) for part in shown]
+    more = el("span", f"and {len(parts) - len(shown)} more") if len(parts) > len(shown) else None
+    return join([*lines, more])
+
+
+def _per_s(amount: float | None, ns: float) -> float | None:
+    return amount / ns * 1e9 if amount is not None and ns > 0 else None
+
+
+def kernels(one: Diagnosis) -> Markup | None:
+    """The kernels, copies and sets of a step by name; nothing where the record holds none."""
+    if not one.kernels:
+        return None
+    largest = max(row.ns for row in one.kernels) or 1.0
+    rows = [_kernel(row, index, largest) for index, row in enumerate(one.kernels)]
+    lead = "All work on the device by name, means of a step, with the operations that launch it."
+    body = (_controls("kernels", KERNELS), _table("kernels", KERNELS, rows, "Kernels"))
+    return section("kernels", "Kernels", *body, lead=lead)
+
+
+def _kernel(row: KernelRow, index: int, largest: float) -> Markup:
+    return el(
+        "tr",
+        _named(row.name, KERNEL_CELLS, ""),
+        el("td", units.count(row.calls), class_="n wide"),
+        el("td", el("span", units.duration(row.ns)), bar(row.ns / largest, "accent"), class_="n time"),
+        el("td", units.duration(row.ns / row.calls if row.calls else None), class_="n wide"),
+        data_i=index,
+        class_="more" if index >= SHOWN else None,
+    )
+
+
+def _controls(name: str, columns: tuple[Column, ...]) -> Markup:
+    """The filter, the order on narrow screens, and how many rows are shown; they need the script."""
+    options = [el("option", column.title, value=column.key, selected=column.key == "ns") for column in columns]
+    return el(
+        "div",
+        el(
+            "label",
+            el("span", "Filter", class_="hidden"),
+            el("input", type="search", id=f"{name}-filter", placeholder="Filter by name, shape, module, bound",
+               autocomplete="off", spellcheck="false"),
+        ),
+        el("label", "Sort by ", el("select", options, id=f"{name}-sort"), class_="narrow-only"),
+        el("span", id=f"{name}-count", class_="count", role="status"),
+        class_="controls needs-script",
+    )  # fmt: skip
+
+
+def _table(name: str, columns: tuple[Column, ...], rows: list[Markup], caption: str) -> Markup:
+    heads = [
+        el(
+            "th",
+            el("button", column.title, type="button"),
+            scope="col",
+            data_key=column.key,
+            aria_sort="descending" if column.key == "ns" else None,
+            class_=" ".join(filter(None, ("n" if column.number else "", "wide" if column.wide else ""))) or None,
+        )
+        for column in columns
+    ]
+    table = el(
+        "table",
+        el("caption", f"{caption} of a step", class_="hidden"),
+        el("thead", el("tr", heads)),
+        el("tbody", rows),
+        id=f"{name}-table",
+        class_="data short",
+    )
+    more = el("button", f"Show all {len(rows):,}", type="button", id=f"{name}-all", class_="all needs-script")
+    return el("div", table, more if len(rows) > SHOWN else None)
+

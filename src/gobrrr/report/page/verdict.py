@@ -1,0 +1,163 @@
+"""The top of the page: which trace, the verdict and its reason, the numbers behind it, and the budget."""
+
+from __future__ import annotations
+
+from gobrrr import units
+from gobrrr.model.diagnosis import Diagnosis
+from gobrrr.report import budget, terminal, words
+from gobrrr.report.page.markup import Markup, bar, el, join, section
+
+ENGINES = {"compute": "compute", "memory": "memory", "communication": "communication", "transfer": "transfer"}
+
+
+def known(value: str) -> str:
+    """A formatted number; words instead of a question mark where it is not known."""
+    return "unknown" if value == units.UNKNOWN else value
+
+
+def verdict(one: Diagnosis) -> Markup:
+    """The answer in words and its four numbers."""
+    evidence = [el("li", item) for item in one.evidence]
+    sure = el("span", "certainty: ", el("b", one.certainty), class_=f"badge sure-{one.certainty}")
+    return el(
+        "section",
+        el("p", _about(one), class_="about"),
+        el("h1", words.headline(one).capitalize(), id="verdict-title"),
+        el("p", _sentence(words.reason(one)), " ", sure, class_="reason"),
+        el("dl", _tiles(one), class_="tiles"),
+        el("h2", "Evidence", class_="quiet") if evidence else None,
+        el("ul", evidence, class_="plain") if evidence else None,
+        id="verdict",
+        class_=f"regime-{one.regime}",
+        aria_labelledby="verdict-title",
+    )
+
+
+def _about(one: Diagnosis) -> list[str | Markup]:
+    """The trace, the device, and over how many steps and ranks it speaks."""
+    steps = f"{one.steps:,} step{'' if one.steps == 1 else 's'}"
+    how = one.steps_from.removeprefix(f"{one.steps} ")
+    parts = [one.device or "device unknown", f"{steps} ({how})" if how else steps]
+    if one.ranks > 1:
+        parts.append(f"{one.ranks:,} ranks")
+    return [el("b", terminal.basename(one.target)), *(Markup(f" · {el('span', part)}") for part in parts)]
+
+
+def _sentence(words_: str) -> str:
+    return f"{words_[:1].upper()}{words_[1:]}." if words_ else ""
+
+
+def _tiles(one: Diagnosis) -> Markup:
+    without = one.unprofiled_wall_ns
+    doubt = f"{without.how}, {units.duration_range(without.low, without.high)}" if without.value is not None else ""
+    return join(
+        [
+            _tile("A step under the profiler", units.duration(one.wall_ns), "what the trace shows"),
+            _tile("A step without it", units.duration(without.value), doubt or "the trace does not tell"),
+            _tile("Speed of light", units.duration(one.speed_of_light_ns), _light(one)),
+            _tile("Device time priced", units.percent(one.coverage.device_time), _coverage(one)),
+        ]
+    )
+
+
+def _tile(name: str, value: str, note: str) -> Markup:
+    missing = value == units.UNKNOWN
+    number = el("dd", known(value), class_="number missing" if missing else "number")
+    return el("div", el("dt", name), number, el("dd", note, class_="note"))
+
+
+def _light(one: Diagnosis) -> str:
+    step = one.unprofiled_wall_ns.value or one.wall_ns
+    if one.speed_of_light_ns is None:
+        return "no ceilings are known for this device" if one.machine is None else "not all work is priced"
+    return f"you are at {units.percent(one.speed_of_light_ns / step)} of it" if step else "the step's time is unknown"
+
+
+def _coverage(one: Diagnosis) -> str:
+    if one.coverage.device_time is None:
+        return "no device work to take a share of"
+    return f"{known(units.percent(one.coverage.calls))} of the launches: FLOPs and bytes are known"
+
+
+def step_budget(one: Diagnosis) -> Markup:
+    """Where the step's time goes: the chart's place and the same numbers as a table, then the step's sums."""
+    rows = budget.rows(one.budget)
+    if not rows:
+        body: list[Markup] = [el("p", "Where the time goes is unknown: no step could be taken apart.", class_="empty")]
+    else:
+        body = [
+            el("div", id="budget-chart", class_="chart", role="img", aria_label="The budget as one stacked bar"),
+            el("div", _table(rows), class_="budget-table"),
+        ]
+    which = "under" if one.unprofiled_wall_ns.value is None else "without"
+    lead = f"Every nanosecond of a step {which} the profiler, in exactly one line."
+    light = el("p", terminal.light(one), class_="after")
+    return section("budget", "Where the time goes", body, light, _sums(one), lead=lead)
+
+
+def _table(rows: list[budget.Row]) -> Markup:
+    largest = max(row.share for row in rows) or 1.0
+    lines = []
+    for index, row in enumerate(rows):
+        colour = row_colour(row, index)
+        lines.append(
+            el(
+                "tr",
+                el("th", el("i", class_=f"swatch c-{colour}"), _name(row), scope="row"),
+                el("td", bar(row.share / largest, colour), class_="meter"),
+                el("td", units.duration(row.ns), class_="n"),
+                el("td", units.percent(row.share), class_="n"),
+                data_i=index,
+            )
+        )
+    head = el("tr", *(_head(name) for name in ("line", "", "time", "share")))
+    return el("table", el("caption", "The budget of one step", class_="hidden"), el("thead", head), el("tbody", lines))
+
+
+def _head(name: str) -> Markup:
+    return el("th", name, scope="col", class_="n" if name in ("time", "share") else None) if name else el("td")
+
+
+def _name(row: budget.Row) -> Markup:
+    group = words.GROUPS.get(row.kind, row.kind)
+    return join([f"{group} ", el("span", row.label, class_="sub")])
+
+
+def row_colour(row: budget.Row, index: int) -> str:
+    """The colour class of a budget row: by its kind, and by its cause where it has one."""
+    if row.kind == "below_roof":
+        side = row.label.partition(" ")[0]
+        return f"below-{side}" if side in ("compute", "memory") else "unpriced"
+    if row.kind == "overhead":
+        return cause_colour(row.label)
+    return row.kind if row.kind in ENGINES else "unpriced"
+
+
+CAUSE_COLOURS = {
+    "launching": "launching",
+    "Python between ops": "python",
+    "draining syncs": "sync",
+    "input data": "input",
+    "allocator": "allocator",
+    "garbage collection": "gc",
+    "compiling": "compile",
+    "host computing": "host",
+}
+"""The label of a cause -> its colour; any other is drawn as unexplained."""
+
+
+def cause_colour(label: str) -> str:
+    """The colour class of a cause of overhead, by the name that the budget gives it."""
+    return CAUSE_COLOURS.get(label, "unexplained")
+
+
+def _sums(one: Diagnosis) -> Markup:
+    sums = one.totals
+    pairs = (
+        ("arithmetic", units.flop(sums.flop)),
+        ("bytes as run", units.bytes_(sums.bytes_as_run)),
+        ("bytes if fused", units.bytes_(sums.bytes_fused)),
+        ("launches", units.count(sums.launches)),
+        ("waits for the device", units.count(sums.syncs)),
+    )
+    return el("dl", [el("div", el("dt", name), el("dd", known(value))) for name, value in pairs], class_="sums")

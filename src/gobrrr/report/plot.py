@@ -1,0 +1,129 @@
+"""A plot over two logarithmic axes in plain characters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from gobrrr.model.experiment import Plot
+from gobrrr.report.values import text
+
+SIGNS = "*o+x#@%&"
+"""Of the first series, the second, ...; where two meet, the later one is drawn."""
+HEIGHT = 14
+LABEL_CELLS = 13
+MARK = ":"
+X_LABEL_CELLS = 12
+X_UNITS = ("FLOP/B", "B", "s")
+
+
+def sketch(plot: Plot, width: int, height: int = HEIGHT) -> list[str]:
+    """The plot as lines of at most `width` characters: title, y axis, curves, x axis, legend."""
+    area = Area.of(plot, width - LABEL_CELLS - 2, height)
+    if area is None:
+        return [plot.title, "  (no points)"]
+    rows = [[" "] * area.columns for _ in range(area.rows)]
+    for _, x in plot.marks:
+        _column(rows, area, x)
+    for at, series in enumerate(plot.series):
+        _points(rows, area, series.points, SIGNS[at % len(SIGNS)])
+    lines = [_line(area, at, cells, plot.y_unit) for at, cells in enumerate(rows)]
+    return [f"{plot.title}", *lines, *_feet(plot, area), *_legend(plot, width)]
+
+
+class Area:
+    """Where a value falls in a field of characters: logarithms of the ranges, to columns and rows."""
+
+    def __init__(self, xs: tuple[float, float], ys: tuple[float, float], columns: int, rows: int) -> None:
+        self.left, self.right = (math.log2(x) for x in xs)
+        self.bottom, self.top = (math.log2(y) for y in ys)
+        self.columns, self.rows = max(10, columns), rows
+
+    @classmethod
+    def of(cls, plot: Plot, columns: int, rows: int) -> Area | None:
+        """The area that holds every point; None where no point is positive and finite."""
+        points = [point for series in plot.series for point in series.points if _drawable(point)]
+        if not points:
+            return None
+        xs, ys = [x for x, _ in points], [y for _, y in points]
+        return cls((min(xs), max(xs)), (min(ys), max(ys)), columns, rows)
+
+    def column(self, x: float) -> int:
+        """The column of x, which may lie outside."""
+        return self._place(math.log2(x), self.left, self.right, self.columns)
+
+    def row(self, y: float) -> int:
+        """The row of y; row 0 is the top."""
+        return self.rows - 1 - self._place(math.log2(y), self.bottom, self.top, self.rows)
+
+    def x(self, column: int) -> float:
+        """The x in the middle of a column."""
+        return float(2.0 ** (self.left + (self.right - self.left) * column / (self.columns - 1)))
+
+    def y(self, row: int) -> float:
+        """The y in the middle of a row."""
+        return float(2.0 ** (self.top - (self.top - self.bottom) * row / (self.rows - 1)))
+
+    @staticmethod
+    def _place(value: float, low: float, high: float, cells: int) -> int:
+        return round((value - low) / (high - low) * (cells - 1)) if high > low else (cells - 1) // 2
+
+
+def _drawable(point: tuple[float, float]) -> bool:
+    return all(0 < value < math.inf for value in point)
+
+
+def _points(rows: list[list[str]], area: Area, points: Iterable[tuple[float, float]], sign: str) -> None:
+    """The points and, more faintly, the straight lines between them."""
+    places = [(area.column(x), area.row(y)) for x, y in points if _drawable((x, y))]
+    for (c0, r0), (c1, r1) in zip(places, places[1:], strict=False):
+        for column in range(c0 + 1, c1):
+            row = round(r0 + (r1 - r0) * (column - c0) / (c1 - c0))
+            if rows[row][column] in f" {MARK}":
+                rows[row][column] = "."
+    for column, row in places:
+        rows[row][column] = sign
+
+
+def _column(rows: list[list[str]], area: Area, x: float) -> None:
+    column = area.column(x) if x > 0 else -1
+    if 0 <= column < area.columns:
+        for row in rows:
+            row[column] = MARK
+
+
+def _line(area: Area, at: int, cells: list[str], unit: str) -> str:
+    label = text(area.y(at), unit) if at % 4 == 0 or at == area.rows - 1 else ""
+    return f"{label:>{LABEL_CELLS}} |{''.join(cells)}".rstrip()
+
+
+def _feet(plot: Plot, area: Area) -> list[str]:
+    """The x axis with as many labels as fit, and what x is."""
+    many = max(2, area.columns // (2 * X_LABEL_CELLS) + 1)
+    labels = [" "] * (area.columns + X_LABEL_CELLS)
+    for at in range(many):
+        column = round(at * (area.columns - 1) / (many - 1))
+        label = _x_text(area.x(column), plot.x)
+        start = min(max(0, column - len(label) // 2), area.columns - len(label))
+        labels[start : start + len(label)] = label
+    margin = " " * (LABEL_CELLS + 2)
+    axis = f"{' ' * LABEL_CELLS} +{'-' * area.columns}"
+    return [axis, (margin + "".join(labels)).rstrip(), f"{margin}{plot.x}"]
+
+
+def _x_text(x: float, name: str) -> str:
+    unit = next((one for one in X_UNITS if name.endswith(f"({one})")), "")
+    return text(x, unit) if unit else text(float(f"{x:.3g}"), "")
+
+
+def _legend(plot: Plot, width: int) -> list[str]:
+    """What each sign is, and each mark, one a line where they do not fit beside each other."""
+    parts = [f"{SIGNS[at % len(SIGNS)]} {one.name}" for at, one in enumerate(plot.series)]
+    parts += [f"{MARK} {name}" for name, _ in plot.marks]
+    lines, line = [], " "
+    for part in parts:
+        if len(line) + len(part) + 3 > width and line.strip():
+            lines.append(line.rstrip())
+            line = " "
+        line += f"  {part}"
+    return [*lines, line.rstrip()] if line.strip() else lines

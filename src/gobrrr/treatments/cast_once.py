@@ -1,0 +1,38 @@
+"""Keep the weights in the type in which they are used.
+
+In inference cast the module once and leave autocast out. In training keep bfloat16 parameters and float32 master
+copies in the optimizer, which writes both: nothing is cast within the step. `MasterWeights` stands for such an
+optimizer (FSDP's mixed precision, Megatron's and DeepSpeed's bfloat16 optimizers, torchao).
+
+Predicted saving: the finding's low end, which is the conversions of weights in inference, up to all conversions of
+weights.
+
+Norms and losses that need float32 convert their inputs all the same.
+"""
+
+from __future__ import annotations
+
+from gobrrr import units
+from gobrrr.analysis.copies import casts, weight_casts
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.model.diagnosis import Finding, Prescription
+from gobrrr.treatments.base import prescription
+
+NAME = "cast-once"
+NUMERICS = "rounding"
+CODE = """
+model = model.to(torch.bfloat16)  # inference
+optimizer = MasterWeights(torch.optim.AdamW, model.parameters())  # training: float32 copies in the optimizer only
+"""
+
+
+def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+    """All conversions of weights at the high end, bounded by what is at stake."""
+    if finding.code != "M04":
+        return None
+    calls = casts(evidence)
+    weights = calls[weight_casts(evidence, calls)]
+    high = min(float(evidence.calls.ns[weights].sum()) / evidence.steps.count, finding.at_stake_ns[1])
+    how = "model.to(torch.bfloat16) once; in training, float32 master weights in the optimizer"
+    assumes = f"{units.count(len(weights) / evidence.steps.count)} conversions of weights a step vanish"
+    return prescription(NAME, finding, (finding.at_stake_ns[0], high), how, assumes)

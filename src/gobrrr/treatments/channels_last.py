@@ -1,0 +1,35 @@
+"""Keep images with their channels innermost in memory.
+
+Convolutions on tensor cores work on [N, H, W, C]. In `channels_last` the shapes stay as they are and only the strides
+change: the converters around each convolution vanish, and batch norm reads whole rows.
+
+Predicted saving: of layout copies (M05) the finding's own interval, of normalization (M03) between nothing and the
+finding's high end, as far as the device is what the step waits for.
+
+An operation without such a kernel returns the usual order and brings the converters back. Grouped convolutions can be
+slower.
+"""
+
+from __future__ import annotations
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.model.diagnosis import Finding, Prescription
+from gobrrr.treatments.base import prescription
+
+NAME = "channels-last"
+NUMERICS = "rounding"
+HOW = "model.to(memory_format=torch.channels_last), and the images"
+CODE = """
+model = model.to(memory_format=torch.channels_last)
+images = images.to(memory_format=torch.channels_last)
+"""
+
+
+def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+    """What the docstring says, of the finding's stake."""
+    if finding.code not in ("M05", "M03"):
+        return None
+    assumes = "every operation between keeps the order"
+    return prescription(
+        NAME, finding, finding.at_stake_ns if finding.code == "M05" else (0.0, finding.at_stake_ns[1]), HOW, assumes
+    )

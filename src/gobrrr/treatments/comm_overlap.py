@@ -1,0 +1,34 @@
+"""Communicate during the backward pass, in buckets, and once for an accumulation.
+
+`DistributedDataParallel` reduces a bucket as soon as its gradients are there. `no_sync()` leaves it out for all
+micro-batches but the last. `fully_shard` for each block fetches the next block's parameters meanwhile.
+
+Predicted saving: the finding's own interval: what the bytes need at the link's bandwidth at the low end, all that is
+exposed but for the last collective at the high end. What is hidden must fit beside the compute that is left.
+
+Waiting for a slower rank does not vanish. Unused parameters need `find_unused_parameters`, which costs a pass.
+"""
+
+from __future__ import annotations
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.model.diagnosis import Finding, Prescription
+from gobrrr.treatments.base import prescription
+
+NAME = "comm-overlap"
+NUMERICS = "none"
+HOW = "DistributedDataParallel (buckets), no_sync() in an accumulation"
+CODE = """
+model = torch.nn.parallel.DistributedDataParallel(model, static_graph=True, gradient_as_bucket_view=True)
+for number, batch in enumerate(batches):  # an accumulation
+    with contextlib.nullcontext() if number == len(batches) - 1 else model.no_sync():
+        loss_fn(model(batch)).backward()
+"""
+
+
+def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+    """What the docstring says, of the finding's stake."""
+    if finding.code != "N01":
+        return None
+    assumes = "enough compute is left to hide it, and the ranks are in step"
+    return prescription(NAME, finding, finding.at_stake_ns, HOW, assumes)

@@ -1,0 +1,29 @@
+"""Profile the step once without the graph.
+
+The same kernels then carry their operations and shapes. Read the device's side of that trace only: its host is slower
+than the replay.
+
+Predicted saving: none of the step's time. It lets the conditions that price calls be looked at.
+"""
+
+from __future__ import annotations
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.model.diagnosis import Finding, Prescription
+from gobrrr.treatments.base import prescription
+
+NAME = "eager-trace"
+NUMERICS = "none"
+HOW = "profile the captured step without the graph, with record_shapes=True"
+CODE = """
+with torch.profiler.profile(record_shapes=True) as prof:
+    model(static_x)  # the step that the graph was captured from
+"""
+
+
+def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+    """What the docstring says, of the finding's stake."""
+    if finding.code != "Q03":
+        return None
+    assumes = "it makes the trace say more, not the step faster"
+    return prescription(NAME, finding, (0.0, 0.0), HOW, assumes)

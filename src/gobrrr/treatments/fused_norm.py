@@ -1,0 +1,32 @@
+"""Normalize in one kernel.
+
+`rms_norm`, `layer_norm` and what a compiler generates read the tensor once, keep a row on the chip, and write it once;
+conversions and the residual's addition become part of it.
+
+Predicted saving: the finding's own interval: with 45 % of the bandwidth at the low end, with all of it at the high
+end, as far as the device is what the step waits for.
+
+Rows that do not fit the chip are read twice. Statistics are kept in float32; results are rounded differently.
+"""
+
+from __future__ import annotations
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.model.diagnosis import Finding, Prescription
+from gobrrr.treatments.base import prescription
+
+NAME = "fused-norm"
+NUMERICS = "rounding"
+HOW = "torch.nn.functional.rms_norm / layer_norm, or torch.compile"
+CODE = """
+y = torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)
+model = torch.compile(model)  # fuses a residual and the conversions into the norm
+"""
+
+
+def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+    """What the docstring says, of the finding's stake."""
+    if finding.code != "M03":
+        return None
+    assumes = "one kernel for each norm"
+    return prescription(NAME, finding, finding.at_stake_ns, HOW, assumes)
