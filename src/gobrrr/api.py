@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int | None], None]
 
 
-
 def _text(record: Diagnosis | Envelope) -> str:
     """What `print` shows of a record."""
     if isinstance(record, Envelope):

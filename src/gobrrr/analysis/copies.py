@@ -47,9 +47,8 @@ def converters(evidence: Evidence) -> tuple[I8, NDArray[np.float64]]:
     rows = np.flatnonzero(named[evidence.events.name[links.device]] & (evidence.budget.owned_ns > 0) & (links.op >= 0))
     of_op = {op: call for call, op in enumerate(calls.op.tolist()) if op >= 0}
     owner = np.array([of_op.get(op, -1) for op in links.op[rows].tolist()], dtype=np.int64)
-    ns = np.bincount(
-        owner[owner >= 0], weights=evidence.budget.owned_ns[rows[owner >= 0]].astype(np.float64), minlength=len(calls)
-    )
+    ns = np.zeros(len(calls))
+    np.add.at(ns, owner[owner >= 0], evidence.budget.owned_ns[rows[owner >= 0]].astype(np.float64))
     found = np.flatnonzero(ns)
     return found, ns[found]
 

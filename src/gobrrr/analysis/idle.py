@@ -83,10 +83,11 @@ class HostView:
 def gaps_of(events: EventTable, links: Links, idle: Spans, device: int) -> Gaps:
     """Explain each span of `idle` on `device`."""
     amounts = np.zeros((len(idle.start), len(CAUSES)), dtype=np.int64)
-    if not len(idle.start):
-        return Gaps(idle.start, idle.stop, idle.start, amounts)
     rows = links.device
     here = np.flatnonzero(events.device[rows] == device)
+    if not len(idle.start) or not len(here):
+        amounts[:, CAUSES.index(UNEXPLAINED)] = idle.stop - idle.start
+        return Gaps(idle.start, idle.stop, np.full_like(idle.start, ABSENT), amounts)
     order = here[np.argsort(events.start_ns[rows[here]], kind="stable")]
     starts = events.start_ns[rows[order]]
     at = np.searchsorted(starts, idle.stop)
@@ -149,13 +150,18 @@ def _views(events: EventTable, links: Links, threads: I8) -> dict[int, HostView]
 
 def _computes_on_host(events: EventTable, call: NDArray[np.uint8], around: I8) -> NDArray[np.bool_]:
     """Operations that take long and issue nothing to the device, nor does anything within them."""
+    calls = events.of(Kind.RUNTIME)
     issues = np.zeros(len(events), dtype=bool)
-    active = np.isin(call[events.name], (Call.LAUNCH, Call.COPY, Call.WAIT)) & (events.kind == Kind.RUNTIME)
-    current = np.unique(around[active])
-    while len(current := current[current >= 0]):
-        issues[current] = True
-        current = np.unique(around[current])
-    result: NDArray[np.bool_] = (events.kind == Kind.OP) & ~issues & (events.duration_ns >= HOST_OP_NS)
+    inside = np.zeros(len(events), dtype=np.int64)  # time in the driver's calls within each event
+    active = np.isin(call[events.name[calls]], (Call.LAUNCH, Call.COPY, Call.WAIT))
+    rows, spent = around[calls], events.duration_ns[calls]
+    while (known := rows >= 0).any():
+        rows, spent, active = rows[known], spent[known], active[known]
+        issues[rows[active]] = True
+        np.add.at(inside, rows, spent)
+        rows = around[rows]
+    own = events.duration_ns - inside
+    result: NDArray[np.bool_] = (events.kind == Kind.OP) & ~issues & (own >= HOST_OP_NS)
     return result
 
 

@@ -27,6 +27,9 @@ from gobrrr.model.events import I8, EventTable, Kind
 SLACK_NS = 3_000
 """A kernel that starts this much later than it could have was waiting for something that is not recorded."""
 
+LONGEST_PAUSE_NS = 20_000
+"""A pause between queued work that is longer than this is not the device's own."""
+
 UNRECORDED_NS = 200_000
 """Work that starts this much later than all that is recorded allowed keeps the delay: its reason is unknown."""
 
@@ -282,7 +285,7 @@ def _plan(events: EventTable, links: Links, host: Host) -> _Plan:
         duration=(end - start).astype(np.float64).tolist(),
         latency=np.minimum(start - issued, latency).astype(np.float64).tolist(),
         held=held.astype(np.float64).tolist(),
-        gap=_gaps(start, end, stream).tolist(),
+        gap=_gaps(start, end, stream, issued).tolist(),
         after=after.tolist(),
         awaited=awaited.tolist(),
         reaction=reaction.tolist(),
@@ -325,14 +328,21 @@ def _previous_end(stream: NDArray[np.int64], start: I8, end: I8) -> I8:
     return result
 
 
-def _gaps(start: I8, end: I8, stream: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The device's own pause behind each piece of work: a small gap between two in a row (5th percentile)."""
-    if len(start) < 2:
-        return np.zeros(len(start))
-    pauses = (start[1:] - end[:-1])[stream[1:] == stream[:-1]]
-    pauses = pauses[pauses > 0]
-    typical = float(np.percentile(pauses, 5)) if len(pauses) else 0.0
-    return np.full(len(start), min(typical, 2_000.0))
+def _gaps(start: I8, end: I8, stream: NDArray[np.int64], issued: I8) -> NDArray[np.float64]:
+    """The device's own pause behind each piece of work, before the next on its stream.
+
+    Where the next was already issued, the pause that was seen; elsewhere the median of those.
+    """
+    order = np.lexsort((start, stream))
+    before, after = order[:-1], order[1:]
+    pause = start[after] - end[before]
+    queued = (
+        (stream[after] == stream[before]) & (issued[after] <= end[before]) & (pause >= 0) & (pause <= LONGEST_PAUSE_NS)
+    )
+    typical = float(np.median(pause[queued])) if queued.any() else 0.0
+    result = np.full(len(start), typical)
+    result[before[queued]] = pause[queued]
+    return result
 
 
 def _inferred(start: I8, end: I8, possible: I8) -> NDArray[np.int64]:

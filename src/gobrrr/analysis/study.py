@@ -111,8 +111,8 @@ def _step_of(events: EventTable, links: Links, steps: Steps, first: I8) -> I8:
 def _wall(events: EventTable, links: Links, steps: Steps, cost: ObserverCost, value: float) -> Wall:
     """The estimate and the replays at both ends of the recording cost.
 
-    The low end also takes the host's lead before a step's first work as hidden, as it is in a loop that runs ahead; no
-    end is closer than `REPEATABLE`. A trace with very many launches is replayed in part: the ends are then taken in
+    The low end also takes the host's lead before a step's first work as hidden, as it is in a loop that runs ahead;
+    each end repeats no better than to `REPEATABLE`. A trace with very many launches is replayed in part: the ends are then taken in
     proportion.
     """
     whole, part = value, _front(events, links)
@@ -122,8 +122,9 @@ def _wall(events: EventTable, links: Links, steps: Steps, cost: ObserverCost, va
         whole = _replayed(events, links, steps, cost)[0]
     low, hidden = _replayed(events, links, steps, cost.scaled(LOW_FACTOR))
     high, _ = _replayed(events, links, steps, cost.scaled(HIGH_FACTOR))
-    ends = [1 - REPEATABLE, 1 + REPEATABLE, low / whole, hidden / whole, high / whole]
-    return Wall(value=value, low=value * min(ends), high=value * max(ends), how="estimated")
+    ends = [1.0, low / whole, hidden / whole, high / whole]
+    low_end, high_end = min(ends) * (1 - REPEATABLE), max(ends) * (1 + REPEATABLE)
+    return Wall(value=value, low=value * low_end, high=value * high_end, how="estimated")
 
 
 def _less_waiting(wall: Wall, evidence: tuple[Evidence, ...]) -> Wall:

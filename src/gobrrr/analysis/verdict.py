@@ -94,7 +94,7 @@ def _certainty(regime: Regime, budget: list[BudgetLine], wall: Wall, covered: fl
 
 
 def _stretched(budget: list[BudgetLine], value: float, other: float) -> list[BudgetLine]:
-    """The budget of a step that takes `other`: the difference is in what the device waits for, hosts and other ranks."""
+    """The budget of a step that takes `other`: the difference is in what the device waits for, host or other ranks."""
     waiting = sum(line.ns for line in budget if line.line in WAITING)
     left = max(waiting + other - value, 0.0)
     factor = left / waiting if waiting > 0 else 0.0

@@ -1,7 +1,8 @@
 """Which part of the timeline a finding's stake rests on, so that no nanosecond is at stake twice.
 
-Each instant of the analysed window belongs to one unit: a call with device work, an idle stretch, or another piece of
-device work (a copy across the link, a collective). Units are numbered in this order; their lengths sum to the window.
+Each instant of the analysed window belongs to one unit: a call with device work, an idle stretch as far as one cause
+has it, or another piece of device work (a copy across the link, a collective). Units are numbered in this order; their
+lengths sum to the window.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.idle import CAUSES
 from gobrrr.analysis.price import Class
 from gobrrr.model.events import I8
 
@@ -32,10 +34,9 @@ class Claim:
     def __add__(self, other: Claim) -> Claim:
         """Both; what is claimed of one unit twice is added up."""
         unit, at = np.unique(np.concatenate([self.unit, other.unit]), return_inverse=True)
-        ns, low = (
-            np.bincount(at.reshape(-1), weights=np.concatenate(both), minlength=len(unit))
-            for both in ([self.ns, other.ns], [self.low, other.low])
-        )
+        ns, low = np.zeros(len(unit)), np.zeros(len(unit))
+        np.add.at(ns, at.reshape(-1), np.concatenate([self.ns, other.ns]))
+        np.add.at(low, at.reshape(-1), np.concatenate([self.low, other.low]))
         return Claim(unit, ns, low)
 
     @property
@@ -53,9 +54,17 @@ def of_calls(calls: I8, low: F8, high: F8) -> Claim:
     return NOTHING + Claim(calls, high, low)
 
 
-def of_gaps(evidence: Evidence, gaps: I8, ns: F8, low: F8 | None = None) -> Claim:
-    """`ns` of each of `gaps` (indices into `evidence.budget.gaps`); both ends rest on it if there is no `low`."""
-    return NOTHING + Claim(gaps + len(evidence.calls), ns, ns if low is None else low)
+def of_gaps(evidence: Evidence, gaps: I8, ns: F8, low: F8 | None = None, causes: tuple[str, ...] = CAUSES) -> Claim:
+    """`ns` of each of `gaps` (indices into the budget's gaps), spread over what `causes` have of it.
+
+    Both ends of the stake rest on it if there is no `low`.
+    """
+    columns = np.array([CAUSES.index(cause) for cause in causes], dtype=np.int64)
+    amounts = evidence.budget.gaps.ns[np.ix_(gaps, columns)].astype(np.float64)
+    share = amounts / np.maximum(amounts.sum(axis=1, keepdims=True), 1.0)
+    unit = len(evidence.calls) + gaps[:, None] * len(CAUSES) + columns
+    high, sure = (share * given[:, None] for given in (ns, ns if low is None else low))
+    return NOTHING + Claim(unit.reshape(-1), high.reshape(-1), sure.reshape(-1))
 
 
 def of_work(evidence: Evidence, work: I8, *, certain: bool = True) -> Claim:
@@ -63,13 +72,13 @@ def of_work(evidence: Evidence, work: I8, *, certain: bool = True) -> Claim:
 
     Not `certain`: only the high end rests on it.
     """
-    shift = len(evidence.calls) + len(evidence.budget.gaps)
+    shift = len(evidence.calls) + evidence.budget.gaps.ns.size
     ns = evidence.budget.owned_ns[work].astype(np.float64)
     return NOTHING + Claim(work + shift, ns, ns if certain else np.zeros_like(ns))
 
 
 def lengths(evidence: Evidence) -> F8:
     """Nanoseconds of each unit."""
-    gaps, owned = evidence.budget.gaps, evidence.budget.owned_ns.astype(np.float64)
+    owned = evidence.budget.owned_ns.astype(np.float64)
     owned[evidence.priced.kind == Class.COMPUTE] = 0.0
-    return np.concatenate([evidence.calls.ns, (gaps.stop - gaps.start).astype(np.float64), owned])
+    return np.concatenate([evidence.calls.ns, evidence.budget.gaps.ns.astype(np.float64).reshape(-1), owned])

@@ -176,9 +176,9 @@ def _widened(evidence: Evidence, found: Attention) -> list[str]:
     flop = sum(evidence.group_of(call).work.matrix_flop or 0.0 for call in wide)
     kernel = evidence.group_of(max(wide, key=lambda call: float(ns[call]))).call.kernels[-1]
     facts = [
-        f"{units.percent(bulk[1])} of the matmul FLOP run in {bulk[0]}, but {units.count(len(wide) / count)} matmuls of "
-        f"the attention in float32: {units.duration(total / count)} a step at {units.rate(flop / total * 1e9, 'FLOP')} "
-        f"({kernel})",
+        f"{units.percent(bulk[1])} of the matmul FLOP run in {bulk[0]}, but {units.count(len(wide) / count)} matmuls "
+        f"of the attention in float32: {units.duration(total / count)} a step at "
+        f"{units.rate(flop / total * 1e9, 'FLOP')} ({kernel})",
     ]
     if len(found.conversions):
         facts.append(

@@ -78,8 +78,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     if len(turned):
         facts.append(
             f"layout converters in {units.count(len(turned) / count)} convolutions a step: "
-            f"{units.duration(float(converting.sum()) / count)} of {units.duration(evidence.wall_ns)}; those calls take "
-            f"{units.duration(float(evidence.calls.ns[turned].sum()) / count)}"
+            f"{units.duration(float(converting.sum()) / count)} of {units.duration(evidence.wall_ns)}; those calls "
+            f"take {units.duration(float(evidence.calls.ns[turned].sum()) / count)}"
         )
     if len(copies):
         bytes_ = sum(evidence.group_of(call).work.bytes or 0.0 for call in copies.tolist())

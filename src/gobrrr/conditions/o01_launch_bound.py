@@ -140,7 +140,9 @@ def _idle(evidence: Evidence) -> _Idle:
     by_op: dict[int, float] = defaultdict(float)
     for op, amount in zip(evidence.priced.links.op[behind].tolist(), ns.tolist(), strict=True):
         by_op[op] += amount / evidence.steps.count
-    return _Idle(float(ns.sum()) / evidence.steps.count, dict(by_op), of_gaps(evidence, gaps, ns))
+    return _Idle(
+        float(ns.sum()) / evidence.steps.count, dict(by_op), of_gaps(evidence, gaps, ns, causes=(LAUNCHING, PYTHON))
+    )
 
 
 def _prompt(evidence: Evidence) -> float:

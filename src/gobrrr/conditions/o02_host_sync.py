@@ -59,7 +59,7 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.idle import DRAINING
+from gobrrr.analysis.idle import CAUSES, DRAINING
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.waits import cause_of, expert_loop, inner_waits
 from gobrrr.conditions.base import Found
@@ -94,8 +94,9 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     places = _places(evidence, asked)
     count = sum(len(rows) for rows in asked.values()) / evidence.recorded_steps.count
     lines = sorted({one.source for one in places if one.source})
+    names = ", ".join(dict.fromkeys(str(one.op) for one in places))
     facts = [
-        f"{units.count(count)} waits a step inside the step, from {', '.join(dict.fromkeys(str(one.op) for one in places))}"
+        f"{units.count(count)} waits a step inside the step, from {names}"
         + (f", in {', '.join(lines)}" if lines else ""),
         f"replayed without them a step takes {units.duration(wall - gain)} instead of {units.duration(wall)}",
         f"the device had nothing to do for {units.duration(drained)} a step because of waits",
@@ -122,11 +123,13 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 def _claim(evidence: Evidence, ns: float) -> Claim:
     """The draining of each idle stretch; the replay may gain more than that, which is then taken from all idle time."""
     gaps = evidence.budget.gaps
-    drained = gaps.of(DRAINING).astype(np.float64)
+    every, drained = np.arange(len(gaps)), gaps.of(DRAINING).astype(np.float64)
     rest = (gaps.stop - gaps.start) - drained
-    more = max(ns * evidence.steps.count - drained.sum(), 0.0)
-    share = min(more / rest.sum(), 1.0) if rest.sum() > 0 else 0.0
-    return of_gaps(evidence, np.arange(len(gaps)), drained + share * rest)
+    more = max(ns * evidence.steps.count - float(drained.sum()), 0.0)
+    share = min(more / float(rest.sum()), 1.0) if rest.sum() > 0 else 0.0
+    others = tuple(cause for cause in CAUSES if cause != DRAINING)
+    own = of_gaps(evidence, every, drained, causes=(DRAINING,))
+    return own + of_gaps(evidence, every, share * rest, causes=others)
 
 
 def _asked(evidence: Evidence, waits: I8) -> dict[_Asker, list[int]]:

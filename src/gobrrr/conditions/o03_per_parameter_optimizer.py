@@ -88,14 +88,14 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         TITLE,
         where=[Place(op=name, count=number / count) for name, number in ranked],
         at_stake=path.host_saving(KEPT * idle, idle),
-        claim=of_gaps(evidence, gaps, ns),
+        claim=of_gaps(evidence, gaps, ns, causes=(LAUNCHING, PYTHON)),
         certainty="high" if seen.annotated else "medium",
         treatments=["fused-optimizer"],
         facts=[
             f"{units.count(len(names) / count)} of {units.count(path.launches)} launches a step are "
             + ("the optimizer's" if seen.annotated else "updates in place, one after another"),
             f"{units.count(single / count)} of them take one parameter each ({common})",
-            f"their kernels take {units.duration(busy)} a step; the device idles for {units.duration(idle)} in front of "
-            "them",
+            f"their kernels take {units.duration(busy)} a step; the device idles for {units.duration(idle)} "
+            "in front of them",
         ],
     )

@@ -81,7 +81,9 @@ def newest(device_name: str | None, where: Path | None = None) -> tuple[Measurem
         try:
             one = decode(path.read_bytes())
         except (OSError, ValueError) as error:
-            ignored.append(f"a kept measurement was ignored ({path.name}: {_reason(error)}); gobrrr machine makes it anew")
+            ignored.append(
+                f"a kept measurement was ignored ({path.name}: {_reason(error)}); gobrrr machine makes it anew"
+            )
             continue
         if one.environment.device_name == device_name:
             found.append(one)

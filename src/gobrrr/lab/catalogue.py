@@ -52,7 +52,9 @@ def run(
     found = find_device(device)
     bench = Bench(found, now)
     environment = found.environment()
-    machine = look_up(environment.device_name).machine or datasheet_of(environment.device_name, environment.memory_bytes)
+    machine = look_up(environment.device_name).machine or datasheet_of(
+        environment.device_name, environment.memory_bytes
+    )
     budget_s = CPU_BUDGET_S if found.is_cpu else GPU_BUDGET_S
     done = []
     for at, name in enumerate(names):

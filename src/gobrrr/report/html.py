@@ -103,7 +103,12 @@ def _top(diagnosis: Diagnosis) -> Markup:
             el("a", "Skip to the answer", href="#main", class_="skip"),
             el(
                 "header",
-                el("div", el("a", "gobrrr", href="#main", class_="brand"), el("nav", links, aria_label="Sections"), theme),
+                el(
+                    "div",
+                    el("a", "gobrrr", href="#main", class_="brand"),
+                    el("nav", links, aria_label="Sections"),
+                    theme,
+                ),
                 class_="top",
             ),
         ]

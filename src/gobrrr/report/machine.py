@@ -43,7 +43,10 @@ def lines(measured: Measurement, rows: Sequence[Row], roofs: Machine, page: Page
 
 def _head(measured: Measurement, page: Page) -> list[Line]:
     env = measured.environment
-    first: Line = [(f" {sanitise(env.device_name)}", "bold"), (f"{page.joint}measured in {measured.duration_s:.0f} s", "")]
+    first: Line = [
+        (f" {sanitise(env.device_name)}", "bold"),
+        (f"{page.joint}measured in {measured.duration_s:.0f} s", ""),
+    ]
     versions = [f"torch {env.torch}", f"driver {env.driver}" if env.driver else "", f"Python {env.python}"]
     parts = [*versions, f"compiler {env.compiler}" if env.compiler else "no fusing compiler", env.date]
     return [first, *page.wrapped(sanitise(page.joint.join(part for part in parts if part)), first=" ", style="dim")]
@@ -140,7 +143,9 @@ def roofline(machine: Machine) -> Plot | None:
 
 def _peaks(machine: Machine) -> list[tuple[str, Ceiling]]:
     """The roofs, the highest first; of units with nearly the same peak (within 10 %) one is enough."""
-    found = [(f"{dtype} matmul", machine.matrix_flop_per_s[dtype]) for dtype in ROOFS if dtype in machine.matrix_flop_per_s]
+    found = [
+        (f"{dtype} matmul", machine.matrix_flop_per_s[dtype]) for dtype in ROOFS if dtype in machine.matrix_flop_per_s
+    ]
     found += [(f"{dtype} vector", one) for dtype, one in machine.vector_flop_per_s.items()]
     found.sort(key=lambda each: -each[1].value)
     kept: list[tuple[str, Ceiling]] = []

@@ -89,9 +89,7 @@ def _marks(area: Area, plot: Plot) -> list[str]:
 
 
 def _series(area: Area, points: tuple[tuple[float, float], ...], colour: str) -> list[str]:
-    places = [
-        (LEFT + area.column(x), TOP + area.row(y)) for x, y in points if 0 < x < math.inf and 0 < y < math.inf
-    ]
+    places = [(LEFT + area.column(x), TOP + area.row(y)) for x, y in points if 0 < x < math.inf and 0 < y < math.inf]
     line = " ".join(f"{x},{y}" for x, y in places)
     dots = [f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>' for x, y in places]
     return [f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>', *dots]

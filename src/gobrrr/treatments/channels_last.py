@@ -29,7 +29,6 @@ def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     """What the docstring says, of the finding's stake."""
     if finding.code not in ("M05", "M03"):
         return None
+    low, high = finding.at_stake_ns
     assumes = "every operation between keeps the order"
-    return prescription(
-        NAME, finding, finding.at_stake_ns if finding.code == "M05" else (0.0, finding.at_stake_ns[1]), HOW, assumes
-    )
+    return prescription(NAME, finding, (low if finding.code == "M05" else 0.0, high), HOW, assumes)

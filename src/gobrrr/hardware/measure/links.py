@@ -30,7 +30,10 @@ def _both_ways(bench: Bench, host: Any, pinned: bool) -> list[Entry | Skipped]:
     kind, at = "pinned" if pinned else "pageable", f"{LINK_BYTES / 2**20:.0f} MiB"
     # A pageable copy keeps the host, which feeds it: its time is the host's. A pinned one is the device's alone.
     time = (lambda call: bench.time(call, cold=False)) if pinned else bench.host
-    to, back = time(lambda: device.copy_(host, non_blocking=True)), time(lambda: host.copy_(device, non_blocking=pinned))
+    to, back = (
+        time(lambda: device.copy_(host, non_blocking=True)),
+        time(lambda: host.copy_(device, non_blocking=pinned)),
+    )
     ways: tuple[tuple[str, Quantity], ...] = ((f"to device, {kind}", to), (f"to host, {kind}", back))
     return [
         Entry(group="host", name=name, unit="B/s", amount=took.rate(float(LINK_BYTES)), at=at) for name, took in ways

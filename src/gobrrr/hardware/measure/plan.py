@@ -104,9 +104,7 @@ def _measure(bench: Bench, plan: list[Stage], progress: Progress | None, limit_s
     )
 
 
-def run_stages(
-    bench: Bench, plan: list[Stage], page: Notebook, end_s: float, progress: Progress | None = None
-) -> None:
+def run_stages(bench: Bench, plan: list[Stage], page: Notebook, end_s: float, progress: Progress | None = None) -> None:
     """Run each stage that still has time; one that fails, or has none, is written down as skipped."""
     for done, stage in enumerate(plan):
         if progress:

@@ -74,7 +74,7 @@ function labelShifts(values, box, node) {
   const shifts = new Map();
   let before = null;
   for (const value of [...values].sort((a, b) => b - a)) {
-    const near = before !== null && height(before) - height(value) < 15;
+    const near = before !== null && height(before) - height(value) < 20;
     shifts.set(value, near && !shifts.get(before) ? (narrow() ? 72 : 250) : 0);
     before = value;
   }

@@ -85,6 +85,13 @@ const textOf = (lane, one) => {
   return op ? op.name.replace("aten::", "") : line.kinds[line.kind[one.first]];
 };
 
+const texted = new Set();
+
+const label = (text, width) => ({
+  type: "text",
+  style: { text, fill: "#fff", fontSize: 11, width: width - 8, overflow: "truncate", ellipsis: "\u2026", stroke: "rgb(0 0 0 / 45%)", lineWidth: 2 },
+});
+
 function rectangle(palette, rects) {
   return (params, api) => {
     const one = rects[params.dataIndex];
@@ -99,13 +106,13 @@ function rectangle(palette, rects) {
     if (!shape) return null;
     const density = one.many > 1 ? Math.max(0.3, Math.min(1, one.busy / Math.max(one.stop - one.start, 1))) : 1;
     const text = shape.width > 34 && one.lit ? textOf(lane, one) : "";
+    if (text) texted.add(params.dataIndex);
     return {
       type: "rect", shape,
       style: { fill: palette[one.colour], opacity: (one.lit ? 1 : 0.14) * density },
       emphasis: { style: { opacity: 1, stroke: palette.ink, lineWidth: 1 } },
-      // false takes away the text that an element of an earlier zoom had
-      textContent: text ? { type: "text", style: { text, fill: "#fff", fontSize: 11, width: shape.width - 8, overflow: "truncate", ellipsis: "\u2026",
-        stroke: "rgb(0 0 0 / 45%)", lineWidth: 2 } } : false,
+      // an element of an earlier zoom keeps its text unless it is given another
+      textContent: text || texted.has(params.dataIndex) ? label(text, shape.width) : undefined,
       textConfig: { position: "inside" },
     };
   };

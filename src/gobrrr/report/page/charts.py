@@ -127,7 +127,12 @@ def _gaps(line: Timeline) -> Markup | None:
     if not long:
         text = f"{len(lengths):,} gaps, none longer than {units.duration(max(lengths))}; together {units.duration(sum(lengths))}."
         return el("p", text, class_="after")
-    return el("details", el("summary", "The longest gaps"), el("ol", [_gap(line, index) for index in long], class_="gaps"), open=True)
+    return el(
+        "details",
+        el("summary", "The longest gaps"),
+        el("ol", [_gap(line, index) for index in long], class_="gaps"),
+        open=True,
+    )
 
 
 def _gap(line: Timeline, index: int) -> Markup:

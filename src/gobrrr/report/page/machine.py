@@ -27,7 +27,8 @@ def not_checked(one: Diagnosis) -> Markup:
     for item in one.not_checked:
         by_need.setdefault(item.needs.removeprefix("needs "), []).append(item.code)
     rows = [
-        el("li", [el("span", code, class_="code") for code in codes], " needs ", need) for need, codes in by_need.items()
+        el("li", [el("span", code, class_="code") for code in codes], " needs ", need)
+        for need, codes in by_need.items()
     ]
     lead = "Conditions that could not be looked at. They are not known to be absent."
     return section("unchecked", "Not checked", el("ul", rows, class_="plain"), lead=lead)
@@ -78,7 +79,9 @@ def _devices(devices: list[DeviceTotals]) -> Markup | None:
         return None
     heads = ("rank", "device", "busy", "span of the trace", "kernels")
     rows = [el("tr", [el("td", cell, class_="n") for cell in _device(item)]) for item in devices]
-    table = el("table", el("thead", el("tr", [el("th", name, scope="col", class_="n") for name in heads])), el("tbody", rows))
+    table = el(
+        "table", el("thead", el("tr", [el("th", name, scope="col", class_="n") for name in heads])), el("tbody", rows)
+    )
     return join([el("h3", "Devices over the whole trace"), table])
 
 

@@ -22,7 +22,13 @@ def modules(one: Diagnosis) -> Markup:
     parents = {tuple(one.modules[index].path[:-1]) for index in kept}
     whole = sum(row.ns for row in one.modules if len(row.path) == 1) or 1.0
     rows = [_row(one.modules[index], index, tuple(one.modules[index].path) in parents, whole) for index in kept]
-    heads = (("module", None), ("calls", "n wide"), ("time", "n"), ("share", "n wide"), ("compute, memory, other", "meter"))
+    heads = (
+        ("module", None),
+        ("calls", "n wide"),
+        ("time", "n"),
+        ("share", "n wide"),
+        ("compute, memory, other", "meter"),
+    )
     head = el("tr", [el("th", name, scope="col", class_=kind) for name, kind in heads])
     table = el("table", el("thead", head), el("tbody", rows), id="tree", role="treegrid", aria_label="Modules")
     left = len(one.modules) - len(kept)
@@ -51,12 +57,13 @@ def _row(row: ModuleRow, index: int, parent: bool, whole: float) -> Markup:
     level = len(row.path)
     opened = level <= OPEN_DEPTH
     name = el("span", row.path[-1] if row.path else "?", class_="label")
+    twist = el("span", class_="twist", aria_hidden="true")
     sides = (("compute", row.compute_ns), ("memory", row.memory_ns), ("unpriced", row.other_ns))
     parts = [el("i", class_=f"c-{side}", style=f"width:{100 * ns / whole:.2f}%") for side, ns in sides if ns > 0]
     told = ", ".join(f"{side} {units.percent(ns / row.ns)}" for side, ns in sides if ns > 0 and row.ns > 0)
     return el(
         "tr",
-        el("th", el("span", class_="twist", aria_hidden="true"), name, scope="row", style=f"--level:{level - 1}"),
+        el("th", el("span", twist, name, class_="cell"), scope="row", style=f"--level:{level - 1}"),
         el("td", units.count(row.calls), class_="n wide"),
         el("td", units.duration(row.ns), class_="n"),
         el("td", units.percent(row.ns / whole), class_="n wide"),
@@ -68,5 +75,3 @@ def _row(row: ModuleRow, index: int, parent: bool, whole: float) -> Markup:
         hidden=level > OPEN_DEPTH + 1,
         tabindex=-1,
     )  # fmt: skip
-
-

@@ -200,4 +200,3 @@ def _table(name: str, columns: tuple[Column, ...], rows: list[Markup], caption: 
     )
     more = el("button", f"Show all {len(rows):,}", type="button", id=f"{name}-all", class_="all needs-script")
     return el("div", table, more if len(rows) > SHOWN else None)
-
