@@ -45,9 +45,17 @@ class Trace:
         yield
         self._add("cpu_op", name, begin, self.now - begin)
 
+    @contextmanager
+    def annotated(self, name: str) -> Iterator[None]:
+        """An annotation (`Optimizer.step#...`) around what is issued inside."""
+        begin = self.now
+        yield
+        self._add("user_annotation", name, begin, self.now - begin)
+
     def op(self, name: str, shapes: Sequence[Shape], us: float, *, dtype: str = "bfloat16", host_us: float = 20.0,
-           kernel: str = "kernel", concrete: Sequence[str] | None = None) -> None:  # fmt: skip
-        """One operation that launches one kernel of `us`."""
+           kernel: str = "kernel", concrete: Sequence[str] | None = None, dtypes: Sequence[str] | None = None,
+           strides: Sequence[Shape] | None = None) -> None:  # fmt: skip
+        """One operation that launches one kernel of `us`; `dtypes` where the arguments differ in type."""
         begin = self.now
         self.now += host_us - LAUNCH_US
         self._launch("cudaLaunchKernel", "kernel", kernel, us, {})
@@ -55,8 +63,12 @@ class Trace:
         if self.shapes:
             arguments = {
                 "Input Dims": [list(shape) for shape in shapes],
-                "Input type": [SHORT_TO_LONG[dtype] if len(shape) else "Scalar" for shape in shapes],
+                "Input type": [
+                    SHORT_TO_LONG[one] if len(shape) else "Scalar"
+                    for shape, one in zip(shapes, dtypes or [dtype] * len(shapes), strict=True)
+                ],
                 "Concrete Inputs": list(concrete or [""] * len(shapes)),
+                **({"Input Strides": [list(one) for one in strides]} if strides else {}),
             }
         self._add("cpu_op", name, begin, self.now - begin, arguments)
 
@@ -76,6 +88,26 @@ class Trace:
         """An operation that computes on the host."""
         self._add("cpu_op", name, self.now, us)
         self.now += us
+
+    def view(self, name: str, shape: Shape, concrete: Sequence[str], host_us: float = 4.0) -> None:
+        """An operation that launches nothing, called with scalars: `x[t]`."""
+        dims = [list(shape), *([] for _ in concrete)]
+        types = [SHORT_TO_LONG["float32"], *("Scalar" for _ in concrete)]
+        given = {"Input Dims": dims, "Input type": types, "Concrete Inputs": ["", *concrete]}
+        self._add("cpu_op", name, self.now, host_us, given)
+        self.now += host_us
+
+    def collective(self, us: float, elements: int, *, stream: int = 20, after: float = 0.0) -> float:
+        """An all-reduce of float32 on its own stream that begins when it is launched, or at `after`; its end."""
+        correlation = self._next()
+        self._add("cuda_runtime", "cudaLaunchKernelExC", self.now, LAUNCH_US, {"correlation": correlation})
+        begin = max(self.now + LATENCY_US, after)
+        self.now += LAUNCH_US
+        record = {"Collective name": "allreduce", "dtype": "Float", "In msg nelems": elements,
+                  "Out msg nelems": elements, "Group size": 2}  # fmt: skip
+        arguments = {"device": 0, "stream": stream, "correlation": correlation, **record}
+        self._add("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", begin, us, arguments, pid=0, tid=stream)
+        return begin + us
 
     def load(self, us: float) -> None:
         """A batch from a DataLoader in this thread."""

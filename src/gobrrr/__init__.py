@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gobrrr.api import codes as codes
     from gobrrr.api import diagnose as diagnose
     from gobrrr.api import explain as explain
+    from gobrrr.api import html as html
     from gobrrr.api import load as load
     from gobrrr.api import machine as machine
     from gobrrr.api import read_trace as read_trace
@@ -38,6 +39,7 @@ _HOME = {
     "codes": "gobrrr.api",
     "diagnose": "gobrrr.api",
     "explain": "gobrrr.api",
+    "html": "gobrrr.api",
     "load": "gobrrr.api",
     "machine": "gobrrr.api",
     "read_trace": "gobrrr.api",
@@ -70,6 +72,7 @@ __all__ = [
     "codes",
     "diagnose",
     "explain",
+    "html",
     "load",
     "machine",
     "read_trace",

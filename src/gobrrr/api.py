@@ -34,7 +34,14 @@ def _text(record: Diagnosis | Envelope) -> str:
     return terminal.for_print(record)
 
 
-show.register(text=_text)
+def _html(record: Diagnosis) -> str:
+    """What a notebook shows of a diagnosis."""
+    from gobrrr.report import notebook
+
+    return notebook.render(record)
+
+
+show.register(text=_text, html=_html)
 
 STDIN = "-"
 _LIVE = re.compile(r"[^:]+:[A-Za-z_][\w.]*")
@@ -120,6 +127,13 @@ def load(path: str | os.PathLike[str]) -> Diagnosis:
 def save(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
     """Write a diagnosis as JSON (format 1), whole or not at all. Raises UsageError when `path` can't be written."""
     json.save(diagnosis, path)
+
+
+def html(diagnosis: Diagnosis) -> str:
+    """The diagnosis as one HTML page that needs no network, about 1.3 MB with its charts."""
+    from gobrrr.report import html as page
+
+    return page.render(diagnosis)
 
 
 def machine(name: str) -> Machine:

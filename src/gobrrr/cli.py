@@ -39,6 +39,9 @@ TRACE_SUFFIX = ".json.gz"
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the JSON (format 1) instead of the page.")]
+AsHtml = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Also write the answer as one HTML page to FILE.")
+]
 Width = Annotated[
     int | None, typer.Option("--width", metavar="N", help="Columns, 60 to 120 [the terminal's, else 80].")
 ]
@@ -73,6 +76,7 @@ def diagnose(
     on: Annotated[str | None, typer.Option("--on", metavar="NAME", help="The machine whose ceilings count.")] = None,
     as_json: AsJson = False,
     save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Also write the JSON to FILE.")] = None,
+    html: AsHtml = None,
     stacks: Annotated[bool, typer.Option("--stacks", help="Read the Python frames too (slower).")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="One line, the verdict; no progress bar.")] = False,
     width: Width = None,
@@ -87,12 +91,14 @@ def diagnose(
 
     name = api.check_target(target)
     _refuse_terminal_input(name)
-    if save is not None:
-        json.check_savable(save)
+    for path in (save, html):
+        if path is not None:
+            json.check_savable(path)
     with _progress(name, quiet) as progress:
         result = api.diagnose(name, on=on, python=stacks, progress=progress)
     if save is not None:
         json.save(result, save)
+    _write_page(result, html)
     _show(result, as_json=as_json, quiet=quiet, width=width)
 
 
@@ -100,12 +106,15 @@ def diagnose(
 def report(
     saved: Annotated[str, typer.Argument(metavar="SAVED.json", help="A file that --save or --json wrote.")],
     as_json: AsJson = False,
+    html: AsHtml = None,
     width: Width = None,
 ) -> None:
     """Show a saved diagnosis again."""
     from gobrrr import api
 
-    _show(api.load(saved), as_json=as_json, width=width)
+    result = api.load(saved)
+    _write_page(result, html)
+    _show(result, as_json=as_json, width=width)
 
 
 @app.command(short_help="What a code means; without a code, list them.")
@@ -261,6 +270,13 @@ def _show(result: Diagnosis, *, as_json: bool, quiet: bool = False, width: int |
         _print(f"{words.headline(result)} (certainty: {result.certainty})")
     else:
         terminal.print_to(result, _console(), width=width)
+
+
+def _write_page(result: Diagnosis, path: Path | None) -> None:
+    if path is not None:
+        from gobrrr.report import html
+
+        html.save(result, path)
 
 
 def _console(*, stderr: bool = False) -> Console:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
+from msgspec.structs import replace
 
 from gobrrr import units
+from gobrrr.analysis.across import combine
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.host import host_budget
 from gobrrr.analysis.kernels import kernel_rows
@@ -49,13 +50,13 @@ def diagnose(profile: Profile, *, on: str | None = None) -> Diagnosis:
     notes = list(profile.notes)
     machine, device = _machine(profile, on, notes)
     studies = [study(rank, machine) for rank in profile.ranks]
-    lead = max(studies, key=lambda one: (len(one.evidence) > 0, one.wall.value or one.steps.wall_ns))
+    lead = max(studies, key=_own_length)
     budget, wall = _budget(studies)
     covered = coverage(lead.rank.events, lead.priced, lead.steps)
     spared = _spared(lead)
     sums = totals(lead.rank.events, lead.priced, lead.steps, spared)
     verdict = judge(budget, wall, covered.device_time, sums, machine, lead.ahead)
-    findings, unchecked, prescriptions = _examine(lead)
+    findings, unchecked, prescriptions = _examine(lead, wall)
     notes += _notes(studies, lead, machine, covered)
     rows, row_of_group = op_rows(lead.rank.events, lead.priced, lead.steps)
     front = lead.evidence[0] if lead.evidence else None
@@ -147,30 +148,13 @@ def _properties(profile: Profile) -> DeviceProperties | None:
 
 
 def _budget(studies: list[Study]) -> tuple[list[BudgetLine], Wall]:
-    """The mean over ranks and devices; the lines sum to the wall time."""
+    """The budget of all ranks and devices; its lines sum to the wall time."""
     with_device = [one for one in studies if one.evidence]
     if not with_device:
         lines = host_budget(studies[0].rank.events, studies[0].steps)
         return _lines(lines, studies[0].steps.wall_ns), studies[0].wall
-    sums: dict[tuple[str, str | None], float] = defaultdict(float)
-    for one in with_device:
-        share = 1.0 / (len(one.evidence) * len(with_device))
-        for evidence in one.evidence:
-            for key, ns in evidence.budget.lines.items():
-                sums[key] += ns / evidence.steps.count * share
-    walls = [one.wall for one in with_device]
-    wall = Wall(
-        value=_mean([one.value for one in walls]),
-        low=_mean([one.low for one in walls]),
-        high=_mean([one.high for one in walls]),
-        how="estimated",
-    )
+    sums, wall = combine(with_device)
     return _lines(sums, wall.value or 0.0), wall
-
-
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
 
 
 def _lines(sums: dict[tuple[str, str | None], float], wall: float) -> list[BudgetLine]:
@@ -191,7 +175,13 @@ def _spared(lead: Study) -> float | None:
     return evidence.fusion.spared(kept=evidence.training) / evidence.steps.count
 
 
-def _examine(lead: Study) -> tuple[list[Finding], list[NotChecked], list[Prescription]]:
+def _own_length(one: Study) -> tuple[bool, float]:
+    """The rank that the others wait for comes last: it has work, and the longest step without exposed communication."""
+    exposed = sum(evidence.line("communication") for evidence in one.evidence) / max(len(one.evidence), 1)
+    return len(one.evidence) > 0, (one.wall.value or one.steps.wall_ns) - exposed
+
+
+def _examine(lead: Study, wall: Wall) -> tuple[list[Finding], list[NotChecked], list[Prescription]]:
     """Run every condition on the leading device; share out what is at stake; price the treatments."""
     if not lead.evidence:
         needs = "a trace with device work"
@@ -200,18 +190,22 @@ def _examine(lead: Study) -> tuple[list[Finding], list[NotChecked], list[Prescri
     results = [condition.check(evidence) for condition in conditions()]
     found = [one for one in results if isinstance(one, Found)]
     unchecked = [one for one in results if isinstance(one, NotChecked)]
-    findings = settle(found, lengths(evidence), evidence.steps.count, evidence.wall_ns)
-    return findings, unchecked, _prescribe(evidence, findings)
+    # ranks together may take less than the leading one alone seemed to
+    step = min(evidence.wall_ns, wall.value or evidence.wall_ns)
+    findings = settle(found, lengths(evidence), evidence.steps.count, step)
+    return findings, unchecked, _prescribe(evidence, findings, step)
 
 
-def _prescribe(evidence: Evidence, findings: list[Finding]) -> list[Prescription]:
+def _prescribe(evidence: Evidence, findings: list[Finding], step: float) -> list[Prescription]:
+    """What each finding's treatments would save, at most the step."""
     known = {one.name: one for one in treatments()}
     result = []
     for finding in findings:
         for name in finding.treatments:
             predicted = known[name].predict(evidence, finding)
             if predicted is not None:
-                result.append(predicted)
+                low, high = (min(one, step) for one in predicted.predicted_saving_ns)
+                result.append(replace(predicted, predicted_saving_ns=(low, high)))
     return sorted(result, key=lambda one: (-one.predicted_saving_ns[1], -one.predicted_saving_ns[0], one.treatment))
 
 

@@ -26,7 +26,7 @@ def test_the_tree() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("__import__('os').system('true')", "unknown function 'system'"),
+        ("__import__('os').system('true')", "unknown function '__import__'"),
         ("__import__(x)", "begins with an underscore"),
         ("x.__class__", "an attribute that is not called (.__class__)"),
         ("x.__class__()", "begins with an underscore"),

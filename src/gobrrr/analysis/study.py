@@ -112,8 +112,8 @@ def _wall(events: EventTable, links: Links, steps: Steps, cost: ObserverCost, va
     """The estimate and the replays at both ends of the recording cost.
 
     The low end also takes the host's lead before a step's first work as hidden, as it is in a loop that runs ahead;
-    each end repeats no better than to `REPEATABLE`. A trace with very many launches is replayed in part: the ends are then taken in
-    proportion.
+    each end repeats no better than to `REPEATABLE`. A trace with very many launches is replayed in part: the ends are
+    then taken in proportion.
     """
     whole, part = value, _front(events, links)
     if part is not None:

@@ -81,6 +81,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
             f"{units.duration(float(converting.sum()) / count)} of {units.duration(evidence.wall_ns)}; those calls "
             f"take {units.duration(float(evidence.calls.ns[turned].sum()) / count)}"
         )
+        images = float(converting[over_images(evidence, turned)].sum()) / count
+        facts += [f"{units.duration(images)} of that are the first layer's, over images"] if images else []
     if len(copies):
         bytes_ = sum(evidence.group_of(call).work.bytes or 0.0 for call in copies.tolist())
         facts.append(

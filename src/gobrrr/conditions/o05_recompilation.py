@@ -5,13 +5,14 @@ changed. Each time takes seconds. After a limit (8) the function runs eagerly fo
 
 ## How it is recognised
 
-Events of the compiler within the analysed steps (dynamo, inductor, Triton, modules that the driver loads), and idle
-time of the device while they run. A profile that begins with the first step shows compilation that a later one would
-not: where only the first of several steps compiles, the finding says so.
+Idle time of the device while events of the compiler run within the analysed steps (dynamo, inductor, Triton, modules
+that the driver loads), or while a launch call of 1 ms or more loads its kernel. A profile that begins with the first
+step shows compilation that a later one would not: where only the first of several steps compiles, the finding says so.
 
 ## What it costs
 
-    at stake = idle time of the device while the host compiles or loads, for one step of the window
+    at stake (high) = idle time of the device while the host compiles or loads, the mean of the steps
+    at stake (low)  = the same where another step than the first recorded one compiles; else nothing
 
 ## What helps
 
@@ -47,6 +48,7 @@ import numpy as np
 from gobrrr import units
 from gobrrr.analysis.calls import Call, classify
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.idle import CAUSES, COMPILING
 from gobrrr.analysis.intervals import covered, union
 from gobrrr.conditions.base import Found
 from gobrrr.conditions.claims import of_gaps
@@ -55,50 +57,71 @@ from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
 CODE = "O05"
-TITLE = "compilation within the step"
+TITLE = "compilation or loading of kernels within the step"
 
 REGION = re.compile(r"^Torch-Compiled Region: (\d+/\d+)")
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Idle time of the device under the compiler's events."""
+    """Idle time of the device under the compiler's events, and in launches that load their kernel first."""
     events, gaps = evidence.replayed, evidence.budget.gaps
     rows = np.flatnonzero(classify(events.names)[events.name] == Call.COMPILE)
     rows = rows[(events.end_ns[rows] > evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)]
-    if not len(rows):
-        return None
-    ns = covered(union(events.start_ns[rows], events.end_ns[rows]), gaps.start, gaps.stop).astype(np.float64)
-    idle = float(ns.sum()) / evidence.steps.count
-    names = {events.name_of(row) for row in rows.tolist()}
-    regions = sorted({match[1] for name in events.names if (match := REGION.match(name))})
-    facts = [
-        f"{units.count(len(rows) / evidence.steps.count)} events of a compiler or of loading kernels a step "
-        f"({', '.join(sorted(names)[:3])}); the device idles for {units.duration(idle)} meanwhile",
-        *([f"compiled regions that ran: {', '.join(regions[:8])}"] if regions else []),
-        *_which_step(evidence, rows),
-    ]
+    under = covered(union(events.start_ns[rows], events.end_ns[rows]), gaps.start, gaps.stop)
+    own = gaps.of(COMPILING).astype(np.float64)
+    rest = np.maximum(under - own, 0.0)
+    idle = float((own + rest).sum()) / evidence.steps.count
+    every = np.arange(len(gaps))
+    others = tuple(cause for cause in CAUSES if cause != COMPILING)
     return finding(
         evidence,
         CODE,
         TITLE,
         where=_places(evidence, rows),
-        at_stake=(idle, idle),
-        claim=of_gaps(evidence, np.arange(len(gaps)), ns),
-        certainty="high",
+        at_stake=(idle if _again(evidence, rows) else 0.0, idle),
+        claim=of_gaps(evidence, every, own, causes=(COMPILING,)) + of_gaps(evidence, every, rest, causes=others),
+        certainty="high" if len(rows) else "medium",
         treatments=["static-shapes"],
-        facts=facts,
+        facts=[*_facts(evidence, rows, idle), *_which_step(evidence, rows)],
     )
+
+
+def _facts(evidence: Evidence, rows: I8, idle: float) -> list[str]:
+    names = {evidence.replayed.name_of(row) for row in rows.tolist()}
+    regions = sorted({match[1] for name in evidence.events.names if (match := REGION.match(name))})
+    facts = [f"the device idles for {units.duration(idle)} a step while the host compiles or loads kernels"]
+    if len(rows):
+        facts.append(
+            f"{units.count(len(rows) / evidence.steps.count)} events of a compiler or of loading a step: "
+            f"{', '.join(sorted(names)[:3])}"
+        )
+    else:
+        facts.append(
+            "no compiler's event was recorded: launch calls of 1 ms or more on an idle device load their kernels"
+        )
+    return [*facts, *([f"compiled regions that ran: {', '.join(regions[:8])}"] if regions else [])]
+
+
+def _again(evidence: Evidence, rows: I8) -> bool:
+    """Whether another step than the first recorded one compiles."""
+    return bool((_step(evidence, rows) > 1).any()) if len(rows) else False
+
+
+def _step(evidence: Evidence, rows: I8) -> I8:
+    """The number of the step of each event, the first one being 1."""
+    return np.searchsorted(np.array(evidence.steps.begins), evidence.replayed.start_ns[rows], side="right")
 
 
 def _which_step(evidence: Evidence, rows: I8) -> list[str]:
     """Where only the first of several steps compiles, that is a warm-up that was recorded."""
-    begins = np.array(evidence.steps.begins)
-    if len(begins) < 2:
+    count = len(evidence.steps.begins)
+    if not len(rows):
+        return []
+    if count < 2:
         return ["one step was recorded: whether later ones compile as well can't be told"]
-    steps = np.unique(np.searchsorted(begins, evidence.replayed.start_ns[rows], side="right"))
-    if steps.max() <= 1:
+    if not _again(evidence, rows):
         return ["only the first recorded step compiles: warm up before profiling"]
-    return [f"{units.count(len(steps))} of {units.count(len(begins))} recorded steps compile"]
+    return [f"{units.count(len(np.unique(_step(evidence, rows))))} of {units.count(count)} recorded steps compile"]
 
 
 def _places(evidence: Evidence, rows: I8) -> list[Place]:

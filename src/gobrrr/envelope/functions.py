@@ -39,7 +39,7 @@ _UNARY_SAME = (
     "abs neg positive sign ceil floor round trunc square relu relu6 hardtanh hardsigmoid hardswish elu selu softplus "
     "silu leaky_relu"
 )
-_UNARY_BOOL = "isnan isinf isfinite logical_not"
+_UNARY_BOOL = "isnan isinf logical_not"
 _BINARY = "add sub mul pow maximum minimum remainder fmod floor_divide"
 _BINARY_FLOAT = "div atan2"
 _BINARY_BOOL = "eq ne lt le gt ge logical_and logical_or"
@@ -260,8 +260,8 @@ for _name, _result in {"sum": "sum", "prod": "sum", "mean": "float", "amax": "sa
     _define(_name, "x dim=None keepdim=False", _reduce(_name, _result))
 _define("max", "x", _everything("max"))
 _define("min", "x", _everything("min"))
-_define("var", "x dim=None keepdim=False", _reduce("var", "same"))
-_define("std", "x dim=None keepdim=False", _reduce("std", "same"))
+_define("var", "x dim=None unbiased=None keepdim=False", _reduce("var", "same"))
+_define("std", "x dim=None unbiased=None keepdim=False", _reduce("std", "same"))
 _define("norm", "x p=None dim=None keepdim=False", _reduce("norm", "float", op="linalg_vector_norm", ordinal=True))
 _define("logsumexp", "x dim keepdim=False", _reduce("logsumexp", "float"))
 _define("argmax", "x dim=None keepdim=False", _reduce("argmax", "index"))

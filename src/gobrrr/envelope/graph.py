@@ -187,12 +187,16 @@ def _joint(group: Sequence[Node], read: float, written: float) -> Work:
         matrix_flop=sum(matrix) if matrix else None,
         matrix_dtype=next((one.matrix_dtype for one in works if one.matrix_dtype), None),
         vector_flop=sum(vector) if vector else None,
-        # where both widths occur, the faster one: what follows from it stays a lower bound
-        vector_dtype="float64" if kinds == {"float64"} else "float32",
+        vector_dtype=_vector_dtype(kinds) if vector else None,
         bytes_read=read,
         bytes_written=written,
         note="; ".join(dict.fromkeys(one.note for one in works if one.note)),
     )
+
+
+def _vector_dtype(kinds: set[str | None]) -> str:
+    """Where both widths occur, the faster one: what follows from it stays a lower bound."""
+    return "float64" if kinds == {"float64"} else "float32"
 
 
 def _title(names: Sequence[str]) -> str:

@@ -34,6 +34,7 @@ LABELS = {
 
 # The start of a cause's name -> what the table calls it, and what the device does meanwhile.
 CAUSES = (
+    ("waiting", "waiting for ranks", "waiting for the slowest rank"),
     ("launch", "launching", "waiting for launches"),
     ("python", "Python between ops", "waiting for Python"),
     ("drain", "draining syncs", "drained by syncs with the host"),

@@ -98,7 +98,7 @@ def _work(one: Diagnosis, line: Timeline) -> list[tuple[str, str]]:
     kinds = [line.kinds[kind] for kind in line.kind]
     bounds = {one.ops[op].bound if 0 <= op < len(one.ops) else None for op, kind in zip(line.op, kinds, strict=True)
               if kind == "compute"}  # fmt: skip
-    found = [(bound, f"{bound}-bound") for bound in ("compute", "memory") if bound in bounds]
+    found: list[tuple[str, str]] = [(bound, f"{bound}-bound") for bound in ("compute", "memory") if bound in bounds]
     found += [("unpriced", "not priced")] if bounds - {"compute", "memory"} else []
     found += [(kind, kind) for kind in ("communication", "transfer") if kind in kinds]
     causes = [words.cause(line.causes[index]) for index in sorted(set(line.gap_cause))]
@@ -125,7 +125,8 @@ def _gaps(line: Timeline) -> Markup | None:
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])[:MOST_GAPS]
     long = [index for index in order if lengths[index] >= LEAST_SHARE * line.length_ns]
     if not long:
-        text = f"{len(lengths):,} gaps, none longer than {units.duration(max(lengths))}; together {units.duration(sum(lengths))}."
+        longest, together = units.duration(max(lengths)), units.duration(sum(lengths))
+        text = f"{len(lengths):,} gaps, none longer than {longest}; together {together}."
         return el("p", text, class_="after")
     return el(
         "details",

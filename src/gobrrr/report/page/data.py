@@ -33,7 +33,8 @@ def page_data(one: Diagnosis, links: list[Link]) -> dict[str, Any]:
         "budget": _budget(one),
         "ops": [_op(row, launched, names) for row, launched in zip(one.ops, kernels_of(one), strict=True)],
         "kernels": [
-            {"name": names(row.name), "calls": row.calls, "ns": row.ns, "each": _ratio(row.ns, row.calls), "ops": row.ops}
+            {"name": names(row.name), "calls": row.calls, "ns": row.ns, "each": _ratio(row.ns, row.calls),
+             "ops": row.ops}
             for row in one.kernels
         ],
         "modules": [{"name": sanitise(" / ".join(row.path)), "ns": row.ns, "ops": row.ops} for row in one.modules],

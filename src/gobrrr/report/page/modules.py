@@ -60,15 +60,19 @@ def _row(row: ModuleRow, index: int, parent: bool, whole: float) -> Markup:
     twist = el("span", class_="twist", aria_hidden="true")
     sides = (("compute", row.compute_ns), ("memory", row.memory_ns), ("unpriced", row.other_ns))
     parts = [el("i", class_=f"c-{side}", style=f"width:{100 * ns / whole:.2f}%") for side, ns in sides if ns > 0]
-    told = ", ".join(f"{side} {units.percent(ns / row.ns)}" for side, ns in sides if ns > 0 and row.ns > 0)
+    told = ", ".join(
+        f"{'other' if side == 'unpriced' else side} {units.percent(ns / row.ns)}"
+        for side, ns in sides
+        if ns > 0 and row.ns > 0
+    )
     return el(
         "tr",
         el("th", el("span", twist, name, class_="cell"), scope="row", style=f"--level:{level - 1}"),
         el("td", units.count(row.calls), class_="n wide"),
         el("td", units.duration(row.ns), class_="n"),
         el("td", units.percent(row.ns / whole), class_="n wide"),
-        el("td", el("span", *parts, class_="bar", aria_hidden="true"), el("span", told, class_="hidden"), class_="meter",
-           title=told.replace("unpriced", "other")),
+        el("td", el("span", *parts, class_="bar", aria_hidden="true"), el("span", told, class_="hidden"),
+           class_="meter", title=told),
         data_i=index,
         aria_level=level,
         aria_expanded=("true" if opened else "false") if parent else None,

@@ -76,7 +76,7 @@ def _light(one: Diagnosis) -> str:
 def _coverage(one: Diagnosis) -> str:
     if one.coverage.device_time is None:
         return "no device work to take a share of"
-    return f"{known(units.percent(one.coverage.calls))} of the launches: FLOPs and bytes are known"
+    return f"{known(units.percent(one.coverage.calls))} of the launches"
 
 
 def step_budget(one: Diagnosis) -> Markup:

@@ -1,0 +1,72 @@
+"""The diagnosis in a notebook: the verdict, the budget and what to do, in a few kilobytes and without a script."""
+
+from __future__ import annotations
+
+from gobrrr import units
+from gobrrr.model.diagnosis import Diagnosis, Prescription
+from gobrrr.report import advice, budget, terminal, words
+from gobrrr.report.page.markup import Markup, el, join
+from gobrrr.report.page.verdict import row_colour
+
+COLOURS = {
+    "compute": "#2f6fdb", "memory": "#0c8f78", "below-compute": "#8fb2ee", "below-memory": "#84c9bc",
+    "unpriced": "#9aa0a8", "communication": "#8a4fc4", "transfer": "#a67c14", "python": "#e9a824",
+    "launching": "#d6541b",
+}  # fmt: skip
+OVERHEAD = "#c2563f"
+MOST = 5
+SOFT = "opacity:0.7"
+
+
+def render(one: Diagnosis) -> str:
+    """The light summary; `gobrrr.html(diagnosis)` is the whole page."""
+    reason = words.reason(one)
+    head = el("strong", words.headline(one).capitalize(), style="font-size:1.4em")
+    sure = el("span", f" certainty: {one.certainty}", style=SOFT)
+    parts = [
+        el("div", terminal.basename(one.target), " · ", one.device or "device unknown", style=SOFT),
+        el("div", head, sure),
+        el("div", f"{reason[:1].upper()}{reason[1:]}.") if reason else None,
+        el("div", terminal.wall(one), style=SOFT),
+        _budget(one),
+        el("div", terminal.light(one), style=SOFT),
+        _todo(one),
+        el(
+            "div",
+            "The whole answer: print(diagnosis), or a page: gobrrr.html(diagnosis)",
+            style=f"{SOFT};margin-top:0.6em",
+        ),
+    ]
+    return el("div", join(parts), style="max-width:52em;line-height:1.5")
+
+
+def _budget(one: Diagnosis) -> Markup | None:
+    rows = budget.rows(one.budget)
+    if not rows:
+        return None
+    largest = max(row.share for row in rows) or 1.0
+    lines = []
+    for index, row in enumerate(rows):
+        colour = COLOURS.get(row_colour(row, index), OVERHEAD)
+        fill = f"width:{100 * max(row.share, 0.0) / largest:.1f}%;height:0.6em;border-radius:2px;background:{colour}"
+        cells = (
+            el("td", f"{words.GROUPS.get(row.kind, row.kind)} {row.label}", style="text-align:left"),
+            el("td", units.duration(row.ns), style="text-align:right"),
+            el("td", units.percent(row.share), style="text-align:right"),
+            el("td", el("div", style=fill), style="width:24em"),
+        )
+        lines.append(el("tr", *cells))
+    return el("table", el("tbody", lines), style="margin:0.6em 0")
+
+
+def _todo(one: Diagnosis) -> Markup | None:
+    if not one.prescriptions:
+        return None
+    items = [el("li", _line(item)) for item in one.prescriptions[:MOST]]
+    return join([el("strong", "What to do"), el("ol", items, style="margin-top:0.2em")])
+
+
+def _line(item: Prescription) -> Markup:
+    return join(
+        [el("strong", item.treatment), f" for {item.finding}: ", advice.saving(item.predicted_saving_ns), " predicted"]
+    )
