@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from gobrrr.analysis.calls import Call, classify
 from gobrrr.analysis.intervals import EMPTY, Spans, union, until
 from gobrrr.analysis.links import Links
-from gobrrr.analysis.tree import parents
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
 
 LAUNCHING, PYTHON, DRAINING, INPUT = "launching", "python", "sync_drain", "input"
@@ -129,8 +128,7 @@ def _before_copy(events: EventTable, links: Links, following: I8) -> NDArray[np.
 def _views(events: EventTable, links: Links, threads: I8) -> dict[int, HostView]:
     """What each thread did, by cause. Built once for all gaps of a device."""
     call = classify(events.names)
-    around = parents(events)
-    working = _computes_on_host(events, call, around)
+    working = _computes_on_host(events, call, links.op_parent)
     elsewhere = _recorded(events)
     views = {}
     for thread in threads.tolist():

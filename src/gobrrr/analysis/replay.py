@@ -258,8 +258,7 @@ def _plan(events: EventTable, links: Links, host: Host) -> _Plan:
     call = np.where(known, events.start_ns[row], start)
     # work may begin while its call still runs (a long call loads code first), and at the latest some time behind it
     issued = np.where(known, np.clip(start, call, events.end_ns[row]), start)
-    pairs = np.stack([events.device[device].astype(np.int64), events.stream[device]])
-    stream = np.asarray(np.unique(pairs, axis=1, return_inverse=True)[1]).reshape(-1)
+    stream = _streams(events, device)
     free = _previous_end(stream, start, end)
     latency = _latency((start - issued)[known & (free <= issued)])
     possible = np.maximum(issued + latency, free)
@@ -291,6 +290,13 @@ def _plan(events: EventTable, links: Links, host: Host) -> _Plan:
         reaction=reaction.tolist(),
         own=own.astype(np.float64).tolist(),
     )
+
+
+def _streams(events: EventTable, rows: I8) -> NDArray[np.int64]:
+    """A number for each (device, stream) pair."""
+    _, device = np.unique(events.device[rows], return_inverse=True)
+    numbers, stream = np.unique(events.stream[rows], return_inverse=True)
+    return np.asarray(device).reshape(-1) * max(len(numbers), 1) + np.asarray(stream).reshape(-1)
 
 
 def _backlog(start: I8, known: NDArray[np.bool_]) -> NDArray[np.bool_]:
