@@ -106,6 +106,9 @@ class Trace:
         record = {"Collective name": "allreduce", "dtype": "Float", "In msg nelems": elements,
                   "Out msg nelems": elements, "Group size": 2}  # fmt: skip
         arguments = {"device": 0, "stream": stream, "correlation": correlation, **record}
+        given = {"Input Dims": [[[elements]]], "Input type": ["TensorList"]}
+        self._add("cpu_op", "c10d::allreduce_", self.now - LAUNCH_US - 2, LAUNCH_US + 2, given)
+        self._add("cpu_op", "record_param_comms", self.now - LAUNCH_US - 1, LAUNCH_US + 1, {**record, **given})
         self._add("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", begin, us, arguments, pid=0, tid=stream)
         return begin + us
 

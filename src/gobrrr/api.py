@@ -18,7 +18,9 @@ from gobrrr.report import json, terminal
 from gobrrr.report.text import sanitise
 
 if TYPE_CHECKING:
+    from gobrrr.model.experiment import LabReport
     from gobrrr.model.machine import Machine
+    from gobrrr.model.measured import Measurement
     from gobrrr.model.profile import Profile
 
     Target = str | os.PathLike[str] | Profile
@@ -164,6 +166,90 @@ def calc(
     from gobrrr.envelope import calculate
 
     return calculate(what, *sizes, on=on, shape=shape, dtype=dtype, **options)
+
+
+def devices(device: str | None = None) -> list[str]:
+    """What `measure` can be called with here: the first GPU of each name, else "cpu"; or just `device`.
+
+    Raises UsageError where torch is missing.
+    """
+    from gobrrr.hardware.measure import each_device, need_torch
+
+    need_torch()
+    return each_device() if device is None else [device]
+
+
+def measure(
+    device: str | None = None, *, keep: bool = True, progress: Callable[[str, int, int], None] | None = None
+) -> Measurement:
+    """Measure this machine's ceilings ("cpu", "cuda:0"; by default the first GPU, else the CPU) in under a minute.
+
+    `keep`: in the user's cache, where `diagnose` finds it for traces of the same device. `progress` is called with what
+    is measured, how many stages are done, and how many there are. Raises UsageError where torch or the device is
+    missing.
+    """
+    from gobrrr.hardware import cache
+    from gobrrr.hardware.measure import measure as run
+
+    found = run(device, progress=progress)
+    if keep:
+        cache.save(found)
+    return found
+
+
+def last_measured(device: str | None = None) -> Measurement:
+    """The newest measurement of this machine's device that was kept. Raises UsageError when there is none."""
+    from gobrrr.hardware import cache
+    from gobrrr.hardware.measure import find_device
+
+    name = find_device(device).environment().device_name
+    found, _ = cache.newest(name)
+    if found is None:
+        raise UsageError(f"{sanitise(name)} was not measured yet: gobrrr machine does it")
+    return found
+
+
+def experiments() -> dict[str, str]:
+    """The article's experiments: {name: title}."""
+    from gobrrr.lab.catalogue import EXPERIMENTS
+
+    return dict(EXPERIMENTS)
+
+
+def lab(
+    names: Sequence[str] | None = None,
+    *,
+    device: str | None = None,
+    step: str | Callable[[], object] | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> LabReport:
+    """Run the article's experiments (all, or those named) on a device, and judge its claims there.
+
+    `step` is what `operators` looks at instead of BERT: a callable, or "module:make" where make() returns one. Raises
+    UsageError for an unknown name, or where torch or the device is missing.
+    """
+    from gobrrr.hardware.measure import need_torch
+    from gobrrr.lab.catalogue import EXPERIMENTS, check, run
+
+    chosen = tuple(names or EXPERIMENTS)
+    check(chosen)
+    need_torch()
+    call = _made(step) if isinstance(step, str) else step
+    return run(chosen, device=device, step=call, progress=progress)
+
+
+def _made(step: str) -> Callable[[], object]:
+    """What make() of "module:make" returns."""
+    from importlib import import_module
+
+    module, _, name = step.partition(":")
+    try:
+        made: Callable[[], object] = getattr(import_module(module), name)()
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"{sanitise(step)}: {sanitise(str(error))}; name it as package.module:make") from None
+    if not callable(made):
+        raise UsageError(f"{sanitise(step)}() returned no callable step")
+    return made
 
 
 def codes() -> dict[str, dict[str, str]]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gobrrr.report.demo import Truth
     from gobrrr.report.layout import Line
     from gobrrr.report.progress import ReadProgress
+    from gobrrr.report.stages import StageProgress
 
 INTERNAL_ERROR = 70
 """The exit status of a bug in gobrrr (EX_SOFTWARE of sysexits.h)."""
@@ -41,6 +42,9 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 AsJson = Annotated[bool, typer.Option("--json", help="Print the JSON (format 1) instead of the page.")]
 AsHtml = Annotated[
     Path | None, typer.Option("--html", metavar="FILE", help="Also write the answer as one HTML page to FILE.")
+]
+DeviceName = Annotated[
+    str | None, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or cuda:1 [a GPU, else the CPU].")
 ]
 Width = Annotated[
     int | None, typer.Option("--width", metavar="N", help="Columns, 60 to 120 [the terminal's, else 80].")
@@ -138,29 +142,89 @@ def explain(
     console.print(Markdown(text), width=terminal.page_for(console).width)
 
 
-@app.command(short_help="A machine's ceilings, with their sources.")
+@app.command(short_help="Measure this machine's ceilings, or show a datasheet.")
 def machine(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A device, such as h100.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A device, such as h100: its datasheet.")] = None,
     list_names: Annotated[bool, typer.Option("--list", help="The names that are known.")] = False,
+    device: DeviceName = None,
+    last: Annotated[bool, typer.Option("--last", help="Show this machine's last measurement again.")] = False,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Also draw the roofline.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a machine's ceilings from the datasheets, with their sources."""
+    """Measure this machine's ceilings (needs torch, takes up to a minute), or show those of a datasheet.
+
+    Each figure stands beside the datasheet's. The result is kept for diagnosing traces of the same device.
+    """
     from gobrrr import api
     from gobrrr.hardware import match
+    from gobrrr.report import listing, terminal
 
     if list_names:
         _print_names(match.known(), as_json)
+    elif name is None:
+        _measure_machine(device, last, svg, as_json)
+    elif as_json:
+        _print_json(api.machine(name))
+    else:
+        console = _console()
+        terminal.print_lines(listing.machine(api.machine(name), terminal.page_for(console)), console)
+
+
+def _measure_machine(device: str | None, last: bool, svg: Path | None, as_json: bool) -> None:
+    from gobrrr import api
+    from gobrrr.report import json, terminal
+    from gobrrr.report import machine as page
+
+    if svg is not None:
+        json.check_savable(svg)
+    found = [api.last_measured(device)] if last else []
+    for name in [] if last else api.devices(device):
+        with _stages(f"measuring {name}") as progress:
+            found.append(api.measure(name, progress=progress))
+    if svg is not None:
+        page.save_roofline(found[0], svg)
+    if as_json:
+        _print_json([page.for_json(one) for one in found])
+    else:
+        terminal.print_lines(page.pages(found, terminal.page_for(_console())), _console())
+
+
+def _stages(label: str) -> StageProgress:
+    from gobrrr.report.stages import StageProgress
+
+    return StageProgress(label, _console(stderr=True))
+
+
+@app.command(short_help="The article's experiments, on this machine.")
+def lab(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]", help="Experiments [list them].")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All of them, in the article's order.")] = False,
+    device: DeviceName = None,
+    step: Annotated[
+        str | None, typer.Option("--step", metavar="M:MAKE", help="operators: make() gives a step.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write one page of them.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the article's experiments here (needs torch), and say which of its claims hold, with the numbers."""
+    from gobrrr import api
+    from gobrrr.report import json, terminal
+    from gobrrr.report import lab as page
+
+    if not names and not everything:
+        listed = api.experiments()
+        _print_json(listed) if as_json else _print("\n".join(f"{one:<13}{what}" for one, what in listed.items()))
         return
-    if name is None:
-        raise UsageError("measuring this machine is not in this version yet; name one: gobrrr machine h100 (or --list)")
-    found = api.machine(name)
+    if html is not None:
+        json.check_savable(html)
+    with _stages("lab") as progress:
+        found = api.lab(names or None, device=device, step=step, progress=progress)
+    if html is not None:
+        html.write_text(page.page_of(found), encoding="utf-8")
     if as_json:
         _print_json(found)
-        return
-    from gobrrr.report import listing, terminal
-
-    console = _console()
-    terminal.print_lines(listing.machine(found, terminal.page_for(console)), console)
+    else:
+        terminal.print_lines(page.lines(found, terminal.page_for(_console())), _console())
 
 
 @app.command(short_help="The back of the envelope: an op or an expression.")

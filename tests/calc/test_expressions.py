@@ -58,6 +58,8 @@ def test_broadcasting() -> None:
     found = calc("x * y", {"x": (100, 1), "y": (1, 50)})
     assert found.fused.bytes == FLOAT * (100 + 50 + 100 * 50)
     assert found.fused.flop == 5000
+    assert found.balance is not None
+    assert (found.balance.elements, found.balance.operations) == (5000, 1)
 
 
 def test_a_chain_with_two_uses_of_one_value() -> None:

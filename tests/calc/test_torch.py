@@ -13,14 +13,14 @@ from gobrrr.envelope.parse import Call, Constant, Expression, Name, parse
 torch = pytest.importorskip("torch")
 
 SHAPES = {"x": (8, 16), "y": (8, 16), "w": (16, 32), "row": (16,), "column": (8, 1), "a": (2, 3, 4), "b": (2, 4, 5)}
-UNARY = (
-    "cos sin tan acos asin atan cosh sinh tanh exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sigmoid erf erfc "
-    "reciprocal abs neg sign ceil floor round trunc square relu isnan isinf logical_not"
-).split()
-FUNCTIONAL = "gelu silu mish softplus elu selu relu6 hardtanh hardswish hardsigmoid leaky_relu logsigmoid".split()
+UNARY = """
+    cos sin tan acos asin atan cosh sinh tanh exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sigmoid erf erfc
+    reciprocal abs neg sign ceil floor round trunc square relu isnan isinf logical_not
+"""
+FUNCTIONAL = "gelu silu mish softplus elu selu relu6 hardtanh hardswish hardsigmoid leaky_relu logsigmoid"
 TEXTS = [
-    *(f"x.{name}()" for name in UNARY),
-    *(f"F.{name}(x)" for name in FUNCTIONAL),
+    *(f"x.{name}()" for name in UNARY.split()),
+    *(f"F.{name}(x)" for name in FUNCTIONAL.split()),
     "x + y", "x - row", "x * column", "x / y", "x ** 2", "2 ** x", "2 - x", "x - 2", "1 / x", "x % 2", "x // 2", "-x",
     "x > 0", "x == y", "torch.maximum(x, y)", "torch.where(x > 0, x, y)", "x.clamp(0, 1)", "x.lerp(y, 0.5)",
     "torch.addcmul(x, y, y)", "x.masked_fill(x > 0, 0.0)", "x.float()", "x.half() * y", "x.bfloat16()",
@@ -34,7 +34,18 @@ RENAMED = {"mm": "matmul", "bmm": "matmul", "mv": "matmul", "native_layer_norm":
            "square": "pow", "_softmax": "softmax", "_log_softmax": "log_softmax", "amax": "amax", "linear": "matmul",
            "log_sigmoid_forward": "log_sigmoid", "relu6": "hardtanh", "selu": "elu", "float": "cast", "half": "cast",
            "bfloat16": "cast"}  # fmt: skip
-VIEWS = {"t", "transpose", "unsqueeze", "expand", "view", "_unsafe_view", "squeeze", "detach", "alias", "_reshape_alias"}
+VIEWS = {
+    "t",
+    "transpose",
+    "unsqueeze",
+    "expand",
+    "view",
+    "_unsafe_view",
+    "squeeze",
+    "detach",
+    "alias",
+    "_reshape_alias",
+}
 
 
 def ours(text: str, dtype: str) -> tuple[Value, list[str]]:

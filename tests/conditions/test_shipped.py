@@ -96,10 +96,3 @@ def test_a_replayed_graph_is_not_launch_bound_and_its_kernels_are_not_checked():
     result = check("M01", seen)
     assert isinstance(result, NotChecked)
     assert "graph" in result.needs
-
-
-def test_compiled_attention_in_float32_is_both_named(h100: Path):
-    seen = evidence_from(next(iter(h100.rglob("bert_base_b32_s512.fwd_compiled.json.gz"))))
-    codes = [one.code for one in findings(seen)]
-    assert "C01" in codes
-    assert "M02" in codes

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 import gobrrr
-from gobrrr import cli, units
+from gobrrr import api, cli, units
 from gobrrr.model.diagnosis import (
     BudgetLine,
     Diagnosis,
@@ -130,7 +130,7 @@ def hostile() -> Diagnosis:
         notes=[ATTACK],
         evidence=[ATTACK],
         budget=[BudgetLine(line="overhead", cause=ATTACK, ns=31e6, share=1.0)],
-        ops=[op(ATTACK, shapes=ATTACK, family=ATTACK, kernel=ATTACK, note=ATTACK, roof=ATTACK, module=ATTACK, bound=ATTACK)],
+        ops=[op(ATTACK, **dict.fromkeys(("shapes", "family", "kernel", "note", "roof", "module", "bound"), ATTACK))],
         kernels=[KernelRow(name=ATTACK, calls=1, ns=1, ops=[0])],
         modules=[ModuleRow(path=[ATTACK], calls=1, ns=1, compute_ns=0, memory_ns=0, other_ns=1, ops=[0])],
         roofs=[Roof(name=ATTACK, kind="memory", value=1e12, provenance=ATTACK, source=ATTACK)],
@@ -234,7 +234,9 @@ def test_says_what_the_terminal_says(name: str) -> None:
 
 
 def test_what_is_unknown_is_not_zero() -> None:
-    text = Seen(html.render(replace(samples.nothing(), ops=[op(floor_ns=None, bound=None, flop=None, bytes=None)]))).text
+    text = Seen(
+        html.render(replace(samples.nothing(), ops=[op(floor_ns=None, bound=None, flop=None, bytes=None)]))
+    ).text
     assert "Speed of light" in text
     assert text.count("unknown") >= 12
     assert "?" not in text.replace("Sort by", "")
@@ -304,7 +306,7 @@ def test_without_frames_says_how_to_get_them() -> None:
 def test_the_command_line_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = tmp_path / "trace.json"
     trace.write_text("{}")
-    monkeypatch.setattr(gobrrr.api, "diagnose", lambda *_, **__: full())
+    monkeypatch.setattr(api, "diagnose", lambda *_, **__: full())
     assert cli.main(["diagnose", str(trace), "--quiet", "--html", str(tmp_path / "a.html")]) == 0
     json.save(full(), tmp_path / "saved.json")
     assert cli.main(["report", str(tmp_path / "saved.json"), "--html", str(tmp_path / "b.html")]) == 0
@@ -312,7 +314,9 @@ def test_the_command_line_writes_the_page(tmp_path: Path, monkeypatch: pytest.Mo
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
 
 
-def test_a_page_that_cant_be_written_is_refused_before_the_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_that_cant_be_written_is_refused_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     trace = tmp_path / "trace.json"
     trace.write_text("{}")
     assert cli.main(["diagnose", str(trace), "--html", str(tmp_path / "no" / "a.html")]) == 2

@@ -29,7 +29,7 @@ def test_the_library_is_of_the_version_that_is_named() -> None:
     version = re.search(r"\| 6\.\d+\.\d+ \|", VENDOR)
     assert version
     number = version.group().strip("| ")
-    assert machine.ECHARTS == f"Apache ECharts {number}"
+    assert f"Apache ECharts {number}" == machine.ECHARTS
     assert f'version="{number}"' in (ASSETS / "echarts/echarts.min.js").read_text(encoding="utf-8")
 
 
@@ -45,7 +45,9 @@ def test_nothing_inlined_ends_its_element_or_asks_for_a_file() -> None:
 
 
 def test_every_script_of_the_page_is_joined() -> None:
-    assert {path.name for path in ASSETS.iterdir() if path.name.endswith(".js")} == {f"{name}.js" for name in html.SCRIPTS}
+    assert {path.name for path in ASSETS.iterdir() if path.name.endswith(".js")} == {
+        f"{name}.js" for name in html.SCRIPTS
+    }
 
 
 def test_every_colour_of_a_class_is_defined_in_both_themes() -> None:

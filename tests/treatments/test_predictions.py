@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -15,12 +16,42 @@ from tests.traces import Trace
 
 NAMES = {
     "cuda-graph", "compile", "remove-sync", "dataloader-workers", "prefetch-pinned", "sdpa", "tf32", "bf16-autocast",
-    "grouped-matmul", "larger-batch",
+    "grouped-matmul", "larger-batch", "batched-loop", "cast-once", "channels-last", "comm-overlap", "eager-trace",
+    "fused-norm", "fused-optimizer", "pad-dimensions", "record-shapes", "static-shapes",
 }  # fmt: skip
 
 
-def test_the_catalogue_holds_the_first_ten():
+def test_the_catalogue_holds_them():
     assert {one.name for one in catalogue()} >= NAMES
+
+
+OWN = [
+    ("O03", "fused-optimizer", (2e6, 4e6)), ("O04", "batched-loop", (2e6, 4e6)), ("O05", "static-shapes", (0, 4e6)),
+    ("M03", "fused-norm", (2e6, 4e6)), ("M03", "channels-last", (0, 4e6)), ("M05", "channels-last", (2e6, 4e6)),
+    ("M04", "compile", (0, 4e6)), ("M05", "compile", (0, 4e6)), ("C02", "pad-dimensions", (2e6, 4e6)),
+    ("C03", "bf16-autocast", (2e6, 4e6)), ("N01", "comm-overlap", (2e6, 4e6)), ("Q02", "record-shapes", (0, 0)),
+    ("Q03", "eager-trace", (0, 0)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "name", "saving"), OWN)
+def test_what_a_treatment_promises_of_its_finding(code: str, name: str, saving: tuple[float, float], launch_bound):
+    finding = Finding(code=code, title="", where=[], at_stake_ns=(2e6, 4e6), certainty="high", treatments=[name])
+    given = predict(name, launch_bound, finding)
+    assert given is not None
+    assert given.finding == code
+    assert given.predicted_saving_ns == saving
+    assert given.how
+    assert given.assumes
+
+
+def test_every_treatment_that_a_condition_names_exists():
+    known = {one.name for one in catalogue()}
+    named = set()
+    for path in (Path(__file__).parents[2] / "src" / "gobrrr" / "conditions").glob("*_*.py"):
+        for listed in re.findall(r"treatments=(\[.*?\](?: if .*?\])?),$", path.read_text(encoding="utf-8"), flags=re.M):
+            named |= set(re.findall(r'"([a-z0-9-]+)"', listed))
+    assert {"sdpa", "compile", "fused-norm", "channels-last"} <= named <= known
 
 
 @pytest.fixture(scope="module")

@@ -25,10 +25,10 @@ UNKNOWN_UNIT = "TF32 not known"
 def flop_by_dtype(evidence: Evidence) -> dict[str, float]:
     """FLOP of the window's contractions by the unit's element type ("float32": off the matrix units)."""
     sums: dict[str, float] = defaultdict(float)
-    for index in evidence.calls.group.tolist():
-        work = evidence.priced.groups[index].work
-        if work.matrix_flop and work.matrix_dtype:
-            sums[work.matrix_dtype] += work.matrix_flop
+    counts = np.bincount(evidence.calls.group, minlength=len(evidence.priced.groups))
+    for group, count in zip(evidence.priced.groups, counts.tolist(), strict=True):
+        if count and group.work.matrix_flop and group.work.matrix_dtype:
+            sums[group.work.matrix_dtype] += count * group.work.matrix_flop
     return dict(sums)
 
 

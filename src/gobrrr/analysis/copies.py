@@ -37,7 +37,8 @@ def reorders(evidence: Evidence) -> I8:
 
 def weight_casts(evidence: Evidence, calls: I8) -> NDArray[np.bool_]:
     """One flag for each of some casts: whether it converts the weight of the linear or convolution around it."""
-    return np.array([_of_weight(evidence, call) for call in calls.tolist()], dtype=bool)
+    known: dict[tuple[int, int], bool] = {}
+    return np.array([_of_weight(evidence, call, known) for call in calls.tolist()], dtype=bool)
 
 
 def converters(evidence: Evidence) -> tuple[I8, NDArray[np.float64]]:
@@ -96,12 +97,26 @@ def _order(one: Tensor) -> tuple[int, ...] | None:
 _WEIGHT_PLACE = {"aten::linear": 1, "aten::conv1d": 1, "aten::conv2d": 1, "aten::conv3d": 1, "aten::convolution": 1}
 
 
-def _of_weight(evidence: Evidence, call: int) -> bool:
-    """Whether the operation around the cast has a weight of the cast's shape (and an input of another)."""
-    shape = list(tensors(evidence.group_of(call).call)[0].shape)
+def _of_weight(evidence: Evidence, call: int, known: dict[tuple[int, int], bool]) -> bool:
+    """Whether the operation around the cast has a weight of the cast's shape (and an input of another).
+
+    `known`: what was found for the group and the arguments before.
+    """
     for row in evidence.ancestors(int(evidence.calls.op[call])):
-        place = _WEIGHT_PLACE.get(evidence.events.name_of(row))
-        if place is not None and evidence.events.dims[row] >= 0:
-            given = json.loads(evidence.events.texts[int(evidence.events.dims[row])])
-            return len(given) > place and given[place] == shape and given[0] != shape
+        place, dims = _WEIGHT_PLACE.get(evidence.events.name_of(row)), int(evidence.events.dims[row])
+        if place is not None and dims >= 0:
+            key = int(evidence.calls.group[call]), dims
+            if key not in known:
+                shape = list(tensors(evidence.group_of(call).call)[0].shape)
+                known[key] = _is_weight(evidence.events.texts[dims], place, shape)
+            return known[key]
     return False
+
+
+def _is_weight(text: bytes, place: int, shape: list[int]) -> bool:
+    """Whether the recorded shapes have `shape` at `place` and another one as the input; False for any other JSON."""
+    try:
+        given = json.loads(text)
+    except (ValueError, UnicodeDecodeError):
+        return False
+    return isinstance(given, list) and len(given) > place and given[place] == shape and given[0] != shape

@@ -8,6 +8,7 @@ well, but nothing counts them.
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -18,6 +19,9 @@ from gobrrr.model.events import I8, Kind
 
 COUNTED = ("aten::select", "aten::narrow", "aten::slice", "aten::eq", "aten::index_select")
 """Operations that take the index of a turn: of a row, a timestep, an expert."""
+
+INTEGER = re.compile(r"-?[0-9]{1,18}")
+"""Whole numbers as the profiler prints them; longer ones don't count turns."""
 
 LEAST_TURNS = 16
 """With fewer turns a loop's launches are few; attention heads, chunks and micro-batches are counted like that."""
@@ -66,7 +70,9 @@ def _integers(text: bytes) -> tuple[int, ...]:
         given = json.loads(text)
     except (ValueError, UnicodeDecodeError):
         return ()
-    return tuple(int(one) for one in given if isinstance(one, str) and one.removeprefix("-").isdigit())
+    if not isinstance(given, list):
+        return ()
+    return tuple(int(one) for one in given if isinstance(one, str) and INTEGER.fullmatch(one))
 
 
 def _runs(series: list[tuple[int, int]]) -> list[list[int]]:

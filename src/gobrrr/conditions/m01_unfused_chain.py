@@ -93,7 +93,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         return missing
     attention = set(find_attention(evidence).calls.tolist())
     chains = [chain for one in evidence.fusion.chains if (chain := one.without_head()) is not None]
-    chains = [chain for chain in chains if not attention & set(chain.calls)]
+    chains = [chain for chain in chains if not attention & set(chain.calls) and not _joins(evidence, chain)]
     found = [(chain, saving) for chain in chains if (saving := _saving(evidence, chain)) is not None]
     if not found:
         return None
@@ -120,6 +120,11 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         treatments=["compile"],
         facts=facts,
     )
+
+
+def _joins(evidence: Evidence, chain: Chain) -> bool:
+    """Concatenations one after another have equal shapes and join different tensors: keys, then values."""
+    return all(evidence.group_of(call).call.name == "aten::cat" for call in chain.calls)
 
 
 def _saving(evidence: Evidence, chain: Chain) -> _Saving | None:

@@ -92,7 +92,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         at_stake=path.host_saving(KEPT * idle, idle),
         claim=of_gaps(evidence, gaps, ns, causes=(LAUNCHING, PYTHON)),
         certainty="high" if idle >= 0.2 * evidence.wall_ns else "medium",
-        treatments=[*(["grouped-matmul"] if experts else []), "batched-loop", "cuda-graph"],
+        treatments=["grouped-matmul" if experts else "batched-loop", "cuda-graph"],
         facts=[*_facts(evidence, told), f"the device idles for {units.duration(idle)} a step within them"],
     )
 

@@ -196,9 +196,9 @@ def _balance(problem: Problem, fused: Plan, machine: Machine) -> Balance | None:
         return None
     peak = machine.vector_flop_per_s.get(_vector_dtype(first.vector_dtype))
     memory = machine.memory_bytes_per_s
-    if peak is None or memory is None or not problem.shapes:
+    if peak is None or memory is None or not problem.elements:
         return None
-    elements = float(max(_count(shape) for shape in problem.shapes.values()))
+    elements = float(problem.elements)
     each = first.bytes / elements
     needed = peak.value / memory.value * each
     return Balance(
@@ -208,13 +208,6 @@ def _balance(problem: Problem, fused: Plan, machine: Machine) -> Balance | None:
         needed=needed,
         needed_without_fma=needed / 2,
     )
-
-
-def _count(shape: Shape) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
 
 
 def _notes(problem: Problem, unfused: Plan, fused: Plan, machine: Machine) -> Iterable[str]:

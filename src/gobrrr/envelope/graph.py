@@ -6,7 +6,7 @@ outside. Alone, each operation is a kernel; fused, a kernel holds operations tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
@@ -22,7 +22,6 @@ what reduces or normalizes along a row that stays on the chip), those before it 
 operation must wait for), or none (contractions)."""
 
 Constant = int | float | bool | tuple[int, ...] | None
-Operand = "Value | Constant"
 
 
 @dataclass(frozen=True)
@@ -83,13 +82,27 @@ class Graph:
         self.nodes.append(Node(name or op, work, inputs, value, join))
         return value
 
+    def largest(self) -> int:
+        """Elements of the largest tensor that an operation reads or writes."""
+        return max(numel(value.shape) for node in self.nodes for value in (*node.inputs, node.output))
+
     def alone(self) -> tuple[Piece, ...]:
         """A kernel for each operation."""
-        return pieces(self._kernel([node]) for node in self.nodes)
+        readers = self._readers()
+        return pieces(self._kernel([node], readers) for node in self.nodes)
 
     def fused(self) -> tuple[Piece, ...]:
         """Kernels as large as the dataflow allows; no value is computed twice."""
-        return pieces(self._kernel(group) for group in self._groups())
+        readers = self._readers()
+        return pieces(self._kernel(group, readers) for group in self._groups())
+
+    def _readers(self) -> dict[int, set[int]]:
+        """By storage, which operations read it (by identity; 0: it is kept)."""
+        readers: dict[int, set[int]] = {value.storage: {0} for value in self.outputs}
+        for node in self.nodes:
+            for value in node.inputs:
+                readers.setdefault(value.storage, set()).add(id(node))
+        return readers
 
     def _groups(self) -> list[list[Node]]:
         """Operations of one stage that hand values on or run over the same tensor.
@@ -129,15 +142,14 @@ class Graph:
             stages.append(stage)
         return stages
 
-    def _kernel(self, group: Sequence[Node]) -> Piece:
+    @staticmethod
+    def _kernel(group: Sequence[Node], readers: Mapping[int, set[int]]) -> Piece:
         made = {node.output.storage for node in group}
         outside = {value.storage: value for node in group for value in node.inputs if value.storage not in made}
-        kept = {value.storage for value in self.outputs}
         ours = set(map(id, group))
-        kept |= {value.storage for node in self.nodes if id(node) not in ours for value in node.inputs}
         read = read_bytes(*(value.tensor for value in outside.values())) + sum(map(_read_again, group))
         written = sum(map(_written_beside, group))
-        written += sum(_size(node.output) for node in group if node.output.storage in kept)
+        written += sum(_size(node.output) for node in group if readers.get(node.output.storage, set()) - ours)
         return Piece(_title([node.name for node in group]), _joint(group, read, written))
 
 

@@ -28,7 +28,10 @@ SHORT_DTYPES = {
 
 @dataclass(frozen=True)
 class Problem:
-    """The kernels op by op and fused; `shapes` of the tensors that go in; `product`: M, N and K of a lone product."""
+    """The kernels op by op and fused; `shapes` of the tensors that go in.
+
+    `elements` of the largest tensor of a pointwise problem; `product`: M, N and K of a lone matrix product.
+    """
 
     what: str
     dtype: str
@@ -36,6 +39,7 @@ class Problem:
     unfused: tuple[Piece, ...]
     fused: tuple[Piece, ...]
     notes: tuple[str, ...] = ()
+    elements: int | None = None
     product: tuple[int, int, int] | None = None
 
 
@@ -130,7 +134,7 @@ def expression(text: str, shapes: Mapping[str, Shape], dtype: str) -> Problem:
     if not isinstance(result, Value) or not graph.nodes:
         raise UsageError(f"{text[:60]!r}: no operation in it, so nothing to count")
     graph.outputs.append(result)
-    return Problem(text, dtype, given, *_plans(graph, dtype))
+    return Problem(text, dtype, given, *_plans(graph, dtype), elements=graph.largest())
 
 
 def _plans(graph: Graph, dtype: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
@@ -181,7 +185,9 @@ def _by_expression(
     def build(sizes: Sequence[int], dtype: str, _: Options) -> Problem:
         made = expression(text, {name: checked(shape) for name, shape in layout(sizes).items()}, dtype)
         sides = product(sizes) if product is not None else None
-        return Problem(_text(word, sizes), dtype, made.shapes, made.unfused, made.fused, product=sides)
+        return Problem(
+            _text(word, sizes), dtype, made.shapes, made.unfused, made.fused, elements=made.elements, product=sides
+        )
 
     return Word(_SIZES[word], (), build)
 
@@ -207,7 +213,7 @@ def _pointwise(_: Sequence[int], dtype: str, options: Options) -> Problem:
         value = functions.pointwise(graph, "mul", [value, 2])
     graph.outputs.append(value)
     what = f"x = x * 2, {count} times" if count > 1 else "x * 2"
-    return Problem(what, dtype, {"x": options.shape}, *_plans(graph, dtype))
+    return Problem(what, dtype, {"x": options.shape}, *_plans(graph, dtype), elements=graph.largest())
 
 
 def _attention(sizes: Sequence[int], dtype: str, options: Options) -> Problem:
@@ -308,7 +314,7 @@ def _adam(sizes: Sequence[int], dtype: str, _: Options) -> Problem:
     divided = functions.pointwise(graph, "div", [root, 0.9], "float")
     shifted = functions.pointwise(graph, "add", [divided, 1e-8])
     graph.outputs += [mean, square, functions.pointwise(graph, "addcdiv", [decayed, mean, shifted])]
-    return Problem(fused.what, dtype, fused.shapes, graph.alone(), fused.fused)
+    return Problem(fused.what, dtype, fused.shapes, graph.alone(), fused.fused, elements=sizes[0])
 
 
 _SIZES = {

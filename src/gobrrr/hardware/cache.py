@@ -1,7 +1,7 @@
 """Measurements that are kept: one JSON file a device, driver and torch, in the user's cache folder.
 
-`$XDG_CACHE_HOME/gobrrr/machines`, else `~/.cache/gobrrr/machines`. A file is written whole or not at all. One that can't
-be read is left out with a note; it never stops a diagnosis.
+`$XDG_CACHE_HOME/gobrrr/machines`, else `~/.cache/gobrrr/machines`. A file is written whole or not at all. One that
+can't be read is left out with a note; it never stops a diagnosis.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ from gobrrr.model.machine import Ceiling, Machine
 from gobrrr.model.measured import Curve, Entry, Measurement, Quantity
 
 BANDWIDTH = "bandwidth by working set"
+RELIABLE = 0.25
+"""An entry whose quartiles are further apart than this share of its median is shown, but is no ceiling."""
 HALF = "half of the fused multiply-add peak: one FLOP an instruction"
 
 
@@ -92,9 +94,18 @@ def machine_of(measured: Measurement, datasheet: Machine | None = None) -> Machi
         device_name=measured.environment.device_name,
         matrix_flop_per_s={**base.matrix_flop_per_s, **_matrix(measured, datasheet, source)},
         vector_flop_per_s={**base.vector_flop_per_s, **_vector(measured, datasheet, source)},
-        notes=(f"ceilings {source}", *base.notes),
+        notes=(f"ceilings {source}", *_left_out(measured), *base.notes),
         **{name: ceiling for name, ceiling in found.items() if ceiling is not None},
     )
+
+
+def _left_out(measured: Measurement) -> tuple[str, ...]:
+    """A note on the ceilings that were measured too unsteadily to be used."""
+    groups = ("matrix", "vector", "memory", "host")
+    names = [
+        f"{one.group} {one.name}" for one in measured.entries if one.group in groups and one.amount.spread > RELIABLE
+    ]
+    return (f"measured too unsteadily to be a ceiling: {', '.join(names)}",) if names else ()
 
 
 def source_of(measured: Measurement) -> str:
@@ -105,7 +116,7 @@ def source_of(measured: Measurement) -> str:
 
 
 def _ceiling(entry: Entry | None, source: str) -> Ceiling | None:
-    if entry is None:
+    if entry is None or entry.amount.spread > RELIABLE:
         return None
     what = f"{entry.group}, {entry.name}" + (f", {entry.at}" if entry.at else "")
     return Ceiling(value=entry.amount.value, provenance="measured", source=f"{source} ({what})")

@@ -8,7 +8,8 @@ from typing import Any
 from gobrrr.lab import article
 from gobrrr.lab.judge import interval, judged, ratio, within
 from gobrrr.lab.session import ITEM_BYTES, Lab
-from gobrrr.model.experiment import Column, Experiment, Table
+from gobrrr.lab.tables import columns
+from gobrrr.model.experiment import Experiment, Table
 from gobrrr.model.measured import Quantity
 
 NAMES = ("relu", "leaky_relu", "sigmoid", "tanh", "silu", "gelu", "elu", "softplus", "mish")
@@ -23,7 +24,8 @@ def run(lab: Lab) -> Experiment:
     out = torch.empty_like(x).fill_(0.5)
     times = {"copy": lab.time(lambda: out.copy_(x))}
     for name in NAMES:
-        times[name] = lab.time(lambda op=_out(torch, name): op(x, out=out))  # type: ignore[misc]
+        call = _out(torch, name)
+        times[name] = lab.time(lambda call=call: call(x, out=out))  # type: ignore[misc]
     return result(times, x.numel(), lab.settings(elements=x.numel(), dtype="float32", mode="eager"))
 
 
@@ -53,11 +55,10 @@ def result(times: Mapping[str, Quantity], elements: int, settings: dict[str, str
 
 
 def _table(times: Mapping[str, Quantity], copy: Quantity, elements: int) -> Table:
-    columns = (Column(name=""), Column(name="time", unit="s"), Column(name="bandwidth", unit="B/s"))
-    columns += (Column(name="over a copy", unit="x"), Column(name="H100 time", unit="s"))
+    heads = columns("", "time [s]", "bandwidth [B/s]", "over a copy [x]", "H100 time [s]")
     rows = []
     for name, took in times.items():
         there = article.h100().get(name)
         moved = took.rate(2.0 * elements * ITEM_BYTES)
         rows.append((name, took, moved, took.value / copy.value, there * 1e-3 if there else None))
-    return Table(title="One activation, eager (H100: 2^26 floats)", columns=columns, rows=tuple(rows))
+    return Table(title="One activation, eager (H100: 2^26 floats)", columns=heads, rows=tuple(rows))

@@ -24,7 +24,8 @@ FLAT = _claim("1a", "the runtime doesn't increase noticeably at all until we're 
 LINEAR = _claim("1b", "As we double the compute intensity, this number grows linearly, until we get close to our peak")
 NEAR_PEAK = _claim(
     "1c",
-    "our memory bandwidth achieved starts out near the peak, and as we increase our compute intensity it starts to drop",
+    "our memory bandwidth achieved starts out near the peak, and as we increase our compute intensity it starts to "
+    "drop",
 )
 FOOTNOTE = _claim(
     "1d", "for fully general purpose computation, an A100 actually only achieves 9.75 teraflops [of 19.5]"
@@ -33,7 +34,8 @@ TWICE = _claim("2a", "we only need 2 global memory reads and writes! So operator
 SAME = _claim("2b", "a fused x.cos().cos() will take nearly the exact same time as calling x.cos() by itself")
 ACTIVATIONS = _claim(
     "3a",
-    "activation functions are nearly all the same cost, despite gelu obviously consisting of many more operations than relu",
+    "activation functions are nearly all the same cost, despite gelu obviously consisting of many more operations than "
+    "relu",
 )
 ROUNDING = _claim("4a", "altogether, our non-matmul ops only make up 0.2% of our FLOPS")
 RUNTIME = _claim(
@@ -71,7 +73,8 @@ REMAT_TIME = _claim("8a", "doing extra recomputation might lead to less memory-b
 REMAT_BOTH = _claim("8b", "we can lower both memory and runtime through rematerialization")
 TENSOR_CORES = _claim(
     "9a",
-    "if you aren't doing matrix multiplication, you'll only be able to achieve 19.5 teraflops instead of the stated 312",
+    "if you aren't doing matrix multiplication, you'll only be able to achieve 19.5 teraflops instead of the stated "
+    "312",
 )
 
 A100_KNEE = (32.0, 64.0)

@@ -15,8 +15,9 @@ def training_step(
 ) -> Callable[[], Any]:
     """A call that does forward and backward of one batch; `dtype` is autocast's, None: float32 throughout."""
     nn, functional = torch.nn, torch.nn.functional
+    base: Any = nn.Module
 
-    class Layer(nn.Module):  # type: ignore[misc]
+    class Layer(base):  # type: ignore[misc]
         """Attention and MLP, each with dropout, residual and normalization after it (post-norm, as BERT)."""
 
         def __init__(self) -> None:

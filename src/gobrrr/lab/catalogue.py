@@ -9,8 +9,8 @@ from importlib import import_module
 import msgspec
 
 from gobrrr.errors import UsageError
-from gobrrr.hardware.ceilings import datasheet_of
 from gobrrr.hardware.cache import look_up
+from gobrrr.hardware.ceilings import datasheet_of
 from gobrrr.hardware.measure import Bench, find_device
 from gobrrr.hardware.measure.compiler import NoCompilerError, first_line
 from gobrrr.hardware.measure.settings import preserved
@@ -33,6 +33,13 @@ EXPERIMENTS = {
 Progress = Callable[[str, int, int], None]
 
 
+def check(names: Sequence[str]) -> None:
+    """Raise UsageError for a name that is no experiment's."""
+    for name in names:
+        if name not in EXPERIMENTS:
+            raise UsageError(f"{name!r} is no experiment; there are {', '.join(EXPERIMENTS)}")
+
+
 def run(
     names: Sequence[str],
     *,
@@ -43,12 +50,10 @@ def run(
 ) -> LabReport:
     """Run experiments on one device and judge the article's claims there.
 
-    `step` is a training or inference step for `operators` to look at instead of BERT's. Raises UsageError for an unknown
-    name, or where torch or the device is missing.
+    `step` is a training or inference step for `operators` to look at instead of BERT's. Raises UsageError for an
+    unknown name, or where torch or the device is missing.
     """
-    for name in names:
-        if name not in EXPERIMENTS:
-            raise UsageError(f"{name!r} is no experiment; there are {', '.join(EXPERIMENTS)}")
+    check(names)
     found = find_device(device)
     bench = Bench(found, now)
     environment = found.environment()

@@ -79,7 +79,7 @@ def _argument(torch: Any, value: Any) -> Argument:
     if isinstance(value, torch.Tensor):
         return Tensor(tuple(value.shape), str(value.dtype).removeprefix("torch."), tuple(value.stride()))
     if isinstance(value, list | tuple) and value and all(isinstance(one, torch.Tensor) for one in value):
-        return TensorList(tuple(one for one in map(lambda each: _argument(torch, each), value) if isinstance(one, Tensor)))
+        return TensorList(tuple(one for one in (_argument(torch, each) for each in value) if isinstance(one, Tensor)))
     return Scalar("" if value is None else str(value))
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from gobrrr.lab import article
 from gobrrr.lab.judge import interval, judged, ratio, within
 from gobrrr.lab.session import ITEM_BYTES, Lab
-from gobrrr.model.experiment import Column, Experiment, Judgement, Table
+from gobrrr.lab.tables import columns
+from gobrrr.model.experiment import Experiment, Judgement, Table
 from gobrrr.model.measured import Quantity
 
 CHAIN = 8
@@ -41,7 +42,7 @@ def run(lab: Lab) -> Experiment:
     for name, accesses, call, fusable, key in _cases(lab.torch, x, between, out):
         if fusable is not None:
             compiled, problem = lab.try_fused(fusable, x, out)
-            call, why = (lambda it=compiled: it(x, out)) if compiled else None, why or problem  # type: ignore[misc]
+            call, why = (lambda it=compiled: it(x, out)) if compiled else None, why or problem
         there = article.h100().get(key)
         took = lab.time(call) if call else None
         runs.append(Run(name, accesses, took, x.numel(), there * 1e-3 if there else None))
@@ -99,10 +100,9 @@ def result(runs: Sequence[Run], why: str, settings: dict[str, str]) -> Experimen
 
 
 def _table(runs: Sequence[Run]) -> Table:
-    columns = (Column(name=""), Column(name="accesses"), Column(name="time", unit="s"))
-    columns += (Column(name="bandwidth", unit="B/s"), Column(name="H100 time", unit="s"))
+    heads = columns("", "accesses", "time [s]", "bandwidth [B/s]", "H100 time [s]")
     rows = tuple((one.name, float(one.accesses), one.time_s, one.bytes_per_s, one.there_s) for one in runs)
-    return Table(title="Accesses an element as predicted, time as measured", columns=columns, rows=rows)
+    return Table(title="Accesses an element as predicted, time as measured", columns=heads, rows=rows)
 
 
 def _gains(runs: Sequence[Run]) -> Table:
@@ -112,8 +112,8 @@ def _gains(runs: Sequence[Run]) -> Table:
         measured = ratio(eager.time_s, fused.time_s) if eager.time_s and fused.time_s else None
         there = eager.there_s / fused.there_s if eager.there_s and fused.there_s else None
         rows.append((eager.name.partition(",")[0], eager.accesses / fused.accesses, measured, there))
-    columns = (Column(name="speedup by fusing"), Column(name="predicted", unit="x"), Column(name="measured", unit="x"))
-    return Table(title="Fused against eager", columns=(*columns, Column(name="H100", unit="x")), rows=tuple(rows))
+    heads = columns("speedup by fusing", "predicted [x]", "measured [x]")
+    return Table(title="Fused against eager", columns=(*heads, *columns("H100 [x]")), rows=tuple(rows))
 
 
 def _twice(times: dict[str, Quantity | None]) -> Judgement:

@@ -9,7 +9,8 @@ from typing import Any
 from gobrrr.lab import article
 from gobrrr.lab.judge import Knee, all_of, exactly, exponent, find_knee, judged, within
 from gobrrr.lab.session import ITEM_BYTES, Lab
-from gobrrr.model.experiment import Column, Experiment, Judgement, Plot, Series, Table
+from gobrrr.lab.tables import columns
+from gobrrr.model.experiment import Experiment, Judgement, Plot, Series, Table
 from gobrrr.model.measured import Quantity
 
 GPU_REPEATS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -83,11 +84,10 @@ def result(points: Sequence[Point], copy: Quantity, peak: float | None, settings
 
 
 def _table(points: Sequence[Point]) -> Table:
-    columns = (Column(name="repeat"), Column(name="time", unit="s"), Column(name="compute", unit="FLOP/s"))
-    columns += (Column(name="bandwidth", unit="B/s"), Column(name="H100 time", unit="s"))
+    heads = columns("repeat", "time [s]", "compute [FLOP/s]", "bandwidth [B/s]", "H100 time [s]")
     there = {int(row[0]): row[1] * 1e-3 for row in article.h100().get("sweep", ())}
     rows = tuple((float(p.repeat), p.time_s, p.flop_per_s, p.bytes_per_s, there.get(p.repeat)) for p in points)
-    return Table(title="x * 2, repeated in one kernel (H100: 2^26 floats)", columns=columns, rows=rows)
+    return Table(title="x * 2, repeated in one kernel (H100: 2^26 floats)", columns=heads, rows=rows)
 
 
 def _plots(points: Sequence[Point], knee: Knee | None) -> tuple[Plot, ...]:
@@ -163,6 +163,5 @@ def _notes(knee: Knee | None, peak: float | None, copy: Quantity) -> tuple[str, 
         return (TWICE_IS_A_SUM,)
     # N * repeat / (peak / 2) = N * 2 * 4 bytes / bandwidth
     expected = peak / 2 / copy.value * ACCESSES * ITEM_BYTES
-    return (
-        f"the roofline expects the knee at {expected:.0f} (half of {peak / 1e12:.3g} TFLOP/s over the copy's bandwidth)",
-    )
+    roof = f"half of {peak / 1e12:.3g} TFLOP/s over the copy's bandwidth"
+    return (f"the roofline expects the knee at {expected:.0f} ({roof})", TWICE_IS_A_SUM)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from gobrrr.lab import article
 from gobrrr.lab.bert import training_step
 from gobrrr.lab.counting import ORDER, OTHER, flop_by_class, profile, record, time_by_class
 from gobrrr.lab.judge import exactly, judged
 from gobrrr.lab.session import Lab
-from gobrrr.model.experiment import Claim, Column, Experiment, Judgement, Table
+from gobrrr.lab.tables import columns
+from gobrrr.model.experiment import Claim, Experiment, Judgement, Table
 from gobrrr.model.measured import Quantity
 
 CONTRACTION = ORDER[0]
@@ -32,19 +34,21 @@ def run(lab: Lab) -> Experiment:
     return result(flop, times, took, tuple(notes), settings, bert=lab.step is None)
 
 
-def _size(lab: Lab) -> dict[str, object]:
+def _size(lab: Lab) -> dict[str, int]:
     if lab.cpu:
         return {"layers": 2, "width": 512, "heads": 8, "batch": 4, "length": 128}
     return {"layers": 6, "width": 1024, "heads": 16, "batch": 16, "length": 512}
 
 
-def _bert(lab: Lab):  # type: ignore[no-untyped-def]
-    dtype = None if lab.cpu else lab.torch.float16 if _before_bf16(lab) else lab.torch.bfloat16
-    return training_step(lab.torch, lab.device.spec, dtype=dtype, **_size(lab))  # type: ignore[arg-type]
+def _bert(lab: Lab) -> Callable[[], object]:
+    return training_step(lab.torch, lab.device.spec, dtype=_autocast(lab), **_size(lab))
 
 
-def _before_bf16(lab: Lab) -> bool:
-    return not lab.torch.cuda.is_bf16_supported()
+def _autocast(lab: Lab) -> Any:
+    """Mixed precision on a GPU, as in the paper that the article's table is from; float32 on a CPU."""
+    if lab.cpu:
+        return None
+    return lab.torch.bfloat16 if lab.torch.cuda.is_bf16_supported() else lab.torch.float16
 
 
 def result(
@@ -65,7 +69,9 @@ def result(
         title="Where FLOP and runtime go, by operator class",
         tables=(_table(flop, times, gaps), _whole(flop, times, step_s)),
         judgements=judgements,
-        notes=(time_note, *notes) if bert else (time_note, "the article's figures are for BERT; none is judged", *notes),
+        notes=(time_note, *notes)
+        if bert
+        else (time_note, "the article's figures are for BERT; none is judged", *notes),
         settings=settings,
     )
 
@@ -88,21 +94,20 @@ def gap(flop: Mapping[str, float], times: Mapping[str, float], name: str) -> flo
 
 
 def _table(flop: Mapping[str, float], times: Mapping[str, float], gaps: Mapping[str, float | None]) -> Table:
-    columns = (Column(name="operator class"), Column(name="FLOP", unit="share"), Column(name="article", unit="share"))
-    columns += (Column(name="runtime", unit="share"), Column(name="article", unit="share"))
-    columns += (Column(name="less FLOP/s", unit="x"),)
+    heads = columns(
+        "operator class", "FLOP [share]", "article [share]", "runtime [share]", "article [share]", "less FLOP/s [x]"
+    )
     rows = tuple(
-        (name, share(flop, name), article.OPERATOR_SHARES[name][0], share(times, name), article.OPERATOR_SHARES[name][1], gaps[name])
-        for name in ORDER
-    )  # fmt: skip
-    return Table(title="Shares by class, beside the article's BERT", columns=columns, rows=rows)
+        (name, share(flop, name), said_flop, share(times, name), said_time, gaps[name])
+        for name, (said_flop, said_time) in article.OPERATOR_SHARES.items()
+    )
+    return Table(title="Shares by class, beside the article's BERT", columns=heads, rows=rows)
 
 
 def _whole(flop: Mapping[str, float], times: Mapping[str, float], step_s: Quantity) -> Table:
     total = sum(flop.values())
-    columns = (Column(name="step time", unit="s"), Column(name="FLOP", unit="FLOP"))
-    columns += (Column(name="achieved", unit="FLOP/s"), Column(name="in other ops", unit="s"))
-    return Table(title="The step", columns=columns, rows=((step_s, total, step_s.rate(total), times.get(OTHER, 0.0)),))
+    heads = columns("step time [s]", "FLOP [FLOP]", "achieved [FLOP/s]", "in other ops [s]")
+    return Table(title="The step", columns=heads, rows=((step_s, total, step_s.rate(total), times.get(OTHER, 0.0)),))
 
 
 def _flop(flop: Mapping[str, float]) -> Judgement:

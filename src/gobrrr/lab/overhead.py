@@ -10,7 +10,8 @@ from gobrrr.hardware.measure.host import PYTHON_LOOP, python_loops
 from gobrrr.lab import article
 from gobrrr.lab.judge import interval, judged, ratio, within
 from gobrrr.lab.session import Lab
-from gobrrr.model.experiment import Column, Experiment, Flame, Frame, Judgement, Table
+from gobrrr.lab.tables import columns
+from gobrrr.model.experiment import Experiment, Flame, Frame, Judgement, Table
 from gobrrr.model.measured import Quantity
 
 LADDER = (
@@ -126,13 +127,13 @@ def result(
 
 def _rates(add: Quantity, framework: Quantity, peak: float | None) -> Table:
     there = article.h100()
+    python, torch = there.get("python_adds_per_s"), there.get("torch_adds_per_s_cpu")
     rows: tuple[tuple[Any, ...], ...] = (
-        ("Python", add.rate(1.0), article.PYTHON_ADDS_PER_S, there.get("python_adds_per_s"), _lost(add, peak)),
-        ("framework", framework.rate(1.0), article.TORCH_ADDS_PER_S, there.get("torch_adds_per_s_cpu"), _lost(framework, peak)),
-    )  # fmt: skip
-    columns = (Column(name="one addition in"), Column(name="here", unit="1/s"), Column(name="article", unit="1/s"))
-    columns += (Column(name="H100's host", unit="1/s"), Column(name="missed", unit="FLOP"))
-    return Table(title="Additions a second, and what the vector units could do in one's time", columns=columns, rows=rows)
+        ("Python", add.rate(1.0), article.PYTHON_ADDS_PER_S, python, _lost(add, peak)),
+        ("framework", framework.rate(1.0), article.TORCH_ADDS_PER_S, torch, _lost(framework, peak)),
+    )
+    heads = columns("one addition in", "here [1/s]", "article [1/s]", "H100's host [1/s]", "missed [FLOP]")
+    return Table(title="Additions a second, and what the vector units could do in one's time", columns=heads, rows=rows)
 
 
 def _lost(took: Quantity, peak: float | None) -> float | None:
@@ -141,9 +142,9 @@ def _lost(took: Quantity, peak: float | None) -> float | None:
 
 def _rungs(rungs: Mapping[str, Quantity]) -> Table:
     whole = rungs[LADDER[0]].value
-    columns = (Column(name="rung"), Column(name="time", unit="s"), Column(name="of the whole", unit="share"))
+    heads = columns("rung", "time [s]", "of the whole [share]")
     rows = tuple((name, rungs[name], rungs[name].value / whole) for name in LADDER)
-    return Table(title="The ladder from Python to the addition", columns=columns, rows=rows)
+    return Table(title="The ladder from Python to the addition", columns=heads, rows=rows)
 
 
 def flame(rungs: Mapping[str, Quantity]) -> Flame:
@@ -182,10 +183,9 @@ def _box(rungs: Mapping[str, Quantity]) -> Judgement:
 def _streams(ahead: Sequence[Ahead]) -> tuple[Table, ...]:
     if not ahead:
         return ()
-    columns = (Column(name=f"{QUEUE} additions"), Column(name="issued", unit="s"), Column(name="done", unit="s"))
-    columns += (Column(name="issued over done", unit="x"),)
+    heads = columns(f"{QUEUE} additions", "issued [s]", "done [s]", "issued over done [x]")
     rows = tuple((one.name, one.issued_s, one.done_s, one.issued_s.value / one.done_s.value) for one in ahead)
-    return (Table(title="The host running ahead, or the device starving", columns=columns, rows=rows),)
+    return (Table(title="The host running ahead, or the device starving", columns=heads, rows=rows),)
 
 
 def _waits(ahead: Sequence[Ahead]) -> tuple[Judgement, ...]:
@@ -193,13 +193,14 @@ def _waits(ahead: Sequence[Ahead]) -> tuple[Judgement, ...]:
     if len(ahead) < 2:
         why = "a CPU runs each operation before the call returns: there is nothing to run ahead of"
         return tuple(
-            judged(claim, "can't tell", why, rule) for claim, rule in zip((article.AHEAD, article.STARVED), rules, strict=True)
+            judged(claim, "can't tell", why, rule)
+            for claim, rule in zip((article.AHEAD, article.STARVED), rules, strict=True)
         )
     tiny, large = ahead[0], ahead[1]
     first, second = ratio(large.issued_s, large.done_s), ratio(tiny.issued_s, tiny.done_s)
     return (
         judged(article.AHEAD, within(first, 0.0, 0.5), f"large: issued after {interval(first)} of the time", rules[0]),
-        judged(article.STARVED, within(second, 0.8, 1.5), f"tiny: issued after {interval(second)} of the time", rules[1]),
+        judged(
+            article.STARVED, within(second, 0.8, 1.5), f"tiny: issued after {interval(second)} of the time", rules[1]
+        ),
     )
-
-

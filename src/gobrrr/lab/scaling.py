@@ -1,25 +1,29 @@
 """Experiment 6: step time against batch size, where it is overhead-bound, and the footnote's trap.
 
-The trap: [B, D] x [D, D] with B below D reads D x D weights whatever B is. Its time is as flat as overhead's, but on the
-device: doubling B doubles the FLOP and hardly changes the bytes.
+The trap: [B, D] x [D, D] with B below D reads D x D weights whatever B is. Its time is as flat as overhead's, but on
+the device: doubling B doubles the FLOP and hardly changes the bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from gobrrr.hardware.measure.matmul import flop
 from gobrrr.lab import article
 from gobrrr.lab.judge import GROWTH, Knee, all_of, exactly, find_knee, judged
 from gobrrr.lab.session import Lab
-from gobrrr.model.experiment import Column, Experiment, Judgement, Plot, Series, Table
+from gobrrr.lab.tables import columns
+from gobrrr.model.experiment import Experiment, Judgement, Plot, Series, Table
 from gobrrr.model.measured import Quantity
 
 LAYERS = 16
 LINEAR_GROWTH = 0.6
 """A doubled batch that costs this much more is past the overhead."""
+NOISY = 0.3
+"""A time whose quartiles are further apart than this share of it says nothing about 10 %."""
 FLAT_BYTES = 0.10
 HOST_SHARE = 0.25
 """The trap is the device's, not the host's, when the host issues the call in less than this share of its time."""
@@ -117,12 +121,11 @@ def growths(points: Sequence[tuple[float, Quantity]]) -> list[float | None]:
 
 
 def _steps(points: Sequence[tuple[float, Quantity]], knee: Knee | None) -> Table:
-    columns = (Column(name="batch"), Column(name="step time", unit="s"), Column(name="over half the batch", unit="share"))
+    heads = columns("batch", "step time [s]", "over half the batch [share]")
     rows = tuple(
-        (batch, took, grown, _region(batch, knee))
-        for (batch, took), grown in zip(points, growths(points), strict=True)
+        (batch, took, grown, _region(batch, knee)) for (batch, took), grown in zip(points, growths(points), strict=True)
     )
-    return Table(title="Training step of a narrow MLP", columns=(*columns, Column(name="")), rows=rows)
+    return Table(title="Training step of a narrow MLP", columns=(*heads, *columns("")), rows=rows)
 
 
 def _region(batch: float, knee: Knee | None) -> str:
@@ -131,20 +134,21 @@ def _region(batch: float, knee: Knee | None) -> str:
 
 
 def _trap_table(traps: Sequence[Trap]) -> Table:
-    columns = (Column(name="B"), Column(name="time", unit="s"), Column(name="FLOP/byte", unit="FLOP/B"))
-    columns += (Column(name="compute", unit="FLOP/s"), Column(name="bandwidth", unit="B/s"))
+    heads = columns("B", "time [s]", "FLOP/byte [FLOP/B]", "compute [FLOP/s]", "bandwidth [B/s]")
     rows = tuple(
         (float(one.batch), one.time_s, one.intensity, one.time_s.rate(one.flop), one.time_s.rate(one.bytes))
         for one in traps
     )
     width = traps[0].width if traps else 0
-    return Table(title=f"The trap: [B, {width}] x [{width}, {width}]", columns=columns, rows=rows)
+    return Table(title=f"The trap: [B, {width}] x [{width}, {width}]", columns=heads, rows=rows)
 
 
 def _plots(points: Sequence[tuple[float, Quantity]], traps: Sequence[Trap], knee: Knee | None) -> tuple[Plot, ...]:
     marks = ((f"overhead-bound up to {knee.last_flat:g}", knee.last_flat),) if knee and knee.last_flat else ()
     steps = Series(name="MLP step", points=tuple((batch, took.value) for batch, took in points))
-    wide = Series(name="one wide matmul (the trap)", points=tuple((float(one.batch), one.time_s.value) for one in traps))
+    wide = Series(
+        name="one wide matmul (the trap)", points=tuple((float(one.batch), one.time_s.value) for one in traps)
+    )
     title = "Time against batch size"
     return (Plot(title=title, x="batch", y="time", y_unit="s", series=(steps, wide), marks=marks),)
 
@@ -154,6 +158,9 @@ def _doubling(points: Sequence[tuple[float, Quantity]], knee: Knee | None) -> Ju
     grown = [one for one in growths(points) if one is not None]
     if knee is None or not grown:
         return judged(article.DOUBLING, "can't tell", f"only {len(points)} points", rule)
+    noisy = [batch for batch, took in points if took.spread > NOISY]
+    if len(noisy) * 4 > len(points):
+        return judged(article.DOUBLING, "can't tell", f"{len(noisy)} of {len(points)} times are too noisy", rule)
     verdict = all_of([exactly(min(grown) <= GROWTH), exactly(max(grown) >= LINEAR_GROWTH)])
     here = f"doublings cost {100 * min(grown):.0f} to {100 * max(grown):.0f} %; knee {knee.text()}"
     return judged(article.DOUBLING, verdict, here, rule)
@@ -162,7 +169,7 @@ def _doubling(points: Sequence[tuple[float, Quantity]], knee: Knee | None) -> Ju
 def _trap(traps: Sequence[Trap], host_s: Quantity) -> Judgement:
     rule = "from some B to 2 B bytes and time grow by at most 10 %, and the host issues it in under 25 % of the time"
     best = None
-    for one, two in zip(traps, traps[1:], strict=False):
+    for one, two in pairwise(traps):
         if two.bytes / one.bytes - 1 <= FLAT_BYTES and two.batch < two.width:
             growth = two.time_s.value / one.time_s.value - 1
             if best is None or growth < best[0]:
@@ -171,5 +178,6 @@ def _trap(traps: Sequence[Trap], host_s: Quantity) -> Judgement:
         return judged(article.TRAP, "can't tell", "no such pair was measured", rule)
     growth, one, two = best
     on_device = host_s.value < HOST_SHARE * one.time_s.value
-    here = f"B {one.batch} to {two.batch}: bytes +{100 * (two.bytes / one.bytes - 1):.1f} %, FLOP +100 %, time {100 * growth:+.0f} %"
+    more = 100 * (two.bytes / one.bytes - 1)
+    here = f"B {one.batch} to {two.batch}: bytes +{more:.1f} %, FLOP +100 %, time {100 * growth:+.0f} %"
     return judged(article.TRAP, all_of([exactly(growth <= GROWTH), exactly(on_device)]), here, rule)

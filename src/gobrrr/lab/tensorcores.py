@@ -10,7 +10,8 @@ from gobrrr.hardware.measure.matmul import DTYPES, rate
 from gobrrr.lab import article
 from gobrrr.lab.judge import judged, within
 from gobrrr.lab.session import Lab
-from gobrrr.model.experiment import Column, Experiment, Judgement, Table
+from gobrrr.lab.tables import columns
+from gobrrr.model.experiment import Experiment, Judgement, Table
 from gobrrr.model.measured import Quantity
 
 OFFSETS = (-1, 0, 1, 2, 4, 8, 16, 32, 64)
@@ -65,9 +66,9 @@ def _dtypes(rates: Sequence[Rate]) -> Table:
         (one.dtype, one.flop_per_s, one.flop_per_s.value / single.value if one.flop_per_s and single else None)
         for one in rates
     )
-    columns = (Column(name="dtype"), Column(name="rate", unit="FLOP/s"), Column(name="over float32", unit="x"))
+    heads = columns("dtype", "rate [FLOP/s]", "over float32 [x]")
     size = rates[0].size if rates else 0
-    return Table(title=f"Matmul of {size} x {size} x {size}", columns=columns, rows=rows)
+    return Table(title=f"Matmul of {size} x {size} x {size}", columns=heads, rows=rows)
 
 
 def _sizes(rates: Sequence[Rate]) -> Table:
@@ -77,8 +78,8 @@ def _sizes(rates: Sequence[Rate]) -> Table:
         (float(size), f"multiple of {alignment(size)}", *(found.get((dtype, size)) for dtype in dtypes))
         for size in sorted({one.size for one in rates})
     )
-    columns = (Column(name="n"), Column(name=""), *(Column(name=dtype, unit="FLOP/s") for dtype in dtypes))
-    return Table(title="The same around multiples of 8, 16 and 64", columns=columns, rows=rows)
+    heads = columns("n", "", *(f"{dtype} [FLOP/s]" for dtype in dtypes))
+    return Table(title="The same around multiples of 8, 16 and 64", columns=heads, rows=rows)
 
 
 def alignment(size: int) -> int:
@@ -87,9 +88,12 @@ def alignment(size: int) -> int:
 
 
 def _gap(rates: Sequence[Rate], vector: float | None, cpu: bool) -> Judgement:
-    rule = f"16-bit matmul over the float32 vector units within a factor of 2 of {article.A100_PEAK_RATIO:.0f} (312 / 19.5)"
+    said = f"{article.A100_PEAK_RATIO:.0f} (312 / 19.5)"
+    rule = f"16-bit matmul over the float32 vector units within a factor of 2 of {said}"
     found = {one.dtype: one.flop_per_s for one in rates if one.flop_per_s}
-    half = max((found[name] for name in ("bfloat16", "float16") if name in found), key=lambda one: one.value, default=None)
+    half = max(
+        (found[name] for name in ("bfloat16", "float16") if name in found), key=lambda one: one.value, default=None
+    )
     single = vector or (found["float32"].value if "float32" in found else None)
     if half is None or single is None:
         return judged(article.TENSOR_CORES, "can't tell", "one of the two was not measured", rule)

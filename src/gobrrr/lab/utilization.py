@@ -7,13 +7,13 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gobrrr.hardware.measure.matmul import flop
 from gobrrr.lab import article
 from gobrrr.lab.judge import exactly, judged
 from gobrrr.lab.session import ITEM_BYTES, Lab
-from gobrrr.model.experiment import Column, Experiment, Judgement, Table
+from gobrrr.lab.tables import columns
+from gobrrr.model.experiment import Experiment, Judgement, Table
 from gobrrr.model.measured import Quantity
 
 METER_S = 1.2
@@ -85,7 +85,7 @@ def _processors(call: Callable[[], object], threads: int) -> float:
 
 
 def _smi(lab: Lab, call: Callable[[], object]) -> float | None:
-    """nvidia-smi's utilization.gpu, asked for after METER_S of the workload, which goes on meanwhile; None: no answer."""
+    """nvidia-smi's utilization.gpu, asked after METER_S of the workload, which goes on meanwhile; None: no answer."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return None
@@ -126,23 +126,33 @@ def result(
     return Experiment(
         name="utilization",
         title="What a utilization meter says against what is achieved",
-        tables=(_table(loads, cpu, peaks),),
+        tables=(_meters(loads, cpu, peaks), _achieved(loads)),
         judgements=(_meter(loads, cpu), _eyeballing(loads, cpu)),
         notes=("processor time over wall time and threads stands for the meter on a CPU",) if cpu else (),
         settings=settings,
     )
 
 
-def _table(loads: Sequence[Load], cpu: bool, peaks: tuple[float | None, float | None]) -> Table:
+def _meters(loads: Sequence[Load], cpu: bool, peaks: tuple[float | None, float | None]) -> Table:
     meter = "top" if cpu else "nvidia-smi"
-    columns = (Column(name="workload"), Column(name=meter, unit="share"), Column(name="kernels", unit="share"))
-    columns += (Column(name="compute", unit="FLOP/s"), Column(name="of peak", unit="share"))
-    columns += (Column(name="memory", unit="B/s"), Column(name="of peak", unit="share"))
-    rows: list[tuple[Any, ...]] = []
-    for one in loads:
-        done, moved = one.wall_s.rate(one.flop), one.wall_s.rate(one.bytes)
-        rows.append((one.name, one.meter, one.busy, done, _of(done, peaks[0]), moved, _of(moved, peaks[1])))
-    return Table(title="Busy is not fast", columns=columns, rows=tuple(rows))
+    rows = tuple(
+        (
+            one.name,
+            one.meter,
+            one.busy,
+            _of(one.wall_s.rate(one.flop), peaks[0]),
+            _of(one.wall_s.rate(one.bytes), peaks[1]),
+        )
+        for one in loads
+    )
+    heads = columns("workload", f"{meter} [share]", "kernels [share]", "of FLOP/s [share]", "of B/s [share]")
+    return Table(title="Busy is not fast: what the meter says, and shares of the peaks", columns=heads, rows=rows)
+
+
+def _achieved(loads: Sequence[Load]) -> Table:
+    rows = tuple((one.name, one.wall_s, one.wall_s.rate(one.flop), one.wall_s.rate(one.bytes)) for one in loads)
+    heads = columns("workload", "time [s]", "compute [FLOP/s]", "bandwidth [B/s]")
+    return Table(title="What each achieves", columns=heads, rows=rows)
 
 
 def _of(rate: Quantity, peak: float | None) -> float | None:
@@ -160,7 +170,9 @@ def _meter(loads: Sequence[Load], cpu: bool) -> Judgement:
 
 
 def _eyeballing(loads: Sequence[Load], cpu: bool) -> Judgement:
-    rule = f"the meter reads at least {100 * BUSY:.0f} % for the large workloads and under {100 * IDLE:.0f} % for the tiny"
+    rule = (
+        f"the meter reads at least {100 * BUSY:.0f} % for the large workloads and under {100 * IDLE:.0f} % for the tiny"
+    )
     meters = [one.meter for one in loads]
     read = ", ".join("?" if one is None else f"{100 * one:.0f} %" for one in meters)
     known = [one for one in meters if one is not None]

@@ -13,9 +13,13 @@ from gobrrr.report.terminal import knows_unicode
 from gobrrr.report.text import sanitise
 
 MOST_KERNELS = 9
-NAME_CELLS = 22
-MACHINE_CELLS = 18
-BAR_CELLS = 26
+NAME_CELLS = 20
+MACHINE_CELLS = 16
+SHORTEST_BAR = 8
+SHORTEST_NS = 10.0
+"""Below this a time is shown as such: what is shorter has no meaning for a kernel."""
+NARROW = 72
+"""Below this width a table leaves out what can be derived from its other columns."""
 SHAPES_SHOWN = 4
 
 
@@ -48,7 +52,7 @@ def _head(one: Envelope, page: Page) -> list[Line]:
 def _title(one: Envelope, page: Page) -> list[Line]:
     shapes = [f"{sanitise(name)} {'x'.join(map(str, shape)) or 'scalar'}" for name, shape in one.shapes.items()]
     more = [f"{len(shapes) - SHAPES_SHOWN} more"] if len(shapes) > SHAPES_SHOWN else []
-    title = page.wrapped(sanitise(one.what), first=" ", rest="   ", lines=3, style="bold")
+    title = page.wrapped(sanitise(one.what), first=" ", lines=3, style="bold")
     about = page.joint.join([one.dtype, *shapes[:SHAPES_SHOWN], *more])
     return [*title, *page.wrapped(about, first="   ")]
 
@@ -99,18 +103,35 @@ def _round(value: float) -> float:
 
 
 def _plans(one: Envelope, page: Page) -> list[Line]:
-    head = f" {'':<{NAME_CELLS}}{'FLOP':>14}{'bytes':>10}{'FLOP/byte':>11}{'floor':>10}  bound"
+    lines: list[Line] = [[(_columns("", "FLOP", "bytes", "FLOP/byte", "floor", "bound", page), "dim")]]
     same = one.unfused == one.fused
-    lines: list[Line] = [[(head, "dim")]]
     if same and len(one.fused.kernels) == 1:
         return [*lines, *_kernels(one.fused, page)]
     sections = [("fused", one.fused)] if same else [("op by op", one.unfused), ("fused", one.fused)]
     for name, plan in sections:
-        many = _many(plan.launches, "kernel")
-        lines.append(_row(f"{name}, {many}", units.flop(plan.flop), plan, "bold", page))
+        many = f"{name}, {_many(plan.launches, 'kernel')}"
+        lines.append([(_figures(many, units.flop(plan.flop), plan.bytes, plan.flop_per_byte, plan, page), "bold")])
         if len(plan.kernels) > 1:
             lines += _kernels(plan, page)
     return [*lines, *_units(one, page)]
+
+
+def _figures(
+    name: str, flop: str, moved: float | None, intensity: float | None, timed: Plan | Kernel, page: Page
+) -> str:
+    floor, bound = _floor(timed.floor_ns), timed.bound or "?"
+    return _columns(name, flop, units.bytes_(moved), units.count(intensity), floor, bound, page)
+
+
+def _floor(ns: float | None) -> str:
+    return "<0.01 us" if ns is not None and 0 < ns < SHORTEST_NS else units.duration(ns)
+
+
+def _columns(name: str, flop: str, moved: str, intensity: str, floor: str, bound: str, page: Page) -> str:
+    """A line of the table; a narrow page has no column for the intensity."""
+    cells = max(10, min(NAME_CELLS, page.width - 60))
+    middle = f"{intensity:>10}" if page.width >= NARROW else ""
+    return f" {page.cut(name, cells - 1):<{cells}}{flop:>11}{moved:>10}{middle}{floor:>12}  {bound}"
 
 
 def _units(one: Envelope, page: Page) -> list[Line]:
@@ -122,14 +143,6 @@ def _units(one: Envelope, page: Page) -> list[Line]:
     return page.wrapped(f"On the matrix and the vector units: {'; '.join(parts)}.", first=" ", style="dim")
 
 
-def _row(name: str, flop: str, plan: Plan, style: str, page: Page) -> Line:
-    text = (
-        f" {page.cut(name, NAME_CELLS - 1):<{NAME_CELLS}}{flop:>14}{units.bytes_(plan.bytes):>10}"
-        f"{units.count(plan.flop_per_byte):>11}{units.duration(plan.floor_ns):>10}  {plan.bound or '?'}"
-    )
-    return [(text, style)]
-
-
 def _kernels(plan: Plan, page: Page) -> list[Line]:
     lines = [_kernel(one, page) for one in plan.kernels[:MOST_KERNELS]]
     left = len(plan.kernels) - MOST_KERNELS
@@ -138,13 +151,9 @@ def _kernels(plan: Plan, page: Page) -> list[Line]:
 
 def _kernel(one: Kernel, page: Page) -> Line:
     calls = f" x{one.calls}" if one.calls > 1 else ""
-    name = page.cut(sanitise(one.name), NAME_CELLS - 3 - len(calls)) + calls
+    name = page.cut(sanitise(one.name), max(6, min(NAME_CELLS, page.width - 60) - 3 - len(calls))) + calls
     intensity = one.flop / one.bytes if one.bytes else None
-    text = (
-        f"   {name:<{NAME_CELLS - 2}}{_flop(one):>14}{units.bytes_(one.bytes):>10}{units.count(intensity):>11}"
-        f"{units.duration(one.floor_ns):>10}  {one.bound or '?'}"
-    )
-    return [(text, "")]
+    return [(_figures(f"  {name}", _flop(one), one.bytes, intensity, one, page), "")]
 
 
 def _flop(one: Kernel) -> str:
@@ -159,17 +168,20 @@ def _saving(one: Envelope, page: Page) -> list[Line]:
         many = one.fused.launches > 1
         text = "Nothing here can be fused." if many else "One kernel: there is nothing to fuse."
         return [[(f" {text}", "")]]
-    if one.saved_ns is None or one.speedup is None:
-        return [[(f" Fusion saves {units.bytes_(one.saved_bytes)} of traffic.", "")]]
+    spared = (
+        f"{units.bytes_(one.saved_bytes)} of traffic and "
+        f"{_many(one.unfused.launches - one.fused.launches, 'launch', 'es')}"
+    )
+    if one.saved_ns is None or one.speedup is None or one.saved_ns < SHORTEST_NS:
+        return page.wrapped(f"Fusion saves {spared}.", first=" ")
     text = (
         f"Fusion saves {units.duration(one.saved_ns)} of {units.duration(one.unfused.floor_ns)} "
-        f"({units.count(_two_digits(one.speedup))} times as fast at best): {units.bytes_(one.saved_bytes)} of traffic "
-        f"and {_many(one.unfused.launches - one.fused.launches, 'launch', 'es')}."
+        f"({units.count(_three_digits(one.speedup))} times as fast at best): {spared}."
     )
     return page.wrapped(text, first=" ")
 
 
-def _two_digits(value: float) -> float:
+def _three_digits(value: float) -> float:
     return float(f"{value:.3g}")
 
 
@@ -192,8 +204,7 @@ def _many(count: float, what: str, plural: str = "s") -> str:
 def across(many: Sequence[Envelope], page: Page) -> list[Line]:
     """The same problem on several machines, and whether the bound changes."""
     lines = _title(many[0], page)
-    head = f" {'':<{MACHINE_CELLS}}{'memory':>10}{'peak':>14}{'ridge':>7}{'op by op':>10}{'fused':>10}  bound"
-    lines += [[], [(head, "dim")]]
+    lines += [[], [(_across("", "memory", "peak", "ridge", "op by op", "fused", "bound", page), "dim")]]
     lines += [_machine(one, page) for one in many]
     return [*lines, [], *_changes(many, page), *_marks(many, page)]
 
@@ -202,12 +213,16 @@ def _machine(one: Envelope, page: Page) -> Line:
     roof = one.roofs[0] if one.roofs else None
     peak = units.rate(roof.flop_per_s, "FLOP") if roof else "-"
     ridge = units.count(roof.ridge) if roof else "-"
-    text = (
-        f" {page.cut(sanitise(one.machine), MACHINE_CELLS - 1):<{MACHINE_CELLS}}"
-        f"{units.rate(one.memory_bytes_per_s):>10}{peak:>14}{ridge:>7}{units.duration(one.unfused.floor_ns):>10}"
-        f"{units.duration(one.fused.floor_ns):>10}  {one.fused.bound or '?'}"
-    )
-    return [(text, "")]
+    memory, bound = units.rate(one.memory_bytes_per_s), one.fused.bound or "?"
+    alone, fused = _floor(one.unfused.floor_ns), _floor(one.fused.floor_ns)
+    return [(_across(sanitise(one.machine), memory, peak, ridge, alone, fused, bound, page), "")]
+
+
+def _across(name: str, memory: str, peak: str, ridge: str, alone: str, fused: str, bound: str, page: Page) -> str:
+    """A line of the table; a narrow page has no columns for the peak and for the floor op by op."""
+    wide = page.width >= NARROW
+    peaks, floors = (f"{peak:>13}", f"{alone:>10}") if wide else ("", "")
+    return f" {page.cut(name, 15):<{MACHINE_CELLS}}{memory:>10}{peaks}{ridge:>6}{floors}{fused:>10} {bound}"
 
 
 def _changes(many: Sequence[Envelope], page: Page) -> list[Line]:
@@ -240,12 +255,12 @@ def article(one: Article, page: Page) -> list[Line]:
     for claim in one.claims:
         lines += _claim(claim, page)
     good = sum(claim.agrees for claim in one.claims)
-    lines += [[], [(f" {good} of {len(one.claims)} computed figures round to the article's.", "")]]
-    return [*lines, [], *_a100(one.a100), [], *_doubling(one, page)]
+    lines += [[], [(f" {good} of {len(one.claims)} computed figures agree with the article's.", "")]]
+    return [*lines, [], *_a100(one.a100, page), [], *_doubling(one, page)]
 
 
 def _claim(claim: Claim, page: Page) -> list[Line]:
-    verdict = "the same" if claim.claimed == claim.computed else "rounds to it" if claim.agrees else "differs"
+    verdict = _agreement(claim)
     quote = claim.quote if claim.source == "article" else f"{claim.quote} ({claim.source})"
     figures = f"   {claim.claimed:<15}{claim.computed:<15}{verdict:<13}"
     style = "" if claim.agrees else "bold"
@@ -253,8 +268,17 @@ def _claim(claim: Claim, page: Page) -> list[Line]:
     return [*page.wrapped(quote, first=" "), *[[(text, s or style) for text, s in line] for line in rest]]
 
 
-def _a100(peaks: Sequence[Peak]) -> list[Line]:
-    lines: list[Line] = [[(" The article's A100 table, TFLOP/s (* with structured sparsity, no ceiling here)", "bold")]]
+def _agreement(claim: Claim) -> str:
+    if not claim.agrees:
+        return "differs"
+    if claim.claimed == claim.computed:
+        return "the same"
+    return "lies within" if " to " in claim.claimed else "rounds to it"
+
+
+def _a100(peaks: Sequence[Peak], page: Page) -> list[Line]:
+    title = "The article's A100 table, TFLOP/s (* with structured sparsity: no ceiling here)"
+    lines = page.wrapped(title, first=" ", style="bold")
     for one in peaks:
         sparse = f"{one.tflop_per_s_sparse:g}*" if one.tflop_per_s_sparse is not None else ""
         lines.append([(f"   {one.unit:<26}{one.tflop_per_s:>8g}{sparse:>8}", "")])
@@ -262,16 +286,16 @@ def _a100(peaks: Sequence[Peak]) -> list[Line]:
 
 
 def _doubling(one: Article, page: Page) -> list[Line]:
-    head = f"   {'':<46}{'CPU':>6}{'memory':>8}{'LAN':>6}{'disk':>6}"
+    cells = max(20, min(46, page.width - 34))
+    head = f"   {'':<{cells}}{'CPU':>6}{'memory':>8}{'LAN':>6}{'disk':>6}"
     lines: list[Line] = [[(" The article's table of improvements", "bold")], [(head, "dim")]]
     for row in one.doubling:
         digits = 2 if row.row.startswith("Annual") else 1
         figures = (row.processor, row.memory_module, row.lan, row.disk)
-        cells = [f"{value:.{digits}f}" if value is not None else "--" for value in figures]
-        name = page.cut(
-            row.row.replace(" (last 3 milestones)", "").replace(" in Time for Bandwidth to Double", " meanwhile"), 45
-        )
-        lines.append([(f"   {name:<46}{cells[0]:>6}{cells[1]:>8}{cells[2]:>6}{cells[3]:>6}", "")])
+        shown = [f"{value:.{digits}f}" if value is not None else "--" for value in figures]
+        name = row.row.replace(" (last 3 milestones)", "").replace(" in Time for Bandwidth to Double", " meanwhile")
+        name = page.cut(name, cells - 1)
+        lines.append([(f"   {name:<{cells}}{shown[0]:>6}{shown[1]:>8}{shown[2]:>6}{shown[3]:>6}", "")])
     return lines
 
 
@@ -280,12 +304,12 @@ def generations(many: Sequence[Generation], page: Page) -> list[Line]:
     most = max(one.matrix_ratio for one in many)
     head = f" {'year':<6}{'':<17}{'dense 16-bit':>14}{'memory':>11}{'FLOP/byte':>11}"
     lines: list[Line] = [[(" Compute over bandwidth, GPU by GPU", "bold")], [], [(head, "dim")]]
-    room = max(8, page.width - 62)
+    room = page.width - 62
     for one in many:
         name = page.cut(sanitise(one.name), 16)
         text = f" {one.year:<6}{name:<17}{units.rate(one.matrix_flop_per_s, 'FLOP'):>14}"
         text += f"{units.rate(one.memory_bytes_per_s):>11}{units.count(one.matrix_ratio):>11}"
-        lines.append([(text, ""), (f"  {page.bar(one.matrix_ratio / most, room)}", "")])
+        lines.append([(text, ""), (f"  {page.bar(one.matrix_ratio / most, room)}" if room >= SHORTEST_BAR else "", "")])
     return [*lines, [], *_course(many, page)]
 
 

@@ -24,7 +24,8 @@ SCRIPTS = ("units", "page", "budget", "roofline", "timeline", "tables", "modules
 
 
 def render(diagnosis: Diagnosis) -> str:
-    """The whole page as text."""
+    """The whole page as text. Raises ValueError where the record has no JSON form."""
+    diagnosis = json.decode(json.to_json(diagnosis))  # so that a saved record gives the same page, to the byte
     links = [link(diagnosis, finding) for finding in diagnosis.findings]
     library, script = _asset("echarts/echarts.min.js"), _script()
     body = join(

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from gobrrr import units
-from gobrrr.hardware.ceilings import Row
+from gobrrr.errors import UsageError
+from gobrrr.hardware.ceilings import Row, compare, datasheet_of, machine_of
 from gobrrr.model.experiment import Plot, Series
 from gobrrr.model.machine import Ceiling, Machine
 from gobrrr.model.measured import Curve, Measurement
 from gobrrr.report.layout import Line, Page
 from gobrrr.report.plot import sketch
+from gobrrr.report.svg import draw
 from gobrrr.report.text import sanitise
 from gobrrr.report.values import spread, text
 
@@ -28,6 +34,34 @@ ROOFS = ("bfloat16", "float16", "tf32", "float32", "float64")
 WIDE_SPREAD = 0.1
 """Quartiles further apart than this share of the median are called out."""
 LEAST_INTENSITY, OCTAVES = 2.0**-4, 18
+
+
+def pages(found: Sequence[Measurement], page: Page) -> list[Line]:
+    """`lines` of each, with the datasheet of its device where there is one."""
+    out: list[Line] = []
+    for one in found:
+        sheet = _sheet(one)
+        out += [*([[]] if out else []), *lines(one, compare(one, sheet), machine_of(one, sheet), page)]
+    return out
+
+
+def for_json(measured: Measurement) -> dict[str, Any]:
+    """The measurement, and each figure beside the datasheet's."""
+    rows = compare(measured, _sheet(measured))
+    compared = [{**msgspec.to_builtins(one), "ratio": one.ratio, "above": one.above} for one in rows]
+    return {"measured": msgspec.to_builtins(measured), "compared": compared}
+
+
+def save_roofline(measured: Measurement, path: Path) -> None:
+    """Draw the roofline into an SVG file. Raises UsageError where the bandwidth was not measured."""
+    plot = roofline(machine_of(measured, _sheet(measured)))
+    if plot is None:
+        raise UsageError("no roofline: neither peak nor bandwidth was measured")
+    path.write_text(draw(plot), encoding="utf-8")
+
+
+def _sheet(measured: Measurement) -> Machine | None:
+    return datasheet_of(measured.environment.device_name, measured.environment.memory_bytes)
 
 
 def lines(measured: Measurement, rows: Sequence[Row], roofs: Machine, page: Page) -> list[Line]:

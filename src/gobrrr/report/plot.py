@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import pairwise
 
 from gobrrr.model.experiment import Plot
 from gobrrr.report.values import text
@@ -76,7 +77,7 @@ def _drawable(point: tuple[float, float]) -> bool:
 def _points(rows: list[list[str]], area: Area, points: Iterable[tuple[float, float]], sign: str) -> None:
     """The points and, more faintly, the straight lines between them."""
     places = [(area.column(x), area.row(y)) for x, y in points if _drawable((x, y))]
-    for (c0, r0), (c1, r1) in zip(places, places[1:], strict=False):
+    for (c0, r0), (c1, r1) in pairwise(places):
         for column in range(c0 + 1, c1):
             row = round(r0 + (r1 - r0) * (column - c0) / (c1 - c0))
             if rows[row][column] in f" {MARK}":
@@ -99,13 +100,16 @@ def _line(area: Area, at: int, cells: list[str], unit: str) -> str:
 
 def _feet(plot: Plot, area: Area) -> list[str]:
     """The x axis with as many labels as fit, and what x is."""
-    many = max(2, area.columns // (2 * X_LABEL_CELLS) + 1)
-    labels = [" "] * (area.columns + X_LABEL_CELLS)
+    xs = sorted({x for one in plot.series for x, y in one.points if _drawable((x, y))})
+    many = min(len(xs), max(2, area.columns // X_LABEL_CELLS))
+    labels, free = [" "] * (area.columns + X_LABEL_CELLS), 0
     for at in range(many):
-        column = round(at * (area.columns - 1) / (many - 1))
-        label = _x_text(area.x(column), plot.x)
+        x = xs[round(at * (len(xs) - 1) / max(1, many - 1))]
+        column, label = area.column(x), _x_text(x, plot.x)
         start = min(max(0, column - len(label) // 2), area.columns - len(label))
-        labels[start : start + len(label)] = label
+        if start >= free:
+            labels[start : start + len(label)] = label
+            free = start + len(label) + 2
     margin = " " * (LABEL_CELLS + 2)
     axis = f"{' ' * LABEL_CELLS} +{'-' * area.columns}"
     return [axis, (margin + "".join(labels)).rstrip(), f"{margin}{plot.x}"]
@@ -113,7 +117,7 @@ def _feet(plot: Plot, area: Area) -> list[str]:
 
 def _x_text(x: float, name: str) -> str:
     unit = next((one for one in X_UNITS if name.endswith(f"({one})")), "")
-    return text(x, unit) if unit else text(float(f"{x:.3g}"), "")
+    return text(x, unit) if unit else f"{x:,.0f}" if x >= 1 else f"{x:.3g}"
 
 
 def _legend(plot: Plot, width: int) -> list[str]:

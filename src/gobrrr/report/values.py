@@ -15,7 +15,7 @@ def text(value: float | Quantity | None, unit: str) -> str:
     if value is None or not math.isfinite(value):
         return units.UNKNOWN
     if unit == "s":
-        return units.duration(value * 1e9)
+        return units.duration(value * 1e9) if value == 0 or abs(value) >= 1e-6 else f"{value * 1e9:.3g} ns"
     if unit in ("B/s", "FLOP/s", "1/s"):
         return units.rate(value, {"1/s": ""}.get(unit, unit[:-2]))
     plain = {"B": units.bytes_, "FLOP": units.flop, "share": units.percent, "x": _times, "FLOP/B": _number}

@@ -4,7 +4,7 @@ A loop over experts asks the device which tokens each expert gets (a wait), then
 it. Sorted once, the tokens of all experts go through `torch.nn.functional.grouped_mm` (`torch._grouped_mm` in older
 versions) with the experts' offsets: about thirty launches for all, and no wait.
 
-Predicted saving: the launches of the loop at the host's time for one launch. `KEPT` launches stay, for sorting,
+Predicted saving, for the finding that has the loop's idle time: its launches at the host's time for one launch. `KEPT` launches stay, for sorting,
 gathering, two matmuls, the activation and the sum. Never more than wall minus busy. The low end allows for a host
 that spends half of its launching on the rest of the step.
 """
@@ -47,6 +47,8 @@ def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     path = path_of(evidence)
     inside = _launches_in_loop(evidence, waits) - KEPT
     low, high = path.host_saving(0.5 * inside * path.host_per_launch, inside * path.host_per_launch)
+    if finding.at_stake_ns[1] < low:
+        return None  # the loop is another finding's (O04)
     how = f"one grouped_mm for the {units.count(round(loops))} turns of the loop over experts"
     assumes = f"{units.count(inside)} of {units.count(path.launches)} launches a step vanish, and the waits with them"
     return prescription(NAME, finding, (low, high), how, assumes)

@@ -8,6 +8,10 @@ Predicted saving: the finding's own interval: the passes over the scores at the 
 their peak on top at the high end, both only as far as the device is what the step waits for. In a launch-bound step
 that is nothing.
 
+Under `torch.compile` a mask that is a tensor (a library builds one where it can't look at the values while tracing)
+may decompose the call into the math form, in float32: pass `is_causal` or no mask, or restrict the call with
+`sdpa_kernel` to the fused kernels, so that it says why they do not take it.
+
 A dense mask excludes flash attention; head sizes over 256, dropout and float32 restrict the choice of kernels.
 Dropout draws other masks. `torch.nn.attention.sdpa_kernel` shows and sets which kernel runs.
 """

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from gobrrr.hardware.measure.device import Device, find_device, need_torch
+from gobrrr.hardware.measure.device import Device, each_device, find_device, need_torch
 from gobrrr.hardware.measure.plan import Stage, measure
 from gobrrr.hardware.measure.timing import Bench
 
-__all__ = ["Bench", "Device", "Stage", "find_device", "measure", "need_torch"]
+__all__ = ["Bench", "Device", "Stage", "each_device", "find_device", "measure", "need_torch"]

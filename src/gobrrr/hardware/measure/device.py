@@ -59,7 +59,7 @@ class Device:
     def environment(self) -> Environment:
         """Names and versions, now."""
         torch = self.torch
-        common = {
+        common: dict[str, Any] = {
             "kind": self.kind,
             "index": self.index,
             "torch": str(torch.__version__),
@@ -89,6 +89,17 @@ def find_device(name: str | None = None) -> Device:
     if index >= there:
         raise UsageError(f"{name}: torch sees {there} GPU{'' if there == 1 else 's'} here; try cpu")
     return Device(torch, "cuda", index)
+
+
+def each_device() -> list[str]:
+    """The devices that differ: the first GPU of each name, "cpu" where there is none; UsageError without torch."""
+    torch = need_torch()
+    if not torch.cuda.is_available():
+        return ["cpu"]
+    names: dict[str, int] = {}
+    for index in range(torch.cuda.device_count()):
+        names.setdefault(str(torch.cuda.get_device_properties(index).name), index)
+    return [f"cuda:{index}" for index in names.values()] or ["cpu"]
 
 
 def code_generator(device: Device) -> str | None:

@@ -1,4 +1,4 @@
-"""DRAM bandwidth of a copy, a read and a write, and the bandwidth over the working set: the cliff at each cache's size."""
+"""DRAM bandwidth of a copy, a read and a write, and bandwidth by working set: the cliff at each cache's size."""
 
 from __future__ import annotations
 

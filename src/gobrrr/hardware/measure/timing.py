@@ -57,7 +57,7 @@ class Bench:
         return quantity(samples)
 
     def wall(self, call: Call, *, budget_s: float = 0.3) -> Quantity:
-        """Seconds from issuing a call to the device's having done it, pipelined: a loop of calls, one wait at its end."""
+        """Seconds a call from the first one's issue to the device's having done the last: a loop, one wait after it."""
         if self.device.is_cpu:
             return self.host(call, budget_s=budget_s)
 

@@ -1,7 +1,7 @@
 """FLOP/s of the vector units: chains of multiplications, and of fused multiply-adds, from the fusing compiler.
 
-A fused multiply-add is 2 FLOP and one instruction; a multiplication alone is 1 FLOP and one instruction as well. That is
-the article's footnote: 9.75 TFLOP/s where the datasheet says 19.5.
+A fused multiply-add is 2 FLOP and one instruction; a multiplication alone is 1 FLOP and one instruction as well. That
+is the article's footnote: 9.75 TFLOP/s where the datasheet says 19.5.
 """
 
 from __future__ import annotations

@@ -1,0 +1,208 @@
+"""O03, O04 and O05, sick and healthy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gobrrr.observe.trace import read_trace
+from gobrrr.pipeline import evidence_of
+from tests.conditions.makers import extra, seen_of, shipped
+from tests.evidence import check, evidence_from, findings, found, predict
+from tests.traces import Trace
+
+UPDATE = ("aten::mul_", "aten::lerp_", "aten::addcmul_", "aten::sqrt", "aten::div_", "aten::addcdiv_")
+TRAININGS = ["t5_training", "wide_training", "narrow_training_item", "compiled_training", "tf32_training"]
+
+
+def backward(trace: Trace) -> None:
+    for _ in range(10):
+        trace.op("aten::mm", [[4096, 4096], [4096, 4096]], 200.0, host_us=10.0)
+    trace.synchronize()
+
+
+def loop_over_parameters(trace: Trace, parameters: int = 30) -> None:
+    for size in range(parameters):
+        for name in UPDATE:
+            trace.op(name, [[64 + size, 64], [64 + size, 64]], 2.0, dtype="float32", host_us=20.0)
+
+
+def test_an_optimizer_that_loops_over_the_parameters(tmp_path: Path):
+    def body(trace: Trace) -> None:
+        backward(trace)
+        with trace.annotated("Optimizer.step#AdamW.step"):
+            loop_over_parameters(trace)
+
+    seen = seen_of(tmp_path, body)
+    finding = found("O03", seen)
+    assert finding.certainty == "high"
+    assert "180 of 190 launches a step are the optimizer's" in finding.evidence[0]
+    # 180 launches of 20 us each, of which recording has a part, and kernels of 2 us in between
+    assert 180 * 5e3 < finding.at_stake_ns[1] < 180 * 18e3
+    assert finding.at_stake_ns[0] == pytest.approx(finding.at_stake_ns[1] / 2)
+    given = predict("fused-optimizer", seen, finding)
+    assert given is not None
+    assert given.predicted_saving_ns == finding.at_stake_ns
+
+
+def test_an_average_over_the_weights_needs_no_annotation(tmp_path: Path):
+    def body(trace: Trace) -> None:
+        backward(trace)
+        for size in range(60):
+            trace.op("aten::mul_", [[64 + size, 64]], 2.0, dtype="float32")
+            trace.op("aten::add_", [[64 + size, 64], [64 + size, 64]], 2.0, dtype="float32")
+
+    finding = found("O03", seen_of(tmp_path, body))
+    assert finding.certainty == "medium"
+    assert "updates in place" in finding.evidence[0]
+
+
+def test_the_foreach_form_is_healthy(tmp_path: Path):
+    def body(trace: Trace) -> None:
+        backward(trace)
+        with trace.annotated("Optimizer.step#AdamW.step"):
+            for _ in range(12):
+                trace.op("aten::_foreach_addcdiv_", [[4096, 4096]], 60.0, dtype="float32")
+
+    assert check("O03", seen_of(tmp_path, body)) is None
+
+
+def test_an_optimizer_behind_a_host_that_is_far_ahead_costs_nothing(tmp_path: Path):
+    def body(trace: Trace) -> None:
+        for _ in range(40):
+            trace.op("aten::mm", [[4096, 4096], [4096, 4096]], 400.0, host_us=10.0)
+        with trace.annotated("Optimizer.step#SGD.step"):
+            loop_over_parameters(trace)
+
+    assert check("O03", seen_of(tmp_path, body)) is None
+
+
+def test_few_parameters_are_no_finding(tmp_path: Path):
+    def body(trace: Trace) -> None:
+        backward(trace)
+        with trace.annotated("Optimizer.step#SGD.step"):
+            loop_over_parameters(trace, 4)
+
+    assert check("O03", seen_of(tmp_path, body)) is None
+
+
+def test_the_held_out_loop_optimizer_is_found_and_takes_its_part_of_the_launch_bound_step():
+    settled = {one.code: one for one in findings(extra("holdout/foreach_off"))}
+    assert "768 of 1,262 launches" in settled["O03"].evidence[0]
+    assert any("O03's" in fact for fact in settled["O01"].evidence)
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_other_trainings_do_not_have_it(name: str):
+    assert check("O03", extra(f"holdout/{name}")) is None
+
+
+def cells(trace: Trace, turns: int = 50, us: float = 4.0) -> None:
+    for turn in range(turns):
+        trace.view("aten::select", [turns, 64, 512], ["0", str(turn)])
+        trace.op("aten::mm", [[64, 512], [512, 2048]], us, dtype="float32")
+        trace.op("aten::tanh", [[64, 2048]], us, dtype="float32")
+
+
+def test_a_loop_over_timesteps(tmp_path: Path):
+    seen = seen_of(tmp_path, cells)
+    finding = found("O04", seen)
+    assert finding.where[0].op == "aten::select"
+    assert finding.evidence[0] == "aten::select counts up: 50 turns a step, 100 launches, 2 a turn"
+    assert predict("batched-loop", seen, finding) is not None
+    # it is all that makes this step launch-bound
+    assert [one.code for one in findings(seen) if one.code in ("O01", "O04")] == ["O04"]
+
+
+def test_layers_that_repeat_are_not_counted_up(tmp_path: Path):
+    def body(trace: Trace) -> None:
+        for _ in range(50):
+            trace.view("aten::select", [50, 64, 512], ["0", "0"])
+            trace.op("aten::mm", [[64, 512], [512, 2048]], 4.0, dtype="float32")
+            trace.op("aten::tanh", [[64, 2048]], 4.0, dtype="float32")
+
+    seen = seen_of(tmp_path, body)
+    assert check("O04", seen) is None
+    assert check("O01", seen) is not None
+    assert check("O04", shipped("mlp_tiny.faulty")) is None
+
+
+def test_a_loop_of_long_kernels_is_healthy(tmp_path: Path):
+    assert check("O04", seen_of(tmp_path, lambda trace: cells(trace, us=300.0))) is None
+
+
+def test_a_short_loop_is_no_finding(tmp_path: Path):
+    assert check("O04", seen_of(tmp_path, lambda trace: cells(trace, turns=12))) is None
+
+
+def test_the_held_out_cells_are_found_and_the_library_s_layer_is_not():
+    finding = found("O04", extra("holdout/lstm_cells"))
+    assert finding.where[0].count == 100
+    assert any("_thnn_fused_lstm_cell" in fact for fact in finding.evidence)
+    assert check("O04", extra("holdout/cudnn_lstm")) is None
+
+
+def test_the_shipped_loop_over_experts_is_one_and_its_fixed_form_is_none():
+    finding = found("O04", shipped("moe_host_loop.faulty"))
+    assert finding.where[0].op == "aten::eq"
+    assert finding.treatments[0] == "grouped-matmul"
+    assert check("O04", shipped("moe_host_loop.fixed")) is None
+
+
+def compiled(tmp_path: Path, which: tuple[int, ...], event: str = "_compile.compile_inner (dynamo_timed)"):
+    trace = Trace()
+    for number in range(4):
+        with trace.step(number):
+            if number in which:
+                trace.host(event, 8000.0)
+            backward(trace)
+    return evidence_from(trace.write(tmp_path))
+
+
+def test_each_step_compiles_again(tmp_path: Path):
+    seen = compiled(tmp_path, (0, 1, 2, 3))
+    finding = found("O05", seen)
+    assert finding.at_stake_ns[0] == finding.at_stake_ns[1] == pytest.approx(8e6, rel=0.1)
+    assert "4 of 4 recorded steps compile" in finding.evidence
+    given = predict("static-shapes", seen, finding)
+    assert given is not None
+    assert given.predicted_saving_ns == (0, finding.at_stake_ns[1])
+
+
+def test_a_recorded_warm_up_is_said_to_be_one(tmp_path: Path):
+    """Two steps, so that the first is not left out of the estimate as an outlier."""
+    trace = Trace()
+    for number in range(2):
+        with trace.step(number):
+            if not number:
+                trace.host("_compile.compile_inner (dynamo_timed)", 8000.0)
+            backward(trace)
+    finding = found("O05", evidence_from(trace.write(tmp_path)))
+    assert finding.at_stake_ns[0] == 0
+    assert any("warm up" in fact for fact in finding.evidence)
+
+
+def test_running_a_compiled_region_is_not_compiling(tmp_path: Path):
+    assert check("O05", compiled(tmp_path, (0, 1, 2, 3), "TorchDynamo Cache Lookup")) is None
+    for name in ("dit_adaln.fixed", "bert_base_b32_s512.fwd_compiled", "vit_b16_b64.fwd_compiled"):
+        assert check("O05", shipped(name)) is None
+
+
+def test_a_wait_names_the_source_line_where_frames_were_read(tmp_path: Path):
+    trace = Trace()
+    for number in range(4):
+        with trace.step(number):
+            for line in (12, 31):
+                begin = trace.now + 1
+                trace.now += 2
+                for _ in range(20):
+                    trace.op("aten::mm", [[64, 64], [64, 64]], 2.0, host_us=100.0)
+                for _ in range(10):
+                    trace.op("aten::mm", [[4096, 4096], [4096, 4096]], 200.0, host_us=10.0)
+                trace.item()
+                trace._add("python_function", f"train.py({line}): step", begin, trace.now - begin)
+    profile = read_trace(str(trace.write(tmp_path)), python=True)
+    finding = found("O02", evidence_of(profile.ranks[0])[0])
+    assert {one.source for one in finding.where} == {"train.py(12): step", "train.py(31): step"}
+    assert "train.py(12): step, train.py(31): step" in finding.evidence[0]

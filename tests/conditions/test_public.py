@@ -1,0 +1,65 @@
+"""Traces of public repositories, whose story is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gobrrr.model.diagnosis import Finding
+from gobrrr.observe.trace import read_trace
+from gobrrr.pipeline import diagnose
+from tests.conftest import PUBLIC_TRACES
+
+pytestmark = pytest.mark.skipif(not PUBLIC_TRACES.is_dir(), reason="needs ../shared/public_traces")
+
+
+def only(pattern: str) -> Path:
+    return next(iter(sorted(PUBLIC_TRACES.rglob(pattern))))
+
+
+def findings(pattern: str) -> dict[str, Finding]:
+    return {one.code: one for one in diagnose(read_trace(str(only(pattern)))).findings}
+
+
+@pytest.mark.parametrize(
+    "pattern", ["*num_workers_0__worker0.pt.trace.json.gz", "*num_workers_0__worker0.pt.trace@eebfef3.json.gz"]
+)
+def test_resnet_without_workers_waits_for_its_input(pattern: str):
+    finding = findings(pattern)["D01"]
+    assert "DataLoader" in (finding.where[0].op or "")
+
+
+def test_resnet_with_four_workers_does_not():
+    assert "D01" not in findings("*num_workers_4__worker0.pt.trace.json.gz")
+
+
+def test_timesformer_materialises_its_attention():
+    """Softmax and batched matmuls: some 127 of 158 ms of device time."""
+    found = findings("h100__facebook_timesformer*")
+    first = next(iter(found.values()))
+    assert first.code == "M02"
+    assert first.treatments == ["sdpa"]
+    assert first.at_stake_ns[1] == pytest.approx(124e6, rel=0.05)
+
+
+def test_a_graph_replay_is_not_called_launch_bound():
+    diagnosis = diagnose(read_trace(str(only("*vllm_decode_full__graph_execution*"))))
+    codes = [one.code for one in diagnosis.findings]
+    assert "O01" not in codes
+    assert "Q03" in codes
+    assert diagnosis.regime != "overhead"
+
+
+def test_a_trace_without_shapes_says_so():
+    assert "Q02" in findings("hta/df_index_resolver*")
+
+
+def test_modules_that_are_loaded_in_the_step_are_named():
+    assert "hipModuleLoadData" in (findings("*normalization_layer_test*")["O05"].where[0].op or "")
+
+
+def test_norms_written_out_of_pointwise_calls_in_qwen():
+    found = findings("h100__Qwen*")
+    assert next(iter(found)) == "M03"
+    assert "49 norms a step" in found["M03"].evidence[0]

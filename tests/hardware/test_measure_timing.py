@@ -1,0 +1,107 @@
+"""The bench on a clock that the test turns: what is timed, how often, and for how long."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gobrrr.hardware.measure import plan
+from gobrrr.hardware.measure.device import Device
+from gobrrr.hardware.measure.plan import Notebook, Stage, run_stages
+from gobrrr.hardware.measure.timing import MAX_RUNS, MIN_RUNS, TICK_S, Bench
+from gobrrr.model.measured import Entry, Quantity
+
+
+class Clock:
+    """Stands still until something takes time."""
+
+    def __init__(self) -> None:
+        self.time_s = 100.0
+        self.calls = 0
+
+    def __call__(self) -> float:
+        return self.time_s
+
+    def work(self, seconds: float) -> Any:
+        """A call that takes `seconds`."""
+
+        def call() -> None:
+            self.calls += 1
+            self.time_s += seconds
+
+        return call
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def bench(clock: Clock) -> Bench:
+    return Bench(Device(SimpleNamespace(), "cpu"), clock)
+
+
+@pytest.mark.parametrize("seconds", [1e-7, 1e-4, 0.02])
+def test_a_constant_call_is_timed_exactly(clock: Clock, seconds: float) -> None:
+    found = bench(clock).time(clock.work(seconds), budget_s=0.3)
+    assert found.value == pytest.approx(seconds, rel=1e-6)
+    assert found.spread == pytest.approx(0, abs=1e-4)
+    assert MIN_RUNS <= found.runs <= MAX_RUNS
+
+
+def test_a_short_call_is_looped_until_the_clock_sees_it(clock: Clock) -> None:
+    found = bench(clock).host(clock.work(1e-6), budget_s=0.05)
+    assert clock.calls > found.runs * TICK_S / 1e-6 / 11
+
+
+def test_the_budget_is_kept(clock: Clock) -> None:
+    start = clock()
+    bench(clock).time(clock.work(0.01), budget_s=0.3)
+    assert clock() - start == pytest.approx(0.3, abs=0.05)
+
+
+def test_a_call_that_is_slower_than_the_budget_is_run_a_few_times(clock: Clock) -> None:
+    found = bench(clock).time(clock.work(2.0), budget_s=0.1)
+    assert 3 <= found.runs <= MIN_RUNS
+
+
+def entry(name: str) -> Entry:
+    return Entry(group="g", name=name, unit="s", amount=Quantity(value=1, low=1, high=1, runs=1))
+
+
+def test_stages_end_in_time_and_failures_are_written_down(clock: Clock) -> None:
+    def good(_: Bench, page: Notebook, end_s: float) -> None:
+        clock.time_s += 4
+        page.write(entry("good"))
+
+    def bad(_: Bench, page: Notebook, end_s: float) -> None:
+        raise RuntimeError("out of memory\nsecond line")
+
+    seen: list[tuple[str, int, int]] = []
+    page = Notebook()
+    stages = [Stage("bad", 1, bad), Stage("good", 5, good), Stage("late", 7, good)]
+    run_stages(bench(clock), stages, page, clock() + 10, lambda *what: seen.append(what))
+    assert [one.name for one in page.entries] == ["good"]
+    assert [(one.what, one.why) for one in page.skipped] == [
+        ("bad", "RuntimeError: out of memory"),
+        ("late", "less than 7 s of the minute was left"),
+    ]
+    assert seen == [("bad", 0, 3), ("good", 1, 3), ("late", 2, 3), ("done", 3, 3)]
+
+
+def test_an_interrupt_is_not_swallowed(clock: Clock) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_stages(bench(clock), [Stage("x", 1, stop)], Notebook(), clock() + 10)
+
+
+def test_a_busy_host_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan.os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(plan.os, "getloadavg", lambda: (1.0, 0, 0), raising=False)
+    assert plan.busy() is None
+    monkeypatch.setattr(plan.os, "getloadavg", lambda: (6.0, 0, 0))
+    assert "6.0 on 8" in (plan.busy() or "")
