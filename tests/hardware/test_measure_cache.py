@@ -35,7 +35,9 @@ def test_only_the_same_name_is_found(tmp_path: Path) -> None:
 
 def test_the_newest_counts_and_versions_have_files_of_their_own(tmp_path: Path) -> None:
     old = h100(environment=environment(date="2025-01-01T00:00:00+00:00"))
-    new = h100(environment=msgspec.structs.replace(environment(), torch="2.13.0"), entries=(entry("matrix", "int8", 1e15),))
+    new = h100(
+        environment=msgspec.structs.replace(environment(), torch="2.13.0"), entries=(entry("matrix", "int8", 1e15),)
+    )
     cache.save(new, tmp_path)
     cache.save(old, tmp_path)
     assert len(list(tmp_path.iterdir())) == 2

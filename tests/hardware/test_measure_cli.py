@@ -15,7 +15,8 @@ NO_TORCH = "gobrrr: measuring needs torch, which is not installed here: pip inst
 
 
 @pytest.mark.parametrize(
-    "arguments", [["machine"], ["machine", "--device", "cpu"], ["machine", "--last"], ["lab", "--all"], ["lab", "fusion"]]
+    "arguments",
+    [["machine"], ["machine", "--device", "cpu"], ["machine", "--last"], ["lab", "--all"], ["lab", "fusion"]],
 )
 def test_without_torch(
     arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -46,7 +47,17 @@ def test_importing_what_measures_does_not_import_torch(tmp_path: Path) -> None:
     names = "gobrrr.hardware.measure, gobrrr.lab, gobrrr.report.machine, gobrrr.report.lab"
     modules = "', '".join(
         f"gobrrr.lab.{one}"
-        for one in "intensity fusion activations operators overhead scaling utilization remat tensorcores".split()
+        for one in [
+            "intensity",
+            "fusion",
+            "activations",
+            "operators",
+            "overhead",
+            "scaling",
+            "utilization",
+            "remat",
+            "tensorcores",
+        ]
     )
     script = f"import importlib, {names}\nfor one in ('{modules}'): importlib.import_module(one)"
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", ""), *sys.path]))

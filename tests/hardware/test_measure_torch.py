@@ -143,9 +143,7 @@ def test_the_environment_says_what_was_measured(cpu: Bench) -> None:
 
 
 @pytest.mark.slow
-def test_the_whole_command(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_whole_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import json
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -49,7 +49,8 @@ class Opened:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(file.as_uri())
-        self.settle()
+        if options.get("java_script_enabled", True):
+            self.settle()
 
     def _console(self, message: Any) -> None:
         if message.type in ("error", "warning"):

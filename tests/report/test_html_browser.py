@@ -104,7 +104,7 @@ def test_the_charts_are_really_painted(show: Any) -> None:
       const canvas = document.querySelector('#timeline-chart canvas');
       const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
       const seen = new Set();
-      for (let at = 0; at < pixels.length; at += 4) if (pixels[at + 3]) seen.add(`${pixels[at]},${pixels[at + 1]},${pixels[at + 2]}`);
+      for (let at = 0; at < pixels.length; at += 4) if (pixels[at + 3]) seen.add(pixels.slice(at, at + 3).join());
       return [...seen];
     }""")
     assert {"12,143,120", "47,111,219"} <= set(colours)  # memory and compute, in the light theme
@@ -325,12 +325,8 @@ def test_numbers_read_as_in_the_terminal(show: Any) -> None:
     """The script's own formatter, which stands for gobrrr.units in hovers."""
     page = show(full())
     code = (Path(html.__file__).parent / "assets" / "units.js").read_text(encoding="utf-8")
-    page.page.set_content("<p></p>")
-    got = page.js(
-        "([code, numbers]) => { const made = new Function(`${code}; return {duration, rate, percent, count};`)();"
-        " return numbers.map(n => [made.duration(n), made.rate(n, 'FLOP'), made.percent(n / 1e6), made.count(n)]); }",
-        [code, list(NUMBERS)],
-    )
+    texts = "[duration(n), rate(n, 'FLOP'), percent(n / 1e6), count(n)]"
+    got = page.js(f"numbers => {{ {code}; return numbers.map(n => {texts}); }}", list(NUMBERS))
     for number, texts in zip(NUMBERS, got, strict=True):
         wanted = [units.duration(number), units.rate(number, "FLOP"), units.percent(number / 1e6)]
         assert texts[:3] == wanted
