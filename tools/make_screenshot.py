@@ -1,4 +1,4 @@
-"""Draw docs/page.png: the top of the page for a shipped trace, 1280 px wide, in the light theme.
+"""Draw docs/page.png: the verdict, budget, roofline and timeline of the page for a shipped trace, 1280 px wide, light.
 
 Needs playwright and a Chromium on the path (or in GOBRRR_CHROMIUM).
 """
@@ -16,7 +16,8 @@ import gobrrr
 ROOT = Path(__file__).resolve().parent.parent
 TRACE = ROOT / "src" / "gobrrr" / "data" / "h100" / "gpt_eager_attn.faulty.json.gz"
 TARGET = ROOT / "docs" / "page.png"
-WIDTH, HEIGHT = 1280, 2630
+WIDTH = 1280
+SHOWN = ("verdict", "budget", "roofline", "timeline")
 MOST_BYTES = 400_000
 
 
@@ -36,15 +37,17 @@ def main() -> int:
 
 
 def draw(browser: str, page: Path) -> None:
-    """A picture of the page's top."""
+    """A picture of the sections in `SHOWN`."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"])
-        view = chromium.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
+        view = chromium.new_page(viewport={"width": WIDTH, "height": 900}, color_scheme="light")
         view.goto(page.as_uri())
+        others = ", ".join(["footer", f"main > section{''.join(f':not(#{name})' for name in SHOWN)}"])
+        view.add_style_tag(content=f"{others} {{ display: none; }} main {{ padding-bottom: 0.5rem; }}")
         view.wait_for_timeout(300)
-        view.screenshot(path=TARGET)
+        view.screenshot(path=TARGET, full_page=True)
         chromium.close()
 
 

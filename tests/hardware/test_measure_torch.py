@@ -43,6 +43,11 @@ def change(torch: Any) -> None:
     torch.rand(3)
 
 
+def fail_after_changes(torch: Any) -> None:
+    change(torch)
+    raise ZeroDivisionError
+
+
 @pytest.mark.parametrize("newer", [False, True], ids=["allow_tf32", "fp32_precision"])
 def test_settings_are_restored_also_after_an_exception(cpu: Bench, newer: bool) -> None:
     torch = cpu.device.torch
@@ -57,8 +62,7 @@ def test_settings_are_restored_also_after_an_exception(cpu: Bench, newer: bool) 
             change(torch)
         assert state(torch) == before
         with pytest.raises(ZeroDivisionError), preserved(torch):
-            change(torch)
-            raise ZeroDivisionError
+            fail_after_changes(torch)
         assert state(torch) == before
     finally:
         if newer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -27,7 +28,7 @@ def test_a_power_law_is_a_straight_line() -> None:
     rows = field(sketch(plot(*((2.0**at, 4.0**at) for at in range(8))), 50, 8))
     columns = [row.index("*") for row in rows]
     assert columns == sorted(columns, reverse=True)
-    steps = {a - b for a, b in zip(columns, columns[1:], strict=False)}
+    steps = {a - b for a, b in pairwise(columns)}
     assert max(steps) - min(steps) <= 1
 
 

@@ -12,11 +12,18 @@ from gobrrr.report.text import clean_lines, sanitise, short_name, shorten_left, 
 
 INDENT = " " * 10
 SOURCE_CELLS = 40
+LONG_WORD = 40
+"""A word of more characters is a kernel's name, and is shortened like one."""
 CODE_CELLS, TREATMENT_CELLS = 8, 24
 
 
-def prescriptions(diagnosis: Diagnosis, page: Page, *, most: int, title_lines: int = 2) -> list[Line]:
-    """The ranked treatments, each with its finding, where it is and the code to paste; at most `most` of them."""
+def prescriptions(
+    diagnosis: Diagnosis, page: Page, *, most: int, title_lines: int = 2, facts: Sequence[int] = ()
+) -> list[Line]:
+    """The ranked treatments, each with its finding, where it is and the code to paste; at most `most` of them.
+
+    `facts`: lines of evidence under the first finding, under the second, ...
+    """
     if not diagnosis.prescriptions:
         return []
     lines: list[Line] = [spread([(" What to do", "bold")], [("saves, predicted", "dim")], page.width)]
@@ -24,14 +31,15 @@ def prescriptions(diagnosis: Diagnosis, page: Page, *, most: int, title_lines: i
     first: dict[str, int] = {}
     for rank, one in enumerate(diagnosis.prescriptions[:most], start=1):
         seen = first.setdefault(one.finding, rank)
-        lines += _prescription(rank, one, by_code.get(one.finding), seen, page, title_lines)
+        room = facts[len(first) - 1] if seen == rank and len(first) <= len(facts) else 0
+        lines += _prescription(rank, one, by_code.get(one.finding), seen, page, title_lines, room)
     if more := len(diagnosis.prescriptions) - most:
         lines += [[(f"    and {more} more: --json", "dim")]] if more > 0 else []
     return lines
 
 
 def _prescription(
-    rank: int, one: Prescription, finding: Finding | None, seen: int, page: Page, title_lines: int
+    rank: int, one: Prescription, finding: Finding | None, seen: int, page: Page, title_lines: int, facts: int
 ) -> list[Line]:
     code = sanitise(one.finding)
     own_title = sanitise(finding.title) if finding else ""
@@ -40,7 +48,20 @@ def _prescription(
     lines = titled(f"  {rank}  ", code, title, saving(one.predicted_saving_ns), page, title_lines)
     if place := where(places, page, page.width - len(INDENT)):
         lines.append([(INDENT, ""), (place, "dim")])
+    lines += _facts(finding, page, facts)
     lines.append(_how(one, page))
+    return lines
+
+
+def _facts(finding: Finding | None, page: Page, most: int) -> list[Line]:
+    """The finding's evidence, as many whole facts as fit `most` lines of at most two each."""
+    lines: list[Line] = []
+    for fact in finding.evidence if finding else []:
+        text = " ".join(short_name(word) if len(word) > LONG_WORD else word for word in sanitise(fact).split(" "))
+        parts = page.wrapped(text, first=f"{INDENT}{page.glyphs.dot} ", rest=f"{INDENT}  ", lines=2, style="dim")
+        if len(lines) + len(parts) > most:
+            break
+        lines += parts
     return lines
 
 

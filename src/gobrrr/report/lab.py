@@ -35,7 +35,9 @@ def _head(env: Environment, page: Page) -> list[Line]:
 
 def experiment(one: Experiment, page: Page) -> list[Line]:
     """One experiment: title, tables, plots, flame graphs, claims, notes."""
-    out: list[Line] = [[(f" {one.name}: {one.title}", "bold"), (f"{page.joint}{one.duration_s:.1f} s", "dim")]]
+    out: list[Line] = [
+        [(f" {one.name}: {sanitise(one.title)}", "bold"), (f"{page.joint}{one.duration_s:.1f} s", "dim")]
+    ]
     if one.status == "skipped":
         return [*out, *page.wrapped(f"skipped: {sanitise(one.why)}", first="   ")]
     for each in one.tables:
@@ -54,7 +56,7 @@ def experiment(one: Experiment, page: Page) -> list[Line]:
 
 def claim(one: Judgement, page: Page) -> list[Line]:
     """The quote, the verdict with the numbers here, and the rule behind it."""
-    quote = page.wrapped(f'"{one.claim.quote}"', first=f" {one.claim.number:<4}")
+    quote = page.wrapped(f'"{sanitise(one.claim.quote)}"', first=f" {one.claim.number:<4}")
     verdict = one.verdict.upper()
     here = page.wrapped(sanitise(one.here), first=f"     {verdict}: ")
     here[0] = [("     ", ""), (f"{verdict}: ", STYLES[one.verdict]), (here[0][1][0], "")]
@@ -67,7 +69,7 @@ def table(one: Table, page: Page) -> list[Line]:
     rows = [[_cell(cell, column) for cell, column in zip(row, one.columns, strict=True)] for row in one.rows]
     widths = [max(map(len, cells)) for cells in zip(heads, *rows, strict=True)]
     left = [_left(one, at) for at in range(len(heads))]
-    title: Line = [(page.cut(f" {one.title}", page.width), "bold")]
+    title: Line = [(page.cut(f" {sanitise(one.title)}", page.width), "bold")]
     return [title, [(_row(heads, widths, left, page), "dim")], *([(_row(row, widths, left, page), "")] for row in rows)]
 
 
@@ -99,7 +101,7 @@ def flame(one: Flame, page: Page) -> list[Line]:
     """Each box as a bar under the one that it stands in, with its share of the whole."""
     whole = max((frame.start_s + frame.duration_s for frame in one.frames), default=0.0)
     room = max(10, page.width - FLAME_LABEL - 15)
-    out: list[Line] = [[(f" {one.title}", "bold")]]
+    out: list[Line] = [[(f" {sanitise(one.title)}", "bold")]]
     for frame in sorted(one.frames, key=lambda each: (each.depth, each.start_s)):
         share = frame.duration_s / whole if whole else 0.0
         name = page.cut(sanitise(frame.name), FLAME_LABEL)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from gobrrr.model.experiment import Plot
+from gobrrr.report.text import sanitise
 from gobrrr.report.values import text
 
 SIGNS = "*o+x#@%&"
@@ -22,14 +23,14 @@ def sketch(plot: Plot, width: int, height: int = HEIGHT) -> list[str]:
     """The plot as lines of at most `width` characters: title, y axis, curves, x axis, legend."""
     area = Area.of(plot, width - LABEL_CELLS - 2, height)
     if area is None:
-        return [plot.title, "  (no points)"]
+        return [sanitise(plot.title), "  (no points)"]
     rows = [[" "] * area.columns for _ in range(area.rows)]
     for _, x in plot.marks:
         _column(rows, area, x)
     for at, series in enumerate(plot.series):
         _points(rows, area, series.points, SIGNS[at % len(SIGNS)])
     lines = [_line(area, at, cells, plot.y_unit) for at, cells in enumerate(rows)]
-    return [f"{plot.title}", *lines, *_feet(plot, area), *_legend(plot, width)]
+    return [sanitise(plot.title), *lines, *_feet(plot, area), *_legend(plot, width)]
 
 
 class Area:
@@ -122,8 +123,8 @@ def _x_text(x: float, name: str) -> str:
 
 def _legend(plot: Plot, width: int) -> list[str]:
     """What each sign is, and each mark, one a line where they do not fit beside each other."""
-    parts = [f"{SIGNS[at % len(SIGNS)]} {one.name}" for at, one in enumerate(plot.series)]
-    parts += [f"{MARK} {name}" for name, _ in plot.marks]
+    parts = [f"{SIGNS[at % len(SIGNS)]} {sanitise(one.name)}" for at, one in enumerate(plot.series)]
+    parts += [f"{MARK} {sanitise(name)}" for name, _ in plot.marks]
     lines, line = [], " "
     for part in parts:
         if len(line) + len(part) + 3 > width and line.strip():

@@ -38,6 +38,7 @@ class Detail:
     """How much of each list is shown; less, when the whole does not fit the screen."""
 
     prescriptions: int = 4
+    facts: tuple[int, ...] = (4, 1)  # lines of evidence under the first, second, ... prescription
     findings: int = 4
     title_lines: int = 2
     evidence: int = 3
@@ -48,14 +49,29 @@ class Detail:
 
 
 LEVELS = (
+    Detail(facts=(14, 4, 2, 1)),
+    Detail(facts=(9, 3, 1)),
+    Detail(facts=(6, 2, 1)),
+    Detail(facts=(4, 2, 1)),
     Detail(),
-    Detail(note_lines=2),
-    Detail(note_lines=1),
-    Detail(findings=2, evidence=2, note_lines=1),
-    Detail(findings=2, title_lines=1, evidence=2, notes=2, note_lines=1),
-    Detail(prescriptions=3, findings=1, title_lines=1, evidence=2, devices=2, notes=1, note_lines=1),
-    Detail(prescriptions=3, findings=1, title_lines=1, evidence=1, devices=2, unchecked_lines=1, notes=1, note_lines=1),
-    Detail(prescriptions=2, findings=0, title_lines=1, evidence=1, devices=0, unchecked_lines=1, notes=0),
+    Detail(facts=(3,), note_lines=2),
+    Detail(facts=(3,), note_lines=1),
+    Detail(facts=(2,), note_lines=1),
+    Detail(facts=(2,), findings=2, evidence=2, note_lines=1),
+    Detail(facts=(1,), findings=2, title_lines=1, evidence=2, notes=2, note_lines=1),
+    Detail(prescriptions=3, facts=(1,), findings=1, title_lines=1, evidence=2, devices=2, notes=1, note_lines=1),
+    Detail(
+        prescriptions=3,
+        facts=(),
+        findings=1,
+        title_lines=1,
+        evidence=1,
+        devices=2,
+        unchecked_lines=1,
+        notes=1,
+        note_lines=1,
+    ),
+    Detail(prescriptions=2, facts=(), findings=0, title_lines=1, evidence=1, devices=0, unchecked_lines=1, notes=0),
 )
 
 
@@ -229,7 +245,9 @@ def _no_light(diagnosis: Diagnosis) -> str:
 
 
 def _advice(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
-    return advice.prescriptions(diagnosis, page, most=detail.prescriptions, title_lines=detail.title_lines)
+    return advice.prescriptions(
+        diagnosis, page, most=detail.prescriptions, title_lines=detail.title_lines, facts=detail.facts
+    )
 
 
 def _others(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
