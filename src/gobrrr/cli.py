@@ -166,14 +166,12 @@ def machine(
     elif as_json:
         _print_json(api.machine(name))
     else:
-        console = _console()
-        terminal.print_lines(listing.machine(api.machine(name), terminal.page_for(console)), console)
+        terminal.print_lines(listing.machine(api.machine(name), terminal.page_for(_console())), _console())
 
 
 def _measure_machine(device: str | None, last: bool, svg: Path | None, as_json: bool) -> None:
     from gobrrr import api
-    from gobrrr.report import json, terminal
-    from gobrrr.report import machine as page
+    from gobrrr.report import json, machine, terminal
 
     if svg is not None:
         json.check_savable(svg)
@@ -181,12 +179,12 @@ def _measure_machine(device: str | None, last: bool, svg: Path | None, as_json: 
     for name in [] if last else api.devices(device):
         with _stages(f"measuring {name}") as progress:
             found.append(api.measure(name, progress=progress))
-    if svg is not None:
-        page.save_roofline(found[0], svg)
     if as_json:
-        _print_json([page.for_json(one) for one in found])
+        _print_json([machine.for_json(one) for one in found])
     else:
-        terminal.print_lines(page.pages(found, terminal.page_for(_console())), _console())
+        terminal.print_lines(machine.pages(found, terminal.page_for(_console())), _console())
+    if svg is not None:
+        machine.save_roofline(found[0], svg)
 
 
 def _stages(label: str) -> StageProgress:
@@ -213,7 +211,7 @@ def lab(
 
     if not names and not everything:
         listed = api.experiments()
-        _print_json(listed) if as_json else _print("\n".join(f"{one:<13}{what}" for one, what in listed.items()))
+        _print_names(list(listed) if as_json else [f"{one:<13}{listed[one]}" for one in listed], as_json)
         return
     if html is not None:
         json.check_savable(html)

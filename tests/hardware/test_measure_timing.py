@@ -67,6 +67,72 @@ def test_a_call_that_is_slower_than_the_budget_is_run_a_few_times(clock: Clock) 
     assert 3 <= found.runs <= MIN_RUNS
 
 
+class Gpu:
+    """A torch whose stream runs what it is given only when it is waited for, and writes everything down."""
+
+    def __init__(self, clock: Clock, kernel_s: float) -> None:
+        self.clock, self.kernel_s, self.log = clock, kernel_s, []
+        self.device_s = 0.0
+        self.int8 = "int8"
+        self.cuda = SimpleNamespace(
+            Event=self.event,
+            current_stream=lambda _: "stream",
+            synchronize=self.wait,
+            mem_get_info=lambda _: (2**34, 2**35),
+        )
+
+    def kernel(self) -> None:
+        self.log.append("kernel")
+        self.device_s += self.kernel_s
+        self.clock.time_s += 1e-5  # issuing costs the host this much, whatever the kernel takes
+
+    def empty(self, *_: object, **__: object) -> Any:
+        return SimpleNamespace(fill_=lambda _: self.log.append("flush"))
+
+    def wait(self, _: int) -> None:
+        self.log.append("wait")
+        self.clock.time_s += 1e-4
+
+    def event(self, *, enable_timing: bool) -> Any:
+        assert enable_timing
+        one = SimpleNamespace(at=0.0)
+
+        def record(_: object) -> None:
+            self.log.append("record")
+            one.at = self.device_s
+
+        one.record = record
+        one.elapsed_time = lambda end: (end.at - one.at) * 1e3
+        return one
+
+
+def test_a_gpu_is_timed_by_events_without_a_wait_in_between(clock: Clock) -> None:
+    gpu = Gpu(clock, 2e-3)
+    found = Bench(Device(gpu, "cuda"), clock).time(gpu.kernel, budget_s=0.05)
+    assert found.value == pytest.approx(2e-3)
+    text = " ".join(gpu.log)
+    assert text.count("flush record kernel record") == found.runs  # nothing else lies between two events
+    batches = text.split("wait")[1:-1]
+    assert all(batch.count("kernel") >= MIN_RUNS for batch in batches)
+
+
+def test_what_stays_in_the_cache_is_not_flushed(clock: Clock) -> None:
+    gpu = Gpu(clock, 1e-3)
+    Bench(Device(gpu, "cuda"), clock).time(gpu.kernel, budget_s=0.05, cold=False)
+    assert "flush" not in gpu.log
+
+
+def test_issuing_is_timed_without_the_wait(clock: Clock) -> None:
+    gpu = Gpu(clock, 1.0)
+    assert Bench(Device(gpu, "cuda"), clock).issue(gpu.kernel).value == pytest.approx(1e-5)
+
+
+def test_a_pipelined_call_includes_one_wait(clock: Clock) -> None:
+    gpu = Gpu(clock, 1.0)
+    found = Bench(Device(gpu, "cuda"), clock).wall(gpu.kernel, budget_s=0.05)
+    assert found.value == pytest.approx(1e-5 + 1e-4 / 20)
+
+
 def entry(name: str) -> Entry:
     return Entry(group="g", name=name, unit="s", amount=Quantity(value=1, low=1, high=1, runs=1))
 

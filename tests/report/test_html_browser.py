@@ -64,7 +64,7 @@ def narrow(dark: bool = False) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", samples.ALL)
 def test_every_sample_opens(show: Any, name: str) -> None:
-    for options in ({}, narrow(dark=True)):
+    for options in ({}, narrow(dark=True), {"viewport": {"width": 320, "height": 640}}):
         page = show(samples.ALL[name](), **options)
         assert page.js(WIDE) <= page.js("window.innerWidth")
 
@@ -249,6 +249,18 @@ def test_a_row_opens_and_is_highlighted_everywhere(show: Any) -> None:
     assert page.js(LIT) > 0
     page.page.keyboard.press("Enter")
     assert page.js("document.querySelectorAll('#ops-table .detail').length") == 0
+
+
+def test_an_open_row_keeps_the_columns_at_any_width(show: Any) -> None:
+    page = show(diagnosis(GPT), **narrow())
+    width = "document.querySelector('#ops-table tbody th').offsetWidth"
+    before = page.js(width)
+    page.page.click("#ops-table .name >> nth=0")
+    assert page.js(width) == before > 100
+    page.page.set_viewport_size({"width": 1280, "height": 800})
+    page.settle()
+    inner = "document.querySelector('#ops-table .detail td').offsetWidth"
+    assert page.js(inner) == page.js("document.getElementById('ops-table').offsetWidth")
 
 
 def test_a_point_is_hovered_and_clicked(show: Any) -> None:

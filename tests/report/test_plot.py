@@ -48,7 +48,7 @@ def test_no_points(points: tuple[tuple[float, float], ...]) -> None:
 def test_one_point_and_a_mark() -> None:
     lines = sketch(plot((4.0, 2.0), marks=(("knee", 4.0), ("outside", 1e9))), 60, 5)
     assert sum("*" in row for row in field(lines)) == 1
-    assert lines[-1] == "    * s  : knee  : outside"
+    assert lines[-1] == "   * s  : knee  : outside"
 
 
 def test_several_series_have_signs_of_their_own() -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gobrrr.analysis.calls import communicates
 from gobrrr.analysis.links import Links
 from gobrrr.analysis.roofline import Floor, floor
-from gobrrr.cost import parse_inputs, price
+from gobrrr.cost import dtype_name, parse_inputs, price
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
 from gobrrr.model.machine import Machine
 from gobrrr.model.work import UNKNOWN, Collective, OpCall, Work
@@ -224,7 +224,7 @@ def collective(extra: bytes | None) -> Collective | None:
     dtype = given.get("dtype")
     return Collective(
         name=name,
-        dtype=dtype if isinstance(dtype, str) else None,
+        dtype=(dtype_name(dtype) or None) if isinstance(dtype, str) else None,
         in_elements=number("in_elements"),
         out_elements=number("out_elements"),
         group_size=number("group_size"),

@@ -94,7 +94,7 @@ def machine_of(measured: Measurement, datasheet: Machine | None = None) -> Machi
         device_name=measured.environment.device_name,
         matrix_flop_per_s={**base.matrix_flop_per_s, **_matrix(measured, datasheet, source)},
         vector_flop_per_s={**base.vector_flop_per_s, **_vector(measured, datasheet, source)},
-        notes=(f"ceilings {source}", *_left_out(measured), *base.notes),
+        notes=(f"ceilings {source}", *_left_out(measured), *measured.notes, *base.notes),
         **{name: ceiling for name, ceiling in found.items() if ceiling is not None},
     )
 

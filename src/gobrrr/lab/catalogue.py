@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from importlib import import_module
 
 import msgspec
@@ -62,11 +63,12 @@ def run(
     )
     budget_s = CPU_BUDGET_S if found.is_cpu else GPU_BUDGET_S
     done = []
-    for at, name in enumerate(names):
-        if progress:
-            progress(name, at, len(names))
-        lab = Lab(bench, environment, machine, step, started_s=now(), budget_s=budget_s)
-        done.append(run_one(name, lab))
+    with nullcontext() if found.is_cpu else found.torch.cuda.device(found.index):
+        for at, name in enumerate(names):
+            if progress:
+                progress(name, at, len(names))
+            lab = Lab(bench, environment, machine, step, started_s=now(), budget_s=budget_s)
+            done.append(run_one(name, lab))
     if progress:
         progress("done", len(names), len(names))
     return LabReport(environment=environment, experiments=tuple(done))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,21 +92,7 @@ def _ahead(lab: Lab, name: str, elements: int) -> Ahead:
         issue()
         lab.device.wait()
 
-    return Ahead(name, once(lab, issue), once(lab, both))
-
-
-def once(lab: Lab, call: Callable[[], None]) -> Quantity:
-    """Seconds of the call alone, the device idle before each."""
-    from gobrrr.hardware.measure.stats import quantity
-
-    samples = []
-    for _ in range(12):
-        lab.device.wait()
-        start = lab.bench.now()
-        call()
-        samples.append(lab.bench.now() - start)
-        lab.device.wait()
-    return quantity(samples[2:])
+    return Ahead(name, lab.bench.issue(issue), lab.bench.issue(both))
 
 
 def result(

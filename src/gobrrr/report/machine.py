@@ -29,7 +29,7 @@ GROUPS = {
     "dispatch": "Framework dispatch, on tensors of a few elements",
     "python": "Python, one thread",
 }
-HEAD = f"   {'':<27}{'measured':>13}{'spread':>9}{'datasheet':>14}{'ratio':>7}"
+HEAD = f"   {'':<25}{'measured':>13}{'spread':>9}{'datasheet':>14}{'ratio':>7}"
 ROOFS = ("bfloat16", "float16", "tf32", "float32", "float64")
 WIDE_SPREAD = 0.1
 """Quartiles further apart than this share of the median are called out."""
@@ -53,10 +53,10 @@ def for_json(measured: Measurement) -> dict[str, Any]:
 
 
 def save_roofline(measured: Measurement, path: Path) -> None:
-    """Draw the roofline into an SVG file. Raises UsageError where the bandwidth was not measured."""
+    """Draw the roofline into an SVG file. Raises UsageError where no ceiling is known."""
     plot = roofline(machine_of(measured, _sheet(measured)))
     if plot is None:
-        raise UsageError("no roofline: neither peak nor bandwidth was measured")
+        raise UsageError("no roofline: the peaks or the bandwidth were not measured, or too unsteadily; try again")
     path.write_text(draw(plot), encoding="utf-8")
 
 
@@ -90,13 +90,13 @@ def _group(title: str, rows: Sequence[Row]) -> list[Line]:
     if not rows:
         return []
     sheet = any(one.datasheet for one in rows)
-    head = HEAD if sheet else HEAD[: 3 + 27 + 13 + 9]
+    head = HEAD if sheet else HEAD[: 3 + 25 + 13 + 9]
     return [[(f" {title}", "bold")], [(head, "dim")], *(_row(one) for one in rows), []]
 
 
 def _row(one: Row) -> Line:
     name = f"{one.name}, {one.at}" if one.group == "matrix" and one.at else one.name
-    cells = f"   {name:<27}{text(one.amount, one.unit):>13}{spread(one.amount):>9}"
+    cells = f"   {name:<25}{text(one.amount, one.unit):>13}{spread(one.amount):>9}"
     if one.datasheet is None:
         return [(cells, "")]
     quoted = text(one.datasheet.value, one.unit)

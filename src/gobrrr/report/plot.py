@@ -96,7 +96,7 @@ def _column(rows: list[list[str]], area: Area, x: float) -> None:
 
 def _line(area: Area, at: int, cells: list[str], unit: str) -> str:
     label = text(area.y(at), unit) if at % 4 == 0 or at == area.rows - 1 else ""
-    return f"{label:>{LABEL_CELLS}} |{''.join(cells)}".rstrip()
+    return f"{label[:LABEL_CELLS]:>{LABEL_CELLS}} |{''.join(cells)}".rstrip()
 
 
 def _feet(plot: Plot, area: Area) -> list[str]:

@@ -18,7 +18,7 @@ CURVE = "bandwidth by working set"
 GPU_CURVE = (2**20, 2**30)
 CPU_CURVE = (2**13, 2**29)
 ROW_SHIFT_BYTES = 64
-LAUNCHES = 5
+LAUNCHES = 2
 """A kernel that takes less than this many times a replayed empty one measures launches, not memory."""
 
 

@@ -23,6 +23,8 @@ TICK_S = 1e-3
 """A sample on the host's clock lasts at least this long."""
 FLUSH_BYTES = 512 * 2**20
 """Larger than any last-level cache in the datasheet table (256 MiB)."""
+PIPELINE_S = 0.1
+"""A pipelined sample lasts about this long, or GRAPH_CALLS calls."""
 BATCH = 20
 """Samples on a GPU that are queued before the host looks at the clock."""
 GRAPH_CALLS = 20
@@ -61,12 +63,23 @@ class Bench:
         if self.device.is_cpu:
             return self.host(call, budget_s=budget_s)
 
+        calls = 1
+
         def done() -> None:
-            for _ in range(GRAPH_CALLS):
+            for _ in range(calls):
                 call()
             self.device.wait()
 
-        return self.host(done, budget_s=budget_s).scaled(1 / GRAPH_CALLS)
+        done()
+        start = self.now()
+        done()
+        calls = max(1, min(GRAPH_CALLS, int(PIPELINE_S / max(self.now() - start, 1e-9))))
+        return self.host(done, budget_s=budget_s).scaled(1 / calls)
+
+    def issue(self, call: Call, *, runs: int = 20) -> Quantity:
+        """Seconds that the host needs for one call while the device has nothing to do."""
+        call()
+        return quantity([self._host_sample(call, 1) for _ in range(runs)])
 
     def graph(self, call: Call, *, calls: int = GRAPH_CALLS, budget_s: float = 0.3) -> Quantity:
         """Seconds of one call on the device when a CUDA graph replays `calls` of them: no host in between."""

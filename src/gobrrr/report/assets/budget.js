@@ -20,9 +20,9 @@ function drawBudget(instance) {
   }));
   instance.setOption({
     aria: { enabled: false }, animation: false,
-    grid: { left: 0, right: 0, top: 2, bottom: 22 },
+    grid: { left: 0, right: 0, top: 2, bottom: 22, outerBoundsMode: "none" },
     xAxis: {
-      type: "value", min: 0, max: Math.max(1, data.budget.reduce((sum, row) => sum + row.share, 0)),
+      type: "value", min: 0, max: Math.max(1, Math.round(data.budget.reduce((sum, row) => sum + row.share, 0) * 1e4) / 1e4),
       axisLabel: { formatter: (share) => (data.step_ns ? duration(share * data.step_ns) : percent(share)), color: colour("soft"),
         fontSize: 11, alignMinLabel: "left", alignMaxLabel: "right" },
       splitNumber: narrow() ? 2 : 5, splitLine: { show: false }, axisTick: { show: false },

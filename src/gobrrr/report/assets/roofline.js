@@ -142,7 +142,7 @@ function axis(name, from, to, text, gap) {
 function drawRoofline(instance, node) {
   const roofs = drawnRoofs();
   const box = extent(roofs);
-  const grid = { left: narrow() ? 44 : 66, right: 12, top: 22, bottom: 46 };
+  const grid = { left: narrow() ? 44 : 66, right: 12, top: 22, bottom: 46, outerBoundsMode: "none" };
   Object.assign(node, { plotWidth: instance.getWidth() - grid.left - grid.right, plotHeight: instance.getHeight() - grid.top - grid.bottom });
   instance.setOption({
     animation: false, grid,

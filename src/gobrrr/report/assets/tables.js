@@ -98,7 +98,13 @@ function startTable(name) {
   const all = document.getElementById(`${name}-all`);
   if (all) all.addEventListener("click", () => { state.all = !state.all; order(); });
   listeners.push(() => rows.forEach((row, index) => row.classList.toggle("lit", selected() && rule.lit(index))));
+  window.addEventListener("resize", () => rows.filter((row) => row.detail).forEach(span));
   order();
+}
+
+// As many columns as are shown: one more would be a column of its own.
+function span(row) {
+  row.detail.cells[0].colSpan = [...row.cells].filter((cell) => cell.offsetParent !== null).length;
 }
 
 function toggle(name, row, index) {
@@ -114,8 +120,9 @@ function toggle(name, row, index) {
   }
   const pairs = rule.detail(value).filter((pair) => pair[1] !== null && pair[1] !== "" && pair[1] !== undefined);
   const list = pairs.flatMap(([key, text]) => [element("dt", {}, key), element("dd", {}, text)]);
-  row.detail = element("tr", { class: "detail" }, element("td", { colspan: row.cells.length }, element("dl", {}, ...list)));
+  row.detail = element("tr", { class: "detail" }, element("td", {}, element("dl", {}, ...list)));
   row.after(row.detail);
+  span(row);
   button.setAttribute("aria-expanded", "true");
   select(name === "ops" ? value.name : rule.full(value).slice(0, 60), rule.ops(value, index));
 }

@@ -61,7 +61,7 @@ function rectangles(from, to, width) {
     let open = null;
     for (let at = firstAfter(lane.latest, from); at < lane.start.length && lane.start[at] < to; at++) {
       const [begin, end] = [lane.start[at], lane.stop[at]];
-      if (open && (end - begin < least || open.stop - open.start < least) && begin - open.stop < least && begin - open.start < 6 * least) {
+      if (open && (end - begin < least || open.stop - open.start < least) && begin - open.stop < least && begin - open.start < 2 * least) {
         open.busy += end - begin;
         open.many += 1;
         open.stop = Math.max(open.stop, end);
@@ -154,7 +154,7 @@ function drawTimeline(instance, node) {
   const left = narrow() ? 4 : 78;
   instance.setOption({
     animation: false,
-    grid: { left, right: 12, top: 6, bottom: 54 },
+    grid: { left, right: 12, top: 6, bottom: 54, outerBoundsMode: "none" },
     xAxis: {
       type: "value", min: 0, max: line.length, splitNumber: narrow() ? 3 : 8, splitLine: { lineStyle: { color: colour("line") } },
       axisLine: { show: true, lineStyle: { color: colour("rule") } },
@@ -166,7 +166,7 @@ function drawTimeline(instance, node) {
     tooltip: { ...tooltip(), trigger: "item", formatter: (one) => rectTip(instance.rects[one.dataIndex]) },
     dataZoom: [
       { type: "inside", filterMode: "none", zoomOnMouseWheel: "ctrl", moveOnMouseWheel: "shift", minSpan: 0.005, start: shown[0] * 100, end: shown[1] * 100 },
-      { type: "slider", filterMode: "none", height: 18, bottom: 8, left: left + 6, right: 18, minSpan: 0.005, showDataShadow: false, brushSelect: false, start: shown[0] * 100,
+      { type: "slider", filterMode: "none", height: 18, bottom: 8, left, right: 12, minSpan: 0.005, showDataShadow: false, brushSelect: false, start: shown[0] * 100,
         end: shown[1] * 100, labelFormatter: "", borderColor: colour("line"), fillerColor: colour("accent-wash"), backgroundColor: colour("raised"),
         handleStyle: { color: colour("surface"), borderColor: colour("accent") }, moveHandleSize: 0 },
     ],

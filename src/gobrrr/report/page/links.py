@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 from gobrrr.model.diagnosis import Diagnosis, Finding, OpRow, Place
 
-CAUSES = {"O01": ("launching", "python"), "O02": ("sync_drain",), "D01": ("input", "host_compute")}
+CAUSES = {
+    "O01": ("launching", "python"),
+    "O02": ("sync_drain",),
+    "O03": ("launching", "python"),
+    "O04": ("launching", "python"),
+    "O05": ("compile",),
+    "D01": ("input", "host_compute"),
+}
 """The gaps that a condition is about."""
 KINDS = {"N": ("communication",), "D": ("transfer",)}
 """The work other than calls that a group of conditions is about, by its letter."""

@@ -77,7 +77,7 @@ def _roof(roof: Roof) -> Markup:
 def _devices(devices: list[DeviceTotals]) -> Markup | None:
     if not devices:
         return None
-    heads = ("rank", "device", "busy", "span of the trace", "kernels")
+    heads = ("rank", "device", "busy", "span", "kernels")
     rows = [el("tr", [el("td", cell, class_="n") for cell in _device(item)]) for item in devices]
     table = el(
         "table", el("thead", el("tr", [el("th", name, scope="col", class_="n") for name in heads])), el("tbody", rows)
