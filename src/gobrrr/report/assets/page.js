@@ -70,7 +70,7 @@ function scrollTo(id) {
 function opTip(index) {
   const op = data.ops[index];
   return [
-    ["arguments", op.shapes], ["module", op.module], ["calls a step", count(op.calls)], ["time a step", duration(op.ns)],
+    ["arguments", op.shapes], ["mostly in", op.module], ["calls a step", count(op.calls)], ["time a step", duration(op.ns)],
     ["floor", duration(op.floor)], ["of roof", percent(op.reach)], ["bound", op.bound || UNKNOWN], ["roof", op.roof],
     ["arithmetic", rate(op.flop_s, "FLOP")], ["bytes moved", rate(op.byte_s, "B")],
   ];

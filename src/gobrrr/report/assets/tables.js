@@ -5,7 +5,7 @@ const TABLES = {
     text: (op) => [data.names[op.full], op.shapes, op.module, op.bound, op.family, ...namesOf(op.kernels)].join(" "),
     full: (op) => data.names[op.full],
     detail: (op) => [
-      ["op", data.names[op.full]], ["arguments", op.shapes], ["module", op.module], [op.kernels.length > 1 ? "kernels" : "kernel", namesOf(op.kernels).join("\n")],
+      ["op", data.names[op.full]], ["arguments", op.shapes], ["mostly in", op.module], [op.kernels.length > 1 ? "kernels" : "kernel", namesOf(op.kernels).join("\n")],
       ["calls a step", count(op.calls)], ["time a step", duration(op.ns)], ["mean of a call", op.calls ? duration(op.ns / op.calls) : UNKNOWN],
       ["floor", op.floor === null ? UNKNOWN : `${duration(op.floor)}, ${percent(op.reach)} of the time`], ["bound", op.bound || UNKNOWN], ["roof", op.roof],
       ["arithmetic", op.flop === null ? UNKNOWN : `${scaled(op.flop, "FLOP")}, ${rate(op.flop_s, "FLOP")}`],
