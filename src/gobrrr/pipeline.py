@@ -22,6 +22,7 @@ from gobrrr.conditions.claims import lengths
 from gobrrr.conditions.overlap import settle
 from gobrrr.errors import UnknownDeviceError
 from gobrrr.hardware import find, match_device
+from gobrrr.hardware.cache import look_up
 from gobrrr.model.diagnosis import (
     BudgetLine,
     Coverage,
@@ -126,7 +127,9 @@ def _machine(profile: Profile, on: str | None, notes: list[str]) -> tuple[Machin
         return None, name
     if match.note:
         notes.append(match.note)
-    return match.machine, name or match.machine.name
+    measured = look_up(properties.name)
+    notes += measured.notes
+    return measured.machine or match.machine, name or match.machine.name
 
 
 def _brief(error: UnknownDeviceError) -> str:
