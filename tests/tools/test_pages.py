@@ -1,0 +1,19 @@
+"""The pages that are made by commands are those that the commands make now."""
+
+from __future__ import annotations
+
+from bench import accuracy
+from tools import make_lab, make_readme
+
+
+def test_the_readmes_blocks_are_current() -> None:
+    text = make_readme.README.read_text()
+    assert make_readme.page(text) == text
+
+
+def test_the_accuracy_page_is_current() -> None:
+    assert accuracy.PAGE.read_text() == accuracy.page(accuracy.json.loads(accuracy.RESULTS.read_text()))
+
+
+def test_the_labs_pages_are_current() -> None:
+    assert [path.name for path, text in make_lab.files().items() if path.read_text() != text] == []

@@ -1,0 +1,78 @@
+"""Write the pages of the article, re-measured, from bench/results/lab_*.json; `--check` says if they are current.
+
+docs/lab_h100.html, docs/lab_cpu.html   what `gobrrr lab --all --html FILE` writes
+docs/intensity_h100.svg                 the first plot of `intensity`
+docs/lab.md                             which claims hold where, in a table
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import msgspec
+
+from gobrrr.model.experiment import LabReport
+from gobrrr.report import svg
+from gobrrr.report.lab import page_of
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = {name: ROOT / "bench" / "results" / f"lab_{name}.json" for name in ("h100", "cpu")}
+DOCS = ROOT / "docs"
+HEAD = """# The article, re-measured
+
+Made by `python tools/make_lab.py` from `bench/results/lab_*.json`, which `gobrrr lab --all --json` wrote. The claims are
+those of "Making Deep Learning Go Brrrr From First Principles"; each is quoted, with the numbers behind the verdict, in
+the page of its device.
+"""
+
+
+def reports() -> dict[str, LabReport]:
+    """The measured reports by device, as far as there are results."""
+    present = {name: path for name, path in RESULTS.items() if path.is_file()}
+    return {name: msgspec.json.decode(path.read_bytes(), type=LabReport) for name, path in present.items()}
+
+
+def files() -> dict[Path, str]:
+    """Every file with its content."""
+    found = reports()
+    pages = {DOCS / f"lab_{name}.html": page_of(report) for name, report in found.items()}
+    plot = next(one for one in found["h100"].experiments if one.name == "intensity").plots[0]
+    return {**pages, DOCS / "intensity_h100.svg": svg.draw(plot), DOCS / "lab.md": _summary(found)}
+
+
+def _summary(found: dict[str, LabReport]) -> str:
+    lines = [HEAD]
+    for name, report in found.items():
+        env = report.environment
+        lines.append(f"- [{name}](lab_{name}.html): {env.device_name}, torch {env.torch}, {env.date[:10]}")
+    verdicts = {
+        name: {one.claim.number: one.verdict for each in report.experiments for one in each.judgements}
+        for name, report in found.items()
+    }
+    quotes = {one.claim.number: one.claim.quote for each in found["h100"].experiments for one in each.judgements}
+    lines += ["", f"| | claim | {' | '.join(found)} |", f"| --- | --- |{' --- |' * len(found)}"]
+    for number, quote in quotes.items():
+        cells = " | ".join(verdicts[name].get(number, "not measured") for name in found)
+        text = quote.replace("|", "\\|")
+        lines.append(f"| {number} | {text} | {cells} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Write or check."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    stale = [path for path, text in files().items() if not path.is_file() or path.read_text() != text]
+    if not check:
+        for path, text in files().items():
+            path.write_text(text)
+    elif stale:
+        print(f"out of date: {', '.join(path.name for path in stale)}; run python tools/make_lab.py")
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
