@@ -85,8 +85,8 @@ def page(results: dict[str, Any]) -> str:
         "",
         f"Made by `{results['command']}` ({results['date']}). What a trace alone says of the step without the",
         "profiler, held against measurements on an NVIDIA H100 80GB HBM3 (torch 2.11.0+cu130). A step is measured with",
-        "a synchronize after each and in a loop that runs ahead; the range of both is shown. The host of that machine is",
-        "shared: host-bound times vary by half from run to run.",
+        "a synchronize after each and in a loop that runs ahead; the range of both is shown. The host of that machine",
+        "is shared: host-bound times vary by half from run to run.",
         "",
     ]
     parts = {

@@ -22,9 +22,9 @@ RESULTS = {name: ROOT / "bench" / "results" / f"lab_{name}.json" for name in ("h
 DOCS = ROOT / "docs"
 HEAD = """# The article, re-measured
 
-Made by `python tools/make_lab.py` from `bench/results/lab_*.json`, which `gobrrr lab --all --json` wrote. The claims are
-those of "Making Deep Learning Go Brrrr From First Principles"; each is quoted, with the numbers behind the verdict, in
-the page of its device.
+Made by `python tools/make_lab.py` from `bench/results/lab_*.json`, which `gobrrr lab --all --json` wrote. The claims
+are those of "Making Deep Learning Go Brrrr From First Principles"; each is quoted, with the numbers behind the verdict,
+in the page of its device.
 """
 
 
