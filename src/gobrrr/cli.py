@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -389,7 +389,7 @@ def _print_names(names: Sequence[str], as_json: bool) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status; no exception leaves it.
 
-    0: done. 2: the input or the call is unusable, said in one line on standard error. 70: a bug in gobrrr, in one
+    0: done. 2: the input, the call or the output is unusable, said in one line on standard error. 70: a bug in gobrrr, in one
     line too, with the traceback when GOBRRR_TRACEBACK is set. 130: interrupted.
     """
     try:
@@ -401,6 +401,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _close_stdout()
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
+    except OSError as error:
+        return _unwritable(error)
     except Exception as error:
         return _internal(error)
     return status
@@ -438,6 +440,18 @@ def _internal(error: Exception) -> int:
     kind = type(error).__name__
     hint = f"set {TRACEBACK}=1 to see where, and please report it"
     return _complain(f"internal error: {kind}: {str(error)[:500]} ({hint})", INTERNAL_ERROR)
+
+
+def _unwritable(error: OSError) -> int:
+    """The system refuses a read or a write that no command expects to fail: most often standard output is full."""
+    if os.environ.get(TRACEBACK):
+        import traceback
+
+        traceback.print_exception(error)
+    with suppress(OSError, ValueError):
+        _close_stdout()  # what is left in its buffer would fail again at exit
+    what = f"{error.filename}" if error.filename else "the output can't be written"
+    return _complain(f"{what}: {error.strerror or error}", GobrrrError.exit_code)
 
 
 def _close_stdout() -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-import numpy as np
 from msgspec.structs import replace
 
 from gobrrr import units
@@ -13,19 +12,19 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.host import host_budget
 from gobrrr.analysis.kernels import kernel_rows
 from gobrrr.analysis.study import Study, study
-from gobrrr.analysis.summary import coverage, op_rows, speed_of_light, totals
+from gobrrr.analysis.summary import contradictions, coverage, op_rows, speed_of_light, totals
 from gobrrr.analysis.timeline import modules, roofs, timeline, with_modules
 from gobrrr.analysis.verdict import judge
 from gobrrr.conditions import catalogue as conditions
 from gobrrr.conditions.base import Found
 from gobrrr.conditions.claims import lengths
+from gobrrr.conditions.common import as_far_as_priced
 from gobrrr.conditions.overlap import settle
 from gobrrr.errors import UnknownDeviceError
 from gobrrr.hardware import find, match_device
 from gobrrr.hardware.cache import look_up
 from gobrrr.model.diagnosis import (
     BudgetLine,
-    Coverage,
     Diagnosis,
     Finding,
     Line,
@@ -38,8 +37,8 @@ from gobrrr.model.profile import DeviceProperties, Profile, RankProfile
 from gobrrr.treatments import catalogue as treatments
 
 ORDER: tuple[Line, ...] = ("compute", "memory", "below_roof", "unpriced", "communication", "transfer", "overhead")
-CONTRADICTION = 1.05
-"""A kernel this much faster than its floor is a contradiction, not measurement noise."""
+TELLING = 0.005
+"""Less of the device time than this in kernels faster than their floor is not worth a note."""
 
 
 def diagnose(profile: Profile, *, on: str | None = None) -> Diagnosis:
@@ -53,12 +52,17 @@ def diagnose(profile: Profile, *, on: str | None = None) -> Diagnosis:
     studies = [study(rank, machine) for rank in profile.ranks]
     lead = max(studies, key=_own_length)
     budget, wall = _budget(studies)
-    covered = coverage(lead.rank.events, lead.priced, lead.steps)
+    covered = coverage(lead.rank.events, lead.priced, lead.steps, budget if lead.evidence else [])
     spared = _spared(lead)
     sums = totals(lead.rank.events, lead.priced, lead.steps, spared)
-    verdict = judge(budget, wall, covered.device_time, sums, machine, lead.ahead)
+    beaten = contradictions(lead.rank.events, lead.priced)
+    verdict = judge(
+        budget, wall, covered.device_time, sums, machine, lead.ahead, beaten[0], on_device=len(lead.evidence) > 0
+    )
     findings, unchecked, prescriptions = _examine(lead, wall)
-    notes += _notes(studies, lead, machine, covered)
+    if lead.doubt:
+        notes.append(f"the step without the profiler can't be estimated: {lead.doubt}")
+    notes += _notes(studies, lead, beaten)
     rows, row_of_group = op_rows(lead.rank.events, lead.priced, lead.steps)
     front = lead.evidence[0] if lead.evidence else None
     return Diagnosis(
@@ -157,7 +161,7 @@ def _budget(studies: list[Study]) -> tuple[list[BudgetLine], Wall]:
         lines = host_budget(studies[0].rank.events, studies[0].steps)
         return _lines(lines, studies[0].steps.wall_ns), studies[0].wall
     sums, wall = combine(with_device)
-    return _lines(sums, wall.value or 0.0), wall
+    return _lines(sums, wall.value or sum(sums.values())), wall
 
 
 def _lines(sums: dict[tuple[str, str | None], float], wall: float) -> list[BudgetLine]:
@@ -190,7 +194,7 @@ def _examine(lead: Study, wall: Wall) -> tuple[list[Finding], list[NotChecked], 
         needs = "a trace with device work"
         return [], [NotChecked(code=one.code, needs=needs) for one in conditions()], []
     evidence = lead.evidence[0]
-    results = [condition.check(evidence) for condition in conditions()]
+    results = [as_far_as_priced(one.code, evidence, one.check(evidence)) for one in conditions()]
     found = [one for one in results if isinstance(one, Found)]
     unchecked = [one for one in results if isinstance(one, NotChecked)]
     # ranks together may take less than the leading one alone seemed to
@@ -212,7 +216,7 @@ def _prescribe(evidence: Evidence, findings: list[Finding], step: float) -> list
     return sorted(result, key=lambda one: (-one.predicted_saving_ns[1], -one.predicted_saving_ns[0], one.treatment))
 
 
-def _notes(studies: list[Study], lead: Study, machine: Machine | None, covered: Coverage) -> list[str]:
+def _notes(studies: list[Study], lead: Study, beaten: tuple[float, str]) -> list[str]:
     notes = []
     if not any(one.evidence for one in studies):
         notes.append("no GPU events in this trace: the host is all that was observed")
@@ -227,7 +231,7 @@ def _notes(studies: list[Study], lead: Study, machine: Machine | None, covered: 
         notes.append(f"{units.percent(unlaunched)} of the device time was launched before the recording began")
     if len(lead.links.device) and (lead.links.op >= 0).any() and not (lead.rank.events.dims >= 0).any():
         notes.append("no shapes in this trace: record it with record_shapes=True to price the operations")
-    return notes + _contradictions(lead)
+    return notes + _contradictions(*beaten)
 
 
 def _share(lead: Study, mask) -> float:  # type: ignore[no-untyped-def]
@@ -236,22 +240,11 @@ def _share(lead: Study, mask) -> float:  # type: ignore[no-untyped-def]
     return float(duration[mask].sum()) / total if total > 0 else 0.0
 
 
-def _contradictions(lead: Study) -> list[str]:
+def _contradictions(share: float, most: str) -> list[str]:
     """Kernels faster than their floor: the count, the ceiling or the cache assumption is wrong."""
-    events, priced = lead.rank.events, lead.priced
-    duration = events.duration_ns[priced.links.device]
-    floors = np.array([group.floor.ns if group.floor else np.nan for group in priced.groups] or [np.nan])
-    least = np.array([group.floor.least_ns if group.floor else 0.0 for group in priced.groups] or [0.0])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        beaten = duration * CONTRADICTION < priced.floor_ns * (least / floors)[priced.group]
-    rows = np.flatnonzero(beaten)
-    worst = np.bincount(priced.group[rows], weights=duration[rows], minlength=1) if len(rows) else np.empty(0)
-    total = float(duration.sum())
-    if not len(worst) or worst.sum() < 0.005 * total:
+    if share < TELLING:
         return []
-    heaviest = priced.groups[int(worst.argmax())]
-    share = units.percent(float(worst.sum()) / total)
     return [
-        f"{share} of the device time is in kernels faster than their floor (most: {heaviest.call.name or 'a copy'}): "
+        f"{units.percent(share)} of the device time is in kernels faster than their floor (most: {most}): "
         "its count, the ceiling or the cache assumption is wrong there; counted as at the roof"
     ]

@@ -17,11 +17,13 @@ DECIMAL = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, 
 
 
 def duration(ns: float | None) -> str:
-    """Nanoseconds as "12.3 ms"; "0" only for exactly 0."""
+    """Nanoseconds as "12.3 ms", "<1 ns" below what a trace resolves; "0" only for exactly 0."""
     if not _finite(ns):
         return UNKNOWN
     if ns == 0:
         return "0"
+    if abs(ns) < 1:
+        return "<1 ns" if ns > 0 else ">-1 ns"
     scale, unit = _time_unit(ns)
     return f"{_digits(ns / scale)} {unit}"
 
@@ -32,8 +34,9 @@ def duration_range(low_ns: float | None, high_ns: float | None) -> str:
         low, high = duration(low_ns), duration(high_ns)
         return UNKNOWN if low == high else f"{low} to {high}"
     largest = max(abs(low_ns), abs(high_ns))
-    if largest == 0:
-        return "0"
+    if largest < 1:
+        low, high = duration(low_ns), duration(high_ns)
+        return low if low == high else f"{low} to {high}"
     scale, unit = _time_unit(largest)
     places = _places(largest / scale)
     low, high = (_fixed(value / scale, places) for value in (low_ns, high_ns))

@@ -29,7 +29,10 @@ def combine(studies: list[Study]) -> tuple[Lines, Wall]:
 
     Every study has evidence.
     """
-    shares = transfer_shares(studies) if len(studies) > 1 else None
+    estimated = all(one.wall.value is not None for one in studies)
+    shares = transfer_shares(studies) if len(studies) > 1 and estimated else None
+    if not estimated:
+        return _mean_lines([_lines(one) for one in studies]), Wall(value=None, low=None, high=None, how="unknown")
     if shares is None:
         walls = [one.wall for one in studies]
         wall = Wall(

@@ -6,9 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gobrrr.analysis.idle import CAUSES, Gaps, gaps_of
+from gobrrr.analysis.idle import CAUSES, Gaps, HostTime, gaps_of
 from gobrrr.analysis.intervals import EMPTY, Spans, clip, complement, covered, exclusive, subtract, union
 from gobrrr.analysis.price import Class, Priced
 from gobrrr.analysis.steps import Steps
@@ -21,43 +20,56 @@ Key = tuple[str, str | None]
 class DeviceBudget:
     """One device's window. `lines`: (line, cause or side) -> ns over the whole window; they sum to its length.
 
-    `owned_ns`: for each piece of device work (parallel to `priced.links.device`), the nanoseconds that are counted as
-    its own; where kernels overlap, an instant belongs to the one that began first. `gaps`: the idle stretches.
+    `work`, `own_ns`: the device's pieces of work (indices into `priced.links.device`) and the nanoseconds that are
+    counted as each one's own; where kernels overlap, an instant belongs to the one that began first. `pieces`: the work
+    of all devices. `gaps`: the idle stretches.
     """
 
     device: int
     lines: dict[Key, float]
-    owned_ns: NDArray[np.int64]
+    work: I8
+    own_ns: I8
+    pieces: int
     gaps: Gaps
     busy_ns: int
 
+    @property
+    def owned_ns(self) -> I8:
+        """`own_ns` for each piece of work of all devices (parallel to `priced.links.device`): 0 for the others'."""
+        # made anew each time: kept for each of thousands of devices it would fill the memory
+        owned = np.zeros(self.pieces, dtype=np.int64)
+        owned[self.work] = self.own_ns
+        return owned
 
-def device_budget(events: EventTable, priced: Priced, steps: Steps, device: int) -> DeviceBudget:
-    """The budget of `device` over the window of `steps`."""
+
+def device_budget(
+    events: EventTable, priced: Priced, steps: Steps, device: int, host: HostTime | None = None
+) -> DeviceBudget:
+    """The budget of `device` over the window of `steps`. `host`: what `host_time` gives, for several devices."""
     rows = priced.links.device
     here = np.flatnonzero(events.device[rows] == device)
-    start = np.clip(events.start_ns[rows[here]], steps.start, steps.stop)
-    stop = np.clip(events.end_ns[rows[here]], steps.start, steps.stop)
+    begin = events.start_ns[rows[here]]
+    start = np.clip(begin, steps.start, steps.stop)
+    stop = np.clip(begin + events.duration_ns[rows[here]], steps.start, steps.stop)
     lines: dict[Key, float] = defaultdict(float)
-    owned = np.zeros(len(rows), dtype=np.int64)
+    own = np.zeros(len(here), dtype=np.int64)
     busy = EMPTY
     for kind in Class:
         mine = priced.kind[here] == kind
         spans = union(start[mine], stop[mine])
-        free = subtract(spans, busy)
         if kind is Class.COMPUTE:
-            owned[here[mine]] = _owned(start[mine], stop[mine])
-            _add_compute(lines, priced, here[mine], owned, events)
-        elif free.length:
-            lines["communication" if kind is Class.COMMUNICATION else "transfer", None] += free.length
-            owned[here[mine]] = _owned_outside(start[mine], stop[mine], busy)
+            own[mine] = _owned(start[mine], stop[mine])
+            _add_compute(lines, priced, here[mine], own[mine], events)
+        elif free := subtract(spans, busy).length:
+            lines["communication" if kind is Class.COMMUNICATION else "transfer", None] += free
+            own[mine] = _owned_outside(start[mine], stop[mine], busy)
         busy = union(np.concatenate([busy.start, spans.start]), np.concatenate([busy.stop, spans.stop]))
     idle = complement(clip(busy, steps.start, steps.stop), steps.start, steps.stop)
-    gaps = gaps_of(events, priced.links, idle, device)
+    gaps = gaps_of(events, priced.links, idle, device, host)
     for cause, ns in zip(CAUSES, gaps.ns.sum(axis=0).tolist(), strict=True):
         if ns:
             lines["overhead", cause] += ns
-    return DeviceBudget(device, dict(lines), owned, gaps, busy.length)
+    return DeviceBudget(device, dict(lines), here, own, len(rows), gaps, busy.length)
 
 
 def _owned(start: I8, stop: I8) -> I8:
@@ -79,15 +91,17 @@ def _owned_outside(start: I8, stop: I8, busy: Spans) -> I8:
     return result
 
 
-def _add_compute(lines: dict[Key, float], priced: Priced, here: I8, owned: I8, events: EventTable) -> None:
+def _add_compute(lines: dict[Key, float], priced: Priced, here: I8, ns: I8, events: EventTable) -> None:
     """Compute kernels: the floor to its bound, the rest below the roof, what has no floor to `unpriced`."""
-    own = owned[here].astype(np.float64)
+    own = ns.astype(np.float64)
     duration = events.duration_ns[priced.links.device[here]].astype(np.float64)
     floor = priced.floor_ns[here]
     known = ~np.isnan(floor)
     share = np.divide(own, duration, out=np.zeros_like(own), where=duration > 0)
     at_roof = np.where(known, np.minimum(floor * share, own), 0.0)
-    bound = np.array([one.floor.bound if one.floor else "" for one in priced.groups] or [""])[priced.group[here]]
+    used, index = np.unique(priced.group[here], return_inverse=True)
+    floors = [priced.groups[one].floor for one in used.tolist()]
+    bound = np.array([one.bound if one else "" for one in floors] or [""])[np.asarray(index).reshape(-1)]
     for side in ("compute", "memory", "communication", "transfer"):
         mask = known & (bound == side)
         if not mask.any():

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+
+NAME_CHARACTERS = 512
+"""How much of a name is looked at: what a call is stands in front, and a template's arguments can be endless."""
 
 
 class Call(IntEnum):
@@ -50,9 +54,15 @@ _RULES: tuple[tuple[Call, re.Pattern[str]], ...] = (
 )
 
 
+@lru_cache(maxsize=2)
 def classify(names: tuple[str, ...]) -> NDArray[np.uint8]:
-    """`Call` of each interned name."""
-    return np.array([_one(name) for name in names], dtype=np.uint8)
+    """`Call` of each interned name; read-only, because it is kept for the next caller."""
+    return _kept(np.array([_one(name[:NAME_CHARACTERS]) for name in names], dtype=np.uint8))
+
+
+def _kept(column: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    column.setflags(write=False)
+    return column
 
 
 def _one(name: str) -> int:
@@ -74,4 +84,4 @@ COMMUNICATION = re.compile(
 
 def communicates(names: tuple[str, ...]) -> NDArray[np.bool_]:
     """Whether each interned name is that of a communication kernel."""
-    return np.array([bool(COMMUNICATION.search(name)) for name in names], dtype=bool)
+    return np.array([bool(COMMUNICATION.search(name[:NAME_CHARACTERS])) for name in names], dtype=bool)

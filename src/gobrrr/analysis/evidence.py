@@ -15,7 +15,7 @@ from gobrrr.analysis.price import Class, Group, Priced
 from gobrrr.analysis.replay import ObserverCost, replay
 from gobrrr.analysis.steps import Steps, find_steps, steady
 from gobrrr.analysis.tree import parents
-from gobrrr.model.diagnosis import Place
+from gobrrr.model.diagnosis import Place, Wall
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import TraceMeta
@@ -64,6 +64,7 @@ class Evidence:
     fusion: Fusion
     machine: Machine | None
     cost: ObserverCost
+    wall: Wall | None = None  # the estimate with its interval; value None where there is none
     frames: bool = False  # all Python frames were read, not only the long ones
 
     @property

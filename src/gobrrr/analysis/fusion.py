@@ -7,6 +7,7 @@ derived: pointwise calls, norms and softmax write the broadcast shape of their i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -109,7 +110,7 @@ def _links(groups: tuple[Group, ...]) -> Passed:
         if not any(tensor.shape == shape for tensor in tensors(right.call)):
             return 0.0
         written = left.work.bytes_written or 0.0
-        size = float(np.prod(shape, dtype=np.float64)) * ITEM_BYTES.get(dtype or "", 0)
+        size = math.prod(shape) * ITEM_BYTES.get(dtype or "", 0)
         return min(written, size) if size else written
 
     return passed
@@ -151,7 +152,7 @@ def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
     try:
         return tuple(int(size) for size in np.broadcast_shapes(*shapes))
     except ValueError:
-        return max(shapes, key=lambda shape: int(np.prod(shape, dtype=np.int64)) if shape else 0)
+        return max(shapes, key=lambda shape: math.prod(shape) if shape else 0)
 
 
 def spared_ns(bytes_: float, bandwidth: float | None) -> float | None:

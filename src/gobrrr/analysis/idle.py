@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.analysis.calls import Call, classify
-from gobrrr.analysis.intervals import EMPTY, Spans, union, until
+from gobrrr.analysis.intervals import EMPTY, Ruler, Spans, ruler, union
 from gobrrr.analysis.links import Links
+from gobrrr.analysis.tree import sums_below
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
 
 LAUNCHING, PYTHON, DRAINING, INPUT = "launching", "python", "sync_drain", "input"
@@ -71,95 +72,144 @@ class Gaps:
         return Gaps(self.start[mask], self.stop[mask], self.next_work[mask], self.ns[mask])
 
 
+ORDER = (DRAINING, COLLECTING, COMPILING, ALLOCATOR, INPUT, HOST_WORK, LAUNCHING)
+"""Where a thread's events overlap, an instant belongs to the first of these that has it."""
+
+FARTHEST_NS = 1 << 62
+
+
 @dataclass(frozen=True)
-class HostView:
-    """Host time of one thread as disjoint spans by what it was spent on; `anything` is all that was recorded there."""
+class Axis:
+    """Host time of some threads, one thread behind the other on one axis, as each has its own time from `low` to
+    `high`. `taken`: what the first 0, 1, 2, ... causes of `ORDER` cover together.
+    """
 
-    spans: dict[str, Spans]
-    anything: Spans
+    threads: I8  # sorted
+    low: int
+    high: int
+    taken: tuple[Ruler, ...]
+
+    def at(self, thread: I8, when: I8) -> I8:
+        """Where an instant of a thread lies."""
+        place = np.searchsorted(self.threads, thread)
+        moved: I8 = np.clip(when, self.low, self.high) + place * (self.high - self.low)
+        return moved
 
 
-def gaps_of(events: EventTable, links: Links, idle: Spans, device: int) -> Gaps:
-    """Explain each span of `idle` on `device`."""
+@dataclass(frozen=True)
+class HostTime:
+    """What the threads that launch did: the same for all devices of a trace.
+
+    `usual`: the thread that launches most; `inward`: one flag a name, whether it is a copy's to the device;
+    `anything`: all that was recorded on any thread; `dispatch`: operations, annotations or Python were recorded.
+    """
+
+    usual: int
+    inward: NDArray[np.bool_]
+    axes: tuple[Axis, ...]
+    anything: Ruler
+    dispatch: bool
+
+
+def host_time(events: EventTable, links: Links) -> HostTime:
+    """Host time by what it was spent on. Takes time in proportion to the events, whatever the number of threads."""
+    usual = _usual(events, links)
+    threads = np.unique(np.append(events.thread[links.launch[links.launch >= 0]], usual)).astype(np.int64)
+    inward = np.array(["HtoD" in name or "Host -> Device" in name for name in events.names], dtype=bool)
+    dispatch = bool(len(events.of(Kind.OP, Kind.ANNOTATION, Kind.PYTHON)))
+    return HostTime(usual, inward, _axes(events, links, threads), ruler(_recorded(events)), dispatch)
+
+
+def gaps_of(events: EventTable, links: Links, idle: Spans, device: int, host: HostTime | None = None) -> Gaps:
+    """Explain each span of `idle` on `device`. `host`: what `host_time` gives, where several devices are looked at."""
     amounts = np.zeros((len(idle.start), len(CAUSES)), dtype=np.int64)
     rows = links.device
     here = np.flatnonzero(events.device[rows] == device)
     if not len(idle.start) or not len(here):
         amounts[:, CAUSES.index(UNEXPLAINED)] = idle.stop - idle.start
         return Gaps(idle.start, idle.stop, np.full_like(idle.start, ABSENT), amounts)
+    host = host or host_time(events, links)
     order = here[np.argsort(events.start_ns[rows[here]], kind="stable")]
     starts = events.start_ns[rows[order]]
     at = np.searchsorted(starts, idle.stop)
     following = np.where(at < len(order), order[np.minimum(at, len(order) - 1)], ABSENT)
     launch = np.where(following >= 0, links.launch[np.maximum(following, 0)], ABSENT)
-    threads = _threads(events, links, launch)
-    copies = _before_copy(events, links, following)
-    views = _views(events, links, np.unique(threads))
-    for thread, view in views.items():
-        mine = np.flatnonzero(threads == thread)
-        called = np.where(launch[mine] >= 0, events.start_ns[np.maximum(launch[mine], 0)], idle.stop[mine])
-        returned = np.where(launch[mine] >= 0, events.end_ns[np.maximum(launch[mine], 0)], idle.stop[mine])
-        amounts[mine] = _causes(view, idle.start[mine], idle.stop[mine], called, returned, copies[mine])
+    call = np.maximum(launch, 0)
+    threads = np.where(launch >= 0, events.thread[call], host.usual).astype(np.int64)
+    called = np.where(launch >= 0, events.start_ns[call], idle.stop)
+    returned = np.where(launch >= 0, events.start_ns[call] + events.duration_ns[call], idle.stop)
+    copies = _before_copy(events, links, following, host.inward)
+    for axis in host.axes:
+        mine = np.flatnonzero(np.isin(threads, axis.threads))
+        times = (idle.start[mine], idle.stop[mine], called[mine], returned[mine])
+        amounts[mine] = _causes(host, axis, threads[mine], *times, copies[mine])
     next_work = np.where(following >= 0, rows[np.maximum(following, 0)], ABSENT)
     return Gaps(idle.start, idle.stop, next_work, amounts)
 
 
-def _threads(events: EventTable, links: Links, launch: I8) -> I8:
-    """The thread that launches the work behind each gap; where none does, the thread that launches most."""
+def _usual(events: EventTable, links: Links) -> int:
+    """The thread that launches most; where none does, the one with most host events."""
     known = links.launch[links.launch >= 0]
-    if len(known):
-        values, counts = np.unique(events.thread[known], return_counts=True)
-        usual = int(values[np.argmax(counts)])
-    else:
-        host = events.of(Kind.OP, Kind.RUNTIME, Kind.ANNOTATION)
-        usual = int(np.bincount(events.thread[host]).argmax()) if len(host) else ABSENT
-    return np.where(launch >= 0, events.thread[np.maximum(launch, 0)], usual).astype(np.int64)
+    known = known if len(known) else events.of(Kind.OP, Kind.RUNTIME, Kind.ANNOTATION)
+    return int(np.bincount(events.thread[known]).argmax()) if len(known) else ABSENT
 
 
-def _before_copy(events: EventTable, links: Links, following: I8) -> NDArray[np.bool_]:
+def _before_copy(events: EventTable, links: Links, following: I8, inward: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Whether the work behind each gap brings data from the host: host computing before it prepares input."""
-    inward = np.array(["HtoD" in name or "Host -> Device" in name for name in events.names], dtype=bool)
     row = links.device[np.maximum(following, 0)] if len(links.device) else following
     is_copy = (following >= 0) & (events.kind[np.maximum(row, 0)] == Kind.MEMCPY)
     result: NDArray[np.bool_] = is_copy & inward[events.name[np.maximum(row, 0)]]
     return result
 
 
-def _views(events: EventTable, links: Links, threads: I8) -> dict[int, HostView]:
-    """What each thread did, by cause. Built once for all gaps of a device."""
+def _axes(events: EventTable, links: Links, threads: I8) -> tuple[Axis, ...]:
+    """The threads one behind the other, on as many axes as it takes to stay within int64."""
     call = classify(events.names)
     working = _computes_on_host(events, call, links.op_parent)
-    elsewhere = _recorded(events)
-    views = {}
-    for thread in threads.tolist():
-        here = events.thread == thread
-        spans = {
-            DRAINING: _spans(events, here & (events.kind == Kind.RUNTIME) & (call[events.name] == Call.WAIT)),
-            ALLOCATOR: _spans(events, here & (events.kind == Kind.RUNTIME) & (call[events.name] == Call.ALLOCATE)),
-            COMPILING: _spans(events, here & (call[events.name] == Call.COMPILE)),
-            COLLECTING: _spans(events, here & (call[events.name] == Call.COLLECT)),
-            INPUT: _spans(events, here & (call[events.name] == Call.INPUT)),
-            HOST_WORK: _spans(events, here & working),
-            LAUNCHING: _spans(events, here & np.isin(events.kind, (Kind.OP, Kind.RUNTIME))),
-        }
-        views[int(thread)] = HostView(spans, elsewhere)
-    return views
+    rows = np.flatnonzero(np.isin(events.thread, threads))
+    begin, end = events.start_ns[rows], events.start_ns[rows] + events.duration_ns[rows]
+    low, high = (int(begin.min()), int(end.max())) if len(rows) else (0, 0)
+    driver, meaning = events.kind[rows] == Kind.RUNTIME, call[events.name[rows]]
+    marked = {
+        DRAINING: driver & (meaning == Call.WAIT),
+        ALLOCATOR: driver & (meaning == Call.ALLOCATE),
+        COMPILING: meaning == Call.COMPILE,
+        COLLECTING: meaning == Call.COLLECT,
+        INPUT: meaning == Call.INPUT,
+        HOST_WORK: working[rows],
+        LAUNCHING: driver | (events.kind[rows] == Kind.OP),
+    }
+    most = max(FARTHEST_NS // max(high - low, 1), 1)
+    axes = []
+    for first in range(0, len(threads), most):
+        some = threads[first : first + most]
+        axis = Axis(some, low, high, ())
+        here = np.isin(events.thread[rows], some)
+        thread = events.thread[rows[here]]
+        start, stop = axis.at(thread, begin[here]), axis.at(thread, end[here])
+        parts = [union(start[marked[cause][here]], stop[marked[cause][here]]) for cause in ORDER]
+        axes.append(Axis(some, low, high, _taken(parts)))
+    return tuple(axes)
+
+
+def _taken(parts: list[Spans]) -> tuple[Ruler, ...]:
+    both = [EMPTY]
+    for part in parts:
+        before = both[-1]
+        both.append(union(np.concatenate([before.start, part.start]), np.concatenate([before.stop, part.stop])))
+    return tuple(map(ruler, both))
 
 
 def _computes_on_host(events: EventTable, call: NDArray[np.uint8], around: I8) -> NDArray[np.bool_]:
     """Operations that take long and issue nothing to the device, nor does anything within them."""
-    calls = events.of(Kind.RUNTIME)
-    issues = np.zeros(len(events), dtype=bool)
-    inside = np.zeros(len(events), dtype=np.int64)  # time in the driver's calls within each event
-    active = np.isin(call[events.name[calls]], (Call.LAUNCH, Call.COPY, Call.WAIT))
-    rows, spent = around[calls], events.duration_ns[calls]
-    while (known := rows >= 0).any():
-        rows, spent, active = rows[known], spent[known], active[known]
-        issues[rows[active]] = True
-        np.add.at(inside, rows, spent)
-        rows = around[rows]
-    own = events.duration_ns - inside
-    result: NDArray[np.bool_] = (events.kind == Kind.OP) & ~issues & (own >= HOST_OP_NS)
+    long = (events.kind == Kind.OP) & (events.duration_ns >= HOST_OP_NS)
+    if not long.any():
+        return long
+    driver = events.kind == Kind.RUNTIME
+    active = driver & np.isin(call[events.name], (Call.LAUNCH, Call.COPY, Call.WAIT))
+    issues = sums_below(around, active.astype(np.int64)) > 0
+    own = events.duration_ns - sums_below(around, np.where(driver, events.duration_ns, 0))
+    result: NDArray[np.bool_] = long & ~issues & (own >= HOST_OP_NS)
     return result
 
 
@@ -171,11 +221,16 @@ def _recorded(events: EventTable) -> Spans:
     return union(events.start_ns[rows], events.end_ns[rows])
 
 
-def _spans(events: EventTable, mask: NDArray[np.bool_]) -> Spans:
-    return union(events.start_ns[mask], events.end_ns[mask])
-
-
-def _causes(view: HostView, start: I8, stop: I8, called: I8, returned: I8, before_copy: NDArray[np.bool_]) -> I8:
+def _causes(
+    host: HostTime,
+    axis: Axis,
+    thread: I8,
+    start: I8,
+    stop: I8,
+    called: I8,
+    returned: I8,
+    before_copy: NDArray[np.bool_],
+) -> I8:
     """For each gap [start, stop) whose next work a call from `called` to `returned` launches: nanoseconds by cause.
 
     After the launch call the driver has the work: launching. Before it, host time by what it was spent on; time in no
@@ -191,21 +246,16 @@ def _causes(view: HostView, start: I8, stop: I8, called: I8, returned: I8, befor
     # a launch call that takes this long on an idle device loads the kernel's code first
     loading = np.where((within >= LOADING_NS) & ~before_copy, within, 0)
     late = late - stuck - loading
-    amounts: dict[str, I8] = {}
-    taken: list[Spans] = []
-    for cause in (DRAINING, COLLECTING, COMPILING, ALLOCATOR, INPUT, HOST_WORK, LAUNCHING):
-        spans = view.spans[cause]
-        before = _joined(taken)
-        both = _joined([*taken, spans])
-        amounts[cause] = (until(both, reach) - until(both, start)) - (until(before, reach) - until(before, start))
-        taken = [both]
+    begin, end = axis.at(thread, start), axis.at(thread, reach)
+    taken = [one.until(end) - one.until(begin) for one in axis.taken]
+    amounts = {cause: both - before for cause, before, both in zip(ORDER, taken[:-1], taken[1:], strict=True)}
     beyond = np.maximum(amounts[DRAINING] - DRAIN_NS, 0)
     amounts[DRAINING] = amounts[DRAINING] - beyond
     known = beyond + sum(amounts.values(), np.zeros_like(start))
     rest = (reach - start) - known
-    seen = until(view.anything, reach) - until(view.anything, start)
+    seen = host.anything.until(reach) - host.anything.until(start)
     silent = np.maximum((reach - start) - seen, 0)
-    unseen = np.where(silent >= UNSEEN_NS, np.minimum(silent, rest), 0)
+    unseen = np.where(silent >= UNSEEN_NS, np.minimum(silent, rest), 0) if host.dispatch else rest
     amounts[PYTHON] = rest - unseen
     amounts[UNEXPLAINED] = unseen + beyond + stuck
     amounts[COMPILING] = amounts[COMPILING] + loading
@@ -224,9 +274,3 @@ def _causes(view: HostView, start: I8, stop: I8, called: I8, returned: I8, befor
         amounts[DRAINING] = amounts[DRAINING] + np.where(drains, amounts[cause], 0)
         amounts[cause] = np.where(drains, 0, amounts[cause])
     return np.stack([amounts[cause] for cause in CAUSES], axis=1)
-
-
-def _joined(parts: list[Spans]) -> Spans:
-    if not parts:
-        return EMPTY
-    return union(np.concatenate([part.start for part in parts]), np.concatenate([part.stop for part in parts]))

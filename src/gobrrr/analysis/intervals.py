@@ -79,14 +79,31 @@ def covered(spans: Spans, start: I8, stop: I8) -> I8:
 
 def until(spans: Spans, at: I8) -> I8:
     """Nanoseconds that `spans` covers before each instant."""
-    if not len(spans.start):
-        return np.zeros_like(at)
-    before = np.concatenate([[0], np.cumsum(spans.stop - spans.start)])
-    index = np.searchsorted(spans.start, at, side="right")
-    inside = np.clip(at - spans.start[np.maximum(index - 1, 0)], 0, None)
-    width = (spans.stop - spans.start)[np.maximum(index - 1, 0)]
-    result: I8 = np.where(index == 0, 0, before[np.maximum(index - 1, 0)] + np.minimum(inside, width))
-    return result
+    return ruler(spans).until(at)
+
+
+class Ruler(NamedTuple):
+    """Spans that are measured many times. `before`: nanoseconds covered before each span begins."""
+
+    spans: Spans
+    before: I8
+
+    def until(self, at: I8) -> I8:
+        """Nanoseconds covered before each instant."""
+        start, stop = self.spans
+        if not len(start):
+            return np.zeros_like(at)
+        index = np.searchsorted(start, at, side="right")
+        span = np.maximum(index - 1, 0)
+        inside = np.clip(at - start[span], 0, None)
+        result: I8 = np.where(index == 0, 0, self.before[span] + np.minimum(inside, stop[span] - start[span]))
+        return result
+
+
+def ruler(spans: Spans) -> Ruler:
+    """`spans`, ready to be measured."""
+    width = spans.stop - spans.start
+    return Ruler(spans, np.cumsum(width) - width)
 
 
 def exclusive(start: I8, stop: I8) -> I8:

@@ -3,6 +3,9 @@
 Without the waits a step takes as long as the slower of host and device: W = sum over the stretches between waits of
 max(host, device). So W minus the host's time bounds what a shorter device can save, and W minus the device's busy time
 bounds what a shorter host can save.
+
+W is an estimate. The device's times are as recorded, so that its interval is that of the overhead: what a shorter host
+saves is as uncertain as W itself.
 """
 
 from __future__ import annotations
@@ -28,16 +31,26 @@ KERNEL_GAP_NS = 1_000
 
 
 @dataclass(frozen=True)
+class Spread:
+    """How far the step's wall may lie below and above its estimate, in ns (>= 0); 0 where no interval is known."""
+
+    down: float
+    up: float
+
+
+@dataclass(frozen=True)
 class Path:
     """One step, in nanoseconds: its wall, the device's busy time, the host's time to issue it without waiting.
 
-    `launches`: pieces of device work a step that the host issued one by one; work replayed from a graph counts not.
+    `launches`: pieces of device work (kernels, copies) a step that the host issued one by one; work replayed from a
+    graph counts not. `spread`: the interval of `wall`.
     """
 
     wall: float
     busy: float
     host: float
     launches: float
+    spread: Spread = Spread(0.0, 0.0)
 
     @property
     def host_per_launch(self) -> float:
@@ -50,8 +63,19 @@ class Path:
         return max(self.wall - self.busy, 0.0)
 
     def host_saving(self, low: float, high: float) -> tuple[float, float]:
-        """What the wall loses if the host's path gets shorter by `low` to `high`."""
-        return min(low, self.idle), min(high, self.idle)
+        """What the estimated wall loses if the host's path gets shorter by `low` to `high`.
+
+        The low end is what is left of it where the wall is at the low end of its interval.
+        """
+        return max(min(low, self.idle) - self.spread.down, 0.0), min(high, self.idle)
+
+    def at_most(self, high: float) -> float:
+        """The high end `high` of an overhead saving where the wall is at the high end of its interval.
+
+        The overhead is then (idle + up) / idle times the estimated one, and the saving's part of it as well: at most
+        the wall's high end minus the busy time.
+        """
+        return high * (self.idle + self.spread.up) / self.idle if self.idle else 0.0
 
     def device_saving(self, low: float, high: float) -> tuple[float, float]:
         """What the wall loses if the device's path gets shorter by `low` to `high`.
@@ -79,7 +103,17 @@ def path_of(evidence: Evidence) -> Path:
         busy=evidence.budget.busy_ns / steps.count,
         host=max(last - begin - blocked, 0) / steps.count,
         launches=float(inside.sum()) / steps.count,
+        spread=spread_of(evidence),
     )
+
+
+def spread_of(evidence: Evidence) -> Spread:
+    """The interval of the step's wall as distances from its estimate."""
+    wall = evidence.wall
+    if wall is None or wall.value is None:
+        return Spread(0.0, 0.0)
+    low, high = (wall.value if one is None else one for one in (wall.low, wall.high))
+    return Spread(max(wall.value - low, 0.0), max(high - wall.value, 0.0))
 
 
 def queued(evidence: Evidence) -> NDArray[np.bool_]:

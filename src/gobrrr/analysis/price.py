@@ -17,6 +17,7 @@ from gobrrr.analysis.calls import communicates
 from gobrrr.analysis.links import Links
 from gobrrr.analysis.roofline import Floor, floor
 from gobrrr.cost import dtype_name, parse_inputs, price
+from gobrrr.cost.parse import MOST_ELEMENTS
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
 from gobrrr.model.machine import Machine
 from gobrrr.model.work import UNKNOWN, Collective, OpCall, Work
@@ -219,7 +220,7 @@ def collective(extra: bytes | None) -> Collective | None:
 
     def number(key: str) -> int | None:
         value = given.get(key)
-        return value if isinstance(value, int) and value >= 0 else None
+        return value if isinstance(value, int) and 0 <= value <= MOST_ELEMENTS else None
 
     dtype = given.get("dtype")
     return Collective(

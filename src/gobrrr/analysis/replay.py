@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.calls import Call, classify
+from gobrrr.analysis.calls import Call, classify, communicates
 from gobrrr.analysis.intervals import EMPTY, Spans, covered, union
 from gobrrr.analysis.links import Links
 from gobrrr.model.events import I8, EventTable, Kind
@@ -261,9 +261,10 @@ def _plan(events: EventTable, links: Links, host: Host) -> _Plan:
     stream = _streams(events, device)
     free = _previous_end(stream, start, end)
     latency = _latency((start - issued)[known & (free <= issued)])
-    possible = np.maximum(issued + latency, free)
-    after = _inferred(start, end, possible)
-    held = np.where((after < 0) & (start - possible >= UNRECORDED_NS), start - possible, 0)
+    kept = _kept_order(events, device, stream, start, end)
+    possible = np.maximum(issued + latency, np.maximum(free, np.where(kept >= 0, end[np.maximum(kept, 0)], 0)))
+    late = _inferred(start, end, possible)
+    held = np.where((late < 0) & (start - possible >= UNRECORDED_NS), start - possible, 0)
     waits = host.waits
     wait_start, wait_end = events.start_ns[waits], events.end_ns[waits]
     awaited, reaction = _awaited(wait_start, wait_end, call, end)
@@ -285,7 +286,7 @@ def _plan(events: EventTable, links: Links, host: Host) -> _Plan:
         latency=np.minimum(start - issued, latency).astype(np.float64).tolist(),
         held=held.astype(np.float64).tolist(),
         gap=_gaps(start, end, stream, issued).tolist(),
-        after=after.tolist(),
+        after=np.where(late >= 0, late, kept).tolist(),
         awaited=awaited.tolist(),
         reaction=reaction.tolist(),
         own=own.astype(np.float64).tolist(),
@@ -363,6 +364,25 @@ def _inferred(start: I8, end: I8, possible: I8) -> NDArray[np.int64]:
     close = (found >= 0) & (start[late] - end[np.maximum(found, 0)] <= SLACK_NS)
     mine = np.flatnonzero(late)
     result[late] = np.where(close & (found != mine) & (start[np.maximum(found, 0)] < start[mine]), found, -1)
+    return result
+
+
+def _kept_order(events: EventTable, rows: I8, stream: NDArray[np.int64], start: I8, end: I8) -> NDArray[np.int64]:
+    """For each compute kernel the last one on another stream that had ended before it began; else -1.
+
+    Which events a stream waited for is not recorded, and a slow host hides it: no overlap of compute streams that was
+    not there is invented. Copies and communication are meant to overlap and stay free.
+    """
+    result = np.full(len(rows), -1, dtype=np.int64)
+    talks = communicates(events.names)
+    compute = np.flatnonzero((events.kind[rows] == Kind.KERNEL) & ~talks[events.name[rows]])
+    if len(np.unique(stream[compute])) < 2:
+        return result
+    order = compute[np.argsort(end[compute], kind="stable")]
+    at = np.searchsorted(end[order], start[compute], side="right") - 1
+    found = np.where(at >= 0, order[np.maximum(at, 0)], -1)
+    other = (found >= 0) & (stream[np.maximum(found, 0)] != stream[compute])
+    result[compute] = np.where(other, found, -1)
     return result
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gobrrr.analysis.calls import Call, classify
 from gobrrr.analysis.links import Links
-from gobrrr.model.events import EventTable, Kind
+from gobrrr.model.events import I8, EventTable, Kind
 
 PROFILER_STEP = re.compile(r"^ProfilerStep\s*#\s*\d+")
 LEAST_MATCH = 0.98
 """Share of launches that must equal the launch one period later for a sequence to count as repeating."""
+FEW_MISSING = 0.02
+"""A launch in fifty may have no work of its own (an empty grid); more, and records are lost."""
+
 OUTLIER = 1.2
 """A first step this many times the median of the others is left out of the estimate of the steady step."""
 _LONGEST = 200_000
@@ -27,7 +31,8 @@ class Steps:
     The window runs from the first step's begin on the host to the end of the last piece of work, on host or device:
     the host may be far ahead of the device, so a step's annotation alone says nothing about the device's time.
     Device work launched before the recording began is not of these steps: the window begins when it is done.
-    `begins` are the steps' begins on the host; `marked`: the trace itself says where steps begin.
+    `begins` are the steps' begins on the host and `host_stop` the last one's end there; `marked`: the trace itself says
+    where steps begin. `missing`: share of the steps' launches that have no device record.
     """
 
     start: int
@@ -36,6 +41,8 @@ class Steps:
     how: str
     begins: tuple[int, ...] = ()
     marked: bool = False
+    host_stop: int | None = None
+    missing: float = 0.0
 
     @property
     def wall_ns(self) -> float:
@@ -73,7 +80,7 @@ def steady(events: EventTable, links: Links, steps: Steps) -> Steps:
     lengths = np.diff([*begins, steps.stop])
     if lengths[0] <= OUTLIER * np.median(lengths[1:]) or lengths[1:].min() <= 0:
         return steps
-    return Steps(begins[1], steps.stop, steps.count - 1, steps.how, steps.begins[1:], steps.marked)
+    return replace(steps, start=begins[1], count=steps.count - 1, begins=steps.begins[1:])
 
 
 def _annotated(events: EventTable, links: Links) -> Steps | None:
@@ -86,30 +93,61 @@ def _annotated(events: EventTable, links: Links) -> Steps | None:
     # one row a name: the autograd thread may carry a copy
     _, first = np.unique(events.name[rows], return_index=True)
     rows = np.sort(rows[first])
-    start = int(events.start_ns[rows].min())
-    stop = int(events.end_ns[rows].max())
-    stop = max(stop, _last_end(events, links, start, stop))
+    missing = _missing(events, links, rows)
+    kept = _complete(missing)
+    how = f"{len(kept)} ProfilerStep annotation{'s' if len(kept) > 1 else ''}"
+    if left := len(rows) - len(kept):
+        how += f" ({left} left out: launches without a device record)"
+    rows, missing = rows[kept], missing[kept]
+    start, host_stop = int(events.start_ns[rows].min()), int(events.end_ns[rows].max())
+    stop = max(host_stop, _last_end(events, links, start, host_stop))
     begins = tuple(int(value) for value in events.start_ns[rows])
-    start = max(start, min(_backlog(events, links), stop - 1))
-    how = f"{len(rows)} ProfilerStep annotation{'s' if len(rows) > 1 else ''}"
-    return Steps(start, stop, len(rows), how, begins, marked=True)
+    start = max(start, min(_backlog(events, links, start), stop - 1))
+    return Steps(start, stop, len(rows), how, begins, True, host_stop, float(missing.mean()))
 
 
-def _backlog(events: EventTable, links: Links) -> int:
-    """The end of the work that the device still had when the recording began: work without a launch, at the front."""
-    if not (links.launch >= 0).any() or not (links.launch < 0).any():
+def _missing(events: EventTable, links: Links, rows: I8) -> NDArray[np.float64]:
+    """For each annotation, the share of the launches within it whose work is not in the trace."""
+    calls = events.of(Kind.RUNTIME)
+    calls = calls[(classify(events.names)[events.name[calls]] == Call.LAUNCH) & (events.correlation[calls] > 0)]
+    lost = ~np.isin(events.correlation[calls], events.correlation[links.device])
+    at = events.start_ns[calls]
+    result = np.zeros(len(rows))
+    for number, row in enumerate(rows.tolist()):
+        inside = (at >= events.start_ns[row]) & (at < events.start_ns[row] + events.duration_ns[row])
+        result[number] = float(lost[inside].mean()) if inside.any() else 0.0
+    return result
+
+
+def _complete(missing: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The longest run of steps whose launches all have their work; all steps if there is none."""
+    sound = missing <= FEW_MISSING
+    if sound.all() or not sound.any():
+        return np.arange(len(missing))
+    runs = np.split(np.arange(len(missing)), np.flatnonzero(np.diff(sound.astype(np.int8))) + 1)
+    return max((run for run in runs if sound[run[0]]), key=len)
+
+
+def _backlog(events: EventTable, links: Links, begin: int) -> int:
+    """The end of the work that the device still had when the steps began: launched before, or before the recording."""
+    known = links.launch >= 0
+    if not known.any():
         return 0
     start = events.start_ns[links.device]
-    first = int(start[links.launch >= 0].min())
-    ahead = (links.launch < 0) & (start < first)
+    first = int(start[known].min())
+    before = known & (events.start_ns[np.maximum(links.launch, 0)] < begin)
+    ahead = before | (~known & (start < first))
     return int(events.end_ns[links.device[ahead]].max()) if ahead.any() else 0
 
 
 def _last_end(events: EventTable, links: Links, start: int, stop: int) -> int:
-    """The end of the last device work that was launched within the steps."""
+    """The end of the last device work that was launched within the steps; of all work where no launch is recorded."""
     if not len(links.device):
         return stop
-    launched = np.where(links.launch >= 0, events.start_ns[np.maximum(links.launch, 0)], events.start_ns[links.device])
+    known = links.launch >= 0
+    if not known.any():
+        return int(events.end_ns[links.device].max())
+    launched = np.where(known, events.start_ns[np.maximum(links.launch, 0)], events.start_ns[links.device])
     inside = (launched >= start) & (launched < stop)
     return int(events.end_ns[links.device[inside]].max()) if inside.any() else stop
 

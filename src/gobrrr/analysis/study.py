@@ -13,18 +13,24 @@ from gobrrr.analysis.fusion import find_chains
 from gobrrr.analysis.intervals import exclusive, union
 from gobrrr.analysis.links import Links, link
 from gobrrr.analysis.price import Priced, price_all
-from gobrrr.analysis.replay import DEFAULT_COST, STACKS_COST, ObserverCost, replay
-from gobrrr.analysis.steps import Steps, find_steps, steady
+from gobrrr.analysis.replay import DEFAULT_COST, NO_COST, STACKS_COST, ObserverCost, replay
+from gobrrr.analysis.steps import FEW_MISSING, Steps, find_steps, steady
+from gobrrr.analysis.summary import in_steps
 from gobrrr.model.diagnosis import DeviceTotals, Wall
 from gobrrr.model.events import I8, EventTable
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import RankProfile
+from gobrrr.units import percent
 
 MOST_LAUNCHES = 20_000
 """Launches that the replays at the interval's ends look at."""
 
 LEAST_WORK = 0.01
 """A device with less than this share of the busiest one's work in the window is not analysed (a stray copy)."""
+
+MOST_UNLAUNCHED = 0.05
+CLOCK_NS = 100_000
+SHORTEST = 0.98
 
 REPEATABLE = 0.03
 """A step repeats no better: clocks move with power (bench/results/h100_holdout.json times each step twice)."""
@@ -45,6 +51,7 @@ class Study:
     wall: Wall
     evidence: tuple[Evidence, ...]
     ahead: float | None
+    doubt: str | None = None  # why the step without the profiler can't be estimated
 
 
 def study(rank: RankProfile, machine: Machine | None) -> Study:
@@ -58,14 +65,56 @@ def study(rank: RankProfile, machine: Machine | None) -> Study:
         unknown = Wall(value=None, low=None, high=None, how="unknown")
         return Study(rank, links, steps, priced, devices, unknown, (), None)
     cost = observer_cost(rank)
-    replayed = replay(events, links, cost, steps.start, steps.stop)
-    window = steady(replayed, links, find_steps(replayed, links))
+    doubt = unreplayable(events, links, steps) if rank.whole else "part of the file is missing"
+    replayed, window = events, steps
+    if doubt is None:
+        replayed = replay(events, links, cost, steps.start, steps.stop)
+        window = steady(replayed, links, find_steps(replayed, links))
+        doubt = _too_short(events, links, steps, window)
+    if doubt is not None:
+        replayed, window, cost = events, steps, NO_COST
+        wall = Wall(value=None, low=None, high=None, how="unknown")
+    else:
+        wall = _wall(events, links, steps, cost, window.wall_ns)
     evidence = tuple(
-        _evidence(rank, priced, steps, replayed, window, device, machine, cost)
+        _evidence(rank, priced, steps, replayed, window, device, machine, cost, wall)
         for device in _active(events, links, steps)
     )
-    wall = _less_waiting(_wall(events, links, steps, cost, window.wall_ns), evidence)
-    return Study(rank, links, steps, priced, devices, wall, evidence, _ahead(events, links))
+    wall = _less_waiting(wall, evidence)
+    return Study(rank, links, steps, priced, devices, wall, evidence, _ahead(events, links), doubt)
+
+
+def unreplayable(events: EventTable, links: Links, steps: Steps) -> str | None:
+    """Why the trace's own dependency graph can't be replayed, in words; None if it can."""
+    rows = links.device
+    start, duration = events.start_ns[rows], events.duration_ns[rows].astype(np.float64)
+    known = links.launch >= 0
+    early = known & (start < events.start_ns[np.maximum(links.launch, 0)] - CLOCK_NS)
+    share = float(early.sum()) / max(int(known.sum()), 1)
+    if share > FEW_MISSING:
+        return f"{percent(share)} of the device work begins before its launch: the clocks of host and device disagree"
+    inside = (start >= steps.start) & (start < steps.stop)
+    if not inside.any():
+        return None
+    first = int(start[known].min()) if known.any() else int(start[inside].min())
+    lost = inside & ~known & (start >= first)
+    share = float(duration[lost].sum()) / max(float(duration[inside].sum()), 1.0)
+    if share > MOST_UNLAUNCHED:
+        return f"{percent(share)} of the device time has no launch in the trace"
+    if steps.missing > FEW_MISSING:
+        return f"{percent(steps.missing)} of the launches have no device record"
+    return None
+
+
+def _too_short(events: EventTable, links: Links, steps: Steps, window: Steps) -> str | None:
+    """A step can't be shorter than its device is busy."""
+    mine = links.device[in_steps(events, links, steps)]
+    for device in np.unique(events.device[mine]):
+        rows = mine[events.device[mine] == device]
+        busy = union(events.start_ns[rows], events.end_ns[rows]).length / steps.count
+        if window.wall_ns < SHORTEST * busy and window.count == steps.count:
+            return "the replayed step is shorter than its device is busy"
+    return None
 
 
 def observer_cost(rank: RankProfile) -> ObserverCost:
@@ -82,6 +131,7 @@ def _evidence(
     device: int,
     machine: Machine | None,
     cost: ObserverCost,
+    wall: Wall,
 ) -> Evidence:
     budget = device_budget(replayed, priced, steps, device)
     calls = calls_of(replayed, priced, budget, steps)
@@ -98,6 +148,7 @@ def _evidence(
         machine=machine,
         cost=cost,
         frames=rank.python,
+        wall=wall,
     )
 
 
@@ -133,9 +184,9 @@ def _less_waiting(wall: Wall, evidence: tuple[Evidence, ...]) -> Wall:
     A collective lasts until the last rank comes. One rank's trace can't tell the transfer from waiting for another
     rank whose host the profiler slows down as well.
     """
-    exposed = sum(one.line("communication") for one in evidence) / len(evidence)
-    if wall.value is None or wall.low is None:
+    if wall.value is None or wall.low is None or not evidence:
         return wall
+    exposed = sum(one.line("communication") for one in evidence) / len(evidence)
     return msgspec.structs.replace(wall, low=min(wall.low, wall.value - exposed))
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,7 +15,7 @@ from gobrrr.analysis.links import Links
 from gobrrr.analysis.price import Class, Group, Priced
 from gobrrr.analysis.roofline import floor
 from gobrrr.analysis.steps import Steps
-from gobrrr.model.diagnosis import Coverage, OpRow, Totals
+from gobrrr.model.diagnosis import BudgetLine, Coverage, OpRow, Totals
 from gobrrr.model.events import EventTable, Kind
 from gobrrr.model.machine import Machine
 from gobrrr.model.work import ITEM_BYTES, Work
@@ -27,44 +30,46 @@ def in_steps(events: EventTable, links: Links, steps: Steps) -> NDArray[np.bool_
     begun = (start >= steps.start) & (start < steps.stop)
     if not steps.marked:
         return begun
-    return np.where(links.launch >= 0, (when >= steps.begins[0]) & (when < steps.stop), begun)
+    return np.where(links.launch >= 0, (when >= steps.begins[0]) & (when < (steps.host_stop or steps.stop)), begun)
 
 
-def coverage(events: EventTable, priced: Priced, steps: Steps) -> Coverage:
-    """How much of the device work of the steps has a known work."""
-    inside = in_steps(events, priced.links, steps)
+def coverage(events: EventTable, priced: Priced, steps: Steps, budget: Sequence[BudgetLine]) -> Coverage:
+    """How much of the compute work on the device has a floor: of its time in the budget, of its launches, of its bytes.
+
+    Communication and transfers are lines of their own and need no floor. `budget`: the lines that the coverage stands
+    beside, empty for a trace without device work.
+    """
+    inside = in_steps(events, priced.links, steps) & (priced.kind == Class.COMPUTE)
     if not inside.any():
         return Coverage(device_time=None, calls=None, bytes=None)
-    known = _known(priced)[inside]
-    duration = events.duration_ns[priced.links.device[inside]].astype(np.float64)
-    total = float(duration.sum())
     return Coverage(
-        device_time=float(duration[known].sum()) / total if total else None,
-        calls=float(known.mean()),
+        device_time=_time_covered(budget),
+        calls=float(np.isfinite(priced.floor_ns[inside]).mean()),
         bytes=_bytes_covered(priced, inside),
     )
 
 
-def _known(priced: Priced) -> NDArray[np.bool_]:
-    """Compute work with known work; communication and transfers are lines of their own and need no floor."""
-    works = np.array([group.work.known for group in priced.groups] or [False], dtype=bool)
-    result: NDArray[np.bool_] = works[priced.group] | (priced.kind != Class.COMPUTE)
-    return result
+def _time_covered(budget: Sequence[BudgetLine]) -> float | None:
+    priced = sum(line.ns for line in budget if line.line in ("compute", "memory", "below_roof"))
+    total = priced + sum(line.ns for line in budget if line.line == "unpriced")
+    return priced / total if total > 0 else None
 
 
 def _bytes_covered(priced: Priced, inside: NDArray[np.bool_]) -> float | None:
-    """Bytes of priced calls over those plus the recorded inputs of the unpriced ones; None if nothing is recorded."""
+    """Bytes of calls with a floor over those plus the others', as far as their inputs are recorded; None if none are."""
     known = unknown = 0.0
     for group, count in zip(priced.groups, _calls(priced, inside), strict=True):
-        if group.work.known:
+        if group.floor is not None:
             known += (group.work.bytes or 0.0) * count
+        elif group.work.bytes is not None:
+            unknown += group.work.bytes * count
         else:
             unknown += sum(_size(item.shape, item.dtype) for item in tensors(group.call)) * count
     return known / (known + unknown) if known + unknown > 0 else None
 
 
 def _size(shape: tuple[int, ...], dtype: str) -> float:
-    return float(np.prod(shape, dtype=np.float64)) * ITEM_BYTES.get(dtype, 0)
+    return math.prod(shape) * ITEM_BYTES.get(dtype, 0)
 
 
 def _calls(priced: Priced, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -76,19 +81,23 @@ def _calls(priced: Priced, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
 
 
 def totals(events: EventTable, priced: Priced, steps: Steps, spared_bytes: float | None) -> Totals:
-    """Sums of one step. FLOPs and bytes are of the priced calls alone; None where none is priced."""
+    """Sums of one step. FLOPs and bytes are of the calls with a known work alone.
+
+    None where none is known, and where a sum of 0 only means that the calls which have some are not known.
+    """
     inside = in_steps(events, priced.links, steps)
     counts = _calls(priced, inside)
+    whole = _all_known(priced, inside)
     flop = [(group.work.flop, count) for group, count in zip(priced.groups, counts, strict=True) if group.work.known]
     moved = [
         (group.work.bytes, count)
         for group, count in zip(priced.groups, counts, strict=True)
         if group.work.known and group.work.link == "memory"
     ]
-    as_run = _sum(moved, steps.count)
+    as_run = _sum(moved, steps.count, whole)
     fused = max(as_run - spared_bytes, 0.0) if as_run is not None and spared_bytes is not None else None
     return Totals(
-        flop=_sum(flop, steps.count),
+        flop=_sum(flop, steps.count, whole),
         bytes_as_run=as_run,
         bytes_fused=fused,
         launches=_host_calls(events, steps, Call.LAUNCH),
@@ -96,9 +105,15 @@ def totals(events: EventTable, priced: Priced, steps: Steps, spared_bytes: float
     )
 
 
-def _sum(pairs: list[tuple[float | None, float]], steps: int) -> float | None:
+def _all_known(priced: Priced, inside: NDArray[np.bool_]) -> bool:
+    """Whether the work of all compute calls is known."""
+    counts = _calls(priced, inside & (priced.kind == Class.COMPUTE))
+    return all(group.work.known for group, count in zip(priced.groups, counts, strict=True) if count)
+
+
+def _sum(pairs: list[tuple[float | None, float]], steps: int, whole: bool) -> float | None:
     known = [value * count for value, count in pairs if value is not None and count]
-    return sum(known) / steps if known else None
+    return sum(known) / steps if known and (whole or any(known)) else None
 
 
 def _host_calls(events: EventTable, steps: Steps, wanted: Call) -> float | None:
@@ -110,6 +125,7 @@ def _host_calls(events: EventTable, steps: Steps, wanted: Call) -> float | None:
     inside = events.start_ns[rows] < steps.stop
     if steps.marked:
         inside &= events.start_ns[rows] >= steps.begins[0]
+        inside &= events.start_ns[rows] < (steps.host_stop or steps.stop)
     mine = classify(events.names)[events.name[rows]] == wanted
     return float((inside & mine).sum()) / steps.count
 
@@ -149,6 +165,25 @@ def _row(group: Group, calls: float, ns: float, steps: int) -> OpRow:
         kernel=group.call.kernels[0] if group.call.kernels else "",
         note=work.note,
     )
+
+
+CONTRADICTION = 1.05
+"""A kernel this much faster than its floor is a contradiction, not measurement noise."""
+
+
+def contradictions(events: EventTable, priced: Priced) -> tuple[float, str]:
+    """(share of device time in kernels faster than their floor, the call that most of it is in)."""
+    duration = events.duration_ns[priced.links.device].astype(np.float64)
+    total = float(duration.sum())
+    floors = np.array([group.floor.ns if group.floor else np.nan for group in priced.groups] or [np.nan])
+    least = np.array([group.floor.least_ns if group.floor else 0.0 for group in priced.groups] or [0.0])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        beaten = duration * CONTRADICTION < priced.floor_ns * (least / floors)[priced.group]
+    rows = np.flatnonzero(beaten)
+    if not len(rows) or not total:
+        return 0.0, ""
+    worst = np.bincount(priced.group[rows], weights=duration[rows])
+    return float(worst.sum()) / total, priced.groups[int(worst.argmax())].call.name or "a copy"
 
 
 def speed_of_light(evidence: Evidence, machine: Machine | None) -> float | None:

@@ -47,15 +47,40 @@ def _closed(stop: I8, start: I8, limit: I8, guess: I8, rows: I8) -> np.ndarray[t
 
 def outermost(parent: I8, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> I8:
     """For each row, its outermost ancestor (itself included) within `mask`, or -1."""
+    # `current` is the outermost among a row and its next 1, 3, 7, ... ancestors, `jump` the ancestor behind those
     current = np.where(mask, np.arange(len(parent)), ABSENT)
-    walker = parent.copy()
-    while (walker >= 0).any():
-        inside = walker >= 0
-        hit = np.zeros(len(parent), dtype=bool)
-        hit[inside] = mask[walker[inside]]
-        current = np.where(hit, walker, current)
-        walker = np.where(inside, parent[np.maximum(walker, 0)], ABSENT)
+    jump = parent.copy()
+    rows = np.flatnonzero(jump >= 0)
+    while len(rows):
+        farther, beyond = current[jump[rows]], jump[jump[rows]]
+        current[rows] = np.where(farther >= 0, farther, current[rows])
+        jump[rows] = beyond
+        rows = rows[beyond >= 0]
     return current
+
+
+def depths(parent: I8) -> I8:
+    """How many ancestors each row has."""
+    depth = (parent >= 0).astype(np.int64)
+    jump = parent.copy()  # the ancestor that is `depth` steps away
+    rows = np.flatnonzero(jump >= 0)
+    while len(rows):
+        depth[rows] += depth[jump[rows]]
+        jump[rows] = jump[jump[rows]]
+        rows = rows[jump[rows] >= 0]
+    return depth
+
+
+def sums_below(parent: I8, values: I8) -> I8:
+    """For each row, the sum of `values` over all rows within it, itself left out."""
+    total = values.copy()
+    inner = np.flatnonzero(parent >= 0)
+    depth = depths(parent)[inner]
+    inner = inner[np.argsort(-depth, kind="stable")]
+    bounds = np.flatnonzero(np.diff(np.sort(-depth), prepend=1))
+    for level in np.split(inner, bounds[1:]):
+        np.add.at(total, parent[level], total[level])
+    return total - values
 
 
 def ancestors(parent: I8, row: int) -> list[int]:

@@ -14,6 +14,9 @@ MAJORITY = 0.5
 PERCEPTIBLE = 0.2
 WAITING = ("overhead", "communication")
 
+DOUBTFUL, REFUTED = 0.1, 0.3
+"""Shares of device time in kernels faster than their floor, beyond which a verdict is medium and low at most."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -31,19 +34,37 @@ def judge(
     totals: Totals,
     machine: Machine | None,
     ahead: float | None,
+    contradicted: float = 0.0,
+    on_device: bool = True,
 ) -> Verdict:
     """One share over half: that regime. Otherwise mixed; unknown where what is not priced could decide it.
 
-    `covered`: share of priced device time; `ahead`: share of device work that the host had issued before the device
-    was free, None if launches are not recorded.
+    `covered`: share of the device's compute time with a floor; `ahead`: share of device work that the host had issued
+    before the device was free, None if launches are not recorded; `contradicted`: share of device time in kernels
+    faster than their floor; `on_device`: whether the budget is a device's, not the host's.
     """
     shares = _shares(budget)
     regime = _regime(shares)
-    lines = [*_achieved(budget, totals, wall, machine), *_run_ahead(ahead, shares), *_silent(shares)]
+    lines = [*_beaten(contradicted), *_achieved(covered, totals, wall, machine), *_run_ahead(ahead, shares)]
+    lines += _silent(shares, on_device)
     certainty = _certainty(regime, budget, wall, covered)
     if regime == "overhead" and ahead is not None and ahead > MAJORITY and certainty == "high":
         certainty = "medium"  # the checks disagree
-    return Verdict(regime, certainty, tuple(lines))
+    return Verdict(regime, _at_most(certainty, contradicted), tuple(lines))
+
+
+def _at_most(certainty: Certainty, contradicted: float) -> Certainty:
+    """Where the kernels themselves contradict the floors, what rests on the floors is in doubt."""
+    if contradicted > REFUTED:
+        return "low"
+    return "medium" if contradicted > DOUBTFUL and certainty == "high" else certainty
+
+
+def _beaten(contradicted: float) -> list[str]:
+    if contradicted <= DOUBTFUL:
+        return []
+    share = units.percent(contradicted)
+    return [f"{share} of the device time is in kernels faster than their floor: the machine or a count is not right"]
 
 
 def _shares(budget: list[BudgetLine]) -> dict[str, float]:
@@ -82,15 +103,20 @@ def _regime(shares: dict[str, float]) -> Regime:
 
 def _certainty(regime: Regime, budget: list[BudgetLine], wall: Wall, covered: float | None) -> Certainty:
     """High if the regime holds over the whole interval of the wall time and enough is priced; low if it is a guess."""
-    if regime == "unknown" or covered is None:
+    if regime == "unknown" or (covered is None and not _is_busy_elsewhere(budget)):
         return "low"
     if wall.how == "unknown" or wall.value is None or wall.low is None or wall.high is None:
         return "low"
     same = all(_regime(_shares(_stretched(budget, wall.value, other))) == regime for other in (wall.low, wall.high))
-    enough = covered >= LEAST_PRICED or regime in ("overhead", "input", "communication", "transfer")
+    enough = (covered or 0.0) >= LEAST_PRICED or regime in ("overhead", "input", "communication", "transfer")
     if same and enough:
         return "high"
     return "medium" if same or enough else "low"
+
+
+def _is_busy_elsewhere(budget: list[BudgetLine]) -> bool:
+    """Whether the device works, though it computes nothing that would need a floor."""
+    return any(line.ns > 0 for line in budget if line.line in ("communication", "transfer"))
 
 
 def _stretched(budget: list[BudgetLine], value: float, other: float) -> list[BudgetLine]:
@@ -106,7 +132,7 @@ def _stretched(budget: list[BudgetLine], value: float, other: float) -> list[Bud
     return result
 
 
-def _achieved(budget: list[BudgetLine], totals: Totals, wall: Wall, machine: Machine | None) -> list[str]:
+def _achieved(covered: float | None, totals: Totals, wall: Wall, machine: Machine | None) -> list[str]:
     """The article's first check: achieved over peak."""
     if not totals.flop or machine is None or not wall.value:
         return []
@@ -117,7 +143,8 @@ def _achieved(budget: list[BudgetLine], totals: Totals, wall: Wall, machine: Mac
         return []
     rate = totals.flop / wall.value * 1e9
     achieved, share = units.rate(rate, "FLOP"), units.percent(rate / peak)
-    return [f"achieved {achieved}, {share} of the dense 16-bit peak"]
+    least = "" if covered is None or covered >= LEAST_PRICED else "at least "
+    return [f"achieved {least}{achieved}, {share} of the dense 16-bit peak"]
 
 
 def _run_ahead(ahead: float | None, shares: dict[str, float]) -> list[str]:
@@ -131,8 +158,9 @@ def _run_ahead(ahead: float | None, shares: dict[str, float]) -> list[str]:
     return [text]
 
 
-def _silent(shares: dict[str, float]) -> list[str]:
+def _silent(shares: dict[str, float], on_device: bool) -> list[str]:
     if shares["unexplained"] <= 0.05:
         return []
     share = units.percent(shares["unexplained"])
-    return [f"in {share} of the step the device idles and no host event is recorded: the trace can't say why"]
+    idles = "the device idles and no host event is recorded" if on_device else "no event of the host is recorded"
+    return [f"in {share} of the step {idles}: the trace can't say why"]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
+import msgspec
 import numpy as np
 
+from gobrrr import units
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.fusion import tensors
 from gobrrr.analysis.inputs import input_stretches
@@ -21,6 +23,9 @@ LEAST_SHARE = 0.02
 
 GOOD_COVERAGE = 0.8
 """Share of device time that must be priced for a claim about the whole step (docs/design.md, section 5)."""
+
+LEAST_COVERAGE = 0.5
+"""With less than this share of the device's compute time priced, a condition that prices calls saw the lesser part."""
 
 MOST_PLACES = 3
 
@@ -110,6 +115,25 @@ def unable(code: str, evidence: Evidence) -> NotChecked | None:
     return needs_machine(code) if evidence.machine is None else None
 
 
+def as_far_as_priced(code: str, evidence: Evidence, result: Found | NotChecked | None) -> Found | NotChecked | None:
+    """What a condition's check comes to where less than `LEAST_COVERAGE` of the device's compute time is priced.
+
+    A condition that prices calls (C, M) and found nothing was not looked for in the greater part: NotChecked, with the
+    share. What it did find has low certainty, and says why. Other results stay as they are.
+    """
+    share = covered(evidence)
+    if code[:1] not in ("C", "M") or share >= LEAST_COVERAGE:
+        return result
+    if result is None:
+        needs = f"needs more of the device's compute time priced: {units.percent(share)} is"
+        return NotChecked(code=code, needs=needs)
+    if isinstance(result, NotChecked):
+        return result
+    fact = f"only {units.percent(share)} of the device's compute time is priced: more may be in the rest"
+    facts = [*result.finding.evidence, fact]
+    return Found(msgspec.structs.replace(result.finding, certainty="low", evidence=facts), result.claim)
+
+
 def shapes_known(evidence: Evidence) -> bool:
     """Whether any call of the window has tensor arguments."""
     groups = evidence.priced.groups
@@ -138,7 +162,7 @@ def signature(group: Group) -> tuple[object, ...]:
 def places(evidence: Evidence, sets: Iterable[I8], most: int = MOST_PLACES) -> list[Place]:
     """A place for each set of calls, most time first."""
     found = [evidence.place(calls) for calls in sets]
-    return sorted(found, key=lambda one: -(one.ns or 0.0))[:most]
+    return sorted(found, key=lambda one: (-(one.ns or 0.0), one.op or "", one.shapes or ""))[:most]
 
 
 def by_signature(evidence: Evidence, calls: I8) -> list[I8]:

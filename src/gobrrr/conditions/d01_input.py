@@ -12,7 +12,7 @@ host. The copies that no kernel overlaps stand in the budget's `transfer` line.
 
 ## What it costs
 
-    at stake (low)  = idle time in a DataLoader and in host operations that prepare a copy
+    at stake (low)  = idle time in a DataLoader and in host operations that prepare a copy, less W - its low end
     at stake (high) = all of the idle time in such gaps + the copies from the host that nothing overlaps
 
 The part between the two is freeing and allocating host memory, page faults, Python, which vanish with the work if
@@ -92,7 +92,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         CODE,
         TITLE,
         where=_places(evidence),
-        at_stake=(low, max(low, high)),
+        at_stake=(low - path.spread.down, max(low, high)),
         claim=of_gaps(evidence, mine, length, seen.each) + of_work(evidence, inward_copies(evidence), certain=False),
         certainty="high" if seen.prepared >= 0.1 * wall else "medium",
         treatments=["dataloader-workers", *([] if pageable else ["prefetch-pinned"])],
@@ -143,7 +143,7 @@ def _places(evidence: Evidence) -> list[Place]:
                 ns=_spans(evidence, mine).length / evidence.steps.count,
             )
         )
-    return sorted(found, key=lambda one: -(one.ns or 0.0))[:MOST_PLACES]
+    return sorted(found, key=lambda one: (-(one.ns or 0.0), one.op or ""))[:MOST_PLACES]
 
 
 def _working(evidence: Evidence) -> I8:

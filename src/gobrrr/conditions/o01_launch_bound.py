@@ -25,7 +25,9 @@ of input data (D01) or that a synchronization left behind (O02).
 
 The second line is what a CUDA graph still needs from kernel to kernel: 1.0 us for empty kernels on an H100. Where most
 kernels were queued, the idle time hangs on how fast the host is: the low end then allows for a host that is faster by
-half, as the shipped machine's was from run to run. A step never gets shorter than the device's busy time.
+half, as the shipped machine's was from run to run. The low end also gives up what separates the step's estimated
+time from the low end of its interval: the profiler's cost is what the estimate is uncertain about, and all of it is
+overhead. A step never gets shorter than the device's busy time.
 
 ## What helps
 
@@ -71,6 +73,7 @@ from gobrrr.analysis.waits import expert_loop, inner_waits
 from gobrrr.conditions.base import Found
 from gobrrr.conditions.claims import Claim, of_gaps
 from gobrrr.conditions.common import MOST_PLACES, finding, launching
+from gobrrr.conditions.o04_repeated_ops import check as loop_found
 from gobrrr.model.diagnosis import Certainty, NotChecked, Place
 from gobrrr.model.events import I8, Kind
 
@@ -115,10 +118,10 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         at_stake=(low, high),
         claim=idle.claim,
         certainty=_certainty(prompt, high / evidence.wall_ns),
-        treatments=_treatments(waits, looped),
+        treatments=_treatments(waits, looped is not None and not loop_found(evidence)),
         facts=[
-            f"{units.count(path.launches)} launches a step, median kernel {units.duration(median)}; "
-            f"the host needs {units.duration(path.host_per_launch)} a launch",
+            f"{units.count(path.launches)} pieces of device work a step, median kernel {units.duration(median)}; "
+            f"the host needs {units.duration(path.host_per_launch)} to launch one",
             f"launching and Python leave the device idle for {units.duration(idle.ns)} of {units.duration(path.wall)}",
             f"{units.percent(prompt)} of the kernels start as soon as they are launched: "
             + ("the host is not ahead" if prompt >= PROMPT_SHARE else "the host was ahead of the others"),
@@ -156,8 +159,11 @@ def _prompt(evidence: Evidence) -> float:
     return float((lag <= np.percentile(lag, 1) + QUEUED_NS).mean()) if len(lag) else 0.0
 
 
-def _treatments(waits: I8, looped: float | None) -> list[str]:
-    """A graph can't hold a wait of the host, so that it comes first only where there is none."""
+def _treatments(waits: I8, looped: bool) -> list[str]:
+    """A graph can't hold a wait of the host, so that it comes first only where there is none.
+
+    `looped`: a loop over experts that no other finding (O04) has.
+    """
     if not len(waits):
         return ["cuda-graph", "compile", "larger-batch"]
     return [*(["grouped-matmul"] if looped else []), "compile", "cuda-graph", "larger-batch"]
@@ -178,7 +184,7 @@ def _places(evidence: Evidence, idle: _Idle) -> list[Place]:
             name = evidence.events.name_of(row)
             ns[name] += amount
             rows[name].append(row)
-    ranked = sorted(ns, key=lambda name: -ns[name])[:MOST_PLACES]
+    ranked = sorted(ns, key=lambda name: (-ns[name], name))[:MOST_PLACES]
     return [_place(evidence, name, rows[name], ns[name]) for name in ranked]
 
 

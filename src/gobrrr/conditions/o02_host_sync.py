@@ -16,8 +16,8 @@ step's own end, often put there by a benchmark or by the profiler: it is no find
 Never the time for which the host was blocked: most of that is work that the device has to do anyway. The step is
 replayed without these waits, all else equal:
 
-    at stake (low)  = W - replay without the waits
-    at stake (high) = the larger of that and the `sync_drain` line of the budget
+    at stake (low)  = W - replay without the waits, less W - its low end
+    at stake (high) = the larger of W - replay and the `sync_drain` line of the budget
 
 `sync_drain` is the time in which the device had nothing to do because of a wait. It is an upper bound: what follows
 a wait may be launch-bound in any case (O01), and then removing the wait only uncovers that. Nothing is reported
@@ -112,7 +112,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         CODE,
         TITLE,
         where=places,
-        at_stake=(gain, max(gain, drained)),
+        at_stake=(gain - path_of(evidence).spread.down, max(gain, drained)),
         claim=_claim(evidence, max(gain, drained)),
         certainty="high" if gain >= 0.5 * drained else "medium",
         treatments=["remove-sync"],
@@ -146,7 +146,7 @@ def _asked(evidence: Evidence, waits: I8) -> dict[_Asker, list[int]]:
 
 
 def _places(evidence: Evidence, asked: dict[_Asker, list[int]]) -> list[Place]:
-    ranked = sorted(asked, key=lambda asker: -len(asked[asker]))[:MOST_PLACES]
+    ranked = sorted(asked, key=lambda asker: (-len(asked[asker]), asker[0], asker[1] or ""))[:MOST_PLACES]
     return [
         Place(
             op=name,

@@ -12,7 +12,8 @@ shorter than the host's time for a launch. Layers of a model that repeat are not
 ## What it costs
 
     at stake (high) = idle time of the device that launching and Python cause within the loops
-    at stake (low)  = half of it: a recurrence keeps its order, and what replaces the loop is launched as well
+    at stake (low)  = half of it: a recurrence keeps its order, and what replaces the loop is launched as well;
+                      less what the step's estimated time may be too long by
 
 A step never gets shorter than the device's busy time. What the loop costs is part of a launch-bound step (O01), which
 keeps only the rest.
@@ -101,12 +102,12 @@ def _facts(evidence: Evidence, told: list[tuple[Loop, I8]]) -> list[str]:
     links, count = evidence.priced.links, evidence.recorded_steps.count
     loop, mine = told[0]
     ops = [evidence.events.name_of(row) for row in links.op[mine].tolist() if row >= 0]
-    common = sorted(set(ops), key=lambda name: -ops.count(name))[:3]
+    common = sorted(set(ops), key=lambda name: (-ops.count(name), name))[:3]
     turns = sum(len(one.begins) for one, _ in told) / count
     launches = sum(len(work) for _, work in told) / count
     return [
         f"{evidence.events.name_of(loop.row)} counts up: {units.count(turns)} turns a step, "
-        f"{units.count(launches)} launches, {units.count(launches / turns)} a turn",
+        f"{units.count(launches)} pieces of device work, {units.count(launches / turns)} a turn",
         f"most are {', '.join(common)}; median kernel "
         f"{units.duration(float(np.median(evidence.events.duration_ns[links.device[mine]])))}, the host needs "
         f"{units.duration(path_of(evidence).host_per_launch)} a launch",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ _SPELLINGS: dict[str, str] = {
     "complex<float>": "complex64", "complexfloat": "complex64", "complex<double>": "complex128",
     "complexdouble": "complex128", "__nv_bfloat16": "bfloat16", "__half": "float16", "at::half": "float16",
 }  # fmt: skip
+MOST_ELEMENTS = 2**63 - 1
 _NOT_TENSORS = ("scalar", "scalarlist", "genericlist", "string", "device", "none", "optional")
 
 
@@ -35,12 +37,25 @@ def parse_inputs(
 ) -> tuple[Argument, ...]:
     """The arguments behind "Input Dims", "Input type", "Input Strides" and "Concrete Inputs", each raw JSON or None.
 
-    Traces of 2021 record sizes only: then a tensor's `dtype` is "", and what has no size is a Scalar.
+    Traces of 2021 record sizes only: then a tensor's `dtype` is "", and what has no size is a Scalar. Sizes that no
+    tensor can have (negative, or more elements than 64 bits count) leave the call without arguments.
     """
     sizes, kinds = _list(dims), _list(types)
     steps, printed = _list(strides), _list(concrete)
     count = max(len(sizes), len(kinds))
-    return tuple(_argument(_at(sizes, i), _at(kinds, i), _at(steps, i), _at(printed, i)) for i in range(count))
+    given = tuple(_argument(_at(sizes, i), _at(kinds, i), _at(steps, i), _at(printed, i)) for i in range(count))
+    return () if any(map(_impossible, given)) else given
+
+
+def _impossible(value: Argument) -> bool:
+    """Whether no tensor can have these sizes: what else this record says is not to be trusted either."""
+    items = value.items if isinstance(value, TensorList) else (value,)
+    return any(isinstance(one, Tensor) and not _possible(one.shape) for one in items)
+
+
+def _possible(shape: tuple[int, ...]) -> bool:
+    """torch keeps sizes and the number of elements in 64 bits with a sign."""
+    return all(0 <= size <= MOST_ELEMENTS for size in shape) and math.prod(shape) <= MOST_ELEMENTS
 
 
 def _list(raw: bytes | None) -> list[Any]:
@@ -86,7 +101,9 @@ def _ints(values: Any) -> tuple[int, ...] | None:
 
 def _strides(values: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     steps = _ints(values)
-    return steps if steps is not None and shape and len(steps) == len(shape) else None
+    if steps is None or not shape or len(steps) != len(shape):
+        return None
+    return steps if all(0 <= step <= MOST_ELEMENTS for step in steps) else None
 
 
 def _text(printed: Any) -> str:

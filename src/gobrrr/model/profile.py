@@ -38,6 +38,7 @@ class RankProfile:
     meta: TraceMeta
     events: EventTable
     python: bool = False  # Python frames were read
+    whole: bool = True  # the file was neither cut off nor damaged
 
     @property
     def rank(self) -> int:

@@ -8,6 +8,9 @@ from gobrrr.observe.decode import Decoder
 from gobrrr.observe.source import Blocks
 from gobrrr.observe.words import counted
 
+INCOMPLETE = ("the file is cut off", "too much of the file is no JSON")
+"""How the sentences begin that say that events are missing nobody knows how many of."""
+
 
 def sentences(decoder: Decoder, blocks: Blocks) -> Iterator[str]:
     """One sentence for each fault of the container and of the JSON in it; none for a sound file."""

@@ -37,7 +37,8 @@ def read_file(name: str, notes: list[str], *, python: bool, progress: Progress |
     notes += left_out
     notes += remarks(table, meta)
     meta = msgspec.structs.replace(meta, origin_ns=meta.origin_ns + origin_ns)
-    return RankProfile(meta=meta, events=table, python=python)
+    whole = not any(fault.startswith(damage.INCOMPLETE) for fault in reading.faults)
+    return RankProfile(meta=meta, events=table, python=python, whole=whole)
 
 
 def _read_stream(name: str, *, python: bool, progress: Progress | None) -> Reading:

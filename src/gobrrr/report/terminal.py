@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gobrrr import units
 from gobrrr.model.diagnosis import Diagnosis, Wall
-from gobrrr.report import advice, budget, words
+from gobrrr.report import advice, budget, unpriced, words
 from gobrrr.report.layout import (
     ASCII,
     DEFAULT_WIDTH,
@@ -226,7 +226,7 @@ def _verdict(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
 def light(diagnosis: Diagnosis) -> str:
     """The speed of light and how near the step is to it; why it is not known, where it isn't; and the coverage."""
     priced = diagnosis.coverage.device_time
-    coverage = "how much is priced is unknown" if priced is None else f"{units.percent(priced)} of device time priced"
+    coverage = "how much is priced is unknown" if priced is None else f"{units.percent(priced)} of compute time priced"
     if diagnosis.speed_of_light_ns is None:
         return f"Speed of light: unknown, because {_no_light(diagnosis)}; {coverage}."
     text = f"Speed of light: {units.duration(diagnosis.speed_of_light_ns)}"
@@ -239,9 +239,9 @@ def light(diagnosis: Diagnosis) -> str:
 
 
 def _no_light(diagnosis: Diagnosis) -> str:
-    if diagnosis.machine is None:
-        return "no ceilings are known for this device (name one: --on)"
-    return "not all work is priced"
+    if not diagnosis.devices and diagnosis.budget:
+        return unpriced.NO_DEVICE
+    return unpriced.no_machine(diagnosis) or "too little is priced"
 
 
 def _advice(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from gobrrr import units
 from gobrrr.model.diagnosis import BudgetLine, Diagnosis
+from gobrrr.report import unpriced
 from gobrrr.report.text import sanitise
 
 PRICED_ENOUGH = 0.8
@@ -27,7 +28,7 @@ GROUPS = {
 LABELS = {
     "compute": "at its roof",
     "memory": "at its roof",
-    "unpriced": "work unknown",
+    "unpriced": "no floor known",
     "communication": "nothing hides it",
     "transfer": "host-device copies",
 }
@@ -113,12 +114,17 @@ def reason(diagnosis: Diagnosis) -> str:
 
 
 def _unknown(diagnosis: Diagnosis) -> str:
+    if not diagnosis.devices and diagnosis.budget:
+        return f"{unpriced.NO_DEVICE}: the host's time alone names no side"
     priced = diagnosis.coverage.device_time
-    if priced == 0:
-        return "none of the device's time is priced: no side can be named"
-    if priced is not None and priced < PRICED_ENOUGH:
-        return f"only {units.percent(priced)} of the device's time is priced: no side can be named"
-    return "what was recorded does not say where the step's time goes"
+    if priced is None or priced >= PRICED_ENOUGH or share(diagnosis, "unpriced") < TINY_SHARE:
+        return "what was recorded does not say where the step's time goes"
+    if (why := unpriced.no_machine(diagnosis)) is not None:
+        return f"no floors: {why}"
+    part = f"only {units.percent(priced)}" if priced else "none"
+    rest = unpriced.most(diagnosis)
+    rest = f"; most of the rest {rest}" if rest and priced else f"; most of it {rest}" if rest else ""
+    return f"{part} of the device's compute time is priced{rest}"
 
 
 def _side(side: str, what: str) -> Callable[[Diagnosis], str]:
@@ -134,10 +140,13 @@ def _side(side: str, what: str) -> Callable[[Diagnosis], str]:
 
 def _overhead(diagnosis: Diagnosis) -> str:
     lines = [one for one in diagnosis.budget if one.line == "overhead"]
-    text = f"the device idles {units.percent(share(diagnosis, 'overhead'))} of the step"
-    if not lines:
-        return text
-    return f"{text}, {_cause(max(lines, key=lambda one: one.ns).cause)[1]}"
+    idle = units.percent(share(diagnosis, "overhead"))
+    largest = _cause(max(lines, key=lambda one: one.ns).cause) if lines else None
+    if not diagnosis.devices:  # the budget is the host's
+        text = f"the host runs no operation in {idle} of the step"
+        return f"{text}, most of it {largest[0]}" if largest else text
+    text = f"the device idles {idle} of the step"
+    return f"{text}, {largest[1]}" if largest else text
 
 
 def _mixed(diagnosis: Diagnosis) -> str:
@@ -150,7 +159,9 @@ _REASONS: dict[str, Callable[[Diagnosis], str]] = {
     "compute": _side("compute", "arithmetic"),
     "memory": _side("memory", "moving bytes"),
     "overhead": _overhead,
-    "input": lambda d: f"the device waits for input data {units.percent(sides(d)['input'])} of the step",
+    "input": lambda d: (
+        f"the {'device' if d.devices else 'host'} waits for input data {units.percent(sides(d)['input'])} of the step"
+    ),
     "communication": lambda d: (
         f"communication that nothing hides takes {units.percent(share(d, 'communication'))} of the step"
     ),

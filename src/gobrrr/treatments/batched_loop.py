@@ -5,7 +5,7 @@ Timesteps that do become a call of the library's recurrent layer, which launches
 time between them.
 
 Predicted saving: the finding's own interval: half of the idle time in the loop at the low end, all of it at the high
-end.
+end, both as far as the interval of the step's estimated time goes.
 
 It needs the turns' shapes to be equal, or padding, or the grouped form.
 """
@@ -13,6 +13,7 @@ It needs the turns' shapes to be equal, or padding, or the grouped form.
 from __future__ import annotations
 
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.path import path_of
 from gobrrr.model.diagnosis import Finding, Prescription
 from gobrrr.treatments.base import prescription
 
@@ -29,5 +30,6 @@ def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     """What the docstring says, of the finding's stake."""
     if finding.code != "O04":
         return None
+    low, high = finding.at_stake_ns
     assumes = "the turns have one shape, or a grouped form takes theirs"
-    return prescription(NAME, finding, finding.at_stake_ns, HOW, assumes)
+    return prescription(NAME, finding, (low, path_of(evidence).at_most(high)), HOW, assumes)

@@ -4,7 +4,8 @@ The host issues one call a step, whatever the number of kernels. The step then t
 and 1 us from kernel to kernel.
 
 Predicted saving: the idle time that launching and Python cause, less 1 us a launch at the low end; never more than
-wall minus busy.
+wall minus busy. Both ends go as far as the interval of the step's estimated time, all of which is overhead: the low end
+is for a wall at its low end, the high end for one at its high end.
 
 It needs static shapes and addresses, and no wait, no copy to the host and no branch on device data in the captured
 region: a step with such waits gets (0, high), because it has to be cut around them. Outputs are overwritten by the
@@ -39,8 +40,8 @@ def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     if finding.code not in ("O01", "O04"):
         return None
     path = path_of(evidence)
-    low, high = path.host_saving(*finding.at_stake_ns)
-    high = min(high, max(path.idle - KERNEL_GAP_NS, 0.0))
+    low, high = finding.at_stake_ns
+    high = path.at_most(min(high, max(path.idle - KERNEL_GAP_NS, 0.0)))
     waits = len(inner_waits(evidence)) > 0
     assumes = "static shapes; the whole step is captured"
     if waits:

@@ -4,7 +4,8 @@ The fused form does an update of many parameters in one kernel, the foreach form
 parameters in one kernel. The numbers differ by rounding at most.
 
 Predicted saving: the finding's own interval. The low end is half of the idle time in front of the updates (foreach
-still goes through the parameters on the host), the high end all of it (fused).
+still goes through the parameters on the host), the high end all of it (fused); both as far as the interval of the
+step's estimated time goes.
 
 Very large parameters gain nothing: their kernels are bound by memory in each form. For an average over the weights use
 `torch._foreach_lerp_` or `swa_utils.get_ema_multi_avg_fn`.
@@ -13,6 +14,7 @@ Very large parameters gain nothing: their kernels are bound by memory in each fo
 from __future__ import annotations
 
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.path import path_of
 from gobrrr.model.diagnosis import Finding, Prescription
 from gobrrr.treatments.base import prescription
 
@@ -28,5 +30,6 @@ def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     """What the docstring says, of the finding's stake."""
     if finding.code != "O03":
         return None
+    low, high = finding.at_stake_ns
     assumes = "the optimizer has a fused or a foreach form"
-    return prescription(NAME, finding, finding.at_stake_ns, HOW, assumes)
+    return prescription(NAME, finding, (low, path_of(evidence).at_most(high)), HOW, assumes)

@@ -6,12 +6,14 @@ operations whose output size depends on data their size (`nonzero_static`, `repe
 
 Predicted saving: W minus the wall of the step replayed without these waits, up to the idle time that they leave. It
 is never the time for which the host was blocked: where the device or the host is the bound on both sides of the
-wait, removing it gives nothing.
+wait, removing it gives nothing. Both ends go as far as the interval of the step's estimated time.
 """
 
 from __future__ import annotations
 
+from gobrrr.analysis.calls import Call, classify
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.path import path_of
 from gobrrr.model.diagnosis import Finding, Prescription
 from gobrrr.treatments.base import prescription
 
@@ -28,6 +30,20 @@ def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     """What the replay without the waits gains."""
     if finding.code != "O02":
         return None
-    where = next((one.source or one.op for one in finding.where), None)
-    how = f"keep the result of {where or 'the operation'} on the device"
-    return prescription(NAME, finding, finding.at_stake_ns, how, "the host has nothing else to wait for")
+    low, high = finding.at_stake_ns
+    saving = low, path_of(evidence).at_most(high)
+    return prescription(NAME, finding, saving, _how(finding), "the host has nothing else to wait for")
+
+
+def _how(finding: Finding) -> str:
+    """What to change at the first place: a call of the driver has no result that could stay on the device."""
+    where = next((one for one in finding.where if one.op), None)
+    if where is None or where.op is None:
+        return "keep on the device what the host waits for"
+    at = f" in {where.source}" if where.source else ""
+    call = classify([where.op])[0]
+    if call == Call.WAIT:
+        return f"take {where.op} out of the step{at}, or wait for an event of only what is needed"
+    if call == Call.COPY:
+        return f"{where.op}{at}: copy to pinned memory with non_blocking=True, and wait for an event when it is needed"
+    return f"keep the result of {where.op}{at} on the device"

@@ -13,6 +13,7 @@ function decimals(value) {
 function duration(ns) {
   if (ns === null || ns === undefined || !Number.isFinite(ns)) return UNKNOWN;
   if (ns === 0) return "0";
+  if (Math.abs(ns) < 1) return ns > 0 ? "<1 ns" : ">-1 ns";
   const rounded = Math.abs(Number(ns.toPrecision(3)));
   const [scale, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "us"]].find((one) => rounded >= one[0]) || [1e3, "us"];
   return `${digits(ns / scale)} ${unit}`;

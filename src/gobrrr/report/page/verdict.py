@@ -69,7 +69,7 @@ def _tile(name: str, value: str, note: str) -> Markup:
 def _light(one: Diagnosis) -> str:
     step = one.unprofiled_wall_ns.value or one.wall_ns
     if one.speed_of_light_ns is None:
-        return "no ceilings are known for this device" if one.machine is None else "not all work is priced"
+        return "no ceilings are known for this device" if one.machine is None else "too little is priced"
     return f"you are at {units.percent(one.speed_of_light_ns / step)} of it" if step else "the step's time is unknown"
 
 
