@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from gobrrr.analysis.evidence import Evidence
@@ -9,7 +10,7 @@ from gobrrr.conditions import catalogue
 from gobrrr.conditions.base import Found
 from gobrrr.conditions.claims import lengths
 from gobrrr.conditions.overlap import settle
-from gobrrr.model.diagnosis import Finding, NotChecked, Prescription
+from gobrrr.model.diagnosis import Finding, NotChecked, Prescription, Wall
 from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import evidence_of
 from gobrrr.treatments import catalogue as treatments
@@ -18,6 +19,17 @@ from gobrrr.treatments import catalogue as treatments
 def evidence_from(path: Path, on: str | None = None) -> Evidence:
     """The first device of the first rank."""
     return evidence_of(read_trace(str(path)).ranks[0], on=on)[0]
+
+
+def certain(evidence: Evidence) -> Evidence:
+    """The same with a wall that is known: no interval."""
+    return replace(evidence, wall=None)
+
+
+def between(evidence: Evidence, low: float, high: float) -> Evidence:
+    """The same with a wall between `low` and `high` times its estimate."""
+    value = evidence.wall_ns
+    return replace(evidence, wall=Wall(value=value, low=low * value, high=high * value, how="estimated"))
 
 
 def check(code: str, evidence: Evidence) -> Finding | NotChecked | None:

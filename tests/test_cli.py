@@ -15,7 +15,7 @@ from rich.console import Console
 from gobrrr import api, cli
 from gobrrr.errors import InputError
 from gobrrr.model.diagnosis import Diagnosis
-from gobrrr.report import json, terminal
+from gobrrr.report import failures, json, terminal
 from tests.report import samples
 from tests.test_api import CONDITIONS, TREATMENTS
 
@@ -49,6 +49,16 @@ def refused(answer: tuple[int, str, str]) -> str:
     assert (status, out) == (2, "")
     assert re.fullmatch(r"gobrrr: [^\n]+\n", err)
     return err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("arguments", [["--version"], ["explain", "O01"], ["machine", "h100", "--json"]], ids=" ".join)
+def test_a_full_output_is_said_in_one_line(arguments: list[str]) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        command = [sys.executable, "-m", "gobrrr", *arguments]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert re.fullmatch(r"gobrrr: the output can't be written: [^\n]+\n", done.stderr)
 
 
 def test_help_tells_a_newcomer_what_to_try(run: Run) -> None:
@@ -205,12 +215,12 @@ def test_a_bug_is_one_line_without_a_traceback(run: Run, trace: str, monkeypatch
         raise KeyError("x\ny")
 
     monkeypatch.setattr(api, "diagnose", fail)
-    monkeypatch.delenv(cli.TRACEBACK, raising=False)
+    monkeypatch.delenv(failures.TRACEBACK, raising=False)
     status, _, err = run("diagnose", trace)
     assert status == 70
     assert err.startswith("gobrrr: internal error: KeyError: ")
     assert err.count("\n") == 1
-    monkeypatch.setenv(cli.TRACEBACK, "1")
+    monkeypatch.setenv(failures.TRACEBACK, "1")
     assert "Traceback" in run("diagnose", trace)[2]
 
 

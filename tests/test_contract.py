@@ -121,7 +121,7 @@ def unequal(one: dict[str, Any]) -> list[str]:
     ranks = [-each["at_stake_ns"][1] for each in one["findings"]]
     if ranks != sorted(ranks):
         faults.append("the findings are not ranked")
-    savings = [-each["predicted_saving_ns"][1] for each in one["prescriptions"]]
+    savings = [-sum(each["predicted_saving_ns"]) for each in one["prescriptions"]]
     if savings != sorted(savings):
         faults.append("the prescriptions are not ranked")
     codes = {each["code"] for each in one["findings"]}

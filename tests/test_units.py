@@ -28,6 +28,9 @@ FINITE = st.floats(min_value=-1e24, max_value=1e24, allow_nan=False).filter(
         (12_345, "12.3 us"),
         (999_900, "1.00 ms"),
         (999_400, "999 us"),
+        (0.000772, "<1 ns"),
+        (-0.5, ">-1 ns"),
+        (1, "0.00100 us"),
         (31_000_000, "31.0 ms"),
         (74_449_000, "74.4 ms"),
         (1_234_000_000, "1.23 s"),
@@ -50,6 +53,9 @@ def test_duration(ns: float | None, text: str) -> None:
         (12_310_000, 12_340_000, "12.3 ms"),
         (0, 0, "0"),
         (None, 15_300_000, "? to 15.3 ms"),
+        (0, 8.3e-7, "0 to <1 ns"),
+        (1e-7, 8.3e-7, "<1 ns"),
+        (-0.5, 0.5, ">-1 to <1 ns"),
         (None, None, "?"),
         (-20_000_000, 3_000_000, "-20.0 to 3.0 ms"),
     ],
@@ -130,4 +136,4 @@ def test_duration_reads_back_within_three_digits(ns: float) -> None:
 @given(FINITE, FINITE)
 def test_a_range_names_one_unit(low: float, high: float) -> None:
     text = units.duration_range(min(low, high), max(low, high))
-    assert text == "0" or len(re.findall(r"\b(?:us|ms|s)\b", text)) == 1
+    assert text == "0" or len(re.findall(r"\b(?:ns|us|ms|s)\b", text)) == 1

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gobrrr.errors import GobrrrError, InputError, UsageError
+from gobrrr.report import failures
 
 # Everything else is imported inside the commands: `gobrrr --help` answers in a tenth of a second.
 if TYPE_CHECKING:
@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from gobrrr.report.progress import ReadProgress
     from gobrrr.report.stages import StageProgress
 
-INTERNAL_ERROR = 70
-"""The exit status of a bug in gobrrr (EX_SOFTWARE of sysexits.h)."""
 INTERRUPTED = 130
-TRACEBACK = "GOBRRR_TRACEBACK"
 
 DEMO = (
     "mlp_tiny.faulty",
@@ -389,22 +386,22 @@ def _print_names(names: Sequence[str], as_json: bool) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status; no exception leaves it.
 
-    0: done. 2: the input, the call or the output is unusable, said in one line on standard error. 70: a bug in gobrrr, in one
-    line too, with the traceback when GOBRRR_TRACEBACK is set. 130: interrupted.
+    0: done. 2: the input, the call or the output is unusable, said in one line on standard error. 70: a bug in
+    gobrrr, in one line too, with the traceback when GOBRRR_TRACEBACK is set. 130: interrupted.
     """
     try:
         status = _run(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()
     except GobrrrError as error:
-        return _complain(str(error), error.exit_code)
+        return failures.complain(str(error), error.exit_code)
     except BrokenPipeError:
-        return _close_stdout()
+        return failures.close_stdout()
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except OSError as error:
-        return _unwritable(error)
+        return failures.unwritable(error)
     except Exception as error:
-        return _internal(error)
+        return failures.internal(error)
     return status
 
 
@@ -421,42 +418,6 @@ def _run(arguments: Sequence[str]) -> int:
             raise
         where = getattr(getattr(error, "ctx", None), "command_path", "gobrrr")
         raise UsageError(f"{error.format_message().rstrip('.')}; see: {where} --help") from None
-    return 0
-
-
-def _complain(message: str, status: int) -> int:
-    from gobrrr.report.text import sanitise
-
-    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
-    print(f"gobrrr: {sanitise(message)}".encode(encoding, "replace").decode(encoding), file=sys.stderr)
-    return status
-
-
-def _internal(error: Exception) -> int:
-    if os.environ.get(TRACEBACK):
-        import traceback
-
-        traceback.print_exception(error)
-    kind = type(error).__name__
-    hint = f"set {TRACEBACK}=1 to see where, and please report it"
-    return _complain(f"internal error: {kind}: {str(error)[:500]} ({hint})", INTERNAL_ERROR)
-
-
-def _unwritable(error: OSError) -> int:
-    """The system refuses a read or a write that no command expects to fail: most often standard output is full."""
-    if os.environ.get(TRACEBACK):
-        import traceback
-
-        traceback.print_exception(error)
-    with suppress(OSError, ValueError):
-        _close_stdout()  # what is left in its buffer would fail again at exit
-    what = f"{error.filename}" if error.filename else "the output can't be written"
-    return _complain(f"{what}: {error.strerror or error}", GobrrrError.exit_code)
-
-
-def _close_stdout() -> int:
-    """The reader is gone (`gobrrr ... | head`): what it wanted was printed."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

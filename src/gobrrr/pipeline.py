@@ -204,22 +204,28 @@ def _examine(lead: Study, wall: Wall) -> tuple[list[Finding], list[NotChecked], 
 
 
 def _prescribe(evidence: Evidence, findings: list[Finding], step: float) -> list[Prescription]:
-    """What each finding's treatments would save, at most the step."""
+    """What each finding's treatments would save, at most the step; the most expected saving first.
+
+    The middle of an interval is what is expected of it: by the high ends a wide guess would lead, by the low ends a
+    sure trifle.
+    """
     known = {one.name: one for one in treatments()}
     result = []
     for finding in findings:
-        for name in finding.treatments:
+        for place, name in enumerate(finding.treatments):
             predicted = known[name].predict(evidence, finding)
             if predicted is not None:
                 low, high = (min(one, step) for one in predicted.predicted_saving_ns)
-                result.append(replace(predicted, predicted_saving_ns=(low, high)))
-    return sorted(result, key=lambda one: (-one.predicted_saving_ns[1], -one.predicted_saving_ns[0], one.treatment))
+                result.append((-(low + high), -low, place, name, replace(predicted, predicted_saving_ns=(low, high))))
+    return [one[-1] for one in sorted(result, key=lambda one: one[:-1])]
 
 
 def _notes(studies: list[Study], lead: Study, beaten: tuple[float, str]) -> list[str]:
     notes = []
     if not any(one.evidence for one in studies):
-        notes.append("no GPU events in this trace: the host is all that was observed")
+        here = any(len(one.links.device) for one in studies)
+        what = "no device work of any length in the steps" if here else "no GPU events in this trace"
+        notes.append(f"{what}: the host is all that was observed")
     graph = _share(lead, lead.links.in_graph)
     if graph > 0.01:
         notes.append(

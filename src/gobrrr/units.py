@@ -35,8 +35,8 @@ def duration_range(low_ns: float | None, high_ns: float | None) -> str:
         return UNKNOWN if low == high else f"{low} to {high}"
     largest = max(abs(low_ns), abs(high_ns))
     if largest < 1:
-        low, high = duration(low_ns), duration(high_ns)
-        return low if low == high else f"{low} to {high}"
+        low, high = (duration(value).removesuffix(" ns") for value in (low_ns, high_ns))
+        return duration(low_ns) if low == high else f"{low} to {high} ns"
     scale, unit = _time_unit(largest)
     places = _places(largest / scale)
     low, high = (_fixed(value / scale, places) for value in (low_ns, high_ns))

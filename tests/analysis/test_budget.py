@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 
 import numpy as np
@@ -10,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gobrrr.analysis.budget import DeviceBudget, device_budget
+from gobrrr.analysis.idle import host_time
 from gobrrr.analysis.links import link
 from gobrrr.analysis.price import Group, Priced, price_all
 from gobrrr.analysis.roofline import Bound, Floor
 from gobrrr.analysis.steps import Steps
 from gobrrr.model.events import EventTable, Kind
 from gobrrr.model.work import OpCall, Work
-from tests.analysis.tables import Row, table
+from tests.analysis.tables import Row, launched, table
 
 KERNEL, NCCL, COPY, PEER, INSIDE = "sgemm", "ncclDevKernel_AllReduce", "Memcpy HtoD", "Memcpy PtoP", "Memcpy DtoD"
 LINE = {NCCL: "communication", COPY: "transfer", PEER: "transfer"}
@@ -164,3 +166,22 @@ def test_a_copy_within_the_device_is_work_of_the_device():
     )
     price = price_all(events, link(events), None)
     assert summed(device_budget(events, price, window(0, 100), 0)) == {"unpriced": 59, "overhead": 41}
+
+
+def test_thousands_of_devices_take_no_more_than_their_own_work():
+    """Each device has 10 kernels; what the host did is worked out once for all."""
+    rows = [Row(Kind.OP, "aten::mm", 0, 5)]
+    for number in range(10_000):
+        rows += launched("k", 10 * number + 1, 10 * number + 5, 4, number + 1, call_ns=2)
+        rows[-1].device = number % 1_000
+    events = table(rows)
+    price = price_all(events, link(events), None)
+    begin = time.perf_counter()
+    host = host_time(events, price.links)
+    budgets = [device_budget(events, price, window(0, 100_010), device, host) for device in range(1_000)]
+    assert time.perf_counter() - begin < 5
+    assert all(sum(one.lines.values()) == pytest.approx(100_010) for one in budgets)
+    assert sum(len(one.own_ns) for one in budgets) == 10_000
+    assert sum(one.owned_ns for one in budgets).tolist() == [4] * 10_000
+    alone = device_budget(events, price, window(0, 100_010), 7)
+    assert alone.lines == budgets[7].lines

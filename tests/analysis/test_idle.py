@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
-from gobrrr.analysis.idle import gaps_of
+from gobrrr.analysis.idle import gaps_of, host_time
 from gobrrr.analysis.intervals import union
 from gobrrr.analysis.links import link
 from gobrrr.model.events import Kind
@@ -117,7 +119,7 @@ def test_collecting_garbage(name: str):
 
 @pytest.mark.parametrize("name", ["cuModuleLoadData", "cudaLibraryLoadData", "hipModuleLoadData"])
 def test_loading_compiled_code(name: str):
-    rows = [*around(604, 600, call_us=3), us(Kind.RUNTIME, name, 110, 480)]
+    rows = [*around(604, 600, call_us=3), us(Kind.OP, "aten::mm", 0, 6), us(Kind.RUNTIME, name, 110, 480)]
     assert causes(*rows, gap=(100, 604)) == {"compile": 480, "python": 20, "launching": 4}
 
 
@@ -128,7 +130,7 @@ def test_compiling():
 
 def test_a_first_launch_that_loads_its_code():
     """A launch call of 20 ms on an idle device: lazy loading of the kernel's module."""
-    rows = around(20_190, 200, call_us=20_000)
+    rows = [*around(20_190, 200, call_us=20_000), us(Kind.OP, "aten::mm", 0, 6)]
     assert causes(*rows, gap=(100, 20_190)) == {"compile": 19_990, "python": 100}
 
 
@@ -141,6 +143,54 @@ def test_nothing_recorded_is_unexplained_and_not_python():
 def test_without_launches_a_long_gap_is_unexplained():
     rows = [us(Kind.KERNEL, "k", 0, 100), us(Kind.KERNEL, "k", 5_000, 100)]
     assert causes(*rows, gap=(100, 5_000)) == {"unexplained": 4_900}
+
+
+def test_without_any_host_event_but_the_driver_s_calls_nothing_is_python():
+    """A trace of the device alone (ProfilerActivity.CUDA): what the host did between its calls is not recorded."""
+    rows = around(404, 400, call_us=3)
+    assert causes(*rows, gap=(100, 404)) == {"unexplained": 300, "launching": 4}
+
+
+def test_each_gap_is_explained_by_its_own_thread():
+    """Three threads launch in turn; each allocates for as long as its number, 100 us before its launch."""
+    rows = [us(Kind.OP, "aten::mm", 0, 6)]
+    for number in range(3):
+        begin = 1_000 * number
+        rows += launched("k", (begin + 490) * US, (begin + 500) * US, 500 * US, number + 1, thread=number)
+        rows.append(us(Kind.RUNTIME, "cudaMalloc", begin + 300, 10 + number, thread=number))
+    events = table(rows)
+    idle = union(np.arange(3) * 1_000 * US, (np.arange(3) * 1_000 + 500) * US)
+    gaps = gaps_of(events, link(events), idle, 0)
+    assert (gaps.of("allocator") / US).tolist() == [10, 11, 12]
+    assert gaps.ns.sum(axis=1).tolist() == [500 * US] * 3
+
+
+def test_threads_whose_times_do_not_fit_one_axis(monkeypatch: pytest.MonkeyPatch):
+    """Where the clock is so wide that the threads behind each other leave int64, they are taken in groups."""
+    rows = [us(Kind.OP, "aten::mm", 0, 6)]
+    for number in range(5):
+        begin = 1_000 * number
+        rows += launched("k", (begin + 490) * US, (begin + 500) * US, 500 * US, number + 1, thread=number)
+        rows.append(us(Kind.OP, "aten::mm", begin + 100, 400, thread=number))
+    events = table(rows)
+    idle = union(np.arange(5) * 1_000 * US, (np.arange(5) * 1_000 + 500) * US)
+    at_once = gaps_of(events, link(events), idle, 0)
+    monkeypatch.setattr("gobrrr.analysis.idle.FARTHEST_NS", 10_000 * US)
+    assert len(host_time(events, link(events)).axes) == 3
+    assert gaps_of(events, link(events), idle, 0).ns.tolist() == at_once.ns.tolist()
+
+
+def test_thousands_of_threads_take_no_longer_than_one():
+    rows = [us(Kind.OP, "aten::mm", 0, 6)]
+    for number in range(8_000):
+        rows += launched("k", (10 * number + 1) * US, (10 * number + 5) * US, 5 * US, number + 1, thread=number)
+    events = table(rows)
+    links = link(events)
+    idle = union(np.arange(8_000) * 10 * US, (np.arange(8_000) * 10 + 5) * US)
+    begin = time.perf_counter()
+    gaps = gaps_of(events, links, idle, 0)
+    assert time.perf_counter() - begin < 1
+    assert gaps.ns.sum() == 8_000 * 5 * US
 
 
 def test_the_end_of_the_window_has_no_next_work():

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gobrrr.analysis.tree import SLACK_NS, ancestors, outermost, parents
+from gobrrr.analysis.tree import SLACK_NS, ancestors, depths, outermost, parents, sums_below
 from gobrrr.model.events import EventTable, Kind
 from tests.analysis.tables import Row, one, table
 
@@ -166,3 +166,29 @@ def test_outermost_and_ancestors():
     assert ancestors(found, 0) == []
     assert outermost(found, np.array([False, True, True])).tolist() == [-1, 1, 1]
     assert outermost(found, np.array([True, True, True])).tolist() == [0, 0, 0]
+
+
+forests = st.lists(st.integers(0, 1 << 16), max_size=40).map(
+    lambda drawn: np.array([value % (row + 1) - 1 for row, value in enumerate(drawn)], dtype=np.int64)
+)
+
+
+@given(forests, st.randoms(use_true_random=False))
+def test_depths_sums_and_outermost_are_what_a_walk_finds(parent: np.ndarray, rng: random.Random):
+    values = np.array([rng.randint(-5, 5) for _ in parent], dtype=np.int64)
+    mask = np.array([rng.random() < 0.5 for _ in parent], dtype=bool)
+    above = [ancestors(parent, row) for row in range(len(parent))]
+    assert depths(parent).tolist() == [len(one) for one in above]
+    below = [sum(int(values[row]) for row in range(len(parent)) if top in above[row]) for top in range(len(parent))]
+    assert sums_below(parent, values).tolist() == below
+    tops = [([-1] + [one for one in [row, *above[row]] if mask[one]])[-1] for row in range(len(parent))]
+    assert outermost(parent, mask).tolist() == tops
+
+
+def test_a_chain_of_many_thousands_is_not_walked_link_by_link():
+    parent = np.arange(-1, 49_999)
+    begin = time.perf_counter()
+    assert depths(parent)[-1] == 49_999
+    assert sums_below(parent, np.ones(50_000, dtype=np.int64))[0] == 49_999
+    assert (outermost(parent, np.ones(50_000, dtype=bool)) == 0).all()
+    assert time.perf_counter() - begin < 2

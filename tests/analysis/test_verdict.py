@@ -36,10 +36,11 @@ def lines(shares: dict[str, float]) -> list[BudgetLine]:
 
 
 def verdict(shares: dict[str, float], *, low: float = 0.95, high: float = 1.05, covered: float | None = 1.0,
-            ahead: float | None = None, wall: Wall | None = None, totals: Totals = NOTHING) -> Verdict:  # fmt: skip
+            ahead: float | None = None, contradicted: float = 0.0, on_device: bool = True, wall: Wall | None = None,
+            totals: Totals = NOTHING) -> Verdict:  # fmt: skip
     """`low` and `high` as multiples of the wall."""
     given_wall = wall or Wall(value=WALL, low=low * WALL, high=high * WALL, how="estimated")
-    return judge(lines(shares), given_wall, covered, totals, None, ahead)
+    return judge(lines(shares), given_wall, covered, totals, None, ahead, contradicted, on_device)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ def verdict(shares: dict[str, float], *, low: float = 0.95, high: float = 1.05, 
         ({"unpriced": 0.15, "compute": 0.4, "memory": 0.45}, "mixed"),
         ({"unpriced": 0.4, "launching": 0.6}, "overhead"),
         ({"unpriced": 0.45, "communication": 0.55}, "communication"),
-        ({}, "mixed"),
+        ({}, "unknown"),
     ],
 )
 def test_the_regime_is_the_side_of_more_than_half(shares: dict[str, float], regime: str):
@@ -115,6 +116,24 @@ def test_low_without_a_regime_a_wall_or_a_coverage():
     assert verdict({"compute": 1.0}, wall=nothing).certainty == "low"
 
 
+def test_communication_alone_needs_no_floor():
+    assert verdict({"communication": 0.9, "launching": 0.1}, covered=None).certainty == "high"
+
+
+@pytest.mark.parametrize(
+    ("contradicted", "certainty"), [(0.0, "high"), (0.1, "high"), (0.11, "medium"), (0.3, "medium"), (0.31, "low")]
+)
+def test_kernels_faster_than_their_floor_speak_against_it(contradicted: float, certainty: str):
+    found = verdict({"memory": 0.8, "launching": 0.2}, contradicted=contradicted)
+    assert (found.regime, found.certainty) == ("memory", certainty)
+    assert any("faster than their floor" in line for line in found.evidence) == (contradicted > 0.1)
+
+
+def test_a_contradiction_raises_nothing():
+    shares = {"compute": 0.52, "unpriced": 0.18, "launching": 0.3}
+    assert verdict(shares, covered=0.7, high=1.5, contradicted=0.2).certainty == "low"
+
+
 def test_a_host_that_runs_ahead_speaks_against_overhead():
     shares = {"launching": 0.8, "compute": 0.2}
     against = verdict(shares, ahead=0.9)
@@ -128,6 +147,12 @@ def test_a_host_that_runs_ahead_speaks_against_overhead():
 def test_time_that_nothing_explains_is_said():
     assert any("no host event" in line for line in verdict({"unexplained": 0.3, "compute": 0.7}).evidence)
     assert not any("no host event" in line for line in verdict({"compute": 1.0}).evidence)
+
+
+def test_time_that_nothing_explains_on_the_host_alone():
+    found = verdict({"unexplained": 0.8, "unpriced": 0.2}, covered=None, on_device=False)
+    assert any("no event of the host" in line for line in found.evidence)
+    assert not any("device" in line for line in found.evidence)
 
 
 def test_achieved_flops_over_the_dense_peak():

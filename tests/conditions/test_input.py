@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.evidence import check, evidence_from, found, predict
+from tests.evidence import between, certain, check, evidence_from, found, predict
 from tests.traces import Trace
 
 BATCH = 77_070_336
@@ -21,7 +21,7 @@ def seen_of(tmp_path: Path, feed):
             for _ in range(20):
                 trace.op("aten::mm", [[4096, 4096], [4096, 4096]], 200.0, host_us=10.0)
             trace.synchronize()
-    return evidence_from(trace.write(tmp_path))
+    return certain(evidence_from(trace.write(tmp_path)))
 
 
 def test_a_loader_in_the_training_thread_starves_the_device(tmp_path: Path):
@@ -57,6 +57,21 @@ def test_pinned_copies_promise_only_the_overlap(tmp_path: Path):
     given = predict("prefetch-pinned", seen, found("D01", seen))
     assert given is not None
     assert given.predicted_saving_ns == (0, pytest.approx(1.4e6, rel=0.01))
+
+
+def test_a_step_of_an_uncertain_time_waits_for_an_uncertain_time(tmp_path: Path):
+    def feed(trace: Trace) -> None:
+        trace.load(6000.0)
+        trace.copy_in(BATCH, 1500.0, pinned=False)
+
+    sure = seen_of(tmp_path, feed)
+    seen = between(sure, 0.8, 1.2)
+    finding = found("D01", seen)
+    assert finding.at_stake_ns[0] == pytest.approx(found("D01", sure).at_stake_ns[0] - 0.2 * sure.wall_ns)
+    given = predict("dataloader-workers", seen, finding)
+    assert given is not None
+    assert given.predicted_saving_ns[0] == pytest.approx(finding.at_stake_ns[0])
+    assert given.predicted_saving_ns[1] <= 1.2 * sure.wall_ns - sure.budget.busy_ns / sure.steps.count
 
 
 def test_workers_do_not_promise_the_copy(tmp_path: Path):

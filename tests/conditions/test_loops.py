@@ -9,7 +9,7 @@ import pytest
 from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import evidence_of
 from tests.conditions.makers import extra, seen_of, shipped
-from tests.evidence import check, evidence_from, findings, found, predict
+from tests.evidence import certain, check, evidence_from, findings, found, predict
 from tests.traces import Trace
 
 UPDATE = ("aten::mul_", "aten::lerp_", "aten::addcmul_", "aten::sqrt", "aten::div_", "aten::addcdiv_")
@@ -34,7 +34,7 @@ def test_an_optimizer_that_loops_over_the_parameters(tmp_path: Path):
         with trace.annotated("Optimizer.step#AdamW.step"):
             loop_over_parameters(trace)
 
-    seen = seen_of(tmp_path, body)
+    seen = certain(seen_of(tmp_path, body))
     finding = found("O03", seen)
     assert finding.certainty == "high"
     assert "180 of 190 launches a step are the optimizer's" in finding.evidence[0]
@@ -43,7 +43,7 @@ def test_an_optimizer_that_loops_over_the_parameters(tmp_path: Path):
     assert finding.at_stake_ns[0] == pytest.approx(finding.at_stake_ns[1] / 2)
     given = predict("fused-optimizer", seen, finding)
     assert given is not None
-    assert given.predicted_saving_ns == finding.at_stake_ns
+    assert given.predicted_saving_ns == pytest.approx(finding.at_stake_ns)
 
 
 def test_an_average_over_the_weights_needs_no_annotation(tmp_path: Path):
@@ -109,7 +109,7 @@ def test_a_loop_over_timesteps(tmp_path: Path):
     seen = seen_of(tmp_path, cells)
     finding = found("O04", seen)
     assert finding.where[0].op == "aten::select"
-    assert finding.evidence[0] == "aten::select counts up: 50 turns a step, 100 launches, 2 a turn"
+    assert finding.evidence[0] == "aten::select counts up: 50 turns a step, 100 pieces of device work, 2 a turn"
     assert predict("batched-loop", seen, finding) is not None
     # it is all that makes this step launch-bound
     assert [one.code for one in findings(seen) if one.code in ("O01", "O04")] == ["O04"]
@@ -168,6 +168,12 @@ def test_each_step_compiles_again(tmp_path: Path):
     given = predict("static-shapes", seen, finding)
     assert given is not None
     assert given.predicted_saving_ns == (0, finding.at_stake_ns[1])
+
+
+def test_modules_that_an_eager_program_loads_need_a_warm_up(tmp_path: Path):
+    loaded = found("O05", compiled(tmp_path, (0, 1, 2, 3), "cuModuleLoadData"))
+    assert loaded.treatments == ["warm-up"]
+    assert found("O05", compiled(tmp_path, (0, 1, 2, 3))).treatments == ["static-shapes"]
 
 
 def test_a_recorded_warm_up_is_said_to_be_one(tmp_path: Path):

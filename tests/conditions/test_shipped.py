@@ -21,8 +21,8 @@ FAULTS = {
     "moe_host_loop": ("O02", "remove-sync"),
     "dit_adaln": ("M01", "compile"),
 }
-CURED = {**FAULTS, "moe_host_loop": ("O01", "grouped-matmul")}
-"""The loop over experts costs launches more than waits: what cures both is the launch-bound finding's."""
+CURED = {**FAULTS, "moe_host_loop": ("O04", "grouped-matmul")}
+"""The loop over experts costs launches more than waits: what cures both is the loop's own finding's."""
 TOLERANCE = 0.1
 """A predicted saving may miss the measured one by this share of the step (docs/design.md, section 10)."""
 
@@ -56,6 +56,7 @@ def test_the_fixed_form_does_not_have_it(name: str):
 @pytest.mark.parametrize("name", FAULTS)
 def test_stakes_and_predictions_are_intervals_within_the_step(name: str, form: str):
     seen = evidence(name, form)
+    most = max(seen.wall_ns, (seen.wall.high if seen.wall else None) or 0.0)
     for finding in findings(seen):
         low, high = finding.at_stake_ns
         assert 0 <= low <= high <= seen.wall_ns
@@ -63,7 +64,7 @@ def test_stakes_and_predictions_are_intervals_within_the_step(name: str, form: s
         for treatment in finding.treatments:
             given = predict(treatment, seen, finding)
             if given is not None:
-                assert 0 <= given.predicted_saving_ns[0] <= given.predicted_saving_ns[1] <= seen.wall_ns
+                assert 0 <= given.predicted_saving_ns[0] <= given.predicted_saving_ns[1] <= most
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -84,7 +85,9 @@ def test_the_expert_loop_is_named():
     assert finding.where[0].op == "aten::nonzero"
     assert finding.where[0].count == 32
     assert any("loop over experts" in fact for fact in finding.evidence)
-    assert found("O01", evidence("moe_host_loop", "faulty")).treatments[0] == "grouped-matmul"
+    assert found("O04", evidence("moe_host_loop", "faulty")).treatments[0] == "grouped-matmul"
+    # once: the loop's time is O04's
+    assert "grouped-matmul" not in found("O01", evidence("moe_host_loop", "faulty")).treatments
 
 
 def test_a_replayed_graph_is_not_launch_bound_and_its_kernels_are_not_checked():

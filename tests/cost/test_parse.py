@@ -76,3 +76,15 @@ def test_malformed(raw: bytes) -> None:
 @given(st.binary(max_size=40), st.binary(max_size=40), st.binary(max_size=40), st.binary(max_size=40))
 def test_never_raises(dims: bytes, types: bytes, strides: bytes, concrete: bytes) -> None:
     assert isinstance(parse_inputs(dims, types, strides, concrete), tuple)
+
+
+IMPOSSIBLE = (b"[[-1,5]]", b"[[8],[1%s]]" % (b"0" * 30), b"[[9000000000,9000000000]]", b"[[[8],[-8]]]")
+
+
+@pytest.mark.parametrize("dims", IMPOSSIBLE)
+def test_sizes_that_no_tensor_has_leave_no_arguments(dims: bytes) -> None:
+    assert parse_inputs(dims, b'["float","float"]', None, None) == ()
+
+
+def test_strides_that_no_tensor_has_are_unknown() -> None:
+    assert parse_inputs(b"[[8,8]]", b'["float"]', b"[[-8,1]]", None) == (Tensor((8, 8), "float32"),)

@@ -245,6 +245,31 @@ def test_long_python_frames_are_kept_in_any_case(tmp_path: Path) -> None:
     assert not rank.python
 
 
+def test_long_python_frames_whose_durations_are_text(tmp_path: Path) -> None:
+    frames = [op("train.py(3): load", cat="python_function", dur=dur) for dur in ("999", "1000", "2500.5", "x", None)]
+    (rank,) = read(tmp_path, trace([*step(), *frames])).ranks
+    kept = rank.events.of(Kind.PYTHON)
+    assert sorted(rank.events.duration_ns[kept].tolist()) == [1_000_000, 2_500_500]
+
+
+@pytest.mark.parametrize("python", [False, True])
+def test_python_frames_that_begin_and_end(tmp_path: Path, python: bool) -> None:
+    """How long a frame is shows when it ends; the end of a short one must not close the frame around it."""
+    frame = {"cat": "python_function", "pid": 1, "tid": 2}
+    frames = [
+        {"ph": "B", "name": "train.py(1): step", "ts": 100, **frame},
+        {"ph": "B", "name": "train.py(2): short", "ts": 200, **frame},
+        {"ph": "E", "ts": 300, "pid": 1, "tid": 2},
+        {"ph": "E", "ts": 5_100, "pid": 1, "tid": 2},
+    ]
+    profile = read(tmp_path, trace([*step(), *frames]), python=python)
+    (rank,) = profile.ranks
+    kept = rank.events.of(Kind.PYTHON)
+    found = {rank.events.name_of(row): int(rank.events.duration_ns[row]) for row in kept}
+    assert found == {"train.py(1): step": 5_000_000} | ({"train.py(2): short": 100_000} if python else {})
+    assert profile.notes == ()
+
+
 @pytest.mark.parametrize(
     ("grid", "blocks"),
     [([8192, 2, 3], 49152), ("[64, 1, 1]", 64), ([], -1), (None, -1), ("x", -1), ([1 << 40, 1 << 40, 1 << 40], -1)],

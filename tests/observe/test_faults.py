@@ -180,6 +180,53 @@ def test_equal_short_calls_without_identifiers_are_kept(tmp_path: Path) -> None:
     assert len(read(tmp_path, trace([*step(), call, call])).ranks[0].events) == 5
 
 
+def test_calls_without_identifiers_in_a_file_that_holds_all_events_twice(tmp_path: Path) -> None:
+    frame = op("train.py(3): load", cat="python_function", dur=2_000)
+    del frame["args"]
+    call = launch(name="cudaGetDevice", args={}, ts=20)
+    profile = read(tmp_path, trace([frame, call, *step()] * 2))
+    assert len(profile.ranks[0].events) == 5
+    assert profile.notes == ("5 events stand twice in the file; counted once",)
+
+
+def deep(levels: int, ts: float) -> bytes:
+    """An operation with an argument of so many lists in each other."""
+    event = json.dumps(op(ts=ts)).encode()
+    return event.replace(
+        b'"External id"', b'"deep": ' + b"[" * levels + b'{"a]": 1}' + b"]" * levels + b', "External id"'
+    )
+
+
+@pytest.mark.parametrize("levels", [2_000, 40_000])
+def test_an_argument_nested_too_deep(tmp_path: Path, levels: int) -> None:
+    """The event is read without it, and so are all others; a chunk of the decoder holds less than the longer one."""
+    whole = json.dumps(trace([*step(), "here", *step()])).encode()
+    profile = read(tmp_path, whole.replace(b'"here"', deep(levels, 30.0)))
+    events = profile.ranks[0].events
+    assert len(events) == 7 - 3
+    row = next(row for row in range(len(events)) if events.start_ns[row] == 23_000)
+    assert events.external_id[row] == 3
+    assert events.texts[int(events.dims[row])].replace(b" ", b"") == b"[[8,8],[8,8]]"
+    assert profile.notes[0] == (
+        "1 event in which more than 64 lists or objects stand in each other: what is deeper was not read"
+    )
+
+
+def test_a_cut_in_an_argument_nested_too_deep(tmp_path: Path) -> None:
+    whole = json.dumps(trace([*step(), "here"])).encode()
+    at = whole.index(b'"here"')
+    profile = read(tmp_path, whole[:at] + deep(5_000, 30.0)[:6_000])
+    assert len(profile.ranks[0].events) == 3
+    assert "3 whole events before the cut were read, the last 6,000 bytes are the start" in profile.notes[0]
+
+
+def test_depth_without_end_takes_bounded_time(tmp_path: Path) -> None:
+    head, tail = json.dumps(trace([*step(), "here", *step()])).encode().split(b'"here"')
+    event = b'{"a":' + b"[" * 2_000 + b","
+    profile = read(tmp_path, head + event * 1_500 + tail)
+    assert len(profile.ranks[0].events) >= 3
+
+
 def test_kernels_without_correlation(tmp_path: Path) -> None:
     profile = read(tmp_path, trace([*step(), kernel(ts=50, args={"device": 0, "stream": 7})]))
     assert profile.notes == (

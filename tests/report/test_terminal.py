@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import io
 import re
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.console import Console
 
-from gobrrr.model.diagnosis import BudgetLine, Diagnosis, Prescription, Wall
+from gobrrr.model.diagnosis import BudgetLine, Coverage, Diagnosis, OpRow, Prescription, Wall
 from gobrrr.report import advice, budget, terminal, words
 from gobrrr.report.layout import ASCII, Page
 from tests.report import samples
@@ -67,7 +69,7 @@ def test_the_verdict_is_named(name: str, headline: str) -> None:
         ("communication", "communication that nothing hides takes 55 % of the step"),
         ("waiting_for_input", "the device waits for input data 66 % of the step"),
         ("mixed", "memory 42 %, overhead 35 %: no side takes half of the step"),
-        ("unknown", "none of the device's time is priced: no side can be named"),
+        ("unknown", "no floors: the device is not known (name it: --on)"),
         ("nothing", "what was recorded does not say where the step's time goes"),
     ],
 )
@@ -159,13 +161,55 @@ def test_the_step_time_says_how_it_is_known(wall: Wall, without: str) -> None:
 def test_unknown_is_never_zero() -> None:
     text = terminal.render(samples.nothing())
     assert "the step's time is unknown" in text
-    assert "how much is priced is unknown" in text
+    assert "how much is priced is unknown" in " ".join(text.split())
     assert not re.search(r"\b0\b", text)
+
+
+NO_LIGHT: dict[str, Any] = {"speed_of_light_ns": None, "coverage": Coverage(device_time=0.05, calls=0.5, bytes=None)}
+
+
+def unpriced(**changes: Any) -> Diagnosis:
+    """A step of which 95 % has no floor, most of it in one row of the table."""
+    row = OpRow(op="aten::mm", shapes="[8, 8] float16", family="matmul", calls=1, ns=29e6, floor_ns=None, bound=None,
+                flop=None, bytes=None, roof=None, kernel="gemm")  # fmt: skip
+    lines = samples.budget(31.0, unpriced=29.0, memory=2.0)
+    return samples.diagnosis(regime="unknown", budget=lines, ops=[replace(row, **changes)], **NO_LIGHT)
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ({"flop": 1e9, "bytes": 1e6}, "has an element type for which H100-SXM has no known peak"),
+        (
+            {"note": "replayed from a graph: the trace holds no arguments"},
+            "is replayed from a graph, without operations",
+        ),
+        ({"note": "no operation in the trace owns it"}, "belongs to no recorded operation"),
+        ({"shapes": ""}, "has no recorded shapes"),
+        ({"note": "no rule for own::op"}, "has no counting rule"),
+        ({}, "can't be counted from what is recorded"),
+    ],
+)
+def test_unknown_names_what_is_missing(row: dict[str, Any], why: str) -> None:
+    only = "only 5.0 % of the device's compute time is priced"
+    assert words.reason(unpriced(**row)) == f"{only}; most of the rest {why}"
+
+
+def test_a_host_s_budget_is_not_a_device_s() -> None:
+    lines = samples.budget(10, unpriced=1.6, overhead__python=8.4)
+    said = words.reason(samples.diagnosis(regime="overhead", budget=lines, devices=[]))
+    assert said == "the host runs no operation in 84 % of the step, most of it Python between ops"
+    lines = samples.budget(10, unpriced=1.6, overhead__input=8.4)
+    assert words.reason(samples.diagnosis(regime="input", budget=lines, devices=[])).startswith("the host waits")
+    assert "no device work" in words.reason(samples.diagnosis(regime="unknown", budget=lines, devices=[]))
 
 
 def test_a_missing_speed_of_light_says_why() -> None:
     assert "unknown, because not all work is priced" in terminal.light(samples.mixed())
-    assert "unknown, because no ceilings are known" in terminal.light(samples.unknown())
+    assert "unknown, because the device is not known" in terminal.light(samples.unknown())
+    assert "no ceilings are known for Foo" in terminal.light(samples.diagnosis(**NO_LIGHT, machine=None, device="Foo"))
+    assert "too little is priced; 5.0 %" in terminal.light(samples.diagnosis(**NO_LIGHT))
+    assert "no device work is in the trace" in terminal.light(samples.diagnosis(**NO_LIGHT, devices=[]))
 
 
 def test_a_step_faster_than_light_is_called_out() -> None:

@@ -8,16 +8,16 @@ from types import ModuleType
 
 import pytest
 
-from gobrrr.model.diagnosis import Finding
+from gobrrr.model.diagnosis import Finding, Place
 from gobrrr.treatments import Treatment, catalogue
 from gobrrr.treatments.base import treatment_of
-from tests.evidence import evidence_from, found, predict
+from tests.evidence import certain, evidence_from, found, predict
 from tests.traces import Trace
 
 NAMES = {
     "cuda-graph", "compile", "remove-sync", "dataloader-workers", "prefetch-pinned", "sdpa", "tf32", "bf16-autocast",
     "grouped-matmul", "larger-batch", "batched-loop", "cast-once", "channels-last", "comm-overlap", "eager-trace",
-    "fused-norm", "fused-optimizer", "pad-dimensions", "record-shapes", "static-shapes",
+    "fused-norm", "fused-optimizer", "keep-order", "pad-dimensions", "record-shapes", "static-shapes", "warm-up",
 }  # fmt: skip
 
 
@@ -27,7 +27,7 @@ def test_the_catalogue_holds_them():
 
 OWN = [
     ("O03", "fused-optimizer", (2e6, 4e6)), ("O04", "batched-loop", (2e6, 4e6)), ("O05", "static-shapes", (0, 4e6)),
-    ("M03", "fused-norm", (2e6, 4e6)), ("M03", "channels-last", (0, 4e6)), ("M05", "channels-last", (2e6, 4e6)),
+    ("M03", "fused-norm", (2e6, 4e6)), ("M05", "keep-order", (0, 4e6)), ("O05", "warm-up", (0, 4e6)),
     ("M04", "compile", (0, 4e6)), ("M05", "compile", (0, 4e6)), ("C02", "pad-dimensions", (2e6, 4e6)),
     ("C03", "bf16-autocast", (2e6, 4e6)), ("N01", "comm-overlap", (2e6, 4e6)), ("Q02", "record-shapes", (0, 0)),
     ("Q03", "eager-trace", (0, 0)),
@@ -49,7 +49,9 @@ def test_every_treatment_that_a_condition_names_exists():
     known = {one.name for one in catalogue()}
     named = set()
     for path in (Path(__file__).parents[2] / "src" / "gobrrr" / "conditions").glob("*_*.py"):
-        for listed in re.findall(r"treatments=(\[.*?\](?: if .*?\])?),$", path.read_text(encoding="utf-8"), flags=re.M):
+        text = path.read_text(encoding="utf-8")
+        listed_in_full = re.findall(r"treatments=(\[.*?\](?: if .*?\])?),$", text, flags=re.M)
+        for listed in [*listed_in_full, *re.findall(r"^def _treatments.*?(?=\n\n\n|\Z)", text, flags=re.M | re.S)]:
             named |= set(re.findall(r'"([a-z0-9-]+)"', listed))
     assert {"sdpa", "compile", "fused-norm", "channels-last"} <= named <= known
 
@@ -61,7 +63,7 @@ def launch_bound(tmp_path_factory: pytest.TempPathFactory):
         with trace.step(number):
             for _ in range(40):
                 trace.op("aten::relu", [[64, 64]], 2.0, host_us=40.0)
-    return evidence_from(trace.write(tmp_path_factory.mktemp("trace")))
+    return certain(evidence_from(trace.write(tmp_path_factory.mktemp("trace"))))
 
 
 @pytest.mark.parametrize("treatment", catalogue(), ids=lambda one: one.name)
@@ -87,6 +89,35 @@ def test_a_larger_batch_promises_nothing_certain(launch_bound):
     assert given.predicted_saving_ns[0] == 0
 
 
+def test_a_batch_that_is_hardly_larger_is_no_remedy(tmp_path: Path):
+    def seen(kernel_us: float):
+        trace = Trace()
+        for number in range(4):
+            with trace.step(number):
+                for _ in range(40):
+                    trace.op("aten::relu", [[64, 64]], kernel_us, host_us=40.0)
+        return certain(evidence_from(trace.write(tmp_path)))
+
+    finding = Finding(code="O01", title="", where=[], at_stake_ns=(0, 1e6), certainty="high", treatments=[])
+    assert predict("larger-batch", seen(21.0), finding) is None
+    given = predict("larger-batch", seen(0.5), finding)
+    assert given is not None
+    assert "more than 16 times" in given.how
+    assert "throughput" in given.how
+
+
+@pytest.mark.parametrize(
+    ("op", "said"),
+    [("aten::item", "keep the result of aten::item"), ("hipDeviceSynchronize", "take hipDeviceSynchronize out"),
+     ("cudaMemcpyAsync", "pinned")],
+)  # fmt: skip
+def test_what_to_do_about_a_wait_depends_on_who_waits(op: str, said: str, launch_bound):
+    finding = Finding(code="O02", title="", where=[Place(op=op)], at_stake_ns=(0, 1e5), certainty="high", treatments=[])
+    given = predict("remove-sync", launch_bound, finding)
+    assert given is not None
+    assert said in given.how
+
+
 def test_there_is_no_grouped_matmul_without_a_loop(launch_bound):
     assert predict("grouped-matmul", launch_bound, found("O01", launch_bound)) is None
 
@@ -100,7 +131,7 @@ def test_a_loop_over_experts_gets_one(tmp_path: Path):
                     trace.item()
                 for _ in range(6):
                     trace.op("aten::mm", [[64, 1024], [1024, 1024]], 3.0, host_us=40.0)
-    seen = evidence_from(trace.write(tmp_path))
+    seen = certain(evidence_from(trace.write(tmp_path)))
     given = predict("grouped-matmul", seen, found("O01", seen))
     assert given is not None
     assert "16" in given.how

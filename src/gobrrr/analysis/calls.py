@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from enum import IntEnum
 from functools import lru_cache
 
@@ -54,13 +55,14 @@ _RULES: tuple[tuple[Call, re.Pattern[str]], ...] = (
 )
 
 
-@lru_cache(maxsize=2)
-def classify(names: tuple[str, ...]) -> NDArray[np.uint8]:
+def classify(names: Sequence[str]) -> NDArray[np.uint8]:
     """`Call` of each interned name; read-only, because it is kept for the next caller."""
-    return _kept(np.array([_one(name[:NAME_CHARACTERS]) for name in names], dtype=np.uint8))
+    return _classified(tuple(names))
 
 
-def _kept(column: NDArray[np.uint8]) -> NDArray[np.uint8]:
+@lru_cache(maxsize=4)
+def _classified(names: tuple[str, ...]) -> NDArray[np.uint8]:
+    column = np.array([_one(name[:NAME_CHARACTERS]) for name in names], dtype=np.uint8)
     column.setflags(write=False)
     return column
 
@@ -73,6 +75,15 @@ def _one(name: str) -> int:
             return int(call)
     return int(Call.OTHER)
 
+
+def compiles(names: tuple[str, ...]) -> bool:
+    """Whether any event is of torch.compile: dynamo, inductor, a compiled region. Loading a module is not."""
+    return any(COMPILER.search(name[:NAME_CHARACTERS]) for name in names)
+
+
+COMPILER = re.compile(
+    r"compile_inner|compile_fx|_compile\b|dynamo|inductor|triton_compile|CompiledFxGraph|Torch-Compiled Region", re.I
+)
 
 COMMUNICATION = re.compile(
     r"nccl|rccl|mscclpp?|\bhccl|oneccl|nvshmem|rocshmem|deep_?ep|::ep::|multimem|all_?reduce|all_?gather|"

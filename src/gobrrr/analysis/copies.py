@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gobrrr.analysis.calls import NAME_CHARACTERS
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.fusion import tensors
 from gobrrr.analysis.price import Group
@@ -18,6 +20,9 @@ IMAGE_CHANNELS = 4
 """A convolution over as few channels is the network's first: images come in the usual order from the loader."""
 
 COPIES = ("copy_", "_to_copy", "clone", "contiguous")
+
+IMAGE_ORDERS = {(0, 1, 2, 3), (0, 2, 3, 1)}
+"""Dimensions of [N, C, H, W] from the outermost in memory to the innermost: channels outside, channels inside."""
 
 FLOATING = ("float64", "float32", "bfloat16", "float16")
 
@@ -44,7 +49,7 @@ def weight_casts(evidence: Evidence, calls: I8) -> NDArray[np.bool_]:
 def converters(evidence: Evidence) -> tuple[I8, NDArray[np.float64]]:
     """(calls, nanoseconds of their layout converters) of the calls of convolutions that have any."""
     links, calls = evidence.priced.links, evidence.calls
-    named = np.array([bool(CONVERTER.search(name)) for name in evidence.events.names], dtype=bool)
+    named = np.array([bool(CONVERTER.search(name[:NAME_CHARACTERS])) for name in evidence.events.names], dtype=bool)
     rows = np.flatnonzero(named[evidence.events.name[links.device]] & (evidence.budget.owned_ns > 0) & (links.op >= 0))
     of_op = {op: call for call, op in enumerate(calls.op.tolist()) if op >= 0}
     owner = np.array([of_op.get(op, -1) for op in links.op[rows].tolist()], dtype=np.int64)
@@ -52,6 +57,46 @@ def converters(evidence: Evidence) -> tuple[I8, NDArray[np.float64]]:
     np.add.at(ns, owner[owner >= 0], evidence.budget.owned_ns[rows[owner >= 0]].astype(np.float64))
     found = np.flatnonzero(ns)
     return found, ns[found]
+
+
+def image_orders(evidence: Evidence, calls: I8) -> NDArray[np.bool_]:
+    """One flag a copy: whether it turns a 4-D tensor from channels outside (NCHW) to inside (NHWC), or back."""
+    pairs = (_pair(evidence.group_of(call)) for call in calls.tolist())
+    orders = ({_order(one) for one in pair} if pair is not None else set() for pair in pairs)
+    return np.array([found == IMAGE_ORDERS for found in orders], dtype=bool)
+
+
+def convolutional(evidence: Evidence) -> bool:
+    """Whether any call of the window is a convolution."""
+    return len(evidence.calls_where(evidence.groups_where("convolution"))) > 0
+
+
+@dataclass(frozen=True)
+class Reordered:
+    """Calls that turn a layout around, and the nanoseconds of it, by what would make it vanish.
+
+    `turned`: convolutions with converters in them; `images`: copies between NCHW and NHWC in a model that convolves;
+    `others`: copies into any other order.
+    """
+
+    turned: I8
+    converting: NDArray[np.float64]
+    images: I8
+    others: I8
+
+    def image_share(self, evidence: Evidence) -> float:
+        """Share of the time that the order of images is to blame for."""
+        images = float(self.converting.sum()) + float(evidence.calls.ns[self.images].sum())
+        total = images + float(evidence.calls.ns[self.others].sum())
+        return images / total if total > 0 else 0.0
+
+
+def reordered(evidence: Evidence) -> Reordered:
+    """All layout converters and copies into another order."""
+    turned, converting = converters(evidence)
+    copies = reorders(evidence)
+    images = image_orders(evidence, copies) & convolutional(evidence)
+    return Reordered(turned, converting, copies[images], copies[~images])
 
 
 def over_images(evidence: Evidence, calls: I8) -> NDArray[np.bool_]:

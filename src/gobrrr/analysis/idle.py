@@ -185,7 +185,7 @@ def _axes(events: EventTable, links: Links, threads: I8) -> tuple[Axis, ...]:
         some = threads[first : first + most]
         axis = Axis(some, low, high, ())
         here = np.isin(events.thread[rows], some)
-        thread = events.thread[rows[here]]
+        thread = events.thread[rows[here]].astype(np.int64)
         start, stop = axis.at(thread, begin[here]), axis.at(thread, end[here])
         parts = [union(start[marked[cause][here]], stop[marked[cause][here]]) for cause in ORDER]
         axes.append(Axis(some, low, high, _taken(parts)))
@@ -202,7 +202,7 @@ def _taken(parts: list[Spans]) -> tuple[Ruler, ...]:
 
 def _computes_on_host(events: EventTable, call: NDArray[np.uint8], around: I8) -> NDArray[np.bool_]:
     """Operations that take long and issue nothing to the device, nor does anything within them."""
-    long = (events.kind == Kind.OP) & (events.duration_ns >= HOST_OP_NS)
+    long: NDArray[np.bool_] = (events.kind == Kind.OP) & (events.duration_ns >= HOST_OP_NS)
     if not long.any():
         return long
     driver = events.kind == Kind.RUNTIME

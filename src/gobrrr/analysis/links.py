@@ -83,12 +83,12 @@ def _launches(events: EventTable, device: I8) -> I8:
 
 def _operation(events: EventTable, around: I8, rows: I8) -> I8:
     """The innermost operation around each row (runtime calls may nest in each other)."""
-    current = around[rows]
-    while True:
-        nested = (current >= 0) & (events.kind[np.maximum(current, 0)] == Kind.RUNTIME)
-        if not nested.any():
-            return current
-        current = np.where(nested, around[np.maximum(current, 0)], current)
+    # from each row as far out as calls reach, in steps that double: calls of one instant nest thousands deep
+    outward = np.append(np.where(events.kind == Kind.RUNTIME, around, np.arange(len(around))), ABSENT)
+    while not np.array_equal(farther := outward[outward], outward):
+        outward = farther
+    result: I8 = outward[around[rows]]
+    return result
 
 
 def _operation_parent(events: EventTable, around: I8) -> I8:

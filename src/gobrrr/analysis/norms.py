@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.fusion import COMPILED, tensors
 from gobrrr.analysis.price import Group
 from gobrrr.model.events import I8
-from gobrrr.model.work import ITEM_BYTES
+from gobrrr.model.work import ITEM_BYTES, Tensor
 
 REACH = 6
 """Calls of a written norm on each side of its rsqrt: convert, square, mean, epsilon; scale, convert, weight."""
@@ -40,6 +41,40 @@ def own_norms(evidence: Evidence) -> I8:
     ]
     calls = evidence.calls_where(np.array(wanted, dtype=bool))
     return calls[evidence.calls.ns[calls] >= LARGE_NS]
+
+
+def batch_norms(evidence: Evidence, calls: I8) -> NDArray[np.bool_]:
+    """One flag a call: whether it is a batch norm, which no row-wise norm can stand for."""
+    return np.array(["batch_norm" in evidence.group_of(call).call.name for call in calls.tolist()], dtype=bool)
+
+
+def outside(evidence: Evidence, calls: I8) -> NDArray[np.bool_]:
+    """One flag a call: whether it is a batch norm over [N, C, H, W] whose channels are not innermost in memory."""
+    given = (tensors(evidence.group_of(call).call) for call in calls.tolist())
+    flags = np.array([bool(some) and _outside(some[0]) for some in given], dtype=bool)
+    both: NDArray[np.bool_] = batch_norms(evidence, calls) & flags
+    return both
+
+
+def _outside(one: Tensor) -> bool:
+    return len(one.shape) == 4 and one.strides is not None and len(one.strides) == 4 and one.strides[1] > one.strides[3]
+
+
+def batch_norm_share(evidence: Evidence) -> float:
+    """Share of the time of all norms, written ones included, that batch norms have; 0 without norms."""
+    return _share(evidence, batch_norms(evidence, own_norms(evidence)))
+
+
+def outside_share(evidence: Evidence) -> float:
+    """Share of the time of all norms that batch norms have whose channels lie outside; 0 without norms."""
+    return _share(evidence, outside(evidence, own_norms(evidence)))
+
+
+def _share(evidence: Evidence, wanted: NDArray[np.bool_]) -> float:
+    own, ns = own_norms(evidence), evidence.calls.ns
+    written = sum(float(ns[list(one.calls)].sum()) for one in written_norms(evidence))
+    total = float(ns[own].sum()) + written
+    return float(ns[own[wanted]].sum()) / total if total > 0 else 0.0
 
 
 def written_norms(evidence: Evidence) -> list[Written]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from gobrrr.analysis.calls import communicates
 from gobrrr.analysis.links import Links
 from gobrrr.analysis.roofline import Floor, floor
+from gobrrr.analysis.tree import sums_below
 from gobrrr.cost import dtype_name, parse_inputs, price
 from gobrrr.cost.parse import MOST_ELEMENTS
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
@@ -137,13 +138,8 @@ def _signatures(events: EventTable, links: Links, order: I8, starts: I8, owner: 
 
 def _kernels_below(events: EventTable, links: Links) -> I8:
     """For each row, how many pieces of device work it and the operations within it launched."""
-    count = np.zeros(len(events), dtype=np.int64)
-    current = links.op[links.op >= 0]
-    while len(current):
-        np.add.at(count, current, 1)
-        current = links.op_parent[current]
-        current = current[current >= 0]
-    return count
+    count = np.bincount(links.op[links.op >= 0], minlength=len(events)).astype(np.int64)
+    return count + sums_below(links.op_parent, count)
 
 
 def _best(events: EventTable, links: Links, row: int, members: I8, subtree: I8) -> tuple[OpCall, Work]:

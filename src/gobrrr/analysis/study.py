@@ -10,6 +10,7 @@ import numpy as np
 from gobrrr.analysis.budget import device_budget
 from gobrrr.analysis.evidence import Evidence, calls_of
 from gobrrr.analysis.fusion import find_chains
+from gobrrr.analysis.idle import HostTime, host_time
 from gobrrr.analysis.intervals import exclusive, union
 from gobrrr.analysis.links import Links, link
 from gobrrr.analysis.price import Priced, price_all
@@ -76,8 +77,9 @@ def study(rank: RankProfile, machine: Machine | None) -> Study:
         wall = Wall(value=None, low=None, high=None, how="unknown")
     else:
         wall = _wall(events, links, steps, cost, window.wall_ns)
+    host = host_time(replayed, links)
     evidence = tuple(
-        _evidence(rank, priced, steps, replayed, window, device, machine, cost, wall)
+        _evidence(rank, priced, steps, replayed, window, device, machine, cost, wall, host)
         for device in _active(events, links, steps)
     )
     wall = _less_waiting(wall, evidence)
@@ -132,8 +134,9 @@ def _evidence(
     machine: Machine | None,
     cost: ObserverCost,
     wall: Wall,
+    host: HostTime,
 ) -> Evidence:
-    budget = device_budget(replayed, priced, steps, device)
+    budget = device_budget(replayed, priced, steps, device, host)
     calls = calls_of(replayed, priced, budget, steps)
     return Evidence(
         meta=rank.meta,
@@ -173,6 +176,8 @@ def _wall(events: EventTable, links: Links, steps: Steps, cost: ObserverCost, va
         whole = _replayed(events, links, steps, cost)[0]
     low, hidden = _replayed(events, links, steps, cost.scaled(LOW_FACTOR))
     high, _ = _replayed(events, links, steps, cost.scaled(HIGH_FACTOR))
+    if not whole > 0:
+        return Wall(value=None, low=None, high=None, how="unknown")
     ends = [1.0, low / whole, hidden / whole, high / whole]
     low_end, high_end = min(ends) * (1 - REPEATABLE), max(ends) * (1 + REPEATABLE)
     return Wall(value=value, low=value * low_end, high=value * high_end, how="estimated")

@@ -56,7 +56,7 @@ def _time_covered(budget: Sequence[BudgetLine]) -> float | None:
 
 
 def _bytes_covered(priced: Priced, inside: NDArray[np.bool_]) -> float | None:
-    """Bytes of calls with a floor over those plus the others', as far as their inputs are recorded; None if none are."""
+    """Bytes of calls with a floor over those plus the others', as far as they are recorded; None if none are."""
     known = unknown = 0.0
     for group, count in zip(priced.groups, _calls(priced, inside), strict=True):
         if group.floor is not None:

@@ -86,6 +86,8 @@ def _shares(budget: list[BudgetLine]) -> dict[str, float]:
 
 def _regime(shares: dict[str, float]) -> Regime:
     sides = ("compute", "memory", "overhead", "communication", "transfer", "input")
+    if not any(shares.values()):
+        return "unknown"
     # a device that idles for whatever reason is not short of compute or bandwidth
     idle = shares["overhead"] + shares["input"] + shares["unexplained"]
     busy: tuple[Regime, ...] = ("compute", "memory", "communication", "transfer")

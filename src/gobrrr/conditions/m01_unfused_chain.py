@@ -20,8 +20,14 @@ still written (a backward pass needs it), s_high if none is:
     at stake (high) = sum of t * s_high / b, and 1 us for each kernel less
 
 t * s / b is the fused kernel at the share of bandwidth that the chain reaches now. A chain never saves more than
-its time minus its fused floor, (b - s_high) / r. And all of it counts only as far as the device is what the step
-waits for: W - host bounds it, and a launch-bound step gains nothing from less traffic.
+its time minus its fused floor, (b - s_high) / r.
+
+Where no backward pass ran, nothing keeps an intermediate but a later call that reads it again. The high end is then
+that bound, t - (b - s_high) / r: the fused kernel may reach the roof, and what a call of the chain reads beside its
+predecessor's output in the same shape (`sigmoid(y) * y`) may be there already. The low end is what is the high end
+above, unless a call behind the chain takes more tensors of the chain's shape than were written since (a residual). All
+of it counts only as far as the device is what the step waits for: W - host bounds it, and a launch-bound step gains
+nothing from less traffic.
 
 ## What helps
 
@@ -61,6 +67,7 @@ from gobrrr import units
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.fusion import Chain
 from gobrrr.analysis.path import KERNEL_GAP_NS, step_saving
+from gobrrr.analysis.rereads import Rereads, read_inside
 from gobrrr.conditions.base import Found
 from gobrrr.conditions.claims import F8, of_calls
 from gobrrr.conditions.common import MOST_PLACES, certainty_of, finding, short_op, signature, unable
@@ -94,7 +101,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     attention = set(find_attention(evidence).calls.tolist())
     chains = [chain for one in evidence.fusion.chains if (chain := one.without_head()) is not None]
     chains = [chain for chain in chains if not attention & set(chain.calls) and not _joins(evidence, chain)]
-    found = [(chain, saving) for chain in chains if (saving := _saving(evidence, chain)) is not None]
+    rereads = None if evidence.training else Rereads(evidence)
+    found = [(chain, saving) for chain in chains if (saving := _saving(evidence, chain, rereads)) is not None]
     if not found:
         return None
     count = evidence.steps.count
@@ -127,8 +135,8 @@ def _joins(evidence: Evidence, chain: Chain) -> bool:
     return all(evidence.group_of(call).call.name == "aten::cat" for call in chain.calls)
 
 
-def _saving(evidence: Evidence, chain: Chain) -> _Saving | None:
-    """What fusing a chain spares; None where a call of it has no floor."""
+def _saving(evidence: Evidence, chain: Chain, rereads: Rereads | None) -> _Saving | None:
+    """What fusing a chain spares; None where a call of it has no floor. `rereads` is None in training."""
     calls = np.array(chain.calls)
     floor, ns = float(evidence.calls.floor_ns[calls].sum()), float(evidence.calls.ns[calls].sum())
     moved = sum(evidence.group_of(call).work.bytes or 0.0 for call in chain.calls)
@@ -138,7 +146,12 @@ def _saving(evidence: Evidence, chain: Chain) -> _Saving | None:
     spared = min(chain.spared_high, moved)
     most = max(ns - (moved - spared) / rate, 0.0)
     high = min(ns * spared / moved + (len(calls) - 1) * KERNEL_GAP_NS, most)
-    return _Saving(min(chain.spared_low / rate, high), high, ns, moved, spared)
+    low = min(chain.spared_low / rate, high)
+    if rereads is not None:
+        written = evidence.group_of(chain.calls[-1]).work.bytes_written or 0.0
+        fused = max(moved - spared - read_inside(evidence, chain), 2 * written)
+        low, high = low if rereads.after(chain) else high, max(high, ns - fused / rate)
+    return _Saving(low, high, ns, moved, spared)
 
 
 def _by_call(evidence: Evidence, found: list[tuple[Chain, _Saving]]) -> tuple[I8, F8, F8]:

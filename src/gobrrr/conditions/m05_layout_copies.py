@@ -21,7 +21,7 @@ Both count only as far as the device is what the step waits for: W - host bounds
 
 ## What helps
 
-- `model.to(memory_format=torch.channels_last)`, and the input as well.
+- `model.to(memory_format=torch.channels_last)`, and the input as well, where the copies are between NCHW and NHWC.
 - Views that the consumer takes as they are: an `einsum` or a matmul on the transposed view, attention on
   [B, S, H, D] strides; `reshape` only where the order fits.
 
@@ -49,7 +49,7 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.copies import converters, over_images, reorders
+from gobrrr.analysis.copies import Reordered, over_images, reordered
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import step_saving
 from gobrrr.conditions.base import Found
@@ -66,8 +66,9 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     missing = unable(CODE, evidence)
     if missing:
         return missing
-    turned, converting = converters(evidence)
-    copies = reorders(evidence)
+    seen = reordered(evidence)
+    turned, converting = seen.turned, seen.converting
+    copies = np.concatenate([seen.images, seen.others])
     calls = np.concatenate([turned, copies])
     if not len(calls):
         return None
@@ -98,6 +99,12 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         at_stake=step_saving(evidence, calls, low, high),
         claim=of_calls(calls, low, high),
         certainty=certainty_of(evidence, "high" if heavy else "medium"),
-        treatments=["channels-last"] if len(turned) else ["compile"],
+        treatments=_treatments(seen),
         facts=facts,
     )
+
+
+def _treatments(seen: Reordered) -> list[str]:
+    """The order of images is the model's to change; any other order is that of the copy's own lines."""
+    images = len(seen.turned) or len(seen.images)
+    return [*(["channels-last"] if images else []), *(["keep-order", "compile"] if len(seen.others) else [])]

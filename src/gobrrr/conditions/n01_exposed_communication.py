@@ -153,7 +153,8 @@ def _places(evidence: Evidence, work: I8) -> list[Place]:
     links, count = evidence.priced.links, evidence.steps.count
     names = [_name(evidence, index) for index in work.tolist()]
     result = []
-    for name, number in Counter(names).most_common(MOST_PLACES):
+    ranked = sorted(Counter(names).items(), key=lambda one: (-one[1], one[0]))
+    for name, number in ranked[:MOST_PLACES]:
         mine = work[[one == name for one in names]]
         first = int(links.op[mine[0]])
         owned = float(evidence.budget.owned_ns[mine].sum()) / count

@@ -19,7 +19,7 @@ step shows compilation that a later one would not: where only the first of sever
 - `torch.compile(dynamic=True)`, or `torch._dynamo.mark_dynamic(x, 0)` for the dimension that varies.
 - Static shapes: pad to a few lengths.
 - Numbers that change as tensors (`lr=torch.tensor(...)`), not as Python floats.
-- Warm up before profiling.
+- Warm up before profiling. Where no event of torch.compile is in the trace, modules were loaded and nothing else helps.
 
 `TORCH_LOGS=recompiles` prints which guard failed.
 
@@ -46,7 +46,7 @@ import re
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.calls import Call, classify
+from gobrrr.analysis.calls import Call, classify, compiles
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import CAUSES, COMPILING
 from gobrrr.analysis.intervals import covered, union
@@ -81,7 +81,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         at_stake=(idle if _again(evidence, rows) else 0.0, idle),
         claim=of_gaps(evidence, every, own, causes=(COMPILING,)) + of_gaps(evidence, every, rest, causes=others),
         certainty="high" if len(rows) else "medium",
-        treatments=["static-shapes"],
+        treatments=["static-shapes"] if compiles(evidence.events.names) else ["warm-up"],
         facts=[*_facts(evidence, rows, idle), *_which_step(evidence, rows)],
     )
 

@@ -24,6 +24,7 @@ from gobrrr.model.diagnosis import Finding
 
 SPECIFIC_FIRST = (
     "O05",  # compiling is a cause of its own, whatever the host would have launched meanwhile
+    "O06",  # waiting for the driver is neither launching nor input
     "D02",  # a copy that blocks, of all that keeps the input waiting (D01)
     "D01",
     "N01",

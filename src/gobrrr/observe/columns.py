@@ -23,8 +23,9 @@ LONG_FRAME_US = 1_000
 
 The masses of a trace with stacks are shorter frames."""
 
-BEGIN, END, UNSOUND = -2, -3, -4
-"""Stand-ins for a duration: a `B` row, an `E` row, a complete event whose duration is missing, negative or NaN."""
+BEGIN, END, UNSOUND, BEGIN_IF_LONG = -2, -3, -4, -5
+"""Stand-ins for a duration: a `B` row, an `E` row, a complete event whose duration is missing, negative or NaN, and
+the `B` row of a Python frame that is kept only if it takes `LONG_FRAME_US`."""
 
 _PHASES = ("X", "B", "E")
 _ON_DEVICE = [int(kind) for kind in (*DEVICE_KINDS, Kind.GPU_ANNOTATION, Kind.SYNC)]
@@ -100,6 +101,8 @@ class Builder:
         if kept:
             events = every if len(kept) == len(every) else [every[row] for row in kept]
             start, duration = _times(piece, events, kept)
+            if not self.python:
+                _mark_frames(events, duration)
             self._pieces.append(self._columns(events, start, duration))
 
     def columns(self) -> Columns:
@@ -161,7 +164,17 @@ class Builder:
 
 
 def _is_long(frame: Event) -> bool:
-    return isinstance(frame.dur, int | float) and frame.dur >= LONG_FRAME_US
+    """Whether a Python frame is kept in any case; one without a duration of its own gets it from its partner."""
+    if frame.ph != "X":
+        return True
+    known = isinstance(frame.dur, int | float)
+    return bool(frame.dur >= LONG_FRAME_US if known else numbers.single(frame.dur) >= LONG_FRAME_US * 1000)
+
+
+def _mark_frames(events: list[Event], duration: NDArray[np.int64]) -> None:
+    for row in np.flatnonzero(duration == BEGIN).tolist():
+        if events[row].cat == "python_function":
+            duration[row] = BEGIN_IF_LONG
 
 
 def _text(value: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gobrrr.observe.decode import Decoder
+from gobrrr.observe.scan import DEEPEST
 from gobrrr.observe.source import Blocks
 from gobrrr.observe.words import counted
 
@@ -28,6 +29,11 @@ def sentences(decoder: Decoder, blocks: Blocks) -> Iterator[str]:
         yield (
             f"{counted(lost.bytes, 'byte')} in {counted(lost.places, 'place')} of the event list are no JSON and were "
             "skipped; the events in them are missing"
+        )
+    if lost.deep:
+        yield (
+            f"{counted(lost.deep, 'event')} in which more than {DEEPEST} lists or objects stand in each other: what is "
+            "deeper was not read"
         )
     if lost.strangers:
         yield f"{counted(lost.strangers, 'entry', 'entries')} of the event list are no events and were ignored"

@@ -17,6 +17,12 @@ LARGEST_EVENT = 1 << 26
 MOST_FAILURES = 50_000
 """After so many places that are no JSON the file is given up, so that garbage takes bounded time."""
 
+DEEPEST = 64
+"""What is nested deeper in an event than this is not read: no argument of a profiler's is, and a decoder gives up."""
+
+_LARGEST_DEEP = 1 << 18
+_DEEP_FAILURE = 100  # looking in vain for the end of an event counts as a failure for so many characters
+_STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}]', re.DOTALL)
 _BETWEEN = re.compile(r"[\s,]*")
 _NEXT_EVENT = re.compile(r",\s*(?=\{)")
 _LONGEST_TOKEN = 8
@@ -37,6 +43,7 @@ class Losses:
     cut_bytes: int = 0  # of the event in which the file ends
     strangers: int = 0  # entries of the event list that are no objects
     failures: int = 0  # attempts to read an event that failed
+    deep: int = 0  # events of which a part was left out because it is nested too deep
 
     def __bool__(self) -> bool:
         return bool(self.bytes or self.cut_bytes or self.strangers)
@@ -75,7 +82,7 @@ class Scanner:
             if text[at] == "]" and not self.damaged:
                 return Scan(Piece(events), _size(text, 0, at + 1), ended=True)
             try:
-                value, stop = _JSON.raw_decode(text, at)
+                value, stop = self._decoded(text, at)
             except (ValueError, RecursionError) as fault:
                 unfinished = _unfinished(fault, text)
                 if unfinished and not final and len(text) - at < LARGEST_EVENT:
@@ -87,6 +94,22 @@ class Scanner:
             else:
                 self._take(value, text, at, stop, events)
             at = stop
+
+    def _decoded(self, text: str, at: int) -> tuple[Any, int]:
+        """The value at `at` and where it ends; what is nested deeper than `DEEPEST` is null."""
+        try:
+            return _JSON.raw_decode(text, at)
+        except RecursionError:
+            found = _shallow(text, at)
+            if found is None:
+                searched = min(len(text) - at, _LARGEST_DEEP)
+                self.lost.failures += searched // _DEEP_FAILURE
+                if searched < _LARGEST_DEEP:
+                    raise json.JSONDecodeError("unfinished", text, len(text)) from None
+                raise
+        value, _ = _JSON.raw_decode(found[0])
+        self.lost.deep += 1
+        return value, found[1]
 
     def _take(self, value: Any, text: str, at: int, stop: int, events: list[Event]) -> None:
         if isinstance(value, dict) and (not self.damaged or "ph" in value):
@@ -106,6 +129,23 @@ class Scanner:
         self.lost.places += not self.damaged
         self.damaged = True
         return stop
+
+
+def _shallow(text: str, at: int) -> tuple[str, int] | None:
+    """(the value at `at` with null for what is nested too deep, where it ends); None if it does not end soon."""
+    kept, depth, begin = [], 0, at
+    for token in _STRUCTURE.finditer(text, at, at + _LARGEST_DEEP):
+        if token[0] in "[{":
+            depth += 1
+            if depth == DEEPEST + 1:
+                kept += [text[begin : token.start()], "null"]
+        elif token[0] in "]}":
+            depth -= 1
+            if depth == DEEPEST:
+                begin = token.end()
+            if depth <= 0:
+                return "".join(kept) + text[begin : token.end()], token.end()
+    return None
 
 
 def starts_unfinished(chunk: bytes) -> bool:

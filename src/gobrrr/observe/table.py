@@ -10,13 +10,16 @@ from numpy.typing import NDArray
 
 from gobrrr.model.events import ABSENT, COLUMN_TYPES, DEVICE_KINDS, EventTable, Kind
 from gobrrr.observe import numbers
-from gobrrr.observe.columns import BEGIN, END, UNSOUND, Columns, Interner
+from gobrrr.observe.columns import BEGIN, BEGIN_IF_LONG, END, LONG_FRAME_US, UNSOUND, Columns, Interner
 
 LONGEST_NS = 1 << 61
 """73 years: no event is longer and none starts farther than that from the middle one, so that sums stay in int64."""
 
 ZERO_IS_FAR_NS = 1_000_000_000_000
 """Where a trace's clock stands beyond 1,000 s, an event that starts at exactly 0 was never stamped."""
+
+EVIDENT = 0.01
+"""Share of the identified events that stand twice in a file that holds events twice, and not just a stray one."""
 
 _INDEXED = {"name": 0, "thread": 1, "dims": 2, "types": 2, "strides": 2, "concrete": 2, "extra": 2}
 
@@ -75,7 +78,7 @@ def _keep(columns: Columns, mask: NDArray[np.bool_]) -> Columns:
 def _pair_phases(columns: Columns, notes: list[str]) -> Columns:
     """`B` and `E` rows of a thread become complete events: an `E` closes the last open `B` of its thread."""
     duration = columns["duration_ns"]
-    rows = np.flatnonzero((duration == BEGIN) | (duration == END))
+    rows = np.flatnonzero(np.isin(duration, (BEGIN, END, BEGIN_IF_LONG)))
     if not len(rows):
         return columns
     columns = {**columns, "duration_ns": duration.copy()}
@@ -85,7 +88,7 @@ def _pair_phases(columns: Columns, notes: list[str]) -> Columns:
     unpaired = 0
     for row in order:
         stack = open_rows.setdefault(int(thread[row]), [])
-        if duration[row] == BEGIN:
+        if duration[row] != END:
             stack.append(int(row))
         elif stack:
             begin = stack.pop()
@@ -95,8 +98,9 @@ def _pair_phases(columns: Columns, notes: list[str]) -> Columns:
     unpaired += sum(map(len, open_rows.values()))
     if unpaired:
         notes.append(f"{unpaired:,} begin or end events have no partner and were left out")
-    left = columns["duration_ns"]
-    return _keep(columns, (left != BEGIN) & (left != END))
+    paired = columns["duration_ns"]
+    short = (duration == BEGIN_IF_LONG) & (paired < LONG_FRAME_US * 1000)
+    return _keep(columns, (paired != BEGIN) & (paired != END) & ~short)
 
 
 def _drop_unsound(columns: Columns, notes: list[str]) -> Columns:
@@ -144,24 +148,34 @@ def _drop_zeroed(columns: Columns, notes: list[str]) -> Columns:
 def _drop_duplicates(columns: Columns, notes: list[str]) -> Columns:
     """The same record twice: same kind, name, place, start, duration and identifiers.
 
-    Host calls without an identifier are kept: two that short can start in one tick of an old, coarse clock.
+    Host calls without an identifier are kept: two that short can start in one tick of an old, coarse clock. Where
+    `EVIDENT` of the others stand twice, the file was written twice, and such calls are counted once as well.
     """
     identified = (columns["correlation"] != ABSENT) | (columns["external_id"] != ABSENT)
     identified |= np.isin(columns["kind"], (*DEVICE_KINDS, Kind.GPU_ANNOTATION, Kind.ANNOTATION))
-    keys = ("kind", "name", "thread", "stream", "start_ns", "duration_ns", "correlation", "external_id")
     if not identified.any() or not _may_repeat(columns, identified):
         return columns
-    stacked = np.stack([columns[key][identified].astype(np.int64) for key in keys])
-    order = np.lexsort(stacked)
-    ranked = stacked[:, order]
-    repeated = np.concatenate([[False], (ranked[:, 1:] == ranked[:, :-1]).all(axis=0)])
-    count = int(repeated.sum())
+    repeated = _repeated(columns, np.flatnonzero(identified))
+    if len(repeated) >= EVIDENT * int(identified.sum()):
+        repeated = _repeated(columns, np.arange(len(identified)))
+    count = len(repeated)
     if not count:
         return columns
     notes.append(f"{count:,} event{'s stand' if count > 1 else ' stands'} twice in the file; counted once")
     keep = np.ones(len(columns["kind"]), dtype=bool)
-    keep[np.flatnonzero(identified)[order[repeated]]] = False
+    keep[repeated] = False
     return _keep(columns, keep)
+
+
+def _repeated(columns: Columns, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Those of `rows` that equal an earlier one."""
+    keys = ("kind", "name", "thread", "stream", "start_ns", "duration_ns", "correlation", "external_id")
+    stacked = np.stack([columns[key][rows].astype(np.int64) for key in keys])
+    order = np.lexsort(stacked)
+    ranked = stacked[:, order]
+    again = np.concatenate([[False], (ranked[:, 1:] == ranked[:, :-1]).all(axis=0)])
+    repeated: NDArray[np.int64] = rows[order[again]]
+    return repeated
 
 
 def _may_repeat(columns: Columns, identified: NDArray[np.bool_]) -> bool:

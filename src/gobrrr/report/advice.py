@@ -24,18 +24,28 @@ def prescriptions(
 
     `facts`: lines of evidence under the first finding, under the second, ...
     """
-    if not diagnosis.prescriptions:
+    ranked = worth_doing(diagnosis)
+    if not ranked:
         return []
     lines: list[Line] = [spread([(" What to do", "bold")], [("saves, predicted", "dim")], page.width)]
     by_code = {finding.code: finding for finding in diagnosis.findings}
     first: dict[str, int] = {}
-    for rank, one in enumerate(diagnosis.prescriptions[:most], start=1):
+    treated: dict[str, int] = {}
+    for rank, one in enumerate(ranked[:most], start=1):
         seen = first.setdefault(one.finding, rank)
         room = facts[len(first) - 1] if seen == rank and len(first) <= len(facts) else 0
+        told = treated.setdefault(one.treatment, rank)
         lines += _prescription(rank, one, by_code.get(one.finding), seen, page, title_lines, room)
-    if more := len(diagnosis.prescriptions) - most:
+        lines.append(_how(one, page) if told == rank else _same(one, told, page))
+    if more := len(ranked) - most:
         lines += [[(f"    and {more} more: --json", "dim")]] if more > 0 else []
     return lines
+
+
+def worth_doing(diagnosis: Diagnosis) -> list[Prescription]:
+    """The treatments of the step, ranked: not those of findings about the measurement, which save nothing of it."""
+    about = {one.code for one in diagnosis.findings if one.at_stake_ns == (0, 0)}
+    return [one for one in diagnosis.prescriptions if one.finding not in about or one.predicted_saving_ns[1] > 0]
 
 
 def _prescription(
@@ -48,9 +58,7 @@ def _prescription(
     lines = titled(f"  {rank}  ", code, title, saving(one.predicted_saving_ns), page, title_lines)
     if place := where(places, page, page.width - len(INDENT)):
         lines.append([(INDENT, ""), (place, "dim")])
-    lines += _facts(finding, page, facts)
-    lines.append(_how(one, page))
-    return lines
+    return lines + _facts(finding, page, facts)
 
 
 def _facts(finding: Finding | None, page: Page, most: int) -> list[Line]:
@@ -116,9 +124,15 @@ def _how(one: Prescription, page: Page) -> Line:
     return [(INDENT, ""), (f"{name}: ", "dim"), (page.cut(code, room - len(name) - 2), "cyan"), (more, "dim")]
 
 
+def _same(one: Prescription, told: int, page: Page) -> Line:
+    """A treatment that is listed above already: for another finding, with a saving of its own."""
+    name = page.cut(sanitise(one.treatment), TREATMENT_CELLS)
+    return [(INDENT, ""), (f"{name}: the same change as {told}", "dim")]
+
+
 def other_findings(diagnosis: Diagnosis, page: Page, *, most: int, title_lines: int = 2) -> list[Line]:
     """Findings that no prescription names, and one honest sentence when there is no finding at all."""
-    treated = {one.finding for one in diagnosis.prescriptions}
+    treated = {one.finding for one in worth_doing(diagnosis)}
     left = [one for one in diagnosis.findings if one.code not in treated]
     if not diagnosis.findings and not diagnosis.prescriptions:
         return page.wrapped(_nothing_found(diagnosis), first=" ")
@@ -129,7 +143,7 @@ def other_findings(diagnosis: Diagnosis, page: Page, *, most: int, title_lines: 
     head = "Also found" if treated else "Found, with no treatment that is predicted to save time"
     lines: list[Line] = [spread([(f" {head}", "bold")], [("at stake", "dim")], page.width)]
     for one in left[:most]:
-        stake = units.duration_range(*one.at_stake_ns)
+        stake = units.duration_range(*one.at_stake_ns) if one.at_stake_ns[1] > 0 else "-"
         lines += titled("     ", sanitise(one.code), sanitise(one.title), stake, page, title_lines)
     if len(left) > most:
         lines.append([(f"    and {len(left) - most} more: --json", "dim")])

@@ -13,6 +13,7 @@ from importlib.resources import files
 
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.report import json, terminal, words
+from gobrrr.report.advice import worth_doing
 from gobrrr.report.page import advice, charts, machine, modules, tables, verdict
 from gobrrr.report.page.data import as_script, page_data
 from gobrrr.report.page.links import Link, link
@@ -95,7 +96,7 @@ NAVIGATION = (
 
 
 def _top(diagnosis: Diagnosis) -> Markup:
-    absent = {"todo"} if not diagnosis.prescriptions else set()
+    absent = {"todo"} if not worth_doing(diagnosis) else set()
     absent |= {"kernels"} if not diagnosis.kernels else set()
     links = [el("a", name, href=f"#{target}") for target, name in NAVIGATION if target not in absent]
     theme = el("button", "Theme: auto", type="button", id="theme", class_="needs-script")

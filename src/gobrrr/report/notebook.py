@@ -60,9 +60,10 @@ def _budget(one: Diagnosis) -> Markup | None:
 
 
 def _todo(one: Diagnosis) -> Markup | None:
-    if not one.prescriptions:
+    ranked = advice.worth_doing(one)
+    if not ranked:
         return None
-    items = [el("li", _line(item)) for item in one.prescriptions[:MOST]]
+    items = [el("li", _line(item)) for item in ranked[:MOST]]
     return join([el("strong", "What to do"), el("ol", items, style="margin-top:0.2em")])
 
 

@@ -229,7 +229,7 @@ def light(diagnosis: Diagnosis) -> str:
     coverage = "how much is priced is unknown" if priced is None else f"{units.percent(priced)} of compute time priced"
     if diagnosis.speed_of_light_ns is None:
         return f"Speed of light: unknown, because {_no_light(diagnosis)}; {coverage}."
-    text = f"Speed of light: {units.duration(diagnosis.speed_of_light_ns)}"
+    text = f"Speed of light (in these dtypes, with these operations): {units.duration(diagnosis.speed_of_light_ns)}"
     step_ns = diagnosis.unprofiled_wall_ns.value or diagnosis.wall_ns
     if not step_ns:
         return f"{text}; {coverage}."
@@ -241,7 +241,8 @@ def light(diagnosis: Diagnosis) -> str:
 def _no_light(diagnosis: Diagnosis) -> str:
     if not diagnosis.devices and diagnosis.budget:
         return unpriced.NO_DEVICE
-    return unpriced.no_machine(diagnosis) or "too little is priced"
+    little = (diagnosis.coverage.device_time or 0.0) < words.PRICED_ENOUGH
+    return unpriced.no_machine(diagnosis) or ("too little is priced" if little else "not all work is priced")
 
 
 def _advice(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:

@@ -22,15 +22,15 @@ def no_machine(diagnosis: Diagnosis) -> str | None:
 
 
 def most(diagnosis: Diagnosis) -> str | None:
-    """What is wrong with most of the time without a floor: "most of the rest has no shapes"; None if not known."""
+    """What most of the time without a floor "has" or "is", to be put after its name; None where no row has none."""
     reasons: dict[str, float] = defaultdict(float)
     for row in diagnosis.ops:
         if row.floor_ns is None and row.family != "collective":
-            reasons[_reason(row, diagnosis.machine)] += row.ns
+            reasons[_reason(row, diagnosis.machine or "the machine")] += row.ns
     return max(reasons, key=lambda one: reasons[one]) if reasons else None
 
 
-def _reason(row: OpRow, machine: str | None) -> str:
+def _reason(row: OpRow, machine: str) -> str:
     if row.bytes is not None:
         return f"has an element type for which {sanitise(machine)} has no known peak"
     if row.note.startswith("replayed from a graph"):

@@ -3,8 +3,9 @@
 Convolutions on tensor cores work on [N, H, W, C]. In `channels_last` the shapes stay as they are and only the strides
 change: the converters around each convolution vanish, and batch norm reads whole rows.
 
-Predicted saving: of layout copies (M05) the finding's own interval, of normalization (M03) between nothing and the
-finding's high end, as far as the device is what the step waits for.
+Predicted saving: of layout copies (M05) the finding's own interval, as far as they are between NCHW and NHWC; of
+normalization (M03) between nothing and the part of the finding's high end that batch norms have whose channels lie
+outside. Both as far as the device is what the step waits for.
 
 An operation without such a kernel returns the usual order and brings the converters back. Grouped convolutions can be
 slower.
@@ -12,7 +13,9 @@ slower.
 
 from __future__ import annotations
 
+from gobrrr.analysis.copies import reordered
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.norms import outside_share
 from gobrrr.model.diagnosis import Finding, Prescription
 from gobrrr.treatments.base import prescription
 
@@ -27,8 +30,13 @@ images = images.to(memory_format=torch.channels_last)
 
 def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     """What the docstring says, of the finding's stake."""
-    if finding.code not in ("M05", "M03"):
-        return None
     low, high = finding.at_stake_ns
-    assumes = "every operation between keeps the order"
-    return prescription(NAME, finding, (low if finding.code == "M05" else 0.0, high), HOW, assumes)
+    if finding.code == "M05":
+        share = reordered(evidence).image_share(evidence)
+    elif finding.code == "M03":
+        low, share = 0.0, outside_share(evidence)
+    else:
+        return None
+    if share <= 0:
+        return None
+    return prescription(NAME, finding, (low, high * share), HOW, "every operation between keeps the order")

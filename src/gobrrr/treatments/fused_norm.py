@@ -4,7 +4,7 @@
 conversions and the residual's addition become part of it.
 
 Predicted saving: the finding's own interval: with 45 % of the bandwidth at the low end, with all of it at the high
-end, as far as the device is what the step waits for.
+end, as far as the device is what the step waits for. Batch norms have no part in it: no row-wise norm stands for them.
 
 Rows that do not fit the chip are read twice. Statistics are kept in float32; results are rounded differently.
 """
@@ -12,6 +12,7 @@ Rows that do not fit the chip are read twice. Statistics are kept in float32; re
 from __future__ import annotations
 
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.norms import batch_norm_share
 from gobrrr.model.diagnosis import Finding, Prescription
 from gobrrr.treatments.base import prescription
 
@@ -28,5 +29,9 @@ def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     """What the docstring says, of the finding's stake."""
     if finding.code != "M03":
         return None
+    low, high = finding.at_stake_ns
+    high *= 1 - batch_norm_share(evidence)
+    if high <= 0:
+        return None
     assumes = "one kernel for each norm"
-    return prescription(NAME, finding, finding.at_stake_ns, HOW, assumes)
+    return prescription(NAME, finding, (low, high), HOW, assumes)

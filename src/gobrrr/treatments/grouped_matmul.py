@@ -6,7 +6,8 @@ versions) with the experts' offsets: about thirty launches for all, and no wait.
 
 Predicted saving, for the finding that has the loop's idle time: the launches of the loop at the host's time for one
 launch. `KEPT` launches stay, for sorting, gathering, two matmuls, the activation and the sum. Never more than wall
-minus busy. The low end allows for a host that spends half of its launching on the rest of the step.
+minus busy. The low end allows for a host that spends half of its launching on the rest of the step, and both go
+as far as the interval of the step's estimated time.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     if finding.at_stake_ns[1] < low:
         return None  # the loop is another finding's (O04)
     how = f"one grouped_mm for the {units.count(round(loops))} turns of the loop over experts"
-    assumes = f"{units.count(inside)} of {units.count(path.launches)} launches a step vanish, and the waits with them"
-    return prescription(NAME, finding, (low, high), how, assumes)
+    of = f"{units.count(inside)} of {units.count(path.launches)} pieces of device work a step"
+    assumes = f"{of} vanish, and the waits with them"
+    return prescription(NAME, finding, (low, path.at_most(high)), how, assumes)
 
 
 def _launches_in_loop(evidence: Evidence, waits: I8) -> float:

@@ -4,8 +4,8 @@ The host issues the same launches whatever the batch. Until the device's time re
 costs no time: the time for today's amount of work falls by the factor of the batch.
 
 Predicted saving: for the work of one of today's steps, between nothing (kernels grow as fast as the batch, or
-memory is full) and wall minus busy (the device's time for that work is all that is left). The step itself gets no
-shorter.
+memory is full) and wall minus busy (the device's time for that work is all that is left). That is throughput: the step
+itself gets no shorter. Where the host's time is enough for less than 1.2 times the batch, it is no remedy.
 
 It changes the optimisation: learning rate, schedule and generalisation. Gradient accumulation with fewer, larger
 micro-batches keeps them.
@@ -13,7 +13,6 @@ micro-batches keeps them.
 
 from __future__ import annotations
 
-from gobrrr import units
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import path_of
 from gobrrr.model.diagnosis import Finding, Prescription
@@ -21,6 +20,11 @@ from gobrrr.treatments.base import prescription
 
 NAME = "larger-batch"
 NUMERICS = "statistics"
+LEAST = 1.2
+"""A smaller factor of the batch is within what the step's time varies by."""
+
+MOST = 16
+"""A larger factor is not told: the batch runs into the memory or into its statistics before."""
 CODE = """
 loader = DataLoader(dataset, batch_size=4 * batch_size)  # and scale the learning rate with it
 """
@@ -31,7 +35,11 @@ def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     if finding.code != "O01":
         return None
     path = path_of(evidence)
-    high = min(path.idle, finding.at_stake_ns[1])
-    factor = f"{path.wall / path.busy:.1f}" if path.busy else units.UNKNOWN
-    how = f"the host's time is enough for about {factor} times the batch"
-    return prescription(NAME, finding, (0.0, high), how, "the saving is for today's amount of work; memory allows it")
+    factor = path.wall / path.busy if path.busy else 0.0
+    if factor < LEAST:
+        return None
+    high = path.at_most(min(path.idle, finding.at_stake_ns[1]))
+    times = f"about {factor:.1f}" if factor <= MOST else f"more than {MOST}"
+    how = f"throughput: the host's time is enough for {times} times the batch"
+    assumes = "the saving is for today's amount of work, the step gets no shorter; memory allows it"
+    return prescription(NAME, finding, (0.0, high), how, assumes)

@@ -14,14 +14,15 @@ NO_FINDING = "No condition explains where this step's time goes."
 
 def what_to_do(one: Diagnosis) -> Markup | None:
     """The treatments, by what they are predicted to save."""
-    if not one.prescriptions:
+    ranked = advice.worth_doing(one)
+    if not ranked:
         return None
     by_code = {finding.code: finding for finding in one.findings}
     step = one.unprofiled_wall_ns.value or one.wall_ns
-    cards = [_prescription(item, by_code.get(item.finding), step) for item in one.prescriptions]
+    cards = [_prescription(item, by_code.get(item.finding), step) for item in ranked]
     lead = (
-        "By predicted saving. The solid part of a bar is the least, the hatched part the most; its track is the step. "
-        "The savings are of one treatment each and do not add up."
+        "By what each saves at least, then at most. The solid part of a bar is the least, the hatched part the most; "
+        "its track is the step. The savings are of one treatment each and do not add up."
     )
     return section("todo", "What to do", el("ol", cards, class_="cards"), lead=lead)
 
@@ -81,7 +82,7 @@ def _finding(item: Finding, link: Link, index: int) -> Markup:
 
 
 def _stake(interval: Interval) -> str:
-    return units.duration_range(*interval)
+    return units.duration_range(*interval) if interval[1] > 0 else "-"
 
 
 def _place(place: Place) -> Markup:

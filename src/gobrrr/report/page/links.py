@@ -13,6 +13,7 @@ CAUSES = {
     "O03": ("launching", "python"),
     "O04": ("launching", "python"),
     "O05": ("compile",),
+    "O06": ("allocator",),
     "D01": ("input", "host_compute"),
 }
 """The gaps that a condition is about."""

@@ -1,0 +1,125 @@
+"""The step asks the driver for memory, and the device idles meanwhile.
+
+PyTorch keeps the memory that a tensor leaves behind and hands it to the next one: after a few steps it needs nothing
+more from the driver. `cudaMalloc` and `cudaFree` (`hipMalloc`, `hipFree`) in a later step say that what was kept did
+not fit, or was given back. Each takes from tens of microseconds to milliseconds, and freeing waits for the device.
+
+## How it is recognised
+
+Idle time of the device while the thread that launches is in the driver's calls that allocate or free, within the
+analysed steps. Allocations that only the first of several recorded steps makes are a warm-up that was recorded: the
+finding says so.
+
+## What it costs
+
+    at stake (high) = idle time of the device under these calls (the budget's line `allocator`), the mean of the steps
+    at stake (low)  = the same where another step than the first recorded one allocates; else nothing
+
+## What helps
+
+- No `torch.cuda.empty_cache()` and no `gc.collect()` in the loop: the next step asks for the same memory again.
+- `PYTORCH_ALLOC_CONF=expandable_segments:True`, where shapes vary from step to step or memory is nearly full.
+- A smaller batch, or activation checkpointing, where memory is so full that the allocator frees and tries again
+  (`torch.cuda.memory_stats()["num_alloc_retries"]`).
+- For pinned memory (`cudaHostAlloc`): buffers that are made once.
+- Warm up before profiling.
+
+## Sick
+
+```python
+for batch in batches:
+    step(batch)
+    torch.cuda.empty_cache()  # every block goes back to the driver
+```
+
+## Healthy
+
+```python
+for batch in batches:
+    step(batch)
+```
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.calls import Call, classify
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.idle import ALLOCATOR
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import of_gaps
+from gobrrr.conditions.common import MOST_PLACES, finding
+from gobrrr.model.diagnosis import NotChecked, Place
+from gobrrr.model.events import I8, Kind
+
+CODE = "O06"
+TITLE = "memory from the driver within the step"
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """Idle time of the device while the host allocates or frees."""
+    events, gaps = evidence.replayed, evidence.budget.gaps
+    rows = events.of(Kind.RUNTIME)
+    rows = rows[classify(events.names)[events.name[rows]] == Call.ALLOCATE]
+    rows = rows[(events.end_ns[rows] > evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)]
+    if not len(rows):
+        return None
+    own = gaps.of(ALLOCATOR).astype(np.float64)
+    idle = evidence.line("overhead", ALLOCATOR)
+    again = bool((_step(evidence, rows) > 1).any())
+    return finding(
+        evidence,
+        CODE,
+        TITLE,
+        where=_places(evidence, rows),
+        at_stake=(idle if again else 0.0, idle),
+        claim=of_gaps(evidence, np.arange(len(gaps)), own, causes=(ALLOCATOR,)),
+        certainty="high" if again else "medium",
+        treatments=["allocator"],
+        facts=[
+            f"the device idles for {units.duration(idle)} a step while the host allocates or frees memory",
+            _calls(evidence, rows),
+            _which_step(evidence, rows, again),
+        ],
+    )
+
+
+def _step(evidence: Evidence, rows: I8) -> I8:
+    """The number of the step of each event, the first one being 1."""
+    return np.searchsorted(np.array(evidence.steps.begins), evidence.replayed.start_ns[rows], side="right")
+
+
+def _calls(evidence: Evidence, rows: I8) -> str:
+    names, counts = np.unique(evidence.replayed.name[rows], return_counts=True)
+    ranked = sorted(zip(counts.tolist(), names.tolist(), strict=True), reverse=True)[:MOST_PLACES]
+    count = evidence.steps.count
+    texts = (f"{units.count(number / count)} {evidence.replayed.names[name]}" for number, name in ranked)
+    return f"calls a step: {', '.join(texts)}"
+
+
+def _which_step(evidence: Evidence, rows: I8, again: bool) -> str:
+    """Where only the first of several steps allocates, that is a warm-up that was recorded."""
+    count = len(evidence.steps.begins)
+    if count < 2:
+        return "one step was recorded: whether later ones allocate as well can't be told"
+    if not again:
+        return "only the first recorded step allocates: warm up before profiling"
+    return f"{units.count(len(np.unique(_step(evidence, rows))))} of {units.count(count)} recorded steps allocate"
+
+
+def _places(evidence: Evidence, rows: I8) -> list[Place]:
+    """The longest calls, by the operation around them."""
+    events, parent = evidence.replayed, evidence.priced.links.op_parent
+    longest = rows[np.argsort(-events.duration_ns[rows], kind="stable")][:MOST_PLACES]
+    return [
+        Place(
+            op=events.name_of(int(parent[row]) if parent[row] >= 0 else row),
+            module=evidence.module(row),
+            source=evidence.source(row),
+            count=1.0,
+            ns=float(events.duration_ns[row]),
+        )
+        for row in longest.tolist()
+    ]

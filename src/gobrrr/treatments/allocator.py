@@ -1,0 +1,35 @@
+"""Let the allocator keep its memory.
+
+No `torch.cuda.empty_cache()` in the loop. Expandable segments grow in place, so that blocks of another size than the
+step before needed come out of memory that is there already. Pinned buffers are made once.
+
+Predicted saving: the finding's own interval: all of the idle time under the driver's calls, where later steps than the
+first one allocate; nothing at the low end where only the first does, because a warm-up that was recorded does not come
+back.
+
+It gives nothing where memory is full: then the step needs less of it. More memory stays reserved, which other programs
+on the device can't use.
+"""
+
+from __future__ import annotations
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.model.diagnosis import Finding, Prescription
+from gobrrr.treatments.base import prescription
+
+NAME = "allocator"
+NUMERICS = "none"
+HOW = "no torch.cuda.empty_cache() in the loop; PYTORCH_ALLOC_CONF=expandable_segments:True"
+CODE = """
+import os
+
+os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"  # before torch is imported
+"""
+
+
+def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+    """What the docstring says, of the finding's stake."""
+    if finding.code != "O06":
+        return None
+    assumes = "the memory that one step leaves behind is enough for the next"
+    return prescription(NAME, finding, finding.at_stake_ns, HOW, assumes)

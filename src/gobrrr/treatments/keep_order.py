@@ -1,0 +1,46 @@
+"""Leave out the copy into another order of the dimensions.
+
+A `permute` or `transpose` is free; the copy comes with the `contiguous()`, `reshape` or `clone` behind it, or with a
+consumer that asks for the order. Split before permuting (`qkv.unflatten(-1, (3, heads, -1)).unbind(2)`), give attention
+and matmuls the view with its strides, or write the producer's output in the order in which it is read.
+
+Predicted saving: of layout copies (M05) between nothing, where the consumer needs the order, and the part of the
+finding's high end that is not the order of images (see channels-last).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr.analysis.copies import Reordered, reordered
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.fusion import tensors
+from gobrrr.model.diagnosis import Finding, Prescription
+from gobrrr.treatments.base import prescription
+
+NAME = "keep-order"
+NUMERICS = "none"
+CODE = """
+q, k, v = qkv(x).unflatten(-1, (3, heads, -1)).unbind(2)  # views: [B, S, H, D] each
+q, k, v = (one.transpose(1, 2) for one in (q, k, v))  # no contiguous(): attention takes the strides
+"""
+
+
+def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+    """Nothing to all of the copies into an order that is not that of images."""
+    if finding.code != "M05":
+        return None
+    seen = reordered(evidence)
+    high = finding.at_stake_ns[1] * (1 - seen.image_share(evidence))
+    if high <= 0:
+        return None
+    how = f"hand on the permuted view{_of(evidence, seen)}: split before permute, no contiguous()"
+    return prescription(NAME, finding, (0.0, high), how, "high: every consumer takes the view's strides")
+
+
+def _of(evidence: Evidence, seen: Reordered) -> str:
+    """The source of the copy that takes longest: " of [64, 197, 3, 12, 64]"; empty where there is none."""
+    if not len(seen.others):
+        return ""
+    heaviest = int(seen.others[int(np.argmax(evidence.calls.ns[seen.others]))])
+    return f" of {list(tensors(evidence.group_of(heaviest).call)[1].shape)}"

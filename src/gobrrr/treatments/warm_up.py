@@ -1,0 +1,33 @@
+"""Run the step a few times before measuring or profiling it.
+
+The first call of each kernel loads its module into the driver, the first matmul makes the library's handle and its
+workspace, the first convolution of each shape tries out algorithms. Later steps do none of that.
+
+Predicted saving: between nothing and all of the idle time under the loading, which later steps do not have. It is the
+recorded steps that differ: nothing of the program gets faster.
+"""
+
+from __future__ import annotations
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.model.diagnosis import Finding, Prescription
+from gobrrr.treatments.base import prescription
+
+NAME = "warm-up"
+NUMERICS = "none"
+HOW = "run the step a few times before measuring: schedule(wait=1, warmup=3, active=3)"
+CODE = """
+schedule = torch.profiler.schedule(wait=1, warmup=3, active=3)
+with torch.profiler.profile(schedule=schedule) as prof:
+    for batch in batches:
+        step(batch)
+        prof.step()
+"""
+
+
+def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+    """What the docstring says, of the finding's stake."""
+    if finding.code != "O05":
+        return None
+    assumes = "later steps load nothing; the program itself gets no faster"
+    return prescription(NAME, finding, (0.0, finding.at_stake_ns[1]), HOW, assumes)

@@ -1,0 +1,77 @@
+"""O06, sick and healthy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gobrrr.model.diagnosis import Finding
+from tests.evidence import check, evidence_from, found, predict
+from tests.traces import Trace
+
+
+def allocating(trace: Trace, us: float, name: str = "cudaMalloc") -> None:
+    """An operation that asks the driver for memory."""
+    with trace.inside("aten::empty"):
+        trace._add("cuda_runtime", name, trace.now, us, {"correlation": trace._next()})
+        trace.now += us
+
+
+def steps(folder: Path, sick: set[int], *, count: int = 4, name: str = "cudaMalloc", first: bool = True) -> Path:
+    """Steps of 2 ms of matmuls; those in `sick` allocate for 1 ms before them, or behind their launches."""
+    trace = Trace()
+    for number in range(count):
+        with trace.step(number):
+            if number in sick and first:
+                allocating(trace, 1000.0, name)
+            for _ in range(10):
+                trace.op("aten::mm", [[4096, 4096], [4096, 4096]], 200.0, host_us=10.0)
+            if number in sick and not first:
+                allocating(trace, 1000.0, name)
+            trace.synchronize()
+    return trace.write(folder)
+
+
+@pytest.mark.parametrize("name", ["cudaMalloc", "cudaFree", "hipMalloc", "hipFree"])
+def test_each_step_allocates(tmp_path: Path, name: str):
+    seen = evidence_from(steps(tmp_path, {0, 1, 2, 3}, name=name))
+    finding = found("O06", seen)
+    assert finding.at_stake_ns == pytest.approx((1e6, 1e6), rel=0.05)
+    assert finding.at_stake_ns[1] == pytest.approx(seen.line("overhead", "allocator"))
+    assert finding.certainty == "high"
+    assert finding.where[0].op == "aten::empty"
+    assert f"calls a step: 1 {name}" in finding.evidence
+    assert "4 of 4 recorded steps allocate" in finding.evidence
+    given = predict("allocator", seen, finding)
+    assert given is not None
+    assert given.predicted_saving_ns == finding.at_stake_ns
+
+
+def test_a_recorded_warm_up_is_said_to_be_one(tmp_path: Path):
+    """Two steps, so that the first is not left out of the estimate as an outlier."""
+    finding = found("O06", evidence_from(steps(tmp_path, {0}, count=2)))
+    assert finding.at_stake_ns[0] == 0
+    assert finding.at_stake_ns[1] > 0
+    assert finding.certainty == "medium"
+    assert "only the first recorded step allocates: warm up before profiling" in finding.evidence
+
+
+def test_of_one_step_it_can_not_be_told(tmp_path: Path):
+    finding = found("O06", evidence_from(steps(tmp_path, {0}, count=1)))
+    assert finding.at_stake_ns[0] == 0
+    assert any("one step was recorded" in fact for fact in finding.evidence)
+
+
+def test_a_step_without_allocations(tmp_path: Path):
+    assert check("O06", evidence_from(steps(tmp_path, set()))) is None
+
+
+def test_allocating_while_the_device_works_costs_nothing(tmp_path: Path):
+    assert check("O06", evidence_from(steps(tmp_path, {0, 1, 2, 3}, first=False))) is None
+
+
+def test_another_finding_gets_nothing_from_it(tmp_path: Path):
+    seen = evidence_from(steps(tmp_path, set()))
+    other = Finding(code="O01", title="", where=[], at_stake_ns=(0, 1), certainty="high", treatments=["allocator"])
+    assert predict("allocator", seen, other) is None
