@@ -166,6 +166,12 @@ def _catalogues(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "_catalogues", lambda: (CONDITIONS, TREATMENTS))
 
 
+def test_a_trace_without_a_command_is_told_the_command(run: Run, trace: str) -> None:
+    status, out, err = run(trace)
+    assert (status, out) == (2, "")
+    assert f"gobrrr diagnose {trace}" in err
+
+
 @pytest.mark.usefixtures("_catalogues")
 def test_explain(run: Run) -> None:
     assert run("explain", "O01")[1] == "# O01: launch-bound\n\nThe device waits for launches.\n"

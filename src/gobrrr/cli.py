@@ -416,6 +416,8 @@ def _run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
+        if arguments and arguments[0] not in getattr(command, "commands", ()) and Path(arguments[0]).is_file():
+            raise UsageError(f"no such command; to diagnose a trace: gobrrr diagnose {arguments[0]}") from None
         where = getattr(getattr(error, "ctx", None), "command_path", "gobrrr")
         raise UsageError(f"{error.format_message().rstrip('.')}; see: {where} --help") from None
     return 0
