@@ -18,6 +18,8 @@ finding says so.
 ## What helps
 
 - No `torch.cuda.empty_cache()` and no `gc.collect()` in the loop: the next step asks for the same memory again.
+- `PYTORCH_NO_CUDA_MEMORY_CACHING` (`PYTORCH_NO_HIP_MEMORY_CACHING`) unset: with it every tensor goes to the driver. As
+  many frees as allocations in every step look like that.
 - `PYTORCH_ALLOC_CONF=expandable_segments:True`, where shapes vary from step to step or memory is nearly full.
 - A smaller batch, or activation checkpointing, where memory is so full that the allocator frees and tries again
   (`torch.cuda.memory_stats()["num_alloc_retries"]`).

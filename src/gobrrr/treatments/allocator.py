@@ -1,7 +1,8 @@
 """Let the allocator keep its memory.
 
-No `torch.cuda.empty_cache()` in the loop. Expandable segments grow in place, so that blocks of another size than the
-step before needed come out of memory that is there already. Pinned buffers are made once.
+No `torch.cuda.empty_cache()` in the loop, no `PYTORCH_NO_CUDA_MEMORY_CACHING=1` around it. Expandable segments grow in
+place, so that blocks of another size than the step before needed come out of memory that is there already. Pinned
+buffers are made once.
 
 Predicted saving: the finding's own interval: all of the idle time under the driver's calls, where later steps than the
 first one allocate; nothing at the low end where only the first does, because a warm-up that was recorded does not come
@@ -19,10 +20,14 @@ from gobrrr.treatments.base import prescription
 
 NAME = "allocator"
 NUMERICS = "none"
-HOW = "no torch.cuda.empty_cache() in the loop; PYTORCH_ALLOC_CONF=expandable_segments:True"
+HOW = (
+    "no torch.cuda.empty_cache() in the loop, PYTORCH_NO_CUDA_MEMORY_CACHING unset; "
+    "PYTORCH_ALLOC_CONF=expandable_segments:True"
+)
 CODE = """
 import os
 
+os.environ.pop("PYTORCH_NO_CUDA_MEMORY_CACHING", None)
 os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"  # before torch is imported
 """
 
