@@ -2,7 +2,7 @@
 
 docs/lab_h100.html, docs/lab_cpu.html   what `gobrrr lab --all --html FILE` writes
 docs/intensity_h100.svg                 the first plot of `intensity`
-docs/lab.md                             which claims hold where, in a table
+docs/lab.md                             which claims hold where, in a table; the ceilings beside an earlier run's
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import msgspec
 from gobrrr.model.experiment import LabReport
 from gobrrr.report import svg
 from gobrrr.report.lab import page_of
+from tools import agreement
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = {name: ROOT / "bench" / "results" / f"lab_{name}.json" for name in ("h100", "cpu")}
@@ -57,7 +58,7 @@ def _summary(found: dict[str, LabReport]) -> str:
         cells = " | ".join(verdicts[name].get(number, "not measured") for name in found)
         text = quote.replace("|", "\\|")
         lines.append(f"| {number} | {text} | {cells} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + agreement.text()
 
 
 def main() -> int:
