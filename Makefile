@@ -2,6 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+TORCH := $(VENV)/.torch
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -20,7 +21,11 @@ $(STAMP): pyproject.toml requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $(STAMP)
 
-test: $(STAMP) ## everything that CI checks: lint, format, types, layers, sizes, tests
+$(TORCH): $(STAMP) requirements-torch.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-torch.txt
+	touch $(TORCH)
+
+test: $(TORCH) ## everything that CI checks: lint, format, types, layers, sizes, tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
