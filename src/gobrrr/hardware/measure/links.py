@@ -60,6 +60,8 @@ def measure_all_reduce(bench: Bench, deadline_s: float) -> Curve | Skipped:
     finally:
         for index in range(count):
             torch.cuda.synchronize(index)
+    if not points:
+        return Skipped(what=what, why="no message fitted into the time or the memory that was left")
     note = f"{count} GPUs, float32, NCCL from one process"
     return Curve(name="all-reduce bus bandwidth", x_unit="B", y_unit="B/s", points=tuple(points), note=note)
 

@@ -61,6 +61,7 @@ def stages(device: Device) -> list[Stage]:
         Stage("memory", 5.0, lambda bench, page, _: page.write(*memory.measure_dram(bench))),
         Stage("caches", 5.0, _curve),
         Stage("host links", 6.0, lambda bench, page, _: page.write(*links.measure_host_link(bench))),
+        Stage("all-reduce", 8.0, _reduce),
     ]
     plan += [Stage(f"matmul, {dtype}", each, _matmul(dtype)) for dtype in matmul.DTYPES]
     # The first use of the compiler loads it, which takes most of its stage's time.
@@ -68,7 +69,7 @@ def stages(device: Device) -> list[Stage]:
         Stage(f"vector units, {dtype}, {kind}", 8.0 if at else 18.0, _vector(dtype, kind))
         for at, (dtype, kind) in enumerate(VECTOR)
     ]
-    return [*plan, Stage("all-reduce", 8.0, _reduce)]
+    return plan
 
 
 def measure(
