@@ -183,7 +183,7 @@ def test_explain(run: Run) -> None:
 @pytest.mark.usefixtures("_catalogues")
 def test_explain_is_laid_out_in_a_terminal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
-    monkeypatch.setattr(cli, "_console", lambda: Console(file=stream, force_terminal=True, width=80))
+    monkeypatch.setattr(cli.output, "console", lambda: Console(file=stream, force_terminal=True, width=80))
     assert run("explain", "cuda_graph")[0] == 0
     assert "\x1b[" in stream.getvalue()
     assert "```" not in stream.getvalue()

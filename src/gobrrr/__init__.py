@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gobrrr.api import calc as calc
     from gobrrr.api import codes as codes
+    from gobrrr.api import count as count
     from gobrrr.api import diagnose as diagnose
     from gobrrr.api import explain as explain
     from gobrrr.api import html as html
     from gobrrr.api import load as load
     from gobrrr.api import machine as machine
+    from gobrrr.api import predict as predict
     from gobrrr.api import read_trace as read_trace
     from gobrrr.api import save as save
+    from gobrrr.cost.registry import rule as rule
     from gobrrr.errors import EmptyTraceError as EmptyTraceError
     from gobrrr.errors import GobrrrError as GobrrrError
     from gobrrr.errors import InputError as InputError
@@ -31,19 +34,25 @@ if TYPE_CHECKING:
     from gobrrr.model.envelope import Envelope as Envelope
     from gobrrr.model.machine import Machine as Machine
     from gobrrr.model.profile import Profile as Profile
+    from gobrrr.model.work import OpCall as OpCall
+    from gobrrr.model.work import Work as Work
+    from gobrrr.model.workload import Workload as Workload
 
     __version__: str
 
 _HOME = {
     "calc": "gobrrr.api",
     "codes": "gobrrr.api",
+    "count": "gobrrr.api",
     "diagnose": "gobrrr.api",
     "explain": "gobrrr.api",
     "html": "gobrrr.api",
     "load": "gobrrr.api",
     "machine": "gobrrr.api",
+    "predict": "gobrrr.api",
     "read_trace": "gobrrr.api",
     "save": "gobrrr.api",
+    "rule": "gobrrr.cost",
     "EmptyTraceError": "gobrrr.errors",
     "GobrrrError": "gobrrr.errors",
     "InputError": "gobrrr.errors",
@@ -54,6 +63,9 @@ _HOME = {
     "Envelope": "gobrrr.model.envelope",
     "Machine": "gobrrr.model.machine",
     "Profile": "gobrrr.model.profile",
+    "OpCall": "gobrrr.model.work",
+    "Work": "gobrrr.model.work",
+    "Workload": "gobrrr.model.workload",
 }
 
 __all__ = [
@@ -64,18 +76,24 @@ __all__ = [
     "InputError",
     "Machine",
     "NotATraceError",
+    "OpCall",
     "Profile",
     "UnknownDeviceError",
     "UsageError",
+    "Work",
+    "Workload",
     "__version__",
     "calc",
     "codes",
+    "count",
     "diagnose",
     "explain",
     "html",
     "load",
     "machine",
+    "predict",
     "read_trace",
+    "rule",
     "save",
 ]
 

@@ -18,10 +18,13 @@ from gobrrr.report import json, terminal
 from gobrrr.report.text import sanitise
 
 if TYPE_CHECKING:
+    from gobrrr.model.counted import Counted
     from gobrrr.model.experiment import LabReport
     from gobrrr.model.machine import Machine
     from gobrrr.model.measured import Measurement
     from gobrrr.model.profile import Profile
+    from gobrrr.model.recording import Recording
+    from gobrrr.model.workload import Workload
 
     Target = str | os.PathLike[str] | Profile
     Progress = Callable[[int, int | None], None]
@@ -146,6 +149,71 @@ def machine(name: str) -> Machine:
     from gobrrr.hardware import match
 
     return match.find(name)
+
+
+def predict(
+    step: Callable[..., Any] | str | Workload,
+    *args: Any,
+    on: str | Machine | Sequence[str | Machine] = "h100",
+    calibrate: bool = False,
+    **kwargs: Any,
+) -> Diagnosis:
+    """What a step would take on machines that need not be here, and what would bound it there.
+
+    `step(*args, **kwargs)` runs one step (forward, or forward, backward and optimizer); or a Workload; or the name of
+    either, "file.py:callable". It runs on fake tensors: nothing is computed and no memory is taken, and the program is
+    as it was afterwards. `on` names one machine or several ("h100,a100-80gb"): the diagnosis is the first one's, and
+    `machines` holds a row for each. `calibrate` takes the ceilings that `gobrrr machine` measured where it has
+    measured one of these machines. Raises UnknownDeviceError, InputError or UsageError (needs torch, or real data).
+    """
+    machines = _machines(on, calibrate)
+    recorded = record(step, *args, **kwargs)
+    from gobrrr import prediction
+
+    return prediction.predict(recorded, machines)
+
+
+def count(step: Callable[..., Any] | str | Workload, *args: Any, **kwargs: Any) -> Counted:
+    """FLOPs and bytes of one step, three ways each, without a device; what could not be counted stands beside them.
+
+    Arguments and errors are those of `predict`.
+    """
+    recorded = record(step, *args, **kwargs)
+    from gobrrr.analysis import tally
+
+    return tally.count(recorded)
+
+
+def record(step: Callable[..., Any] | str | Workload, *args: Any, **kwargs: Any) -> Recording:
+    """Every operation that one step dispatches, on fake tensors. Arguments and errors are those of `predict`."""
+    from gobrrr.model.workload import Workload
+    from gobrrr.observe import static
+
+    if isinstance(step, str):
+        if args or kwargs:
+            raise UsageError(f"{sanitise(step)}: a named step takes no arguments; give it a Workload's inputs")
+        return static.record_target(step)
+    if isinstance(step, Workload):
+        return static.record_workload(step)
+    if not callable(step):
+        raise UsageError(f"a step is a callable, a Workload or a name, not {type(step).__name__}")
+    return static.record(step, args, keywords=kwargs, target=_called(step))
+
+
+def _machines(on: str | Machine | Sequence[str | Machine], calibrate: bool) -> list[Machine]:
+    """The machines that `on` names, each once, in its order."""
+    from gobrrr.hardware.cache import measured_as
+    from gobrrr.model.machine import Machine
+
+    names = [on] if isinstance(on, Machine) else on.split(",") if isinstance(on, str) else list(on)
+    found = [one if isinstance(one, Machine) else machine(one.strip()) for one in names if one]
+    if not found:
+        raise UsageError("--on names no machine; gobrrr machine --list shows those that are known")
+    if calibrate:
+        found = [measured_as(one.name) or one for one in found]
+        if not any(one.memory_bytes_per_s and one.memory_bytes_per_s.provenance == "measured" for one in found):
+            raise UsageError("none of these machines was measured here; run gobrrr machine on it first")
+    return list({one.name: one for one in found}.values())
 
 
 def calc(

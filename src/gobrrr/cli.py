@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gobrrr.errors import GobrrrError, InputError, UsageError
-from gobrrr.report import failures
+from gobrrr.errors import GobrrrError, UsageError
+from gobrrr.report import failures, output
 
 # Everything else is imported inside the commands: `gobrrr --help` answers in a tenth of a second.
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from gobrrr.model.diagnosis import Diagnosis
-    from gobrrr.report.demo import Truth
     from gobrrr.report.layout import Line
-    from gobrrr.report.progress import ReadProgress
     from gobrrr.report.stages import StageProgress
 
 INTERRUPTED = 130
@@ -32,7 +27,6 @@ DEMO = (
     "gpt_fp32_notf32.faulty",
     "resnet_slow_loader.faulty",
 )
-TRACE_SUFFIX = ".json.gz"
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -66,9 +60,9 @@ def root(
     if version:
         import gobrrr
 
-        _print(f"gobrrr {gobrrr.__version__}")
+        output.text(f"gobrrr {gobrrr.__version__}")
     elif context.invoked_subcommand is None:
-        _print(context.get_help())
+        output.text(context.get_help())
 
 
 @app.command(short_help="What bounds the step of a trace, why, what would help.")
@@ -95,8 +89,48 @@ def diagnose(
     for path in (save, html):
         if path is not None:
             json.check_savable(path)
-    with _progress(name, quiet) as progress:
+    with output.progress(name, quiet) as progress:
         result = api.diagnose(name, on=on, python=stacks, progress=progress)
+    if save is not None:
+        json.save(result, save)
+    _write_page(result, html)
+    _show(result, as_json=as_json, quiet=quiet, width=width)
+
+
+@app.command(short_help="What a step would take on machines that are not here.")
+def predict(
+    target: Annotated[str | None, typer.Argument(metavar="FILE.py:NAME", help="A step, or what makes one.")] = None,
+    on: Annotated[str, typer.Option("--on", metavar="NAME[,NAME]", help="The machines; the first is shown.")] = "h100",
+    calibrate: Annotated[bool, typer.Option("--calibrate", help="Ceilings that gobrrr machine measured.")] = False,
+    example: Annotated[bool, typer.Option("--example", help="Print a file to begin with.")] = False,
+    as_json: AsJson = False,
+    save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Also write the JSON to FILE.")] = None,
+    html: AsHtml = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="One line, the verdict; no progress.")] = False,
+    width: Width = None,
+) -> None:
+    """Predict a step's time, regime and memory on machines that need not be here (needs torch, no GPU).
+
+    The step runs on fake tensors: nothing is computed. FILE.py:NAME or package.module:NAME is a callable that runs one
+    step, or one that returns a gobrrr.Workload.
+
+    \b
+      gobrrr predict --example > workload.py
+      gobrrr predict workload.py:workload --on h100,a100-80gb,h200,b200,mi300x
+    """
+    from gobrrr import api
+    from gobrrr.report import json, prediction
+
+    if example:
+        output.text(prediction.EXAMPLE.rstrip())
+        return
+    if target is None:
+        raise UsageError("name a step, FILE.py:NAME; gobrrr predict --example prints a file to begin with")
+    for path in (save, html):
+        if path is not None:
+            json.check_savable(path)
+    with output.working(f"running {target} on fake tensors", quiet):
+        result = api.predict(target, on=on, calibrate=calibrate)
     if save is not None:
         json.save(result, save)
     _write_page(result, html)
@@ -126,13 +160,13 @@ def explain(
     from gobrrr import api
     from gobrrr.report import listing, terminal
 
-    console = _console()
+    console = output.console()
     if code is None:
         terminal.print_lines(listing.codes(**api.codes(), page=terminal.page_for(console)), console)
         return
     text = api.explain(code)
     if not console.is_terminal:
-        _print(text)
+        output.text(text)
         return
     from rich.markdown import Markdown
 
@@ -157,13 +191,13 @@ def machine(
     from gobrrr.report import listing, terminal
 
     if list_names:
-        _print_names(match.known(), as_json)
+        output.names(match.known(), as_json)
     elif name is None:
         _measure_machine(device, last, svg, as_json)
     elif as_json:
-        _print_json(api.machine(name))
+        output.json(api.machine(name))
     else:
-        terminal.print_lines(listing.machine(api.machine(name), terminal.page_for(_console())), _console())
+        terminal.print_lines(listing.machine(api.machine(name), terminal.page_for(output.console())), output.console())
 
 
 def _measure_machine(device: str | None, last: bool, svg: Path | None, as_json: bool) -> None:
@@ -177,9 +211,9 @@ def _measure_machine(device: str | None, last: bool, svg: Path | None, as_json: 
         with _stages(f"measuring {name}") as progress:
             found.append(api.measure(name, progress=progress))
     if as_json:
-        _print_json([machine.for_json(one) for one in found])
+        output.json([machine.for_json(one) for one in found])
     else:
-        terminal.print_lines(machine.pages(found, terminal.page_for(_console())), _console())
+        terminal.print_lines(machine.pages(found, terminal.page_for(output.console())), output.console())
     if svg is not None:
         machine.save_roofline(found[0], svg)
 
@@ -187,7 +221,7 @@ def _measure_machine(device: str | None, last: bool, svg: Path | None, as_json: 
 def _stages(label: str) -> StageProgress:
     from gobrrr.report.stages import StageProgress
 
-    return StageProgress(label, _console(stderr=True))
+    return StageProgress(label, output.console(stderr=True))
 
 
 @app.command(short_help="The article's experiments, on this machine.")
@@ -208,7 +242,7 @@ def lab(
 
     if not names and not everything:
         listed = api.experiments()
-        _print_names(list(listed) if as_json else [f"{one:<13}{listed[one]}" for one in listed], as_json)
+        output.names(list(listed) if as_json else [f"{one:<13}{listed[one]}" for one in listed], as_json)
         return
     if html is not None:
         json.check_savable(html)
@@ -217,9 +251,9 @@ def lab(
     if html is not None:
         html.write_text(page.page_of(found), encoding="utf-8")
     if as_json:
-        _print_json(found)
+        output.json(found)
     else:
-        terminal.print_lines(page.lines(found, terminal.page_for(_console())), _console())
+        terminal.print_lines(page.lines(found, terminal.page_for(output.console())), output.console())
 
 
 @app.command(short_help="The back of the envelope: an op or an expression.")
@@ -282,9 +316,9 @@ def _show_calc(found: object, lay_out: Callable[..., list[Line]], as_json: bool,
     from gobrrr.report import terminal
 
     if as_json:
-        _print_json(found)
+        output.json(found)
         return
-    console = _console()
+    console = output.console()
     page = terminal.page_for(console)
     terminal.print_lines(lay_out(found, replace(page, width=terminal.clamp(width)) if width else page), console)
 
@@ -298,37 +332,25 @@ def demo(
     from gobrrr.report import demo as demo_report
     from gobrrr.report import terminal
 
-    console = _console()
+    console = output.console()
     rows = []
-    for path, truth in _shipped(everything):
+    for path, truth in demo_report.shipped(None if everything else DEMO):
         result = api.diagnose(path)
         terminal.print_to(result, console)
         terminal.print_lines([[]], console)
-        rows.append(demo_report.DemoRow(path.name.removesuffix(TRACE_SUFFIX), result, truth))
+        rows.append(demo_report.DemoRow(path.name.removesuffix(demo_report.SUFFIX), result, truth))
     terminal.print_lines(demo_report.table(rows, terminal.page_for(console)), console)
-
-
-def _shipped(everything: bool) -> list[tuple[Path, Truth]]:
-    """The traces in the package's data, with what is known of each."""
-    from gobrrr.report.demo import truths
-
-    folder = Path(__file__).parent / "data" / "h100"
-    known = truths(folder, TRACE_SUFFIX)
-    names = sorted(known) if everything else [name for name in DEMO if name in known]
-    if not names:
-        raise InputError(f"{folder}: the shipped traces are not in this installation; install gobrrr again")
-    return [(folder / f"{name}{TRACE_SUFFIX}", known[name]) for name in names]
 
 
 def _show(result: Diagnosis, *, as_json: bool, quiet: bool = False, width: int | None = None) -> None:
     from gobrrr.report import json, terminal, words
 
     if as_json:
-        _print_bytes(json.to_json(result))
+        output.raw(json.to_json(result))
     elif quiet:
-        _print(f"{words.headline(result)} (certainty: {result.certainty})")
+        output.text(f"{words.headline(result)} (certainty: {result.certainty})")
     else:
-        terminal.print_to(result, _console(), width=width)
+        terminal.print_to(result, output.console(), width=width)
 
 
 def _write_page(result: Diagnosis, path: Path | None) -> None:
@@ -338,49 +360,9 @@ def _write_page(result: Diagnosis, path: Path | None) -> None:
         html.save(result, path)
 
 
-def _console(*, stderr: bool = False) -> Console:
-    from rich.console import Console
-
-    return Console(stderr=stderr, highlight=False)
-
-
-def _progress(name: str, quiet: bool) -> ReadProgress | nullcontext[None]:
-    if quiet or not sys.stderr.isatty():
-        return nullcontext()
-    from gobrrr.report.progress import ReadProgress
-    from gobrrr.report.terminal import basename
-
-    return ReadProgress(f"reading {basename(name)}", _console(stderr=True))
-
-
 def _refuse_terminal_input(name: str) -> None:
     if name == "-" and sys.stdin.isatty():
         raise UsageError("standard input is a terminal; pipe a trace into it: gobrrr diagnose - < trace.json")
-
-
-def _print(text: str) -> None:
-    """Text that is safe to print, in what standard output can encode."""
-    encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, "replace").decode(encoding) + "\n")
-
-
-def _print_bytes(data: bytes) -> None:
-    sys.stdout.flush()
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
-
-
-def _print_json(value: object) -> None:
-    import msgspec
-
-    _print_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
-
-
-def _print_names(names: Sequence[str], as_json: bool) -> None:
-    if as_json:
-        _print_json(names)
-    else:
-        _print("\n".join(names))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -41,8 +41,8 @@ TELLING = 0.005
 """Less of the device time than this in kernels faster than their floor is not worth a note."""
 
 
-def diagnose(profile: Profile, *, on: str | None = None) -> Diagnosis:
-    """Diagnose what a door observed. `on` names the machine; otherwise the trace's own device is looked up.
+def diagnose(profile: Profile, *, on: str | Machine | None = None) -> Diagnosis:
+    """Diagnose what a door observed. `on` is the machine or its name; otherwise the trace's own device is looked up.
 
     Raises UnknownDeviceError when `on` names no known machine. An unknown device in the trace is a note, not an error:
     the budget without floors is still given.
@@ -54,7 +54,7 @@ def diagnose(profile: Profile, *, on: str | None = None) -> Diagnosis:
     budget, wall = _budget(studies)
     covered = coverage(lead.rank.events, lead.priced, lead.steps, budget if lead.evidence else [])
     spared = _spared(lead)
-    sums = totals(lead.rank.events, lead.priced, lead.steps, spared)
+    sums = totals(lead.rank.events, lead.priced, lead.steps, spared, _spared_at_most(lead))
     beaten = contradictions(lead.rank.events, lead.priced)
     verdict = judge(
         budget, wall, covered.device_time, sums, machine, lead.ahead, beaten[0], on_device=len(lead.evidence) > 0
@@ -67,11 +67,11 @@ def diagnose(profile: Profile, *, on: str | None = None) -> Diagnosis:
     front = lead.evidence[0] if lead.evidence else None
     return Diagnosis(
         target=profile.target,
-        origin="trace",
+        origin=profile.origin,
         device=device,
         ranks=len(studies),
         steps=lead.steps.count,
-        wall_ns=sum(one.steps.wall_ns for one in studies) / len(studies),
+        wall_ns=None if profile.origin == "static" else sum(one.steps.wall_ns for one in studies) / len(studies),
         unprofiled_wall_ns=wall,
         devices=[totals_ for one in studies for totals_ in one.devices],
         regime=verdict.regime,
@@ -110,8 +110,10 @@ def _version() -> str:
         return ""
 
 
-def _machine(profile: Profile, on: str | None, notes: list[str]) -> tuple[Machine | None, str | None]:
+def _machine(profile: Profile, on: str | Machine | None, notes: list[str]) -> tuple[Machine | None, str | None]:
     """(ceilings, the device's name as the trace gives it)."""
+    if isinstance(on, Machine):
+        return on, on.name
     properties = _properties(profile)
     name = properties.name if properties else None
     if on is not None:
@@ -180,6 +182,11 @@ def _spared(lead: Study) -> float | None:
         return None
     evidence = lead.evidence[0]
     return evidence.fusion.spared(kept=evidence.training) / evidence.steps.count
+
+
+def _spared_at_most(lead: Study) -> float | None:
+    """Bytes that one kernel a fusible region would spare in one step."""
+    return lead.evidence[0].fusion.spared_at_most() / lead.evidence[0].steps.count if lead.evidence else None
 
 
 def _own_length(one: Study) -> tuple[bool, float]:

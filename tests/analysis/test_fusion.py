@@ -35,7 +35,7 @@ def fusion(calls: list[Call], folder: Path, *, stream: list[int] | None = None, 
     priced = price_all(events, link(events), None)
     same = np.zeros(len(calls), dtype=np.int64)
     return find_chains(
-        priced,
+        priced.groups,
         priced.group,
         same if stream is None else np.array(stream),
         same if step is None else np.array(step),

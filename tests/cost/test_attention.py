@@ -6,6 +6,7 @@ import pytest
 
 from gobrrr.cost import price
 from gobrrr.cost.attention import pairs
+from gobrrr.cost.build import contraction_flop
 from gobrrr.model.work import OpCall, Scalar, Tensor
 
 NONE = Scalar("")
@@ -73,7 +74,42 @@ def test_the_efficient_schema_numbers_its_masks() -> None:
     for mask, count in (("0", 1024 * 1024), ("1", 1024 * 1025 // 2), ("2", 1024 * 1025 // 2)):
         rest = (*blanks, Scalar("0."), Scalar(mask), Scalar("True"), NONE, NONE, NONE)
         work = price(OpCall(name="aten::_efficient_attention_forward", inputs=(query, query, query, *rest)))
-        assert work.matrix_flop == 4 * 8 * 12 * 64 * count
+        assert (work.needed_flop, work.matrix_dtype) == (4 * 8 * 12 * 64 * count, "tf32")
+        assert work.matrix_flop == 3 * 4 * 8 * 12 * 64 * count
+
+
+def test_float32_in_the_efficient_kernels_is_three_products_of_tf32() -> None:
+    # sm__ops_path_tensor_src_tf32_dst_fp32: 206,158,430,208 for 4 x 16 heads of 2048 x 2048 pairs, 64 wide.
+    query = Tensor((4, 16, 2048, 64), "float32")
+    tail = (NONE, Scalar("True"), Scalar("0."), Scalar("False"), NONE)
+    name = "aten::_scaled_dot_product_efficient_attention"
+    ampere = ("fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<float, ...>::Params)",)
+    for kernels in (ampere, ()):
+        work = price(OpCall(name=name, inputs=(query, query, query, *tail), kernels=kernels))
+        assert (work.matrix_flop, work.matrix_dtype) == (206_158_430_208, "tf32")
+        assert work.needed_flop == 4 * 4 * 16 * 2048 * 2048 * 64 == 68_719_476_736
+        assert contraction_flop(work) == 68_719_476_736
+    # Turing has no TF32, and another vendor's kernel says nothing of it; halves are one product each.
+    for other in ("fmha_cutlassF_f32_aligned_64x64_rf_sm75(...)", "attn_fwd"):
+        work = price(OpCall(name=name, inputs=(query, query, query, *tail), kernels=(other,)))
+        assert (work.matrix_flop, work.matrix_dtype) == (68_719_476_736, "float32")
+    half = bf16(4, 16, 2048, 64)
+    assert price(OpCall(name=name, inputs=(half, half, half, *tail))).matrix_flop == 68_719_476_736
+
+
+def test_float32_backward_in_the_efficient_kernels() -> None:
+    query, rows, seed = Tensor((2, 4, 128, 64), "float32"), Tensor((2, 4, 128), "float32"), Tensor((), "int64")
+    bias = Tensor((2, 4, 128, 128), "float32")
+    for asked, more in (("True", 2 * 4 * 128 * 128 * 4), ("False", 0)):
+        rest = (seed, seed, Scalar("0."), Scalar(f"[True, True, True, {asked}]"), Scalar("False"), NONE)
+        inputs = (query, query, query, query, bias, query, rows, *rest)
+        work = price(OpCall(name="aten::_scaled_dot_product_efficient_attention_backward", inputs=inputs))
+        product = 2 * 2 * 4 * 128 * 128 * 64
+        assert work.matrix_flop == 3 * 5 * product
+        assert work.executed_flop == 3 * 4 * product
+        assert work.needed_flop == 4 * product
+        # The bias's gradient is written where it is asked for.
+        assert work.bytes_written == 3 * 2 * 4 * 128 * 64 * 4 + more
 
 
 def test_grouped_queries_share_keys() -> None:

@@ -55,8 +55,9 @@ I64 = "int64"
         ("aten::constant_pad_nd", (t(2, 3), s("[1, 1]"), s(0)), 24, 40),
         ("aten::embedding", (t(30522, 768), t(8, 16, dtype=I64), s(-1)), 128 * 768 * 4 + 128 * 8, 128 * 768 * 4),
         ("aten::embedding", (t(2, 768), t(8, 16, dtype=I64)), 2 * 768 * 4 + 128 * 8, 128 * 768 * 4),
-        ("aten::index_select", (t(50, 4), s(1), t(3, dtype=I64)), 3 * 50 * 4 + 24, 3 * 50 * 4),
-        ("aten::gather", (t(100, 10), s(1), t(100, 1, dtype=I64), s("False")), 400 + 800, 400),
+        ("aten::index_select", (t(50, 4), s(1), t(3, dtype=I64)), 50 * 16 + 24, 3 * 50 * 4),
+        ("aten::gather", (t(100, 10), s(1), t(100, 1, dtype=I64), s("False")), 100 * 40 + 800, 400),
+        ("aten::gather", (t(100, 1000), s(1), t(100, 1, dtype=I64), s("False")), 100 * 64 + 800, 400),
         ("aten::index_add_", (t(99, 10), s(0), t(7, dtype=I64), t(7, 10), s(1)), 56 + 280 + 280, 280),
         # reductions
         ("aten::sum", (t(1000, 1000), s("[0]"), s("True"), s()), 4 * MB, 4000),

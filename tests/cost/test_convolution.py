@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gobrrr.cost import price
+from gobrrr.cost.build import contraction_flop
 from gobrrr.cost.convolution import output_shape
 from gobrrr.model.work import OpCall, Scalar, Tensor
 
@@ -56,7 +57,7 @@ def test_every_schema_counts_the_loop(case: tuple[int, ...]) -> None:
         OpCall(name="aten::miopen_convolution", inputs=(given, weight, none, p, s, d, number, off, off)),
         OpCall(name="aten::mkldnn_convolution", inputs=(given, weight, none, p, s, d, number)),
     ]
-    assert {price(call).matrix_flop for call in calls} == {2.0 * macs(*case)}
+    assert {contraction_flop(price(call)) for call in calls} == {2.0 * macs(*case)}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -68,7 +69,9 @@ def test_backward_is_a_forward_for_each_gradient(case: tuple[int, ...]) -> None:
     rest = (Scalar("[0]"), *settings(stride, padding, dilation), Scalar("False"), Scalar("[0, 0]"), Scalar(str(groups)))
     for mask, passes in (("[True, True, False]", 2), ("[False, True, False]", 1), ("[True, False, True]", 1)):
         work = price(OpCall(name="aten::convolution_backward", inputs=(grad, given, weight, *rest, Scalar(mask))))
-        assert work.matrix_flop == 2.0 * passes * macs(*case)
+        assert contraction_flop(work) == 2.0 * passes * macs(*case)
+        # Beside them the sum over images and places for the bias.
+        assert work.flop == 2.0 * passes * macs(*case) + (n * k * out[0] * out[1] if mask.endswith("True]") else 0)
 
 
 def test_the_first_layer_of_resnet50_by_hand() -> None:
@@ -118,3 +121,47 @@ def test_winograd_does_fewer_flop_than_the_direct_count() -> None:
     kernels = ("void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>(...)",)
     work = price(OpCall(name="aten::cudnn_convolution", inputs=(given, weight, *setting), kernels=kernels))
     assert (work.count, work.matrix_dtype) == ("bounded", "float32")
+
+
+def depthwise(kernels: tuple[str, ...] = (), groups: int = 384) -> list[OpCall]:
+    """The measured layer: 64 images of 384 channels, 56 x 56, 3 x 3, forward and both gradients."""
+    given, weight = Tensor((64, 384, 56, 56), "bfloat16"), Tensor((384, 384 // groups, 3, 3), "bfloat16")
+    rest = (*settings(1, 1, 1), Scalar("False"), Scalar("[0, 0]"), Scalar(str(groups)))
+    forward = (given, weight, Scalar(""), *rest)
+    backward = (given, given, weight, Scalar(""), *rest, Scalar("[True, True, False]"))
+    return [
+        OpCall(name="aten::convolution", inputs=forward, kernels=kernels),
+        OpCall(name="aten::convolution_backward", inputs=backward, kernels=kernels),
+    ]
+
+
+def test_depthwise_runs_on_the_vector_units() -> None:
+    # smsp__sass_thread_inst_executed_op_ffma_pred_on: 677,216,256 forward and for each gradient, zeros beyond the edge
+    # left out; no tensor-core operation at all.
+    named = ("void at::native::(anonymous namespace)::conv_depthwise2d_forward_kernel<3, c10::BFloat16, int>(...)",)
+    cudnn = ("conv2d_c1_k1_nhwc_specialized", "sm90_xmma_depthwise_convolution_wgrad_tiling_f32f32_f32f32_f32_...")
+    for kernels in ((), named, cudnn):
+        for passes, call in zip((1, 2), depthwise(kernels), strict=True):
+            work = price(call)
+            assert (work.matrix_flop, work.matrix_dtype, work.vector_dtype) == (None, None, "float32")
+            flop = passes * 2 * 64 * 384 * 56 * 56 * 9
+            assert work.flop == work.needed_flop == contraction_flop(work) == flop
+            assert 2 * 677_216_256 * passes == pytest.approx(flop, rel=0.03)
+            assert work.family == "convolution"
+
+
+def test_a_depthwise_layer_whose_kernel_is_the_matrix_units_stays_there() -> None:
+    work = price(depthwise(("sm80_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x32x32",))[0])
+    assert (work.matrix_dtype, work.vector_flop) == ("bfloat16", None)
+
+
+def test_groups_of_several_channels_and_one_output_channel_are_not_depthwise() -> None:
+    assert all(price(call).matrix_dtype == "bfloat16" for call in depthwise(groups=192))
+    # 64 channels to 1, transposed: the weight's second size is 1 and every channel meets every other.
+    given, weight = Tensor((2, 64, 8, 8), "bfloat16"), Tensor((64, 1, 3, 3), "bfloat16")
+    rest = (*settings(1, 1, 1), Scalar("True"), Scalar("[0, 0]"), Scalar("1"))
+    forward = price(OpCall(name="aten::convolution", inputs=(given, weight, Scalar(""), *rest)))
+    assert forward.matrix_flop == 2 * 2 * 64 * 64 * 9
+    grad = Tensor((2, 1, 8, 8), "bfloat16")
+    inputs = (grad, given, weight, Scalar(""), *rest, Scalar("[True, True, False]"))
+    assert price(OpCall(name="aten::convolution_backward", inputs=inputs)).matrix_flop == 2 * 2 * 2 * 64 * 64 * 9

@@ -5,9 +5,12 @@ Caches keep some written lines (the last of up to 50 MB), so a counter of writes
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from gobrrr.cost import price
+from gobrrr.cost.cache import alone
 from gobrrr.model.work import OpCall, Scalar, Tensor
 
 CACHE_BYTES = 50e6
@@ -64,3 +67,67 @@ def test_causal_attention_executes_half_and_some_of_the_diagonal() -> None:
     assert work.matrix_flop == 34_376_515_584
     # Tiles of 128 on a diagonal of 2048: 17 / 16 of the triangle at most.
     assert work.matrix_flop <= 36_507_222_016 <= work.matrix_flop * 17 / 16
+
+
+def i64(*shape: int, strides: tuple[int, ...] | None = None) -> Tensor:
+    return Tensor(shape, "int64", strides)
+
+
+FETCHES = [
+    # op on indices drawn at random, DRAM bytes read
+    (
+        OpCall(name="aten::nll_loss_forward", inputs=(f32(524288, 512), i64(524288), Scalar(""), Scalar("1"))),
+        37_771_008,
+    ),
+    (
+        OpCall(name="aten::nll_loss_forward", inputs=(f32(262144, 1024), i64(262144), Scalar(""), Scalar("1"))),
+        18_883_328,
+    ),
+    (OpCall(name="aten::gather", inputs=(f32(16384, 4096), Scalar("1"), i64(16384, 4096))), 807_982_336),
+    (
+        OpCall(name="aten::gather", inputs=(Tensor((8192, 16384), "bfloat16"), Scalar("1"), i64(8192, 4096))),
+        552_848_128,
+    ),
+    (OpCall(name="aten::index_select", inputs=(f32(16384, 8192), Scalar("1"), i64(4096))), 545_015_552),
+    (
+        OpCall(name="aten::scatter_", inputs=(f32(16384, 4096), Scalar("1"), i64(16384, 2048), f32(16384, 2048))),
+        663_090_688,
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "read"), FETCHES)
+def test_single_elements_are_fetched_in_pieces(call: OpCall, read: int) -> None:
+    assert price(call).bytes_read == pytest.approx(read, rel=0.04)
+
+
+def test_pieces_of_single_elements_by_hand() -> None:
+    # One element a row: 64 bytes each; a row of less, the row; an index expanded over rows of 256 bytes, the rows.
+    rows = f32(1000, 4096)
+    one = price(OpCall(name="aten::gather", inputs=(rows, Scalar("-1"), i64(1000, 1), Scalar("False"))))
+    assert one.bytes_read == 1000 * 64 + 1000 * 8
+    expanded = i64(4, 10, 64, strides=(10, 1, 0))
+    whole = price(OpCall(name="aten::gather", inputs=(f32(4, 100, 64), Scalar("1"), expanded, Scalar("False"))))
+    assert whole.bytes_read == 4 * 10 * 64 * 4 + 4 * 10 * 8
+    # What is written in part is read first, 32 bytes at a time: one label a row of a one-hot matrix.
+    hot = price(OpCall(name="aten::scatter_", inputs=(rows, Scalar("1"), i64(1000, 1), Scalar("1"))))
+    assert (hot.bytes_read, hot.bytes_written) == (1000 * 32 + 1000 * 8, 1000 * 32)
+    narrow = price(OpCall(name="aten::embedding", inputs=(f32(10**6, 4), i64(1000))))
+    assert narrow.bytes_read == pytest.approx(1000 * 64 + 8000, rel=0.002)
+
+
+@pytest.mark.parametrize(("elements", "pieces", "each"), [(1, 4, 4), (3, 5, 8), (6, 3, 4), (2, 2, 16)])
+def test_pieces_touched_by_brute_force(elements: int, pieces: int, each: int) -> None:
+    # Every way to draw: the mean number of pieces of 64 bytes that some element falls into.
+    draws = list(itertools.product(range(pieces), repeat=elements))
+    mean = sum(len(set(draw)) for draw in draws) / len(draws)
+    assert alone(elements, pieces * 64, each) == pytest.approx(64 * mean)
+
+
+def test_item_goes_over_the_host_link_and_waiting_is_no_work() -> None:
+    work = price(OpCall(name="aten::_local_scalar_dense", inputs=(Tensor((), "bfloat16"),)))
+    assert (work.count, work.link, work.bytes, work.flop) == ("exact", "host", 2, 0)
+    unrecorded = price(OpCall(name="aten::_local_scalar_dense"))
+    assert (unrecorded.count, unrecorded.link, unrecorded.bytes) == ("bounded", "host", 16)
+    assert price(OpCall(name="synchronize")).count == "view"
+    assert price(OpCall(name="synchronize")).bytes == 0

@@ -125,3 +125,18 @@ def test_a_recurrent_layer_by_hand() -> None:
     work = price(OpCall(name="aten::_cudnn_rnn", inputs=inputs))
     assert work.matrix_flop == 2 * 40 * (256 * 32 + 256 * 64)
     assert work.bytes_written == 40 * 64 * 2
+
+
+def test_the_factors_of_addcmul_are_one_list_or_two() -> None:
+    # 8 x 2048 x 4096 in float32. An H100 read 537 MB for the square of the gradient (AdamW), 805 MB for addcdiv.
+    def lists(*shape: int) -> TensorList:
+        return TensorList((Tensor(shape, "float32"),) * 8)
+
+    whole, one = lists(2048, 4096), Scalar("1")
+    square = price(OpCall(name="aten::_foreach_addcmul_", inputs=(whole, whole, whole, one)))
+    assert (square.bytes_read, square.bytes_written, square.count) == (2 * 2**28, 2**28, "bounded")
+    product = price(OpCall(name="aten::_foreach_addcmul_", inputs=(whole, whole, lists(2048, 1), one)))
+    assert (product.bytes_read, product.count) == (2 * 2**28 + 8 * 2048 * 4, "exact")
+    quotient = price(OpCall(name="aten::_foreach_addcdiv_", inputs=(whole, whole, whole, one)))
+    assert (quotient.bytes_read, quotient.bytes_written) == (3 * 2**28, 2**28)
+    assert quotient.bytes_read == pytest.approx(805_371_904, rel=0.001)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gobrrr.cost import price
+from gobrrr.cost.build import contraction_flop
 from gobrrr.model.work import OpCall, Scalar, Tensor
 
 BERT_BASE_B8_S512 = 773.10  # torch's FlopCounterMode on the CPU says 0.900 of it: attention has no formula there
@@ -64,4 +65,4 @@ def test_depthwise_backward_is_divided_by_its_groups() -> None:
         Scalar("[True, True, False]"),
     )
     work = price(OpCall(name="aten::convolution_backward", inputs=(out, given, weight, *rest)))
-    assert work.matrix_flop == 2 * 2 * 8 * 32 * 16 * 16 * 9
+    assert work.flop == contraction_flop(work) == 2 * 2 * 8 * 32 * 16 * 16 * 9

@@ -67,7 +67,8 @@ def test_price_never_raises_and_is_never_negative(call: OpCall, blocks: int | No
 @pytest.mark.parametrize("name", [name.replace("*", "x") for name in names()])
 def test_no_arguments_are_no_accident(name: str) -> None:
     work = price(OpCall(name=name))
-    assert work.count in ("unknown", "view")
+    # One element goes to the host whatever the arguments are.
+    assert work.count in (("bounded",) if name == "aten::_local_scalar_dense" else ("unknown", "view"))
 
 
 ONE = Scalar("1")

@@ -19,7 +19,7 @@ from gobrrr.model.diagnosis import Place, Wall
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import TraceMeta
-from gobrrr.model.work import Tensor, TensorList
+from gobrrr.model.work import OpCall, Tensor, TensorList
 
 
 @dataclass(frozen=True)
@@ -187,9 +187,14 @@ def _short(kernels: tuple[str, ...]) -> str | None:
 
 
 def shapes_text(group: Group) -> str | None:
+    """The tensor arguments of a group's call, as text."""
+    return arguments_text(group.call)
+
+
+def arguments_text(call: OpCall) -> str | None:
     """The tensor arguments of a call, as text: "[8, 1024, 768] bfloat16, [768] bfloat16"."""
     parts = []
-    for item in group.call.inputs:
+    for item in call.inputs:
         if isinstance(item, Tensor):
             parts.append(f"{list(item.shape)} {item.dtype}")
         elif isinstance(item, TensorList) and item.items:

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from gobrrr.analysis.price import Group, Priced
+from gobrrr.analysis.price import Group
 from gobrrr.model.events import I8
 from gobrrr.model.work import ITEM_BYTES, OpCall, Tensor, TensorList
 
@@ -42,6 +42,7 @@ class Chain:
     spared_high: float
     head: bool  # begins with a contraction
     head_bytes: float = 0.0  # what the contraction hands on
+    tail_bytes: float = 0.0  # of an attention (product, softmax, product): what the second product reads
 
     def without_head(self) -> Chain | None:
         """The chain of fusible calls alone; None if that leaves a single call."""
@@ -58,15 +59,21 @@ class Fusion:
 
     chains: tuple[Chain, ...]
 
+    def spared_at_most(self) -> float:
+        """Bytes spared if every region is one kernel: epilogues join their contraction, attentions are whole."""
+        return sum(chain.spared_high + 2 * chain.tail_bytes for chain in self.chains)
+
     def spared(self, *, kept: bool) -> float:
         """Bytes spared over all chains, contractions aside; `kept`: intermediates are still written."""
-        own = [chain.without_head() for chain in self.chains]
-        return sum(chain.spared_low if kept else chain.spared_high for chain in own if chain is not None)
+        # a fused attention keeps no scores for the backward pass: it computes them again
+        whole = sum(chain.spared_high + 2 * chain.tail_bytes for chain in self.chains if chain.tail_bytes)
+        own = [chain.without_head() for chain in self.chains if not chain.tail_bytes]
+        return whole + sum(chain.spared_low if kept else chain.spared_high for chain in own if chain is not None)
 
 
-def find_chains(priced: Priced, group: I8, stream: I8, step: I8) -> Fusion:
+def find_chains(groups: tuple[Group, ...], group: I8, stream: I8, step: I8) -> Fusion:
     """Chains in calls given in device order (`group`, `stream` and number of the step of each)."""
-    links = _links(priced.groups)
+    links = _links(groups)
     chains: list[Chain] = []
     current: list[int] = []
     for index in range(len(group)):
@@ -76,9 +83,9 @@ def find_chains(priced: Priced, group: I8, stream: I8, step: I8) -> Fusion:
             if links(pair) > 0:
                 current.append(index)
                 continue
-        _close(chains, current, priced.groups, group, links)
-        current = [index] if _can_open(priced.groups[int(group[index])]) else []
-    _close(chains, current, priced.groups, group, links)
+        _close(chains, current, groups, group, links, index)
+        current = [index] if _can_open(groups[int(group[index])]) else []
+    _close(chains, current, groups, group, links)
     return Fusion(tuple(chains))
 
 
@@ -86,13 +93,29 @@ def _can_open(group: Group) -> bool:
     return group.work.known and (group.work.fusible or group.work.family in HEADS)
 
 
-def _close(chains: list[Chain], current: list[int], groups: tuple[Group, ...], group: I8, links: Passed) -> None:
+def _close(
+    chains: list[Chain], current: list[int], groups: tuple[Group, ...], group: I8, links: Passed, behind: int = -1
+) -> None:
+    """Note the chain, if it is one; `behind` is the call after it, -1 if there is none."""
     if len(current) < 2:
         return
     head = groups[int(group[current[0]])].work.family in HEADS
     passed = [links((int(group[left]), int(group[right]))) for left, right in pairwise(current)]
     spared = float(sum(passed))
-    chains.append(Chain(tuple(current), spared, 2 * spared, head, passed[0] if head else 0.0))
+    tail = _read_by_product(current, groups, group, behind) if head else 0.0
+    chains.append(Chain(tuple(current), spared, 2 * spared, head, passed[0] if head else 0.0, tail))
+
+
+def _read_by_product(current: list[int], groups: tuple[Group, ...], group: I8, behind: int) -> float:
+    """Bytes that the product behind a chain with a softmax in it reads of the chain's result; else 0."""
+    if behind < 0 or not any(groups[int(group[one])].work.family == "softmax" for one in current):
+        return 0.0
+    last, product = groups[int(group[current[-1]])], groups[int(group[behind])]
+    shape, dtype = output_of(last.call, last.work.family)
+    if product.work.family != "matmul" or shape is None or len(shape) < 2:
+        return 0.0
+    sizes = {math.prod(one.shape) for one in tensors(product.call) if one.shape[-1:] == shape[-1:]}
+    return float(math.prod(shape) * ITEM_BYTES.get(dtype or "", 0)) if math.prod(shape) in sizes else 0.0
 
 
 def _links(groups: tuple[Group, ...]) -> Passed:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,8 +18,8 @@ from gobrrr.analysis.calls import communicates
 from gobrrr.analysis.links import Links
 from gobrrr.analysis.roofline import Floor, floor
 from gobrrr.analysis.tree import sums_below
-from gobrrr.cost import dtype_name, parse_inputs, price
-from gobrrr.cost.parse import MOST_ELEMENTS
+from gobrrr.cost import contraction_flop, dtype_name, parse_inputs, price
+from gobrrr.cost.parse import MOST_ELEMENTS, parse_outputs
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
 from gobrrr.model.machine import Machine
 from gobrrr.model.work import UNKNOWN, Collective, OpCall, Work
@@ -150,7 +151,7 @@ def _best(events: EventTable, links: Links, row: int, members: I8, subtree: I8) 
         call = OpCall(name="", kernels=kernels, copied_bytes=copied)
         return call, _unowned(call, bool(links.in_graph[members[0]]))
     own = _call(events, row, kernels, copied)
-    work = price(own, blocks=blocks)
+    work = _as_recorded(price(own, blocks=blocks), _extra(_raw(events, events.extra[row])))
     outer, climbs = int(links.op_parent[row]), 0
     while not work.known and outer >= 0 and climbs < MOST_CLIMBS and subtree[outer] == subtree[row]:
         call = _call(events, outer, kernels, copied)
@@ -168,7 +169,30 @@ def _unowned(call: OpCall, in_graph: bool) -> Work:
     return msgspec.structs.replace(UNKNOWN, note=why)
 
 
+def as_recorded(work: Work, *, recomputed: bool, needed: float) -> Work:
+    """The work of a call, with what a recorder knows of it beyond its arguments.
+
+    `recomputed`: it repeats, in the backward pass, what the forward pass did: all its FLOPs are recomputation.
+    `needed`: the share of its contraction's FLOPs that the maths needs.
+    """
+    if work.flop is None or (needed >= 1.0 and not recomputed):
+        return work
+    if recomputed:
+        return msgspec.structs.replace(work, recomputed_flop=work.flop, model_flop=None)
+    products = contraction_flop(work)
+    if not products or work.needed_flop is None:
+        return work
+    return msgspec.structs.replace(work, model_flop=work.needed_flop - (1.0 - needed) * products)
+
+
+def _as_recorded(work: Work, extra: dict[str, Any]) -> Work:
+    needed = extra.get("needed", 1.0)
+    share = min(max(float(needed), 0.0), 1.0) if isinstance(needed, int | float) else 1.0
+    return as_recorded(work, recomputed=extra.get("recomputed") is True, needed=share)
+
+
 def _call(events: EventTable, row: int, kernels: tuple[str, ...], copied: int | None) -> OpCall:
+    extra = _extra(_raw(events, events.extra[row]))
     inputs = parse_inputs(
         _raw(events, events.dims[row]),
         _raw(events, events.types[row]),
@@ -180,7 +204,8 @@ def _call(events: EventTable, row: int, kernels: tuple[str, ...], copied: int | 
         inputs=inputs,
         kernels=kernels,
         copied_bytes=copied,
-        collective=collective(_raw(events, events.extra[row])),
+        collective=_collective(extra),
+        outputs=parse_outputs(extra.get("outputs")),
     )
 
 
@@ -202,15 +227,24 @@ def _blocks(events: EventTable, rows: I8) -> int | None:
     return int(kernels.sum()) if len(kernels) and (kernels >= 0).all() else None
 
 
+def _extra(raw: bytes | None) -> dict[str, Any]:
+    """The JSON object with what an event says beyond its arguments; empty where there is none."""
+    if raw is None:
+        return {}
+    try:
+        given = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+    return given if isinstance(given, dict) else {}
+
+
 def collective(extra: bytes | None) -> Collective | None:
     """The collective that an event's arguments describe, if they do."""
-    if extra is None:
-        return None
-    try:
-        given = msgspec.json.decode(extra)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    name = given.get("collective") if isinstance(given, dict) else None
+    return _collective(_extra(extra))
+
+
+def _collective(given: dict[str, Any]) -> Collective | None:
+    name = given.get("collective")
     if not isinstance(name, str):
         return None
 

@@ -65,6 +65,8 @@ def study(rank: RankProfile, machine: Machine | None) -> Study:
     if not len(links.device):
         unknown = Wall(value=None, low=None, high=None, how="unknown")
         return Study(rank, links, steps, priced, devices, unknown, (), None)
+    if rank.ends is not None:
+        return _unprofiled(rank, machine, links, steps, priced, devices, rank.ends)
     cost = observer_cost(rank)
     doubt = unreplayable(events, links, steps) if rank.whole else "part of the file is missing"
     replayed, window = events, steps
@@ -84,6 +86,26 @@ def study(rank: RankProfile, machine: Machine | None) -> Study:
     )
     wall = _less_waiting(wall, evidence)
     return Study(rank, links, steps, priced, devices, wall, evidence, _ahead(events, links), doubt)
+
+
+def _unprofiled(
+    rank: RankProfile,
+    machine: Machine | None,
+    links: Links,
+    steps: Steps,
+    priced: Priced,
+    devices: tuple[DeviceTotals, ...],
+    ends: tuple[float, float],
+) -> Study:
+    """A timeline that no profiler slowed down: it is the step, with the ends that its door gives."""
+    events, value = rank.events, steps.wall_ns
+    wall = Wall(value=value, low=value * min(ends[0], 1.0), high=value * max(ends[1], 1.0), how="estimated")
+    host = host_time(events, links)
+    evidence = tuple(
+        _evidence(rank, priced, steps, events, steps, device, machine, NO_COST, wall, host)
+        for device in _active(events, links, steps)
+    )
+    return Study(rank, links, steps, priced, devices, wall, evidence, _ahead(events, links))
 
 
 def unreplayable(events: EventTable, links: Links, steps: Steps) -> str | None:
@@ -147,7 +169,9 @@ def _evidence(
         steps=steps,
         budget=budget,
         calls=calls,
-        fusion=find_chains(priced, calls.group, calls.stream, _step_of(replayed, priced.links, steps, calls.first)),
+        fusion=find_chains(
+            priced.groups, calls.group, calls.stream, _step_of(replayed, priced.links, steps, calls.first)
+        ),
         machine=machine,
         cost=cost,
         frames=rank.python,

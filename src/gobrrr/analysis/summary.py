@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from gobrrr.analysis.links import Links
 from gobrrr.analysis.price import Class, Group, Priced
 from gobrrr.analysis.roofline import floor
 from gobrrr.analysis.steps import Steps
+from gobrrr.cost import contraction_flop
 from gobrrr.model.diagnosis import BudgetLine, Coverage, OpRow, Totals
 from gobrrr.model.events import EventTable, Kind
 from gobrrr.model.machine import Machine
@@ -80,7 +81,13 @@ def _calls(priced: Priced, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
     return np.bincount(priced.group[index[first]], minlength=len(priced.groups)).astype(np.float64)
 
 
-def totals(events: EventTable, priced: Priced, steps: Steps, spared_bytes: float | None) -> Totals:
+def totals(
+    events: EventTable,
+    priced: Priced,
+    steps: Steps,
+    spared_bytes: float | None,
+    spared_at_most: float | None = None,
+) -> Totals:
     """Sums of one step. FLOPs and bytes are of the calls with a known work alone.
 
     None where none is known, and where a sum of 0 only means that the calls which have some are not known.
@@ -88,18 +95,28 @@ def totals(events: EventTable, priced: Priced, steps: Steps, spared_bytes: float
     inside = in_steps(events, priced.links, steps)
     counts = _calls(priced, inside)
     whole = _all_known(priced, inside)
-    flop = [(group.work.flop, count) for group, count in zip(priced.groups, counts, strict=True) if group.work.known]
+    known = [(group.work, count) for group, count in zip(priced.groups, counts, strict=True) if group.work.known]
     moved = [
         (group.work.bytes, count)
         for group, count in zip(priced.groups, counts, strict=True)
         if group.work.known and group.work.link == "memory"
     ]
     as_run = _sum(moved, steps.count, whole)
-    fused = max(as_run - spared_bytes, 0.0) if as_run is not None and spared_bytes is not None else None
+
+    def less(spared: float | None) -> float | None:
+        return max(as_run - spared, 0.0) if as_run is not None and spared is not None else None
+
+    def flops(what: Callable[[Work], float | None]) -> float | None:
+        return _sum([(what(work), count) for work, count in known], steps.count, whole)
+
     return Totals(
-        flop=_sum(flop, steps.count, whole),
+        flop=flops(lambda work: work.flop),
+        flop_executed=flops(lambda work: work.executed_flop),
+        flop_model=flops(lambda work: work.needed_flop),
+        flop_contraction=flops(contraction_flop),
         bytes_as_run=as_run,
-        bytes_fused=fused,
+        bytes_fused=less(spared_bytes),
+        bytes_compulsory=less(spared_at_most),
         launches=_host_calls(events, steps, Call.LAUNCH),
         syncs=_host_calls(events, steps, Call.WAIT),
     )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from gobrrr.cost.registry import Uncounted
-from gobrrr.model.work import Argument, OpCall, Scalar, Tensor, TensorList
+from gobrrr.model.work import ITEM_BYTES, Argument, OpCall, Scalar, Tensor, TensorList
 
 DTYPE_CODES: dict[int, str] = {
     0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64",
@@ -95,6 +95,11 @@ def flags(call: OpCall, index: int) -> tuple[bool, ...] | None:
     return None if values is None else tuple(bool(value) for value in values)
 
 
+def is_list(call: OpCall, index: int) -> bool:
+    """Whether a scalar was printed as a list ("[1]"), which tells overloads apart."""
+    return text(call, index).startswith(("[", "("))
+
+
 def integers(call: OpCall, index: int) -> tuple[int, ...] | None:
     """A list of ints ("[1, 1]"; a single int is a list of one), or None when not recorded."""
     values = numbers(call, index)
@@ -115,6 +120,9 @@ def numbers(call: OpCall, index: int) -> tuple[float, ...] | None:
 
 
 def dtype(call: OpCall, index: int) -> str | None:
-    """A dtype argument (printed as its code), or None."""
+    """A dtype argument (printed as its code, or spelled as torch does), or None."""
     code = integer(call, index)
-    return None if code is None else DTYPE_CODES.get(code)
+    if code is not None:
+        return DTYPE_CODES.get(code)
+    name = text(call, index).removeprefix("torch.")
+    return name if name in ITEM_BYTES else None

@@ -1,20 +1,30 @@
 """Fused attention: two products over the (query, key) pairs that the mask leaves, 4 D FLOP a pair and head.
 
-Forward 2 products; backward 5 (the scores again, dV, dP, dQ, dK): 2.5 times. A causal mask leaves S (S + 1) / 2 pairs
-of S x S: the fused kernels skip the rest, up to half a tile on the diagonal. The softmax is not counted.
+Forward 2 products; backward 5 (the scores again, dV, dP, dQ, dK): 2.5 times on the hardware, of which the scores are
+recomputed: 2 times is executed for the first time, and 2 times is what the maths needs (Dao et al., FlashAttention,
+arXiv:2205.14135, section 3.1: the backward pass recomputes the scores instead of reading them).
+A causal mask leaves S (S + 1) / 2 pairs of S x S: the fused kernels skip the rest, up to half a tile on the diagonal;
+the unfused form computes the square, and the model's FLOP are the half. The softmax is not counted.
+
+The memory-efficient kernels multiply float32 on the TF32 unit from compute capability 8.0 on: CUTLASS splits each
+factor into two TF32 numbers and adds three products (OpMultiplyAddFastF32, example 27 of CUTLASS). An H100 counted
+206,158,430,208 operations of TF32 for a forward pass of 68,719,476,736 (efficient.fp32 in
+bench/results/h100_counters.json): three times the hardware's FLOP, and the model's as ever.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Literal, NamedTuple
 
-from gobrrr.cost.arguments import flag, integer, maybe_tensor, tensor
+from gobrrr.cost.arguments import flag, flags, integer, maybe_tensor, tensor
 from gobrrr.cost.build import contraction
 from gobrrr.cost.registry import Rule, Uncounted, register, rule
 from gobrrr.cost.shapes import FMA_FLOP, numel, read_bytes, write_bytes
 from gobrrr.model.work import Count, OpCall, Tensor, Work
 
-BACKWARD_PRODUCTS = 2.5  # of the forward's: five products for two
+TF32_PRODUCTS = 3  # of float32 numbers split into two of TF32 each: the product of the small parts is left out
+_VECTOR_ARCHITECTURE = re.compile(r"fmha_cutlass[FB]_\w*_sm(50|70|75)")
 ROWS_BYTES = 4  # the log-sum-exp, float32, one a query row and head
 
 
@@ -39,6 +49,8 @@ _PLACES: dict[str, Places] = {
     "aten::_scaled_dot_product_cudnn_attention": Places("bhsd", 6, bias=3),
     "aten::_scaled_dot_product_fused_attention_overrideable": Places("bhsd", 5, bias=3),
     "aten::_flash_attention_forward": Places("bshd", 8, lengths=3, bottom_right=True),
+    "aten::_flash_attention_forward_no_dropout_inplace": Places("bshd", 9, lengths=4, query=1, bottom_right=True),
+    "aten::_triton_scaled_dot_attention": Places("bhsd", -1),
     "aten::_efficient_attention_forward": Places("bshd", 9, bias=3, lengths=4),
     "aten::_cudnn_attention_forward": Places("bhsd", 10, bias=3, lengths=4),
     "flash_attn::_flash_attn_forward": Places("bshd", 5, bottom_right=True),
@@ -122,7 +134,9 @@ def _packed(call: OpCall, places: Places, query: Tensor, key: Tensor, value: Ten
 
 
 def _is_causal(call: OpCall, places: Places) -> bool | None:
-    if places.causal >= len(call.inputs):
+    if call.name == "aten::_scaled_dot_product_flash_attention" and len(call.inputs) == 10:
+        return flag(call, 7)  # the overload with three scales of quantized inputs before it
+    if places.causal < 0 or places.causal >= len(call.inputs):
         return False  # left at its default
     custom = integer(call, places.causal)  # mask types of the memory-efficient kernels: 0 none, 1 and 2 causal
     recorded = flag(call, places.causal)
@@ -133,22 +147,46 @@ def _count(call: OpCall, places: Places) -> Work:
     sizes, causal = _sizes(call, places), _is_causal(call, places)
     each = pairs(sizes.queries, sizes.keys, causal=bool(causal), bottom_right=places.bottom_right)
     total = sizes.batch * sizes.heads * each
-    forward = FMA_FLOP * total * (sizes.head + sizes.value_head)
+    # Products over the head size D: the scores, dQ, dK, and in the backward pass the scores again; over the values'
+    # size: the result, dP, dV.
+    once = FMA_FLOP * total * sizes.head
+    over_values = FMA_FLOP * total * sizes.value_head
     notes = [] if sizes.certain else ["packed sequences are taken as equally long: the fewest FLOP"]
     if causal is None:
         notes.append("whether the mask is causal is not recorded: taken as not")
     count: Count = "bounded" if notes else "exact"
-    flop = forward * (BACKWARD_PRODUCTS if places.backward else 1.0)
+    flop = 3 * once + 2 * over_values if places.backward else once + over_values
+    again = once if places.backward else 0
     read, written = _traffic(call, places, sizes)
+    dtype, times = tensor(call, places.query).dtype, products(call)
     return contraction(
         call,
-        flop=flop,
-        dtype=tensor(call, places.query).dtype,
+        flop=flop * times,
+        dtype=dtype if times == 1 else "tf32",
         read=read,
         written=written,
         count=count,
-        note="; ".join(notes),
+        note="; ".join([*notes, _SPLIT_NOTE] if times > 1 else notes),
+        recomputed_flop=again * times,
+        model_flop=flop - again if times > 1 else None,
     )
+
+
+_SPLIT_NOTE = "float32 as three products of TF32 each"
+
+
+def products(call: OpCall) -> int:
+    """Products that the matrix units compute for each one of the maths: 3 for float32 in the memory-efficient kernels.
+
+    Without kernel names too: PyTorch has no other float32 kernel for compute capability 8.0 and above.
+    """
+    query = maybe_tensor(call, int("backward" in call.name))
+    if "_efficient_attention" not in call.name or query is None or query.dtype != "float32":
+        return 1
+    named = [name for name in call.kernels if "fmha_cutlass" in name]
+    if call.kernels and (not named or any(map(_VECTOR_ARCHITECTURE.search, named))):
+        return 1  # another vendor's kernel, or a device without TF32
+    return TF32_PRODUCTS
 
 
 def _traffic(call: OpCall, places: Places, sizes: Sizes) -> tuple[float, float]:
@@ -159,12 +197,24 @@ def _traffic(call: OpCall, places: Places, sizes: Sizes) -> tuple[float, float]:
     if not places.backward:
         return read, result + rows * ROWS_BYTES
     gradients = sum(write_bytes(one.shape, one.dtype) for one in (query, key, value))
+    gradients += _bias_gradient(call, places)
     return read + read_bytes(tensor(call, 0)) + result + rows * ROWS_BYTES, gradients
 
 
-@rule("aten::_scaled_dot_product_attention_math", family="attention")
+def _bias_gradient(call: OpCall, places: Places) -> float:
+    """Bytes of the bias's gradient, which only the memory-efficient kernels write: for every sequence and head."""
+    bias = maybe_tensor(call, places.bias)
+    wanted = (flags(call, 10) or ())[3:4] if call.name.startswith("aten::_scaled") else (flag(call, 16),)
+    if bias is None or "_efficient" not in call.name or not any(wanted):
+        return 0.0
+    return write_bytes(bias.shape, bias.dtype)
+
+
+@rule(
+    "aten::_scaled_dot_product_attention_math", "aten::_scaled_dot_product_attention_math_for_mps", family="attention"
+)
 def _math(call: OpCall) -> Work:
-    """Unfused: the whole square is computed, and the scores go through memory."""
+    """Unfused: the whole square is computed, causal or not, and the scores go through memory."""
     places = Places("bhsd", causal=-1, bias=3)
     sizes = _sizes(call, places)
     scores = sizes.batch * sizes.heads * sizes.queries * sizes.keys
@@ -172,19 +222,21 @@ def _math(call: OpCall) -> Work:
     query = tensor(call, 0)
     # Scores written by the first product, read and written by the softmax, read by the second product.
     through = 2 * write_bytes((scores,), query.dtype)
-    flop = FMA_FLOP * scores * (sizes.head + sizes.value_head)
+    a_pair = FMA_FLOP * (sizes.head + sizes.value_head)
+    needed = sizes.batch * sizes.heads * pairs(sizes.queries, sizes.keys, causal=True) if flag(call, 5) else scores
     return contraction(
         call,
-        flop=flop,
+        flop=a_pair * scores,
         dtype=query.dtype,
         read=read + through,
         written=written + through,
         count="bounded",
         note="scale and mask kernels are not counted",
+        model_flop=a_pair * needed if needed < scores else None,
     )
 
 
-@rule("aten::_native_multi_head_attention", family="attention")
+@rule("aten::_native_multi_head_attention", "aten::_triton_multi_head_attention", family="attention")
 def _multi_head(call: OpCall) -> Work:
     query, key = tensor(call, 0, 3), tensor(call, 1, 3)
     weights = [maybe_tensor(call, place) for place in (5, 6, 7, 8)]
@@ -207,9 +259,7 @@ def _multi_head(call: OpCall) -> Work:
 def _encoder_layer(call: OpCall) -> Work:
     given = tensor(call, 0, 3)
     batch, rows, width = given.shape
-    matrices = [
-        one for one in call.inputs if isinstance(one, Tensor) and len(one.shape) == 2 and one.shape != (batch, rows)
-    ]
+    matrices = [tensor(call, place, 2) for place in (3, 5, 14, 16)]  # query, key and value; result; the two layers
     # Every weight matrix meets every token once.
     flop = FMA_FLOP * batch * rows * sum(numel(one.shape) for one in matrices)
     flop += 2 * FMA_FLOP * batch * rows * rows * width
@@ -222,6 +272,28 @@ def _encoder_layer(call: OpCall) -> Work:
         written=write_bytes(given.shape, given.dtype),
         count="bounded",
         note="intermediate tensors are not counted as traffic",
+    )
+
+
+@rule("flex_attention", "higher_order::flex_attention", family="attention")
+@rule("flex_attention_backward", "higher_order::flex_attention_backward", family="attention")
+def _flex(call: OpCall) -> Work:
+    """(query, key, value, ...): which blocks the mask skips is in the block mask's indices, not in its shapes."""
+    backward = call.name.endswith("backward")
+    places = Places("bhsd", -1, backward=backward, output=3 if backward else -1)
+    sizes = _sizes(call, places)
+    scores = FMA_FLOP * sizes.batch * sizes.heads * sizes.queries * sizes.keys
+    once, over_values = scores * sizes.head, scores * sizes.value_head
+    read, written = _traffic(call, places, sizes)
+    return contraction(
+        call,
+        flop=3 * once + 2 * over_values if backward else once + over_values,
+        dtype=tensor(call, 0).dtype,
+        read=read,
+        written=written,
+        count="bounded",
+        note="the whole square is counted: at most, blocks that the mask skips are not computed",
+        recomputed_flop=once if backward else 0.0,
     )
 
 

@@ -1,10 +1,14 @@
 """Convolutions: every output element takes (input channels / groups) x kernel elements multiply-adds.
 
 Padding is counted as computed (the kernels multiply by the zeros); Winograd and FFT algorithms do fewer.
+A depthwise convolution, one input channel a group, leaves the matrix units nothing to sum over: PyTorch's and cuDNN's
+kernels for it (conv_depthwise2d, conv2d_c1_k1) run on the vector units, in float32 for halves too. Counted on an H100:
+no tensor-core operation, and as many fused multiply-adds as below (bench/results/h100_counters.json, depthwise.*).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,6 +17,9 @@ from gobrrr.cost.build import contraction
 from gobrrr.cost.registry import Rule, Uncounted, register, rule
 from gobrrr.cost.shapes import FMA_FLOP, ceil_divide, numel, read_bytes, write_bytes
 from gobrrr.model.work import Count, OpCall, Tensor, Work
+
+_MATRIX_KERNEL = re.compile(r"tensorop|hmma|xmma|cutlass|s16816|s1688|_h884|wgmma|implicit_gemm", re.IGNORECASE)
+_VECTOR_KERNEL = re.compile(r"depthwise|2d_c1_k1|grouped_direct|simt", re.IGNORECASE)
 
 
 class Places(NamedTuple):
@@ -49,6 +56,14 @@ _FORWARD: dict[str, Places] = {
     "aten::miopen_convolution_relu": Places(2, 3, 4, 5, 6),
     "aten::miopen_convolution_add_relu": Places(4, 5, 6, 7, 8, added=2),
     "aten::mkldnn_convolution": Places(2, 4, 3, 5, 6),
+    "aten::_convolution_mode": Places(2, 3, 4, 5, 6),
+    "aten::_mps_convolution": Places(2, 4, 3, 5, 6),
+    "aten::_mps_convolution_transpose": Places(-1, 4, 2, 5, 6, -1, 3, True),
+    "aten::_nnpack_spatial_convolution": Places(2, 4, 3, -1, -1),
+    "aten::slow_conv_transpose2d": Places(3, 4, 5, 7, -1, -1, 6, True),
+    "aten::slow_conv_transpose3d": Places(3, 4, 5, 7, -1, -1, 6, True),
+    "mkldnn::_convolution_pointwise": Places(2, 4, 3, 5, 6),
+    "mkldnn::_convolution_transpose_pointwise": Places(2, 5, 3, 6, 7, -1, 4, True),
     "aten::thnn_conv2d": Places(3, 4, 5, -1, -1),
     "aten::_slow_conv2d_forward": Places(3, 4, 5, -1, -1),
     "aten::slow_conv3d": Places(3, 4, 5, -1, -1),
@@ -120,6 +135,7 @@ def _forward(call: OpCall, places: Places) -> Work:
         written=write_bytes(shape, given.dtype),
         count=count,
         note=note,
+        on_vector_units=_on_vector_units(call, given, weight, groups),
     )
 
 
@@ -180,6 +196,21 @@ def _algorithm(call: OpCall) -> tuple[Count, str]:
     return "exact", ""
 
 
+def _is_depthwise(given: Tensor, weight: Tensor, groups: int | None) -> bool:
+    """Whether each channel is a group of its own, more than one of them; `groups` None: not recorded."""
+    if len(weight.shape) < 3 or weight.shape[1] != 1:
+        return False
+    channels = given.shape[1 - len(weight.shape) + len(given.shape)] if len(given.shape) >= 2 else 1
+    return channels > 1 and (groups is None or groups == channels)
+
+
+def _on_vector_units(call: OpCall, given: Tensor, weight: Tensor, groups: int | None) -> bool:
+    """A depthwise convolution, unless its kernels are named as those of the matrix units are."""
+    if not _is_depthwise(given, weight, groups):
+        return False
+    return not any(_MATRIX_KERNEL.search(name) and not _VECTOR_KERNEL.search(name) for name in call.kernels)
+
+
 @rule("aten::convolution_backward", "aten::convolution_backward_overrideable", family="convolution")
 def _backward(call: OpCall) -> Work:
     # The second schema has neither bias_sizes nor anything else in its place.
@@ -207,6 +238,44 @@ def _backward(call: OpCall) -> Work:
         count=count,
         note=note,
         vector_flop=float(numel(grad.shape)) if mask[2] else None,
+        on_vector_units=_on_vector_units(call, given, weight, integer(call, 9 + shift)),
+    )
+
+
+@rule("aten::mps_convolution_backward", "aten::mps_convolution_transpose_backward", family="convolution")
+@rule("aten::_slow_conv2d_backward", family="convolution")
+def _other_backward(call: OpCall) -> Work:
+    """(input, dY, weight, ..., mask) on Apple's GPUs, (dY, input, weight, ..., mask) on the CPU."""
+    mps = "::mps" in call.name
+    given, grad, weight = tensor(call, 0 if mps else 1), tensor(call, 1 if mps else 0), tensor(call, 2)
+    mask = flags(call, {"aten::mps_convolution_backward": 7, "aten::_slow_conv2d_backward": 6}.get(call.name, 8))
+    if mask is None or len(mask) < 2:
+        raise Uncounted("which gradients are computed is not recorded")
+    wide = given if "transpose" in call.name else grad
+    return contraction(
+        call,
+        flop=FMA_FLOP * numel(wide.shape) * numel(weight.shape[1:]) * (mask[0] + mask[1]),
+        dtype=grad.dtype,
+        read=mask[0] * read_bytes(grad, weight) + mask[1] * read_bytes(grad, given),
+        written=mask[0] * write_bytes(given.shape, grad.dtype) + mask[1] * write_bytes(weight.shape, grad.dtype),
+        on_vector_units="transpose" not in call.name and _on_vector_units(call, given, weight, None),
+    )
+
+
+@rule("aten::conv_tbc", family="convolution")
+def _time_major(call: OpCall) -> Work:
+    """Input (T, B, I), weight (K, I, O): T + 2 p - K + 1 steps, each K I O multiply-adds a sequence."""
+    given, weight = tensor(call, 0, 3), tensor(call, 1, 3)
+    steps = given.shape[0] + 2 * (integer(call, 3) or 0) - weight.shape[0] + 1
+    if steps < 0 or given.shape[2] != weight.shape[1]:
+        raise Uncounted("a convolution whose input and weight don't fit")
+    shape = (steps, given.shape[1], weight.shape[2])
+    return contraction(
+        call,
+        flop=FMA_FLOP * numel(shape) * numel(weight.shape[:2]),
+        dtype=given.dtype,
+        read=read_bytes(given, weight, maybe_tensor(call, 2)),
+        written=write_bytes(shape, given.dtype),
     )
 
 
@@ -227,6 +296,7 @@ def _backward_input(call: OpCall) -> Work:
         written=write_bytes(shape, grad.dtype),
         count=count if size else "bounded",
         note=note if size else "the input's size is not recorded: taken as the output's, the fewest bytes",
+        on_vector_units=_on_vector_units(call, Tensor(shape, grad.dtype), weight, groups),
     )
 
 
@@ -242,6 +312,7 @@ def _backward_weight(call: OpCall) -> Work:
         dtype=grad.dtype,
         read=read_bytes(grad, given),
         written=write_bytes(size, grad.dtype),
+        on_vector_units=_on_vector_units(call, given, Tensor(size, grad.dtype), integer(call, 6)),
     )
 
 

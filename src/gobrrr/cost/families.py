@@ -6,23 +6,31 @@ from gobrrr.cost import (
     attention,
     collective,
     convolution,
+    distance,
+    factories,
+    fft,
     indexing,
     inductor,
+    linalg,
+    losses,
     matmul,
     movement,
     normalization,
     optimizer,
+    partial,
     pointwise,
     pooling,
     quantized,
     recurrent,
     reduction,
     softmax,
+    sparse,
     vendor,
 )
 
 FAMILIES = (
-    attention, collective, convolution, indexing, inductor, matmul, movement, normalization, optimizer, pointwise,
-    pooling, quantized, recurrent, reduction, softmax, vendor,
+    attention, collective, convolution, distance, factories, fft, indexing, inductor, linalg, losses, matmul,
+    movement, normalization, optimizer, partial, pointwise, pooling, quantized, recurrent, reduction, softmax, sparse,
+    vendor,
 )  # fmt: skip
 """The modules, so that importing them has a use that a linter sees."""

@@ -2,6 +2,11 @@
 
 Bytes: every buffer once (poi: pointwise, per: a row stays on the chip, red: the rows may be read twice). FLOP: from the
 ops that the kernel's name lists, so `by_name`. Template kernels (tem) are matmuls.
+
+The buffers come in the order of Inductor's signature (torch/_inductor/codegen/common.py, KernelArgs.python_argdefs):
+updated in place, then inputs, then outputs, then sizes. How many there are of each kind is not in the trace. What the
+sizes say of it: a pointwise kernel writes as many elements as it has, a reduction as many as it has or one a row, and
+a last buffer that has neither is an input, so that the outputs are those updated in place, in front.
 """
 
 from __future__ import annotations
@@ -49,14 +54,63 @@ def _word_flop(name: str) -> int:
     return sum(_WORDS.get(word, 0) for word in words)
 
 
-def _traffic(call: OpCall, buffers: list[Tensor], space: int) -> tuple[float, float]:
-    """All but the last buffer read, the last written: the trace doesn't say which is which; their sum counts."""
-    read = 0.0
-    for one in buffers[:-1]:
-        whole = read_bytes(one)
-        share = min(1.0, space / numel(one.shape)) if numel(one.shape) and _reads_in_part(call) else 1.0
-        read += whole * share
-    return read, write_bytes(buffers[-1].shape, buffers[-1].dtype)
+def _traffic(call: OpCall, buffers: list[Tensor], space: int) -> tuple[float, float, str]:
+    """(bytes read, bytes written, how they are told apart)."""
+    if _gated_backward(call.name, buffers, space):
+        each = read_bytes(buffers[0])
+        return 3 * each, 2 * each, "the gradients of a gate: three buffers read and two written, some of them in place"
+    count, in_place = _outputs(call, buffers, space)
+    read = sum(_read(call, one, space) for one in buffers[: len(buffers) - count])
+    written = sum(write_bytes(one.shape, one.dtype) for one in buffers[len(buffers) - count :])
+    if not in_place:
+        return read, written, "every buffer once, the last one written: one updated in place is written too"
+    first = buffers[0]
+    # A result that a reduction finishes in place is not read from memory first.
+    fresh = numel(first.shape) < space
+    return (
+        read - (_read(call, first, space) if fresh else 0.0),
+        written + write_bytes(first.shape, first.dtype),
+        "the first buffer is updated in place: the last one is smaller than a result",
+    )
+
+
+def _outputs(call: OpCall, buffers: list[Tensor], space: int) -> tuple[int, bool]:
+    """(how many of the last buffers are written, whether the first is updated in place), as far as sizes tell."""
+    sizes = [numel(one.shape) for one in buffers]
+    last = sizes[-1]
+    if len(buffers) < 2 or _reads_in_part(call):
+        return 1, False
+    if call.name.startswith("triton_poi_"):
+        in_place = last < space <= sizes[0]
+        return (0, True) if in_place else (1, False)
+    place = max(place for place, one in enumerate(call.inputs) if isinstance(one, Tensor))
+    rows = integer(call, place + 1)
+    if not call.name.startswith(("triton_red_", "triton_per_")) or not rows or rows >= space:
+        return 1, False
+    if last >= space and max(sizes[:-1]) < space and sizes[0] == rows:
+        return 0, True  # the only whole buffer is what is reduced
+    if last == space // rows != rows and space <= sizes[0]:
+        return 0, True  # weights of a row
+    if max(rows, space // rows) < last < space == sizes[-2] and len(buffers) > 2:
+        return 2, False  # a workspace of partial sums, beside the result
+    return 1, False
+
+
+def _read(call: OpCall, one: Tensor, space: int) -> float:
+    size = numel(one.shape)
+    return read_bytes(one) * (min(1.0, space / size) if size and _reads_in_part(call) else 1.0)
+
+
+_MOVING_WORDS = frozenset(("view", "unsafe", "t", "transpose", "clone", "to", "copy", "slice", "split", "cat", ""))
+
+
+def _gated_backward(name: str, buffers: list[Tensor], space: int) -> bool:
+    """The backward pass of f(x) * y, f computed again: "mul_silu_silu_backward" makes dx and dy from x, y and dz."""
+    words = [word for word in name.partition("fused")[2].split("_") if not word.isdecimal()]
+    others = [word for word in words if word not in _MOVING_WORDS and word not in ("mul", "backward")]
+    gated = "mul" in words and words.count("backward") == 1 and len(others) == 2 and len(set(others)) == 1
+    whole = all(numel(one.shape) == space for one in buffers)
+    return gated and name.startswith("triton_poi_") and 3 <= len(buffers) <= 5 and whole
 
 
 def _reads_in_part(call: OpCall) -> bool:
@@ -68,9 +122,8 @@ def _reads_in_part(call: OpCall) -> bool:
 def _fused(call: OpCall) -> Work:
     buffers = _buffers(call)
     space = _space(call, buffers)
-    read, written = _traffic(call, buffers, space)
+    read, written, note = _traffic(call, buffers, space)
     twice = call.name.startswith("triton_red_")
-    note = "every buffer once: a buffer updated in place is written too"
     return Work(
         count="bounded",
         vector_flop=float(_word_flop(call.name) * space),

@@ -53,7 +53,7 @@ def matrix_unit(dtype: str, kernels: tuple[str, ...]) -> Unit:
         return Unit("float8")
     if dtype in _UNITS:
         return Unit(_UNITS[dtype])
-    if dtype not in ("float32", "complex64", "tf32"):
+    if dtype not in ("float32", "complex64"):
         return Unit(dtype or "float32", note="" if dtype else "element type not known")
     return _float32_unit(kernels)
 

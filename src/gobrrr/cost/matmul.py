@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from gobrrr.cost.arguments import dtype, maybe_tensor, number, tensor, tensor_list, text
+from gobrrr.cost.arguments import dtype, flags, integer, maybe_tensor, number, tensor, tensor_list, text
 from gobrrr.cost.build import contraction
 from gobrrr.cost.registry import Uncounted, rule
 from gobrrr.cost.shapes import FMA_FLOP, broadcast, numel, product, read_bytes, write_bytes
-from gobrrr.model.work import OpCall, Tensor, Work
+from gobrrr.cost.sparse import is_sparse, sparse_product
+from gobrrr.model.work import OpCall, Scalar, Tensor, TensorList, Work
 
 PACKED = {"float4_e2m1fn_x2": 2}  # elements in one stored item
 
@@ -44,20 +45,27 @@ def _compute(left: Tensor, right: Tensor) -> str:
 
 @rule("aten::mm", "aten::bmm", family="matmul")
 def _mm(call: OpCall) -> Work:
+    if is_sparse(call):
+        return sparse_product(call, tensor(call, 0), tensor(call, 1))
     rank = 3 if call.name.startswith("aten::bmm") else 2
     return product_of(call, tensor(call, 0, rank), tensor(call, 1, rank), out=dtype(call, 2) or "")
 
 
 @rule("aten::addmm", "aten::addmm_", "aten::_addmm_activation", "aten::baddbmm", "aten::baddbmm_", family="matmul")
 def _addmm(call: OpCall) -> Work:
+    # addmm(..., out_dtype, *, beta, alpha) has one argument more than addmm(..., *, beta, alpha).
+    typed = len(call.inputs) == 6 and isinstance(call.inputs[5], Scalar) and "activation" not in call.name
     # beta = 0 means that the added tensor is not read.
-    added = None if number(call, 3) == 0.0 else maybe_tensor(call, 0)
-    return product_of(call, tensor(call, 1), tensor(call, 2), added=added)
+    added = None if number(call, 4 if typed else 3) == 0.0 else maybe_tensor(call, 0)
+    if is_sparse(call):
+        return sparse_product(call, tensor(call, 1), tensor(call, 2), added)
+    out = dtype(call, 3) if typed else None
+    return product_of(call, tensor(call, 1), tensor(call, 2), added=added, out=out or "")
 
 
 @rule("aten::addbmm", "aten::addbmm_", family="matmul")
 def _addbmm(call: OpCall) -> Work:
-    added, left, right = tensor(call, 0, 2), tensor(call, 1, 3), tensor(call, 2, 3)
+    added, left, right = tensor(call, 0), tensor(call, 1, 3), tensor(call, 2, 3)
     work = product_of(call, left, right, added=None if number(call, 3) == 0.0 else added)
     result = (left.shape[1], right.shape[2])
     return contraction(
@@ -69,18 +77,66 @@ def _addbmm(call: OpCall) -> Work:
     )
 
 
-@rule("aten::linear", "aten::mkldnn_linear", "mkldnn::_linear_pointwise", family="matmul")
+@rule("aten::linear", "aten::mkldnn_linear", "mkldnn::_linear_pointwise", "mkl::_mkl_linear", family="matmul")
+@rule("quantized::linear_dynamic_fp16_unpacked_weight", "aten::_mixed_dtypes_linear", family="matmul")
+@rule("onednn::qlinear_pointwise", family="matmul")
 def _linear(call: OpCall) -> Work:
-    given, weight = tensor(call, 0), tensor(call, 1, 2)
+    """(input, weight, bias); MKL's has the packed weight first, fused sums another tensor, oneDNN's scales between."""
+    place = {"mkl::_mkl_linear": 2, "onednn::qlinear_pointwise": 3}.get(call.name, 1)
+    if call.name == "mkldnn::_linear_pointwise" and len(call.inputs) == 5:  # (input, other, weight, bias, attr)
+        place = 2
+    given, weight = tensor(call, 0), tensor(call, place, 2)
     rows = given.shape[:-1]
     inner = _inner(given, weight.shape[1])
     return contraction(
         call,
         flop=FMA_FLOP * numel(rows) * weight.shape[0] * inner,
         dtype=given.dtype,
-        read=read_bytes(given, weight, maybe_tensor(call, 2)),
+        read=read_bytes(given, weight, maybe_tensor(call, place + 1)),
         written=write_bytes((*rows, weight.shape[0]), given.dtype),
     )
+
+
+@rule("aten::linear_backward", "aten::mkldnn_linear_backward", family="matmul")
+def _linear_backward(call: OpCall) -> Work:
+    """(input, gradient, weight, mask): a product for the input's gradient and one for the weight's."""
+    given, grad, weight, mask = tensor(call, 0), tensor(call, 1), tensor(call, 2, 2), flags(call, 3)
+    if mask is None or len(mask) != 3:
+        raise Uncounted("which gradients are computed is not recorded")
+    once = FMA_FLOP * numel(given.shape) * weight.shape[0]
+    written = mask[0] * write_bytes(given.shape, given.dtype) + mask[1] * write_bytes(weight.shape, weight.dtype)
+    written += mask[2] * write_bytes(weight.shape[:1], weight.dtype)
+    read = mask[0] * read_bytes(grad, weight) + mask[1] * read_bytes(grad, given) + mask[2] * read_bytes(grad)
+    return contraction(call, flop=once * (mask[0] + mask[1]), dtype=given.dtype, read=read, written=written)
+
+
+@rule("aten::mkldnn_linear_backward_input", "aten::mkldnn_linear_backward_weights", family="matmul")
+def _linear_backward_part(call: OpCall) -> Work:
+    """(input size, gradient, weight) or (gradient, input, weight, bias?): one product."""
+    of_input = call.name.endswith("input")
+    grad, weight = tensor(call, 1 if of_input else 0), tensor(call, 2, 2)
+    given = None if of_input else tensor(call, 1)
+    rows = numel(grad.shape[:-1])
+    written = rows * weight.shape[1] if of_input else numel(weight.shape)
+    return contraction(
+        call,
+        flop=FMA_FLOP * rows * numel(weight.shape),
+        dtype=grad.dtype,
+        read=read_bytes(grad, weight if given is None else given),
+        written=write_bytes((written,), grad.dtype),
+    )
+
+
+@rule("aten::matmul_backward", family="matmul")
+def _matmul_backward(call: OpCall) -> Work:
+    """(gradient, left, right, mask): each gradient is a product of as many FLOP as the forward."""
+    grad, left, right, mask = tensor(call, 0), tensor(call, 1), tensor(call, 2), flags(call, 3)
+    if mask is None or len(mask) != 2 or not left.shape or not right.shape:
+        raise Uncounted("which gradients are computed is not recorded")
+    once = FMA_FLOP * numel(grad.shape) * left.shape[-1]
+    read = mask[0] * read_bytes(grad, right) + mask[1] * read_bytes(grad, left)
+    written = mask[0] * write_bytes(left.shape, left.dtype) + mask[1] * write_bytes(right.shape, right.dtype)
+    return contraction(call, flop=once * (mask[0] + mask[1]), dtype=left.dtype, read=read, written=written)
 
 
 @rule("aten::matmul", family="matmul")
@@ -96,12 +152,16 @@ def _matmul(call: OpCall) -> Work:
 
 @rule("aten::mv", "aten::dot", "aten::vdot", "aten::inner", family="matmul")
 def _mv(call: OpCall) -> Work:
+    if is_sparse(call):
+        return sparse_product(call, tensor(call, 0), tensor(call, 1))
     return _times_vector(call, tensor(call, 0), tensor(call, 1, 1), None)
 
 
 @rule("aten::addmv", "aten::addmv_", family="matmul")
 def _addmv(call: OpCall) -> Work:
     added = None if number(call, 3) == 0.0 else tensor(call, 0)
+    if is_sparse(call):
+        return sparse_product(call, tensor(call, 1), tensor(call, 2), added)
     return _times_vector(call, tensor(call, 1, 2), tensor(call, 2, 1), added)
 
 
@@ -137,7 +197,9 @@ def _scaled_mm(call: OpCall) -> Work:
     # out_dtype and bias have other places in the two schemas; without out_dtype the result has the input's type.
     out = dtype(call, 9 if second else 6) or left.dtype
     bias = maybe_tensor(call, 8 if second else 4)
-    scales = read_bytes(maybe_tensor(call, 2), maybe_tensor(call, 3)) if not second else 0.0
+    lists = (call.inputs[place] for place in (2, 5) if place < len(call.inputs)) if second else ()
+    in_lists = (item for one in lists if isinstance(one, TensorList) for item in one.items)
+    scales = read_bytes(*in_lists) if second else read_bytes(maybe_tensor(call, 2), maybe_tensor(call, 3))
     return product_of(call, left, right, added=bias, out=out, extra_read=scales)
 
 
@@ -159,6 +221,32 @@ def _int4_weights(call: OpCall) -> Work:
     return _weight_only(call, given, weight, weight.shape[0] * 8, (maybe_tensor(call, 3),))
 
 
+@rule("aten::_weight_int4pack_mm_for_cpu", family="matmul")
+def _int4_weights_of_a_cpu(call: OpCall) -> Work:
+    # Here the packed weight is (N, K / 2) of uint8.
+    given, weight = tensor(call, 0, 2), tensor(call, 1, 2)
+    return _weight_only(call, given, weight, weight.shape[0], (maybe_tensor(call, 3),))
+
+
+@rule("aten::_dyn_quant_matmul_4bit", "aten::_wrapped_quantized_linear_prepacked", family="matmul")
+def _packed_weights(call: OpCall) -> Work:
+    """The columns are a number among the arguments: the packed weight has no shape of its own."""
+    columns = integer(call, 4 if call.name.endswith("4bit") else 6)
+    given, weight = tensor(call, 0), maybe_tensor(call, 1 if call.name.endswith("4bit") else 3)
+    if columns is None or columns < 0 or not given.shape:
+        raise Uncounted("the layer's width is not recorded")
+    rows = given.shape[:-1]
+    return contraction(
+        call,
+        flop=FMA_FLOP * numel(given.shape) * columns,
+        dtype=given.dtype,
+        read=read_bytes(given, weight),
+        written=write_bytes((*rows, columns), given.dtype),
+        count="bounded",
+        note="quantizing the input on the way is not counted",
+    )
+
+
 def _weight_only(call: OpCall, given: Tensor, weight: Tensor, columns: int, scales: tuple[Tensor | None, ...]) -> Work:
     rows, inner = given.shape
     return contraction(
@@ -170,12 +258,17 @@ def _weight_only(call: OpCall, given: Tensor, weight: Tensor, columns: int, scal
     )
 
 
-@rule("aten::_grouped_mm", "aten::_scaled_grouped_mm", family="matmul")
+# Positions of the groups' ends and of the result's type.
+_GROUPED = {"aten::_grouped_mm": (2, 4), "aten::_scaled_grouped_mm": (4, 7), "aten::_scaled_grouped_mm_v2": (8, 10)}
+
+
+@rule(*_GROUPED, family="matmul")
 def _grouped(call: OpCall) -> Work:
     scaled = call.name.startswith("aten::_scaled")
     left, right = tensor(call, 0), tensor(call, 1)
-    offsets = maybe_tensor(call, 4 if scaled else 2)
-    out = dtype(call, 7 if scaled else 4) or ("bfloat16" if scaled else left.dtype)
+    offsets_place, out_place = _GROUPED[call.name]
+    offsets = maybe_tensor(call, offsets_place)
+    out = dtype(call, out_place) or ("bfloat16" if scaled else left.dtype)
     rows, columns = left.shape[-2], right.shape[-1]
     inner = _inner(left, right.shape[-2])
     groups = offsets.shape[0] if offsets is not None and offsets.shape else 1

@@ -6,7 +6,7 @@ training, group norm) make the kernels read their input twice, and it is counted
 
 from __future__ import annotations
 
-from gobrrr.cost.arguments import flag, flags, integers, maybe_tensor, tensor
+from gobrrr.cost.arguments import flag, flags, integer, integers, is_list, maybe_tensor, tensor
 from gobrrr.cost.build import vector
 from gobrrr.cost.registry import Uncounted, rule
 from gobrrr.cost.shapes import item_bytes, numel, read_bytes, write_bytes
@@ -36,8 +36,10 @@ def _layer_norm(call: OpCall) -> Work:
 
 @rule("aten::_fused_rms_norm", "aten::rms_norm", family="normalization")
 def _rms_norm(call: OpCall) -> Work:
-    given = tensor(call, 0)
-    rows = _rows(given.shape, integers(call, 1))
+    given, normalized = tensor(call, 0), integers(call, 1)
+    if normalized and not is_list(call, 1):  # before torch 2.9 the fused op took how many dimensions, not their sizes
+        normalized = given.shape[len(given.shape) - max(0, min(normalized[0], len(given.shape))) :]
+    rows = _rows(given.shape, normalized)
     read = read_bytes(given, maybe_tensor(call, 2))
     written = write_bytes(given.shape, given.dtype) + STATISTIC_BYTES * rows
     return vector(flop=RMS_FLOP * numel(given.shape), dtype=given.dtype, read=read, written=written)
@@ -79,10 +81,13 @@ def _row_backward(
 
 @rule(
     "aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm", "aten::batch_norm",
-    "aten::_batch_norm_impl_index", "aten::_native_batch_norm_legit", "aten::instance_norm", family="normalization",
+    "aten::_batch_norm_impl_index", "aten::_native_batch_norm_legit", "aten::instance_norm",
+    "aten::_native_batch_norm_legit_functional", family="normalization",
 )  # fmt: skip
 def _batch_norm(call: OpCall) -> Work:
-    training = flag(call, 5)
+    # The overload without running statistics has its flag where the others have the running mean.
+    training = flag(call, 3) if call.name == "aten::_native_batch_norm_legit" and flag(call, 3) is not None else None
+    training = flag(call, 5) if training is None else training
     return _channel_norm(call, tensor(call, 0), training)
 
 
@@ -102,11 +107,14 @@ def _batch_norm_inference(call: OpCall) -> Work:
 def _channel_norm(call: OpCall, given: Tensor, training: bool | None) -> Work:
     parameters = [maybe_tensor(call, place) for place in range(1, 5)]
     passes = 1 if training is False or _reads_once(call) else 2
+    channels = given.shape[1] if len(given.shape) > 1 else numel(given.shape)
+    # Training keeps the mean and 1/std for the backward pass and updates the running statistics.
+    kept = 2 * STATISTIC_BYTES * channels + read_bytes(*parameters[2:]) if training else 0.0
     return vector(
         flop=(FORWARD_FLOP if training is not False else RMS_FLOP) * numel(given.shape),
         dtype=given.dtype,
         read=passes * read_bytes(given) + read_bytes(*parameters),
-        written=write_bytes(given.shape, given.dtype) + (read_bytes(*parameters[2:]) if training else 0.0),
+        written=write_bytes(given.shape, given.dtype) + kept,
         count="exact" if training is not None else "bounded",
         note="" if training is not None else "whether it trains is not recorded: taken as training",
     )
@@ -179,11 +187,55 @@ def _group_norm(call: OpCall) -> Work:
     given = tensor(call, 0)
     composite = call.name == "aten::group_norm"
     affine = [maybe_tensor(call, place) for place in ((2, 3) if composite else (1, 2))]
+    # Mean and 1/std of each sample's groups.
+    kept = 2 * STATISTIC_BYTES * max(0, (integer(call, 3) or 0) * (integer(call, 6) or 0)) if not composite else 0.0
     return vector(
         flop=FORWARD_FLOP * numel(given.shape),
         dtype=given.dtype,
         read=2 * read_bytes(given) + read_bytes(*affine),
-        written=write_bytes(given.shape, given.dtype),
+        written=write_bytes(given.shape, given.dtype) + kept,
+    )
+
+
+@rule("aten::batch_norm_update_stats", family="normalization")
+def _update_statistics(call: OpCall) -> Work:
+    given, running = tensor(call, 0), (maybe_tensor(call, 1), maybe_tensor(call, 2))
+    channels = given.shape[1] if len(given.shape) > 1 else 1
+    return vector(
+        flop=RMS_FLOP * numel(given.shape),
+        dtype=given.dtype,
+        read=read_bytes(given, *running),
+        written=2 * STATISTIC_BYTES * channels + read_bytes(*running),
+    )
+
+
+@rule("aten::batch_norm_gather_stats", "aten::batch_norm_gather_stats_with_counts", family="normalization")
+def _gather_statistics(call: OpCall) -> Work:
+    """(input, means, 1/stds, ...) of every rank: only the statistics are read."""
+    means, deviations = tensor(call, 1), tensor(call, 2)
+    channels = means.shape[-1] if means.shape else 1
+    written = 2 * STATISTIC_BYTES * channels + read_bytes(maybe_tensor(call, 3), maybe_tensor(call, 4))
+    return vector(
+        flop=FORWARD_FLOP * numel(means.shape), dtype=means.dtype, read=read_bytes(means, deviations), written=written
+    )
+
+
+@rule("aten::_weight_norm_interface", family="normalization")
+def _weight_norm(call: OpCall) -> Work:
+    """v g / |v|: a square and a sum, a factor: 4 FLOP an element; the norms are kept."""
+    given, scale = tensor(call, 0), tensor(call, 1)
+    written = write_bytes(given.shape, given.dtype) + write_bytes(scale.shape, scale.dtype)
+    return vector(flop=RMS_FLOP * numel(given.shape), dtype=given.dtype, read=read_bytes(given, scale), written=written)
+
+
+@rule("aten::_weight_norm_interface_backward", family="normalization")
+def _weight_norm_backward(call: OpCall) -> Work:
+    grad, given, scale, norms = (tensor(call, place) for place in range(4))
+    return vector(
+        flop=BACKWARD_FACTOR * RMS_FLOP * numel(given.shape),
+        dtype=given.dtype,
+        read=read_bytes(grad, given, scale, norms),
+        written=write_bytes(given.shape, given.dtype) + write_bytes(scale.shape, scale.dtype),
     )
 
 

@@ -75,7 +75,7 @@ def _at(values: list[Any], index: int) -> Any:
 def _argument(sizes: Any, kind: Any, strides: Any, printed: Any) -> Argument:
     name = kind if isinstance(kind, str) else ""
     if name == "TensorList" or _is_nested(sizes):
-        return _tensor_list(sizes, strides)
+        return _tensor_list(sizes, kind, strides)
     shape = _ints(sizes)
     if shape is None or name.lower() in _NOT_TENSORS or (not shape and not dtype_name(name)):
         return Scalar(_text(printed))
@@ -86,11 +86,31 @@ def _is_nested(sizes: Any) -> bool:
     return isinstance(sizes, list) and bool(sizes) and all(isinstance(one, list) for one in sizes)
 
 
-def _tensor_list(sizes: Any, strides: Any) -> TensorList:
+def _tensor_list(sizes: Any, kinds: Any, strides: Any) -> TensorList:
+    """The profiler says "TensorList" and no more; a list of types, one an item, is what the static door knows."""
     shapes = [_ints(one) for one in sizes] if _is_nested(sizes) else []
     steps = strides if isinstance(strides, list) else []
-    items = [Tensor(one, "", _strides(_at(steps, i), one)) for i, one in enumerate(shapes) if one is not None]
+    each = [one if isinstance(one, str) else "" for one in kinds] if isinstance(kinds, list) else []
+    items = [
+        Tensor(one, dtype_name(_at(each, i) or ""), _strides(_at(steps, i), one))
+        for i, one in enumerate(shapes)
+        if one is not None
+    ]
     return TensorList(tuple(items))
+
+
+def parse_outputs(given: Any) -> tuple[Tensor, ...] | None:
+    """What the static door records of a call's results: [[sizes, type, strides], ...]; None where there is nothing."""
+    if not isinstance(given, list):
+        return None
+    found = []
+    for one in given:
+        shape = _ints(_at(one, 0)) if isinstance(one, list) else None
+        if shape is None or not _possible(shape):
+            return None
+        kind = _at(one, 1)
+        found.append(Tensor(shape, dtype_name(kind) if isinstance(kind, str) else "", _strides(_at(one, 2), shape)))
+    return tuple(found)
 
 
 def _ints(values: Any) -> tuple[int, ...] | None:

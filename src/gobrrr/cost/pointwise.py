@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gobrrr.cost.arguments import argument, dtype, maybe_tensor, number, tensor
-from gobrrr.cost.build import elementwise, vector
+from gobrrr.cost.arguments import argument, dtype, integer, maybe_tensor, tensor, tensors
+from gobrrr.cost.build import elementwise, made_bytes, vector
 from gobrrr.cost.dtypes import floating, promote
 from gobrrr.cost.registry import Rule, Uncounted, register, rule
 from gobrrr.cost.shapes import broadcast, numel, read_bytes, write_bytes
@@ -20,23 +20,24 @@ _UNARY_FLOAT = (
     "special_ndtri special_log_ndtr log_sigmoid mish special_entr deg2rad rad2deg"
 )
 _UNARY_SAME = (
-    "abs neg negative sign sgn ceil floor round trunc frac square relu relu6 bitwise_not positive conj_physical "
+    "neg negative sign sgn ceil floor round trunc frac square relu relu6 bitwise_not positive conj_physical "
     "nan_to_num hardtanh hardsigmoid hardswish leaky_relu elu celu selu softplus threshold hardshrink softshrink "
-    "silu gelu clamp_min clamp_max clamp clip angle polygamma rrelu_with_noise dropout alpha_dropout fake_quantize"
+    "silu gelu clamp clip rrelu_with_noise dropout alpha_dropout fake_quantize"
 )
 _UNARY_BOOL = "isnan isinf isfinite isneginf isposinf logical_not signbit isreal"
 _BINARY = (
     "add sub rsub mul multiply subtract minimum maximum fmax fmin remainder fmod floor_divide bitwise_and bitwise_or "
     "bitwise_xor bitwise_left_shift bitwise_right_shift __and__ __or__ __xor__ __lshift__ __rshift__ pow hypot "
-    "copysign nextafter gcd lcm heaviside float_power prelu _prelu_kernel ldexp"
+    "copysign nextafter gcd lcm heaviside float_power prelu _prelu_kernel ldexp clamp_min clamp_max _add_relu __iand__ "
+    "__ior__"
 )
-_BINARY_FLOAT = "div divide true_divide atan2 logaddexp logaddexp2 xlogy special_xlog1py"
+_BINARY_FLOAT = "polygamma div divide true_divide atan2 logaddexp logaddexp2 xlogy special_xlog1py"
 _BINARY_BOOL = (
-    "eq ne lt le gt ge equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor isclose"
+    "eq ne lt le gt ge not_equal less less_equal greater greater_equal logical_and logical_or logical_xor isclose"
 )
 _BACKWARD = (  # of (gradient, saved tensor): one tensor of the gradient's type
     "threshold sigmoid tanh silu gelu hardtanh hardswish hardsigmoid leaky_relu softplus mish elu logit hardshrink "
-    "softshrink"
+    "softshrink log_sigmoid rrelu_with_noise infinitely_differentiable_gelu"
 )
 FLOP_PER_ELEMENT: dict[str, int] = {
     "gelu": 5, "gelu_backward": 10, "silu": 2, "silu_backward": 5, "mish": 3, "mish_backward": 6, "softplus": 2,
@@ -102,14 +103,51 @@ _register_table("clamp clip", 3, "same")
 
 def _backward_rule(name: str) -> Rule:
     def count(call: OpCall) -> Work:
-        given = [tensor(call, 0), tensor(call, 1)]
-        return elementwise(given, given[0].dtype, flop_per_element=_flop(name))
+        # Some schemas have the saved tensor behind their settings, some a second one (noise, a buffer).
+        given = list(tensors(call))
+        if len(given) < 2:
+            raise Uncounted("the gradient and the saved tensor are not both recorded")
+        return elementwise(given[:3], given[0].dtype, flop_per_element=_flop(name))
 
     return count
 
 
 for _name in _BACKWARD.split():
     register(f"aten::{_name}_backward", _backward_rule(f"{_name}_backward"), family="pointwise")
+
+
+@rule("aten::abs", "aten::absolute", "aten::angle", "prims::abs", family="pointwise")
+def _magnitude(call: OpCall) -> Work:
+    """Real, of complex numbers too; a float of what angle is given as integers."""
+    given = tensor(call, 0)
+    real = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}.get(given.dtype, given.dtype)
+    return elementwise([given], floating(real) if call.name == "aten::angle" else real)
+
+
+@rule("aten::abs_", family="pointwise")
+def _magnitude_in_place(call: OpCall) -> Work:
+    return elementwise([tensor(call, 0)], tensor(call, 0).dtype)
+
+
+@rule("aten::_prelu_kernel_backward", family="pointwise")
+def _prelu_backward(call: OpCall) -> Work:
+    """The input's gradient, and the weight's before it is summed: both of the input's size."""
+    given = [tensor(call, place) for place in range(3)]
+    return elementwise(given, given[1].dtype, flop_per_element=2, outputs=2)
+
+
+@rule("aten::log_sigmoid_forward", family="pointwise")
+def _log_sigmoid(call: OpCall) -> Work:
+    """On the CPU the kernel saves exp(-|x|) as well; on a GPU its buffer is empty."""
+    given = tensor(call, 0)
+    second = call.outputs is not None and len(call.outputs) > 1 and call.outputs[1].shape == given.shape
+    return elementwise([given], given.dtype, flop_per_element=4, outputs=2 if second else 1)
+
+
+@rule("aten::frexp", family="pointwise")
+def _frexp(call: OpCall) -> Work:
+    given = tensor(call, 0)
+    return elementwise([given], given.dtype, extra_written=write_bytes(given.shape, "int32"))
 
 
 @rule("aten::addcmul", "aten::addcmul_", "aten::addcdiv", "aten::addcdiv_", family="pointwise")
@@ -153,6 +191,21 @@ def _glu(call: OpCall) -> Work:
     return vector(flop=3 * half, dtype=given.dtype, read=read_bytes(given), written=write_bytes((half,), given.dtype))
 
 
+@rule("aten::glu_jvp", "aten::glu_backward_jvp", "aten::rrelu_with_noise_functional", family="pointwise")
+@rule("aten::_transform_bias_rescale_qkv", family="pointwise")
+def _several(call: OpCall) -> Work:
+    """Pointwise over all that it is handed: 4 FLOP an element of the largest; written once at that size."""
+    given = list(tensors(call))
+    if not given:
+        raise Uncounted("shapes are not recorded")
+    largest, made = max(given, key=lambda one: numel(one.shape)), made_bytes(call)
+    written = write_bytes(largest.shape, largest.dtype) if made is None else made
+    return vector(
+        flop=4 * numel(largest.shape), dtype=largest.dtype, read=read_bytes(*given), written=written,
+        count="bounded", note="4 FLOP an element of its largest tensor",
+    )  # fmt: skip
+
+
 @rule("aten::glu_backward", family="pointwise")
 def _glu_backward(call: OpCall) -> Work:
     grad, given = tensor(call, 0), tensor(call, 1)
@@ -161,26 +214,33 @@ def _glu_backward(call: OpCall) -> Work:
     return vector(flop=4 * count, dtype=given.dtype, read=read, written=write_bytes(given.shape, given.dtype))
 
 
+_REDUCTION_PLACE = {"aten::binary_cross_entropy": 3, "aten::binary_cross_entropy_with_logits": 4}
+
+
 @rule("aten::mse_loss", "aten::l1_loss", "aten::smooth_l1_loss", "aten::huber_loss", family="pointwise")
 @rule("aten::binary_cross_entropy", "aten::binary_cross_entropy_with_logits", family="pointwise")
+@rule("aten::soft_margin_loss", family="pointwise")
 def _loss(call: OpCall) -> Work:
-    given = [tensor(call, 0), tensor(call, 1)]
-    shape = broadcast(*(one.shape for one in given))
-    place = 3 if "cross_entropy" in call.name else 2
-    reduces = number(call, place) != 0.0  # Reduction: 0 none, 1 mean, 2 sum
+    place = _REDUCTION_PLACE.get(call.name, 2)
+    weights = (maybe_tensor(call, index) for index in range(2, place))
+    given = [tensor(call, 0), tensor(call, 1), *(one for one in weights if one is not None)]
+    shape = broadcast(*(one.shape for one in given[:2]))
+    reduces = integer(call, place) != 0  # Reduction: 0 none, 1 mean, 2 sum
     result = () if reduces else shape
     return vector(
         flop=3 * numel(shape),
         dtype=given[0].dtype,
         read=read_bytes(*given),
-        written=write_bytes(result, promote(given)),
+        written=write_bytes(result, promote(given[:2])),
     )
 
 
 @rule("aten::mse_loss_backward", "aten::l1_loss_backward", "aten::smooth_l1_loss_backward", family="pointwise")
 @rule("aten::huber_loss_backward", "aten::binary_cross_entropy_backward", family="pointwise")
+@rule("aten::soft_margin_loss_backward", family="pointwise")
 def _loss_backward(call: OpCall) -> Work:
-    given = [tensor(call, 0), tensor(call, 1), tensor(call, 2)]
+    weight = maybe_tensor(call, 3)
+    given = [tensor(call, 0), tensor(call, 1), tensor(call, 2), *([] if weight is None else [weight])]
     return elementwise(given, given[1].dtype, flop_per_element=3)
 
 
@@ -208,14 +268,6 @@ def _converted(given: Tensor, out: str) -> Work:
     return elementwise([given], out, flop_per_element=0.0)
 
 
-@rule("aten::bernoulli", "aten::bernoulli_", "aten::normal_", "aten::uniform_", "aten::random_", family="pointwise")
-@rule("aten::exponential_", "aten::log_normal_", "aten::cauchy_", "aten::geometric_", family="pointwise")
-def _random(call: OpCall) -> Work:
-    target = tensor(call, 0)
-    count = numel(target.shape)
-    return vector(flop=count, dtype=target.dtype, read=0.0, written=write_bytes(target.shape, target.dtype))
-
-
 @rule("aten::complex", "aten::polar", family="pointwise")
 def _complex(call: OpCall) -> Work:
     given = [tensor(call, 0), tensor(call, 1)]
@@ -224,8 +276,12 @@ def _complex(call: OpCall) -> Work:
 
 @rule("aten::isin", family="pointwise")
 def _isin(call: OpCall) -> Work:
+    """Each element against every wanted one."""
     given, wanted = tensor(call, 0), maybe_tensor(call, 1)
-    return elementwise([given], "bool", flop_per_element=float(numel(wanted.shape)) if wanted is not None else 1.0)
+    count = numel(given.shape) * (numel(wanted.shape) if wanted is not None else 1)
+    return vector(
+        flop=count, dtype=given.dtype, read=read_bytes(given, wanted), written=write_bytes(given.shape, "bool")
+    )
 
 
 def fused(inputs: Sequence[Tensor], outputs: Sequence[Tensor], flop: float) -> Work:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gobrrr.cost.arguments import flag, integers, maybe_tensor, number, numbers, tensor
+from gobrrr.cost.arguments import flag, flags, integer, integers, maybe_tensor, number, numbers, tensor
 from gobrrr.cost.build import vector
 from gobrrr.cost.registry import Uncounted, rule
 from gobrrr.cost.shapes import numel, product, read_bytes, write_bytes
@@ -52,6 +52,8 @@ def _out(size: int, kernel: int, stride: int, padding: int, dilation: int, up: b
 
 
 @rule("aten::max_pool1d", "aten::max_pool2d", "aten::max_pool3d", family="pooling")
+@rule("aten::mkldnn_max_pool2d", "aten::mkldnn_max_pool3d", family="pooling")
+@rule("aten::quantized_max_pool1d", "aten::quantized_max_pool2d", "aten::quantized_max_pool3d", family="pooling")
 @rule(
     "aten::max_pool2d_with_indices", "aten::max_pool3d_with_indices", "aten::max_pool1d_with_indices", family="pooling"
 )
@@ -86,7 +88,8 @@ def _max_pool_backward(call: OpCall) -> Work:
 
 @rule("aten::avg_pool2d_backward", "aten::avg_pool3d_backward", family="pooling")
 @rule("aten::_adaptive_avg_pool2d_backward", "aten::_adaptive_avg_pool3d_backward", family="pooling")
-@rule("aten::adaptive_max_pool2d_backward", family="pooling")
+@rule("aten::adaptive_max_pool2d_backward", "aten::adaptive_max_pool3d_backward", family="pooling")
+@rule("aten::adaptive_avg_pool3d_backward", "aten::mkldnn_adaptive_avg_pool2d_backward", family="pooling")
 def _pool_backward(call: OpCall) -> Work:
     grad, given = tensor(call, 0), tensor(call, 1)
     return vector(
@@ -99,6 +102,7 @@ def _pool_backward(call: OpCall) -> Work:
 
 @rule("aten::adaptive_avg_pool1d", "aten::adaptive_avg_pool2d", "aten::adaptive_avg_pool3d", family="pooling")
 @rule("aten::_adaptive_avg_pool2d", "aten::_adaptive_avg_pool3d", "aten::adaptive_max_pool2d", family="pooling")
+@rule("aten::adaptive_max_pool1d", "aten::adaptive_max_pool3d", "aten::mkldnn_adaptive_avg_pool2d", family="pooling")
 def _adaptive_pool(call: OpCall) -> Work:
     given, size = tensor(call, 0), integers(call, 1)
     if not size or len(size) > len(given.shape):
@@ -109,10 +113,51 @@ def _adaptive_pool(call: OpCall) -> Work:
     return vector(flop=numel(given.shape), dtype=given.dtype, read=read_bytes(given), written=written)
 
 
-_TAPS = {"nearest": 0, "linear": 3, "bilinear": 8, "trilinear": 24, "bicubic": 32}
+@rule("aten::fractional_max_pool2d", "aten::fractional_max_pool3d", family="pooling")
+def _fractional(call: OpCall) -> Work:
+    """(input, window, output size, random samples): windows at random places, and the index of each maximum."""
+    given, window, size = tensor(call, 0), integers(call, 1), integers(call, 2)
+    if not window or not size or len(size) > len(given.shape):
+        raise Uncounted("the window is not recorded")
+    rank = _rank(call)
+    shape = (*given.shape[:-rank], *_spread(size, rank))
+    return vector(
+        flop=numel(shape) * product(_spread(window, rank)),
+        dtype=given.dtype,
+        read=read_bytes(given, maybe_tensor(call, 3)),
+        written=write_bytes(shape, given.dtype) + write_bytes(shape, "int64"),
+    )
+
+
+@rule("aten::fractional_max_pool2d_backward", "aten::fractional_max_pool3d_backward", family="pooling")
+@rule("aten::max_pool2d_backward", "aten::mkldnn_max_pool2d_backward", family="pooling")
+@rule("aten::mkldnn_max_pool3d_backward", family="pooling")
+def _scattered_backward(call: OpCall) -> Work:
+    """The gradient to where the maximum was: by the saved index (last), or found again in the input."""
+    place = 2 if "mkldnn" in call.name else 1
+    grad, given = tensor(call, 0), tensor(call, place)
+    indices = maybe_tensor(call, 4) if "fractional" in call.name else given
+    written = write_bytes(given.shape, grad.dtype)
+    return vector(flop=numel(grad.shape), dtype=grad.dtype, read=read_bytes(grad, indices), written=written)
+
+
+@rule("aten::max_unpool2d", "aten::max_unpool3d", family="pooling")
+def _unpool(call: OpCall) -> Work:
+    """Zeros of the output's size, and each element put at its index."""
+    given, indices, size = tensor(call, 0), tensor(call, 1), integers(call, 2)
+    rank = _rank(call)
+    if not size or len(given.shape) < rank:
+        raise Uncounted("the output's size is not recorded")
+    written = write_bytes((*given.shape[:-rank], *_spread(size, rank)), given.dtype)
+    written += write_bytes(given.shape, given.dtype)
+    return vector(flop=0.0, dtype=given.dtype, read=read_bytes(given, indices), written=written, fusible=False)
+
+
+_TAPS = {"nearest": 0, "linear": 3, "bilinear": 8, "trilinear": 24, "bicubic": 32, "lanczos": 72}
 """FLOP an output element: weights times the neighbours, and their sum."""
 _MODES = [f"upsample_{mode}" for mode in ("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "bicubic2d")]
 _MODES += ["upsample_trilinear3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_bilinear2d_aa"]
+_MODES += ["_upsample_nearest_exact3d", "_upsample_bicubic2d_aa", "_upsample_lanczos2d_aa"]
 
 
 def _taps(name: str) -> int:
@@ -146,13 +191,59 @@ def _upsample_backward(call: OpCall) -> Work:
     return vector(flop=flop, dtype=grad.dtype, read=read_bytes(grad), written=write_bytes(size, grad.dtype))
 
 
-@rule("aten::grid_sampler_2d", "aten::grid_sampler", "aten::cudnn_grid_sampler", family="pooling")
-def _grid_sample(call: OpCall) -> Work:
-    given, grid = tensor(call, 0, 4), tensor(call, 1, 4)
-    shape = (given.shape[0], given.shape[1], *grid.shape[1:3])
-    mode = number(call, 2)
+def _sample_taps(mode: float | None, rank: int) -> int:
+    """FLOP an element of the result: linear in each dimension (0), nearest (1), cubic (2)."""
+    if mode == 2.0:
+        return _TAPS["bicubic"]
+    return 0 if mode == 1.0 else _TAPS["trilinear" if rank == 3 else "bilinear"]
+
+
+@rule("aten::grid_sampler_2d_backward", "aten::grid_sampler_3d_backward", family="pooling")
+@rule("aten::_grid_sampler_2d_cpu_fallback_backward", "aten::cudnn_grid_sampler_backward", family="pooling")
+def _grid_backward(call: OpCall) -> Work:
+    """(gradient, input, grid, mode, ..., mask): added into the input's gradient (from zeros), and the grid's."""
+    grad, given, grid, mask = tensor(call, 0), tensor(call, 1), tensor(call, 2), flags(call, 6)
+    if "cudnn" in call.name:
+        grad, given, grid = grid, grad, given
+    rank = len(given.shape) - 2
+    wanted = (True, True) if mask is None or len(mask) != 2 else mask
+    taps = _sample_taps(number(call, 3), rank)
+    into_input = 2 * write_bytes(given.shape, given.dtype)
     return vector(
-        flop=(8 if mode in (None, 0.0) else 32 if mode == 2.0 else 0) * numel(shape),
+        flop=(taps * wanted[0] + 2 * taps * wanted[1]) * numel(grad.shape),
+        dtype=grad.dtype,
+        read=read_bytes(grad, given, grid) + wanted[0] * write_bytes(given.shape, given.dtype),
+        written=wanted[0] * into_input + wanted[1] * write_bytes(grid.shape, grid.dtype),
+        count="bounded",
+        note="the sampled input is taken as read once and its gradient as added into once",
+        fusible=False,
+    )
+
+
+@rule("aten::affine_grid_generator", "aten::cudnn_affine_grid_generator", family="pooling")
+def _affine_grid(call: OpCall) -> Work:
+    """Each place of the grid times a small matrix: 2 (d + 1) d FLOP in d dimensions."""
+    theta, size = tensor(call, 0, 3), integers(call, 1)
+    if not size and len(call.inputs) > 4:  # cuDNN's takes the sizes one by one
+        size = tuple(integer(call, place) or 0 for place in range(1, 5))
+    if not size or len(size) < 3:
+        raise Uncounted("the output's size is not recorded")
+    rank = len(size) - 2
+    places = numel((size[0], *size[2:]))
+    written = write_bytes((places, rank), theta.dtype)
+    return vector(flop=2 * rank * (rank + 1) * places, dtype=theta.dtype, read=read_bytes(theta), written=written)
+
+
+@rule("aten::grid_sampler_2d", "aten::grid_sampler", "aten::cudnn_grid_sampler", family="pooling")
+@rule("aten::grid_sampler_3d", "aten::_grid_sampler_2d_cpu_fallback", family="pooling")
+def _grid_sample(call: OpCall) -> Work:
+    given, grid = tensor(call, 0), tensor(call, 1)
+    rank = len(given.shape) - 2
+    if rank not in (2, 3) or len(grid.shape) != len(given.shape):
+        raise Uncounted("a grid that doesn't fit its input")
+    shape = (given.shape[0], given.shape[1], *grid.shape[1:-1])
+    return vector(
+        flop=_sample_taps(number(call, 2), rank) * numel(shape),
         dtype=given.dtype,
         read=read_bytes(given, grid),
         written=write_bytes(shape, given.dtype),

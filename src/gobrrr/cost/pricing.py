@@ -10,6 +10,7 @@ from gobrrr.cost.kernels import element_type
 from gobrrr.cost.movement import by_events
 from gobrrr.cost.optimizer import CHUNK_NOTE, fill
 from gobrrr.cost.registry import Uncounted
+from gobrrr.cost.tags import by_tag
 from gobrrr.model.work import Argument, OpCall, Tensor, TensorList, Work
 
 _BROKEN = (ArithmeticError, LookupError, TypeError, ValueError, RecursionError)
@@ -26,8 +27,11 @@ def price(call: OpCall, *, blocks: int | None = None) -> Work:
     """
     found = registry.find(call.name)
     if found is None:
-        return by_events(call) or Work(count="unknown", note=f"no rule for {call.name}")
+        return by_events(call) or _by_tag(call) or Work(count="unknown", note=f"no rule for {call.name}")
     function, family = found
+    name = registry.canonical(call.name)
+    if name != call.name:
+        call = msgspec.structs.replace(call, name=name)
     filled = fill(call, blocks)
     typed, named = _with_types(filled or call)
     try:
@@ -37,6 +41,15 @@ def price(call: OpCall, *, blocks: int | None = None) -> Work:
     except _BROKEN as error:
         work = Work(count="unknown", note=f"the rule failed: {type(error).__name__}: {error}")
     return _labelled(work, family, named=named, filled=filled is not None)
+
+
+def _by_tag(call: OpCall) -> Work | None:
+    typed, named = _with_types(call)
+    try:
+        work = by_tag(typed)
+    except Uncounted as error:
+        return Work(count="unknown", note=str(error))
+    return work if work is None else _labelled(work, work.family, named=named, filled=False)
 
 
 def _without_arguments(call: OpCall, blocks: int | None, why: str) -> Work:

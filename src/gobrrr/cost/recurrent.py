@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gobrrr.cost.arguments import flag, integer, maybe_tensor, tensor, tensor_list
-from gobrrr.cost.build import contraction, vector
+from gobrrr.cost.build import contraction, made_bytes, vector
 from gobrrr.cost.registry import Uncounted, rule
 from gobrrr.cost.shapes import FMA_FLOP, numel, read_bytes, write_bytes
-from gobrrr.model.work import OpCall, Tensor, Work
+from gobrrr.model.work import OpCall, Tensor, TensorList, Work
 
 _NOTE = "weights and input are taken as read once; the steps read the weights again if they don't stay in the cache"
 
@@ -51,14 +51,37 @@ def _vendor_rnn_backward(call: OpCall) -> Work:
 
 @rule("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu", family="recurrent")
 def _composite(call: OpCall) -> Work:
-    directions = 2 if flag(call, 7) else 1
-    return _layers(call, tensor(call, 0), tensor_list(call, 2), hidden=None, directions=directions, passes=1)
+    """(input, state, weights, ...); packed sequences have their batch sizes second: (data, sizes, state, weights)."""
+    places = [place for place, one in enumerate(call.inputs) if isinstance(one, TensorList)]
+    if not places:
+        raise Uncounted("the weights are not recorded")
+    last = places[-1]
+    directions = 2 if flag(call, last + 5) else 1
+    return _layers(call, tensor(call, 0), tensor_list(call, last), hidden=None, directions=directions, passes=1)
 
 
-@rule("aten::mkldnn_rnn_layer", family="recurrent")
+@rule("aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward", family="recurrent")
 def _mkldnn(call: OpCall) -> Work:
+    """One layer in one direction; the backward pass has a product for the input's gradient and one for the weights'."""
     weights = [one for one in (maybe_tensor(call, place) for place in range(1, 5)) if one is not None]
-    return _layers(call, tensor(call, 0), weights, hidden=None, directions=1, passes=1)
+    passes = 2 if call.name.endswith("backward") else 1
+    return _layers(call, tensor(call, 0), weights, hidden=None, directions=1, passes=passes)
+
+
+@rule("aten::_thnn_fused_lstm_cell_backward_impl", "aten::_thnn_fused_gru_cell_backward", family="recurrent")
+def _fused_cell_backward(call: OpCall) -> Work:
+    """Pointwise over the saved gates; writes the gates' gradient and the state's."""
+    given = [one for one in call.inputs if isinstance(one, Tensor)]
+    saved = tensor(call, 4 if "lstm" in call.name else 1)
+    made = made_bytes(call)
+    return vector(
+        flop=5 * numel(saved.shape),
+        dtype=saved.dtype,
+        read=read_bytes(*given),
+        written=write_bytes(saved.shape, saved.dtype) if made is None else made,
+        count="exact" if made is not None else "bounded",
+        note="" if made is not None else "the state's gradient is not counted as written",
+    )
 
 
 @rule("aten::lstm_cell", "aten::gru_cell", "aten::rnn_tanh_cell", "aten::rnn_relu_cell", family="recurrent")

@@ -63,6 +63,11 @@ def find(name: str) -> tuple[Rule, str] | None:
     return _PREFIXES[max(matches, key=len)] if matches else None
 
 
+def canonical(name: str) -> str:
+    """The spelling that the op's rule is registered under: "aten.mm.default" -> "aten::mm"; unchanged without one."""
+    return plain(name) if name not in _RULES and plain(name) in _RULES else name
+
+
 def plain(name: str) -> str:
     """The op's name without its overload, in the profiler's spelling: "aten.mm.default" -> "aten::mm"."""
     if "::" not in name:

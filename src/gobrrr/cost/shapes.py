@@ -40,6 +40,8 @@ def item_bytes(dtype: str) -> float:
 
 def stored_elements(tensor: Tensor) -> int:
     """Distinct elements of storage behind a tensor: an expanded dimension (stride 0) is read once."""
+    if tensor.nnz is not None:
+        return max(0, tensor.nnz)
     full = numel(tensor.shape)
     strides = tensor.strides
     if full == 0 or strides is None or len(strides) != len(tensor.shape):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gobrrr.cost.arguments import dtype, flag, tensor
 from gobrrr.cost.build import vector
-from gobrrr.cost.registry import rule
+from gobrrr.cost.registry import Uncounted, rule
 from gobrrr.cost.shapes import numel, read_bytes, write_bytes
 from gobrrr.model.work import OpCall, Work
 
@@ -45,6 +45,35 @@ def _backward(call: OpCall) -> Work:
         dtype=grad.dtype,
         read=read_bytes(grad, output),
         written=write_bytes(output.shape, out),
+    )
+
+
+@rule("aten::_sparse_softmax", "aten::_sparse_log_softmax", family="softmax")
+@rule("aten::_sparse_softmax_backward_data", "aten::_sparse_log_softmax_backward_data", family="softmax")
+def _of_stored(call: OpCall) -> Work:
+    """Over the elements that a sparse tensor stores; of one that isn't known to be sparse, nothing is known."""
+    first, backward = tensor(call, 0), "backward" in call.name
+    if first.nnz is None:
+        raise Uncounted("how many elements a sparse tensor stores is not recorded")
+    stored = max(0, first.nnz)
+    return vector(
+        flop=(BACKWARD_FLOP if backward else FORWARD_FLOP) * stored,
+        dtype=first.dtype,
+        read=read_bytes(first) * (2 if backward else 1),
+        written=read_bytes(first),
+        count="bounded",
+        note="indices are not counted as traffic",
+    )
+
+
+@rule("aten::_masked_softmax_backward", family="softmax")
+def _masked_backward(call: OpCall) -> Work:
+    grad, output, mask = tensor(call, 0), tensor(call, 1), tensor(call, 2)
+    return vector(
+        flop=BACKWARD_FLOP * numel(output.shape),
+        dtype=grad.dtype,
+        read=read_bytes(grad, output, mask),
+        written=write_bytes(output.shape, grad.dtype),
     )
 
 

@@ -71,6 +71,20 @@ def look_up(device_name: str | None, where: Path | None = None) -> Found:
     return Found(machine, (f"floors use {machine.notes[0]} (gobrrr machine)", *ignored))
 
 
+def measured_as(name: str, where: Path | None = None) -> Machine | None:
+    """The newest measurement of a device whose datasheet row is called `name`; None where there is none."""
+    found: list[tuple[str, Machine]] = []
+    for path in _files(where or folder(), "*.json"):
+        try:
+            one = decode(path.read_bytes())
+        except (OSError, ValueError):
+            continue
+        machine = machine_of(one, datasheet_of(one.environment.device_name, one.environment.memory_bytes))
+        if machine.name == name:
+            found.append((one.environment.date, machine))
+    return max(found, key=lambda pair: pair[0])[1] if found else None
+
+
 def newest(device_name: str | None, where: Path | None = None) -> tuple[Measurement | None, tuple[str, ...]]:
     """The newest measurement of a device, and a note for each file of its name that can't be read."""
     if not device_name:

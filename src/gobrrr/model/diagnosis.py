@@ -113,13 +113,24 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums over one step; None where nothing of the kind could be counted."""
+    """Sums over one step; None where nothing of the kind could be counted.
+
+    `flop` is what the device executes ("hardware": with what it computes again); `flop_executed` counts each product
+    once, `flop_model` what the maths needs. Of the last, `flop_contraction` is in matrix products, convolutions and
+    attention. `bytes_as_run`: each call reads its inputs and writes its outputs; `bytes_fused`: chains that a compiler
+    can join do so once, keeping what a backward pass reads; `bytes_compulsory`: inputs and outputs of maximal fusible
+    regions alone, with the epilogues of contractions and whole attentions among them.
+    """
 
     flop: float | None
     bytes_as_run: float | None
     bytes_fused: float | None
     launches: float | None
     syncs: float | None
+    flop_executed: float | None = None
+    flop_model: float | None = None
+    flop_contraction: float | None = None
+    bytes_compulsory: float | None = None
 
 
 class OpRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,6 +210,40 @@ class Roof(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
 
 
+class ChangedOp(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of call whose bound is another on another machine; `ns` is its time in a step there."""
+
+    op: str
+    shapes: str
+    bound: str
+    ns: float
+
+
+class MachineRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One machine's prediction of the step. `fits`: the memory peak is within the machine's memory; None: not known.
+
+    `changed`: the calls whose bound differs from that on the first machine, most time first. `ridge_flop_per_byte` is
+    the dense 16-bit peak over the memory bandwidth, `step_flop_per_byte` what the step has of its own.
+    """
+
+    machine: str
+    step_ns: float
+    low_ns: float
+    high_ns: float
+    device_ns: float
+    host_ns: float
+    regime: Regime
+    compute_share: float
+    memory_share: float
+    overhead_share: float
+    speed_of_light_ns: float | None
+    fits: bool | None
+    ridge_flop_per_byte: float | None = None
+    step_flop_per_byte: float | None = None
+    ceilings: str = "datasheet"
+    changed: list[ChangedOp] = []
+
+
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """Everything known about a step. Printing it prints the answer that a terminal shows."""
 
@@ -230,6 +275,8 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     timeline: Timeline | None = None
     modules: list[ModuleRow] = []  # empty where Python frames were not read
     roofs: list[Roof] = []
+    memory_peak_bytes: float | None = None  # the most that tensors on the device held at once during the step
+    machines: list[MachineRow] = []  # of a prediction: each machine that was asked for
     versions: dict[str, str] = {}  # what the trace says of the software that it was recorded with
     version: str = ""
 

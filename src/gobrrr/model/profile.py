@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import msgspec
 
@@ -39,6 +40,7 @@ class RankProfile:
     events: EventTable
     python: bool = False  # Python frames were read
     whole: bool = True  # the file was neither cut off nor damaged
+    ends: tuple[float, float] | None = None  # the timeline is unprofiled: least and most step time, as multiples of it
 
     @property
     def rank(self) -> int:
@@ -51,6 +53,6 @@ class Profile:
     """What every door returns and everything downstream reads."""
 
     target: str
-    origin: str
+    origin: Literal["trace", "live", "static"]
     ranks: tuple[RankProfile, ...]
     notes: tuple[str, ...] = field(default=())

@@ -11,11 +11,15 @@ Link = Literal["memory", "host", "network"]
 
 
 class Tensor(msgspec.Struct, frozen=True, gc=False):
-    """A tensor argument: `shape` in elements, `dtype` in torch's short names ("bfloat16"); `strides` in elements."""
+    """A tensor argument: `shape` in elements, `dtype` in torch's short names ("bfloat16"); `strides` in elements.
+
+    `nnz`: how many elements a sparse tensor stores; None for a dense one, and where a trace doesn't tell.
+    """
 
     shape: tuple[int, ...]
     dtype: str
     strides: tuple[int, ...] | None = None
+    nnz: int | None = None
 
 
 class Scalar(msgspec.Struct, frozen=True, gc=False):
@@ -46,8 +50,10 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class OpCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One framework operation as it was called, with the kernels that it launched.
 
-    Outputs are not recorded by the profiler: a rule derives them from inputs and scalars. `kernels` are the names of
-    the kernels, the last resort for what the arguments do not say (was TF32 on?).
+    Outputs are not recorded by the profiler: a rule derives them from inputs and scalars. A recorder below autograd
+    sees them, and not the ops that the op calls inside itself: where `outputs` is given, the call stands for those too
+    (the zeros behind an embedding's gradient). `kernels` are the names of the kernels, the last resort for what the
+    arguments do not say (was TF32 on?).
     """
 
     name: str
@@ -55,6 +61,7 @@ class OpCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     kernels: tuple[str, ...] = ()
     copied_bytes: int | None = None  # what memcpy/memset events say they moved
     collective: Collective | None = None
+    outputs: tuple[Tensor, ...] | None = None  # those of a tensor type, in the schema's order; None: not recorded
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -63,6 +70,10 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `matrix_flop` runs on the matrix units (tensor cores) when `matrix_dtype` has them, `vector_flop` on the vector
     units. One fused multiply-add is 2 FLOP. `bytes_*` are DRAM bytes as run (each input read once, each output
     written once) for `link` "memory", and bytes over the link otherwise. None is not 0: it means not known.
+
+    FLOPs three ways (docs/design.md, section 5): `flop` is hardware, everything that the kernels execute, with what
+    they compute again; `executed_flop` leaves out the second computing; `needed_flop` is the model's, what the maths
+    needs. Model FLOP utilization divides the last, hardware utilization the first.
     """
 
     count: Count
@@ -70,6 +81,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     matrix_dtype: str | None = None
     vector_flop: float | None = None
     vector_dtype: str | None = None
+    recomputed_flop: float = 0.0  # the part of matrix_flop that repeats a product made before (attention's backward)
+    model_flop: float | None = None  # what the maths needs, on both units, where that is less than what is executed
     bytes_read: float | None = None
     bytes_written: float | None = None
     link: Link = "memory"
@@ -80,10 +93,20 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def flop(self) -> float | None:
-        """FLOPs on both units; None if neither is known."""
+        """Hardware FLOPs: all that the kernels execute, on both units; None if neither is known."""
         if self.matrix_flop is None and self.vector_flop is None:
             return None
         return (self.matrix_flop or 0.0) + (self.vector_flop or 0.0)
+
+    @property
+    def executed_flop(self) -> float | None:
+        """FLOPs executed once: `flop` without what a kernel computes again inside itself; None if not known."""
+        return None if self.flop is None else self.flop - self.recomputed_flop
+
+    @property
+    def needed_flop(self) -> float | None:
+        """Model FLOPs: what the maths needs (a causal mask halves the pairs, whatever the kernel does)."""
+        return self.executed_flop if self.model_flop is None else self.model_flop
 
     @property
     def bytes(self) -> float | None:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from gobrrr import units
+from gobrrr.errors import InputError
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.report.layout import Line, Page, spread
 from gobrrr.report.terminal import interval
@@ -37,6 +38,22 @@ class DemoRow:
     name: str
     diagnosis: Diagnosis
     truth: Truth
+
+
+SUFFIX = ".json.gz"
+
+
+def shipped(names: Sequence[str] | None = None) -> list[tuple[Path, Truth]]:
+    """The traces in the package's data (`names`: only these), with what is known of each.
+
+    Raises InputError where the installation lacks them.
+    """
+    folder = Path(__file__).parents[1] / "data" / "h100"
+    known = truths(folder, SUFFIX)
+    chosen = sorted(known) if names is None else [name for name in names if name in known]
+    if not chosen:
+        raise InputError(f"{folder}: the shipped traces are not in this installation; install gobrrr again")
+    return [(folder / f"{name}{SUFFIX}", known[name]) for name in chosen]
 
 
 def truths(folder: Path, suffix: str) -> dict[str, Truth]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gobrrr import units
 from gobrrr.model.diagnosis import Diagnosis, Wall
-from gobrrr.report import advice, budget, unpriced, words
+from gobrrr.report import advice, budget, prediction, unpriced, words
 from gobrrr.report.layout import (
     ASCII,
     DEFAULT_WIDTH,
@@ -181,6 +181,8 @@ def wall(diagnosis: Diagnosis) -> str:
             return "the step's time is unknown"
         return f"{under} a step under the profiler; unknown without it"
     doubt = f"({without.how}, {interval(without)})"
+    if diagnosis.origin == "static":
+        return f"{units.duration(without.value)} a step, predicted ({interval(without)}); nothing was run"
     if diagnosis.wall_ns is None:
         return f"{units.duration(without.value)} a step without the profiler {doubt}"
     return f"{under} a step under the profiler, {units.duration(without.value)} without it {doubt}"
@@ -271,4 +273,8 @@ def _footer(diagnosis: Diagnosis, page: Page) -> Line:
     return [(f" {page.joint.join([*explain, '--json', '--save FILE'])}", "dim")]
 
 
-_SECTIONS = (_head, _verdict, _advice, _others, _trials, _tail)
+def _machines(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
+    return prediction.section(diagnosis, page)
+
+
+_SECTIONS = (_head, _verdict, _machines, _advice, _others, _trials, _tail)

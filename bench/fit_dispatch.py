@@ -1,0 +1,102 @@
+"""Fit the dispatch model (src/gobrrr/hardware/data/dispatch.json) to the host-bound steps that an H100's host ran.
+
+    python -m bench.fit_dispatch        # torch and transformers needed, no GPU
+
+The step's host time is a sum over what the static door records: operations that launch in the forward pass, views,
+nn.Module calls, operations that launch in the backward pass, views there, optimizer operations, tensors in their lists,
+and launches beyond the first of an operation. The seven costs (none below 0) are those with the least squared relative
+error over the steps of bench/results/h100_models.json whose device was busy for less than `HOST_BOUND` of the time.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.zoo_recordings import Labelled, labelled
+from gobrrr.analysis.expected import expect
+from gobrrr.cost import price
+from gobrrr.hardware import efficiency, find
+from gobrrr.hardware.dispatch import Dispatch, Hosts, listed
+
+RESULTS = Path(__file__).parent / "results"
+TARGET = Path(__file__).parent.parent / "src" / "gobrrr" / "hardware" / "data" / "dispatch.json"
+
+HOST_BOUND = 0.7
+FEATURES = ("forward_ns", "module_ns", "backward_ns", "backward_view_ns", "optimizer_ns", "tensor_ns", "launch_ns")
+LATENCY_NS = 3000.0
+"""From a launch to the start of the kernel on an idle device, as `gobrrr machine` measures a launch with its wait."""
+
+ARTICLE_ADDS_PER_S = 32e6
+"""Additions a second in Python on the article's host (https://horace.io/brrr_intro.html, "Overhead")."""
+REPEATED = 1.93
+"""The same host-bound step took up to so many times as long when it was run again (h100_models.json, "again")."""
+ROUNDS = 20_000
+
+
+def features(one: Labelled) -> NDArray[np.float64]:
+    """How often each cost occurs in a step."""
+    machine, table = find("h100"), efficiency.load()
+    known = {call.call: expect(call.call, price(call.call), machine, table) for call in one.recording.calls}
+    row = np.zeros(len(FEATURES))
+    row[1] = one.recording.module_calls
+    for call in one.recording.calls:
+        kernels = known[call.call].kernels
+        phase = {"forward": 0, "backward": 2, "optimizer": 4}[call.phase]
+        if kernels:
+            row[phase] += 1
+            row[6] += kernels - 1
+        elif call.phase == "backward":
+            row[3] += 1
+        if call.phase == "optimizer":
+            row[5] += listed(call)
+    return row
+
+
+def fit(steps: Sequence[Labelled]) -> dict[str, float]:
+    """The costs in ns, by projected gradient on the relative error."""
+    bound = [one for one in steps if one.busy_ns < HOST_BOUND * one.wall_ns]
+    rows = np.array([features(one) / one.wall_ns for one in bound])
+    scale = np.linalg.norm(rows, axis=0) + 1e-30
+    rows = rows / scale
+    value = np.ones(rows.shape[1])
+    length = np.linalg.norm(rows.T @ rows, 2)
+    for _ in range(ROUNDS):
+        value = np.maximum(value - rows.T @ (rows @ value - 1.0) / length, 0.0)
+    return dict(zip(FEATURES, (value / scale).round(1).tolist(), strict=True))
+
+
+def dispatch(costs: dict[str, float]) -> Dispatch:
+    """The model with these costs; a view in the forward pass costs what was measured alone."""
+    view = json.loads((RESULTS / "h100_ops.json").read_text())["host"]["forward"]["view"]["median"] * 1e3
+    return Dispatch(**costs, view_ns=view, latency_ns=LATENCY_NS)
+
+
+def hosts(model: Dispatch) -> Hosts:
+    """The stored record: the measured host is slow; a fast one is taken to be as much faster as the article's."""
+    adds = json.loads((RESULTS / "h100_article.json").read_text())["python_adds_per_s"]
+    about = json.loads((RESULTS / "h100_models.json").read_text())
+    return Hosts(
+        middle=model,
+        fast_factor=round(adds / ARTICLE_ADDS_PER_S, 3),
+        slow_factor=REPEATED,
+        source=f"host of an {about['device']}, torch {about['torch']}, {about['date']}; python -m bench.fit_dispatch",
+    )
+
+
+def main() -> int:
+    """Write the stored model."""
+    costs = fit(labelled())
+    TARGET.write_bytes(msgspec.json.format(msgspec.json.encode(hosts(dispatch(costs))), indent=1) + b"\n")
+    print(costs)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

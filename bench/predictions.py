@@ -1,0 +1,121 @@
+"""The static door against the H100: each step of the zoo predicted by shares that its model had no part in.
+
+    python -m bench.predictions        # torch and transformers needed, no GPU; about three minutes
+
+Leave one model out: the shares (bench/fit_efficiency.py) and the dispatch costs (bench/fit_dispatch.py) are fitted to
+single operations and to all models but the one that is predicted. Device time is judged by the busy time of a profiled
+step, step time by the loop without a profiler. `calibrated`: the ceilings are those that `gobrrr machine` measured on
+the card that the labels come from. Writes bench/results/predictions.json, and the spread of whole steps into the stored
+table (src/gobrrr/hardware/data/efficiency.json).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import msgspec
+
+from bench import fit_dispatch, fit_efficiency
+from bench.zoo_recordings import LABELS, Labelled, labelled
+from gobrrr import prediction
+from gobrrr.cost import price
+from gobrrr.hardware import efficiency, find
+from gobrrr.hardware.cache import decode
+from gobrrr.hardware.ceilings import datasheet_of, machine_of
+from gobrrr.model.machine import Machine
+
+RESULTS = Path(__file__).parent / "results"
+TARGET = RESULTS / "predictions.json"
+AGAIN, AGAIN_MACHINE = RESULTS / "h100_models_again.json", RESULTS / "machine_h100_again.json"
+HANDED = Path(__file__).parent.parent / "src" / "gobrrr" / "data" / "h100" / "labels.json"
+
+
+def predicted(steps: Sequence[Labelled], measured: Machine | None) -> list[dict[str, Any]]:
+    """A row a step; `measured`: the card's own ceilings, where they are known."""
+    stored = efficiency.load()
+    rows = []
+    for model in dict.fromkeys(one.model for one in steps):
+        others = [one for one in labelled() if one.model != model]
+        table = msgspec.structs.replace(stored, shares=fit_efficiency.fit(without=model))
+        hosts = fit_dispatch.hosts(fit_dispatch.dispatch(fit_dispatch.fit(others)))
+        for one in steps:
+            if one.model == model:
+                rows.append(_row(one, table, hosts, measured))
+                _say(rows[-1])
+    return rows
+
+
+def _row(one: Labelled, table: efficiency.Efficiency, hosts: Any, measured: Machine | None) -> dict[str, Any]:
+    works = {call.call: price(call.call) for call in one.recording.calls}
+    found = prediction.forecast(one.recording, works, find("h100"), table, hosts)
+    row = {
+        "model": one.model, "mode": one.mode, "busy_ns": one.busy_ns, "wall_ns": one.wall_ns, "sync_ns": one.sync_ns,
+        "peak_bytes": one.peak_bytes, "device_ns": found.device_ns, "host_ns": found.host_ns, "step_ns": found.step_ns,
+        "low_ns": found.low_ns, "high_ns": found.high_ns, "predicted_peak_bytes": one.recording.peak_bytes,
+    }  # fmt: skip
+    if measured is not None:
+        row["calibrated_ns"] = prediction.forecast(one.recording, works, measured, table, hosts).device_ns
+    return row
+
+
+def _say(row: dict[str, Any]) -> None:
+    device, step = row["device_ns"] / row["busy_ns"], row["step_ns"] / row["wall_ns"]
+    print(f"{row['model']:28}{row['mode']:8} device {device:.3f}  step {step:.3f}")
+
+
+def handed(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same predictions beside the handed labels: [synchronized, pipelined] ms and busy ms of another session."""
+    labels = json.loads(HANDED.read_text())
+    found = []
+    for row in rows:
+        one = labels.get(row["model"], {})
+        if row["mode"] in one:
+            wall, busy = one[row["mode"]][1] * 1e6, one[f"{row['mode']}_busy_ms"] * 1e6
+            found.append({**row, "wall_ns": wall, "busy_ns": busy})
+    return found
+
+
+def misses(rows: Sequence[dict[str, Any]], predicted_key: str, measured_key: str) -> list[float]:
+    """|predicted / measured - 1| of each row."""
+    return [abs(row[predicted_key] / row[measured_key] - 1.0) for row in rows]
+
+
+def card(path: Path) -> Machine:
+    """The ceilings that `gobrrr machine --json` measured on a card."""
+    measured = decode(msgspec.json.encode(json.loads(path.read_text())[0]["measured"]))
+    return machine_of(measured, datasheet_of(measured.environment.device_name, measured.environment.memory_bytes))
+
+
+def main() -> int:
+    """Predict every step, write the results and the spread."""
+    import torch
+    import transformers
+
+    again = AGAIN.exists() and AGAIN_MACHINE.exists()
+    rows = predicted(labelled(), card(fit_efficiency.MACHINE))
+    second = predicted(labelled(AGAIN), card(AGAIN_MACHINE)) if again else []
+    errors = [math.log(row["busy_ns"] / row["device_ns"]) for row in rows]
+    spread = math.sqrt(fmean(error**2 for error in errors))
+    about = json.loads(LABELS.read_text())
+    found = {
+        "command": "python -m bench.predictions", "date": about["date"], "device": about["device"],
+        "torch_there": about["torch"], "transformers_there": about["transformers"],
+        "torch_here": torch.__version__, "transformers_here": transformers.__version__,
+        "rows": rows, "handed": handed(rows), "again": second,
+    }  # fmt: skip
+    TARGET.write_text(json.dumps(found, indent=1) + "\n")
+    stored = msgspec.structs.replace(efficiency.load(), step_spread=round(spread, 3))
+    fit_efficiency.TARGET.write_bytes(msgspec.json.format(msgspec.json.encode(stored), indent=1) + b"\n")
+    print(f"device time: mean {fmean(misses(rows, 'device_ns', 'busy_ns')):.3f}, spread {spread:.3f}")
+    print(f"step time:   mean {fmean(misses(rows, 'step_ns', 'wall_ns')):.3f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

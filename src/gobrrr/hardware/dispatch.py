@@ -1,0 +1,90 @@
+"""What the host needs to issue an operation: the dispatch model of a step that runs without a device.
+
+Measured beside the kernels (bench/gpu/host_costs.py) on hosts as they come: the spread between hosts is large, so the
+model carries a fast and a slow host beside the middle one.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+import msgspec
+
+from gobrrr.model.recording import RecordedCall
+
+FILE = "data/dispatch.json"
+Host = Literal["fast", "middle", "slow"]
+
+
+class Dispatch(msgspec.Struct, frozen=True, kw_only=True):
+    """Host time in ns: of an operation that launches, by phase (`forward_ns` with its Python, `backward_ns` with the
+    engine's node, `optimizer_ns`), its first launch within; of each further launch (`launch_ns`); of a view; of an
+    nn.Module's call; of a tensor in a list (the foreach family). `latency_ns`: from a launch to the kernel's start on
+    an idle device.
+    """
+
+    forward_ns: float
+    view_ns: float
+    backward_ns: float
+    backward_view_ns: float
+    optimizer_ns: float
+    tensor_ns: float
+    module_ns: float
+    launch_ns: float
+    latency_ns: float
+
+    def host_ns(self, recorded: RecordedCall, kernels: int, modules: float) -> float:
+        """Host time of one call that makes `kernels` pieces of device work; `modules`: module calls a forward call."""
+        if recorded.waits and not kernels:
+            return self.view_ns
+        own = self._issue_ns(recorded, kernels) + self.launch_ns * max(kernels - 1, 0)
+        if recorded.phase == "optimizer":
+            own += self.tensor_ns * listed(recorded)
+        return own + (self.module_ns * modules if recorded.phase == "forward" else 0.0)
+
+    def _issue_ns(self, recorded: RecordedCall, kernels: int) -> float:
+        if not kernels and recorded.place == "device":
+            return self.backward_view_ns if recorded.phase == "backward" else self.view_ns
+        return {"forward": self.forward_ns, "backward": self.backward_ns, "optimizer": self.optimizer_ns}[
+            recorded.phase
+        ]
+
+    def scaled(self, factor: float) -> Dispatch:
+        """A host that is slower by `factor`; the device's latency stays."""
+        return Dispatch(
+            forward_ns=self.forward_ns * factor,
+            view_ns=self.view_ns * factor,
+            backward_ns=self.backward_ns * factor,
+            backward_view_ns=self.backward_view_ns * factor,
+            optimizer_ns=self.optimizer_ns * factor,
+            tensor_ns=self.tensor_ns * factor,
+            module_ns=self.module_ns * factor,
+            launch_ns=self.launch_ns * factor,
+            latency_ns=self.latency_ns,
+        )
+
+
+class Hosts(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored model: the middle host, and how much faster and slower others are."""
+
+    middle: Dispatch
+    fast_factor: float
+    slow_factor: float
+    source: str
+
+    def of(self, host: Host) -> Dispatch:
+        """The model of a fast, a middle or a slow host."""
+        return self.middle.scaled({"fast": self.fast_factor, "middle": 1.0, "slow": self.slow_factor}[host])
+
+
+def listed(recorded: RecordedCall) -> int:
+    """Tensors in the longest list that a call is given."""
+    return max((len(getattr(one, "items", ())) for one in recorded.call.inputs), default=0)
+
+
+@cache
+def load() -> Hosts:
+    """The model that is shipped."""
+    return msgspec.json.decode(files("gobrrr.hardware").joinpath(FILE).read_bytes(), type=Hosts)

@@ -1,0 +1,187 @@
+"""What of an operation's arguments decides which kernel runs, as a word: layout, alignment, direction, mode.
+
+Calls of one operation reach very different shares of the ceilings: a matrix product whose rows are not 16-byte aligned,
+a copy that turns a matrix, a batch norm in inference. The stored shares are kept by this word.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from gobrrr.model.work import ITEM_BYTES, OpCall, Scalar, Tensor, TensorList
+
+ALIGN_BYTES = 16
+"""cuBLAS and cuDNN load 16 bytes at a time where addresses and row pitches allow it (NVIDIA, "Matrix Multiplication
+Background User's Guide", tensor core requirements)."""
+NARROW, WIDE = 384, 4096
+"""Elements of a row below which a norm, and above which a softmax, runs another kernel."""
+
+
+def variant(op: str, family: str, call: OpCall) -> str:
+    """The word for a call; "" for the usual. `op` is its canonical name."""
+    rule = _BY_OP.get(op) or _BY_FAMILY.get(family)
+    try:
+        return rule(call) if rule is not None else ""
+    except (IndexError, ValueError, ZeroDivisionError):
+        return ""
+
+
+def repeats(op: str, call: OpCall) -> int:
+    """Steps that a call runs one after the other, each as long as its kernel takes at least: a recurrence's."""
+    if op not in ("_cudnn_rnn", "_cudnn_rnn_backward"):
+        return 1
+    data = next((one for one in _tensors(call) if len(one.shape) == 3), None)
+    layers = {"aten::_cudnn_rnn": 9, "aten::_cudnn_rnn_backward": 13}.get(call.name)
+    text = _text(call, layers) if layers is not None else ""
+    return max(data.shape[0] if data else 1, 1) * (int(text) if text.isdigit() else 1)
+
+
+def _text(call: OpCall, place: int) -> str:
+    value = call.inputs[place] if place < len(call.inputs) else None
+    return value.text if isinstance(value, Scalar) else ""
+
+
+def copied(call: OpCall) -> str:
+    """The element types of a copy, from and to: "float32>bfloat16"; "" where they are not both known."""
+    given = _tensors(call)
+    if call.name.endswith("copy_") and len(given) >= 2:
+        return f"{given[1].dtype}>{given[0].dtype}"
+    target = call.outputs[0] if call.outputs else given[0] if given else None
+    return f"{given[0].dtype}>{target.dtype}" if given and target is not None else ""
+
+
+def hidden_copy(op: str, call: OpCall) -> Tensor | None:
+    """The operand that a kernel copies first because it takes rows only: none where it lies in rows already."""
+    if op not in _ROWS_ONLY:
+        return None
+    data = [one for one in _tensors(call) if len(one.shape) >= 3]
+    return next((one for one in data if _inner(one) not in (None, -1)), None)
+
+
+_ROWS_ONLY = frozenset(
+    ("native_layer_norm", "native_layer_norm_backward", "_fused_rms_norm", "_fused_rms_norm_backward")
+)
+
+
+def _product(call: OpCall) -> str:
+    matrices = [one for one in _tensors(call) if len(one.shape) >= 2]
+    pitches = [_pitch(one) for one in matrices]
+    if len(matrices) >= 2:
+        pitches.append(matrices[-1].shape[-1] * ITEM_BYTES.get(matrices[-1].dtype, 4))
+    return "odd" if any(int(pitch) % ALIGN_BYTES for pitch in pitches) else ""
+
+
+def _pitch(one: Tensor) -> float:
+    """Bytes from row to row of the last two dimensions, whichever of them is contiguous."""
+    steps = one.strides or ()
+    rows = max(steps[-2:]) if len(steps) >= 2 else one.shape[-1]
+    return rows * ITEM_BYTES.get(one.dtype, 4)
+
+
+def _convolution(call: OpCall) -> str:
+    data, weight = [one for one in _tensors(call) if len(one.shape) >= 3][-2:]
+    groups = data.shape[1] // max(weight.shape[1], 1)
+    wide = max(weight.shape[2:])
+    kind = f"depthwise{wide}" if groups > 1 and groups == data.shape[1] else "grouped" if groups > 1 else ""
+    if not kind:
+        kind = "stem" if data.shape[1] < 8 else "k1" if math.prod(weight.shape[2:]) == 1 else "kn"
+    return f"{kind}.{_layout(data)}"
+
+
+def _layout(one: Tensor) -> str:
+    steps = one.strides
+    return "nhwc" if steps is not None and len(steps) == 4 and steps[1] == 1 and one.shape[1] > 1 else "nchw"
+
+
+def _attention(call: OpCall) -> str:
+    """The head size, and whether a single query attends (decoding)."""
+    query = next(one for one in _tensors(call) if len(one.shape) == 4)
+    rows = min(query.shape[1], query.shape[2]) if call.name.endswith("_attention_forward") else query.shape[2]
+    size = "d64" if query.shape[-1] <= 64 else "d128" if query.shape[-1] <= 128 else "d256"
+    return f"{size}.one" if rows == 1 else size
+
+
+def _batch_norm(call: OpCall) -> str:
+    flags = [one.text for one in call.inputs if isinstance(one, Scalar) and one.text in ("True", "False")]
+    layout = next((_layout(one) for one in _tensors(call) if len(one.shape) == 4), "")
+    return f"{'eval' if flags[:1] == ['False'] else 'train'}.{layout}"
+
+
+def _norm(call: OpCall) -> str:
+    data = next(one for one in _tensors(call) if len(one.shape) >= 2)
+    return "narrow" if data.shape[-1] <= NARROW else ""
+
+
+def _softmax(call: OpCall) -> str:
+    data = next(one for one in _tensors(call) if len(one.shape) >= 1)
+    return "wide" if data.shape[-1] > WIDE else ""
+
+
+def _pointwise(call: OpCall) -> str:
+    """Whether its large operands lie in memory in different orders, or with gaps."""
+    given = [one for one in (*_tensors(call), *(call.outputs or ())) if len(one.shape) >= 2]
+    most = max((math.prod(one.shape) for one in given), default=0)
+    large = [one for one in given if math.prod(one.shape) == most and one.strides is not None]
+    inner = {_inner(one) for one in large} - {None}
+    if len(inner) > 1:
+        return "turned"
+    if any(_gaps(one) for one in large):
+        return "strided"
+    return "broadcast" if any(0 in (one.strides or ()) for one in large) else ""
+
+
+def _inner(one: Tensor) -> int | None:
+    """The dimension along which neighbours lie next to each other in memory; None where there is none."""
+    places = [
+        at for at, (size, step) in enumerate(zip(one.shape, one.strides or (), strict=False)) if size > 1 and step == 1
+    ]
+    return places[-1] - len(one.shape) if places else None
+
+
+def _gaps(one: Tensor) -> bool:
+    extent = 1 + sum((size - 1) * step for size, step in zip(one.shape, one.strides or (), strict=False) if size > 0)
+    return extent > math.prod(one.shape) and 0 not in (one.strides or ())
+
+
+def _reduction(call: OpCall) -> str:
+    """Which dimensions go: "all", the last ("inner"), or others ("outer")."""
+    data = next(one for one in _tensors(call) if one.shape)
+    text = next((one.text for one in call.inputs if isinstance(one, Scalar) and one.text[:1] in "[-0123456789"), "")
+    places = [int(part) % len(data.shape) for part in text.strip("[]").split(",") if part.strip().lstrip("-").isdigit()]
+    if not places or len(places) == len(data.shape):
+        return "all"
+    return "inner" if len(data.shape) - 1 in places else "outer"
+
+
+def _tensors(call: OpCall) -> list[Tensor]:
+    found: list[Tensor] = []
+    for one in call.inputs:
+        if isinstance(one, Tensor):
+            found.append(one)
+        elif isinstance(one, TensorList):
+            found.extend(one.items)
+    return found
+
+
+Rule = Callable[[OpCall], str]
+_BY_OP: dict[str, Rule] = {
+    "native_batch_norm": _batch_norm,
+    "native_batch_norm_backward": _batch_norm,
+    "native_layer_norm": _norm,
+    "native_layer_norm_backward": _norm,
+    "_fused_rms_norm": _norm,
+    "_fused_rms_norm_backward": _norm,
+    "copy": _pointwise,
+    "fused_attention": _attention,
+    "fused_attention_backward": _attention,
+    "efficient_attention": _attention,
+    "efficient_attention_backward": _attention,
+}
+_BY_FAMILY: dict[str, Rule] = {
+    "matmul": _product,
+    "convolution": _convolution,
+    "pointwise": _pointwise,
+    "reduction": _reduction,
+    "softmax": _softmax,
+}

@@ -1,0 +1,47 @@
+"""What one step must do: FLOPs and bytes three ways each, and what could not be counted."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gobrrr.model import show
+from gobrrr.model.work import Count
+
+
+class CountedOp(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of call in a step. FLOPs and bytes are of all its calls; None: not known."""
+
+    op: str
+    shapes: str
+    family: str
+    count: Count
+    calls: int
+    flop: float | None
+    bytes: float | None
+    note: str = ""
+
+
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """A step's work (docs/design.md, section 5). Sums are of what is known; `unknown` says what is missing.
+
+    `flop_contraction`: of `flop_model`, that in matrix products, convolutions and attention, which is what counters of
+    FLOPs count.
+    `calls`: how many calls of each certainty. `unknown`: calls without a rule, by operation.
+    """
+
+    target: str
+    flop_model: float
+    flop_executed: float
+    flop_hardware: float
+    flop_contraction: float
+    bytes_as_run: float
+    bytes_fused: float
+    bytes_compulsory: float
+    peak_bytes: float
+    calls: dict[Count, int]
+    unknown: dict[str, int]
+    ops: list[CountedOp]
+    notes: list[str] = []
+
+    def __str__(self) -> str:
+        return show.as_text(self) or f"{self.target}: {self.flop_hardware:.4g} FLOP"

@@ -1,0 +1,74 @@
+"""What the static door observes: every operation of one step as it was dispatched, with no device and no time."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from gobrrr.model.work import OpCall
+
+Phase = Literal["forward", "backward", "optimizer"]
+Place = Literal["device", "host"]
+
+
+class RecordedCall(msgspec.Struct, frozen=True, gc=False):
+    """One operation. `site` is an index into `Recording.sites`.
+
+    `place`: where its tensors live. `waits`: the host needs the result before it can go on (`.item()` of a tensor on
+    the device). `recomputed`: it repeats, in the backward pass, what the forward pass did (activation checkpointing).
+    `needed` is the share of its FLOPs that the maths needs: about half where a causal mask leaves half of the result.
+    `host_copy`: its tensors cross the link between host and device, in this direction.
+    """
+
+    call: OpCall
+    phase: Phase
+    site: int
+    place: Place = "device"
+    waits: bool = False
+    recomputed: bool = False
+    needed: float = 1.0
+    host_copy: Literal["", "HtoD", "DtoH"] = ""
+    node: str = ""  # of the backward pass: the autograd node that runs it
+    new_bytes: int = 0  # of storages that it made
+
+
+class Site(msgspec.Struct, frozen=True, gc=False):
+    """Where in the program an operation is: the nn.Modules around it, outermost first, and the line that called it.
+
+    `modules` in the profiler's spelling ("LlamaMLP_3"); `source` as "path/file.py(12): function", the innermost line
+    outside torch; `user` the innermost outside any installed package. Operations of the backward pass carry the site of
+    the forward operation that they differentiate.
+    """
+
+    modules: tuple[str, ...] = ()
+    source: str | None = None
+    user: str | None = None
+
+
+class Assumption(msgspec.Struct, frozen=True, gc=False):
+    """A value that the program asked for and that only real data could give: what was put in its place, and where."""
+
+    what: str
+    value: str
+    source: str | None
+
+
+class Recording(msgspec.Struct, frozen=True, kw_only=True):
+    """One step as it was dispatched. Independent of the machine that it is later predicted on.
+
+    `peak_bytes` is the most that tensors on the device held at once during the step, `start_bytes` what they held when
+    it began (weights, optimizer state, inputs). `modules`: calls of nn.Module.forward.
+    """
+
+    target: str
+    calls: tuple[RecordedCall, ...]
+    sites: tuple[Site, ...]
+    peak_bytes: int
+    start_bytes: int
+    module_calls: int
+    on_cpu: bool  # nothing was on a GPU: the CPU's operations were taken as the device's
+    assumptions: tuple[Assumption, ...] = ()
+    notes: tuple[str, ...] = ()
+    versions: dict[str, str] = {}
+    seconds: float = 0.0

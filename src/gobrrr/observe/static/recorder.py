@@ -1,0 +1,235 @@
+"""The dispatch mode that writes down every operation of the step, below autograd and above the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import msgspec
+import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gobrrr.model.recording import Assumption, RecordedCall
+from gobrrr.model.work import OpCall
+from gobrrr.observe.static.arguments import dtype_word, named_call, op_call, schema_of, tensor_record
+from gobrrr.observe.static.memory import Memory
+from gobrrr.observe.static.replaced import REPLACED
+from gobrrr.observe.static.sides import Copy, Side, Sides, tensors_of
+from gobrrr.observe.static.sites import Sites
+from gobrrr.observe.static.values import Values
+
+aten = torch.ops.aten
+NO_TASK = -1
+_COPIES = ("aten::clone", "aten::copy", "aten::copy_", "aten::_to_copy", "aten::_foreach_copy_")
+"""What may cross the link; an operation of the device that reads one number of the host's does not."""
+_SILENT = ("prim::", "profiler::", "aten::is_same_size", "aten::sym_")
+MOST_ASSUMPTIONS = 50
+LARGE = 1e30
+MOST_ASKED = 16
+MOST_ASKED_WITHIN, MOST_ASKED_EVER, MOST_CALLS = 1_000, 20_000, 200_000
+"""A line that asks for values so often, in a step of so many calls, is in a loop that won't end."""
+
+
+class NeedsData(Exception):
+    """The step asks for something that only real data could give."""
+
+
+class Recorder(TorchDispatchMode):
+    """Writes down operations while `recording`; follows values, sides and memory all the time."""
+
+    def __init__(self, sides: Sides, sites: Sites, values: Values, memory: Memory) -> None:
+        super().__init__()
+        self.sides, self.sites, self.values, self.memory = sides, sites, values, memory
+        self.recording = False
+        self.optimizing = False
+        self.drafts: list[tuple[RecordedCall, int, bool]] = []  # with the backward pass it is in, and the grad mode
+        self.assumptions: dict[tuple[str, str | None], Assumption] = {}
+        self.needed = 1.0
+        self.copy_waits = True
+        self._asked_at: dict[str | None, int] = {}
+        self._site_of: dict[int, tuple[int, float]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunction():  # what torch does inside an operation is not the program's doing
+            return self._dispatched(func, args, kwargs or {})
+
+    def _dispatched(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name = schema_of(func)[0]
+        if name.startswith(_SILENT):
+            return func(*args, **kwargs)
+        if name == "aten::_local_scalar_dense":
+            return self.asked(args[0])
+        if composite(func) and torch.is_inference_mode_enabled():  # which doesn't take it apart first
+            with self:
+                return func.decompose(*args, **kwargs)
+        outputs = self._run(func, name, args, kwargs)
+        if not self.values.follow(func, args, kwargs, outputs):
+            self.values.assume(func, args, outputs)
+        place, made = self.sides.spread(args, kwargs, outputs)
+        if self.recording:
+            self._write(func, args, kwargs, outputs, place, made)
+        return outputs
+
+    def _run(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        replacement = REPLACED.get(name)
+        if replacement is not None:
+            return replacement(func, args, kwargs)
+        try:
+            return func(*args, **kwargs)
+        except (DynamicOutputShapeException, DataDependentOutputException):
+            known = self.values.computed(func, args, kwargs)
+            if known is None:
+                raise NeedsData(
+                    f"{name} at {self.sites.line() or 'an unknown line'}: the size of its result depends on data, "
+                    "which a prediction has not got; take it out of the step or give it a fixed size"
+                ) from None
+            return known
+
+    def asked(self, tensor: Any) -> Any:
+        """The value of a tensor of one element: the real one where it is known, else a stand-in that is noted."""
+        value = self.values.one(tensor)
+        self.waited(tensor, counted=value is not None)
+        if value is None:
+            return self.assume(tensor)
+        if self.values.assumed(tensor):
+            self._note(f"whether data equal a constant, in a {dtype_word(tensor.dtype)} tensor", value)
+        return value
+
+    def waited(self, tensor: Any, *, counted: bool = False) -> None:
+        """The host waits for the device: for a value, or (None) for all of its work.
+
+        `counted`: the value follows from constants alone, as an optimizer's step counter does. Such tensors live on the
+        host also where everything is on the CPU, so that nobody waits for them.
+        """
+        if not self.recording:
+            return
+        if tensor is None:
+            self._put(OpCall(name="synchronize"), "device", 0, waits=True)
+            return
+        side = self.sides.of(tensor)
+        call = op_call(aten._local_scalar_dense.default, (tensor,), {})
+        self._put(call, side, 0, waits=side == "device" or not counted)
+
+    def assume(self, tensor: Any) -> Any:
+        """A stand-in for a value that only real data has."""
+        what = f"the value of a {dtype_word(tensor.dtype)} tensor"
+        line = self.sites.line()
+        times = self._asked_at[line] = self._asked_at.get(line, 0) + 1
+        if times > MOST_ASKED_WITHIN and (times > MOST_ASKED_EVER or len(self.drafts) > MOST_CALLS):
+            raise NeedsData(
+                f"{line or 'a line'} has asked for {what} {times} times: a loop that ends when data say so, which a "
+                "prediction has not got; give it a fixed number of turns"
+            )
+        stand_in = _stand_in(tensor, times)
+        self._note(what, stand_in)
+        return stand_in
+
+    def _note(self, what: str, stand_in: Any) -> None:
+        line = self.sites.line()
+        if len(self.assumptions) < MOST_ASSUMPTIONS:
+            self.assumptions.setdefault((what, line), Assumption(what, str(stand_in), line))
+
+    def _write(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any, place: Side, made: int
+    ) -> None:
+        written = tuple(map(tensor_record, tensors_of(outputs)))
+        call = op_call(func, args, kwargs, outputs=written)
+        copy: Copy = self.sides.crossing(args, outputs) if call.name in _COPIES else ""
+        waits = bool(copy) and self.copy_waits and not _non_blocking(func, args, kwargs)
+        self._put(call, place, made, copy=copy, waits=waits)
+
+    def _put(self, call: OpCall, place: Side, made: int, *, waits: bool = False, copy: Copy = "") -> None:
+        task = torch._C._current_graph_task_id()
+        grad = torch.is_grad_enabled()
+        node = torch._C._current_autograd_node() if task != NO_TASK and not grad else None
+        site, needed = self._site_of.get(node._sequence_nr(), (-1, 1.0)) if node is not None else (-1, 1.0)
+        if site < 0:
+            site, needed = self.sites.here(), self.needed
+            if node is None:
+                # an operation's autograd node is made just before it is dispatched: the first to come owns it
+                self._site_of.setdefault(torch.autograd._get_sequence_nr() - 1, (site, needed))
+        recorded = RecordedCall(
+            call=call,
+            phase="backward" if task != NO_TASK else "optimizer" if self.optimizing else "forward",
+            site=site,
+            place=place,
+            waits=waits,
+            needed=needed,
+            host_copy=copy,
+            node=node.name() if node is not None else "",
+            new_bytes=made,
+        )
+        self.drafts.append((recorded, task, grad))
+
+    @contextmanager
+    def instead(self, name: str, args: tuple[Any, ...]) -> Iterator[list[Any]]:
+        """What runs in the block is not recorded; one call of `name` is, with the outputs put into the list."""
+        outputs: list[Any] = []
+        before, self.recording = self.recording, False
+        try:
+            yield outputs
+        finally:
+            self.recording = before
+        if self.recording:
+            side = self.sides.of(outputs[0]) if outputs else "device"
+            self._put(named_call(name, args, tuple(map(tensor_record, outputs))), side, 0)
+
+    @contextmanager
+    def needing(self, share: float) -> Iterator[None]:
+        """Of what runs in the block, and of its backward pass, the maths needs `share`."""
+        before, self.needed = self.needed, share
+        try:
+            yield
+        finally:
+            self.needed = before
+
+    @contextmanager
+    def copying(self, *, waits: bool) -> Iterator[None]:
+        """Whether the host waits for the end of copies over the link that are made in the block."""
+        before, self.copy_waits = self.copy_waits, waits
+        try:
+            yield
+        finally:
+            self.copy_waits = before
+
+    def forget(self) -> None:
+        """What was recorded until now was the making of the step, not the step."""
+        self.drafts.clear()
+        self.assumptions.clear()
+        self.sites.module_calls = 0
+
+    def finished(self) -> tuple[RecordedCall, ...]:
+        """The calls, with the operations that a backward pass repeats from the forward pass marked.
+
+        A backward pass runs with grad mode off; what runs in it with grad mode on is a checkpoint's recomputation. If
+        all of a backward pass has it on, it was asked to build a graph itself (`create_graph=True`) and nothing is.
+        """
+        plain = {task for _, task, grad in self.drafts if task != NO_TASK and not grad}
+        return tuple(
+            msgspec.structs.replace(call, recomputed=True) if grad and task in plain else call
+            for call, task, grad in self.drafts
+        )
+
+
+def _stand_in(tensor: Any, times: int) -> Any:
+    """True or 1 at first. A loop that goes on as long as the answer is the same would never end: so others later."""
+    yes = times <= MOST_ASKED
+    if tensor.dtype is torch.bool:
+        return yes
+    if tensor.is_floating_point():
+        return 1.0 if yes else (0.0, LARGE, -LARGE)[times % 3]
+    return int(yes)
+
+
+@cache
+def composite(func: Any) -> bool:
+    """Whether the operation is written in terms of others, and is recorded as those."""
+    return bool(func._can_decompose())
+
+
+def _non_blocking(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether `copy_` or `_to_copy` was asked not to wait."""
+    return bool(kwargs.get("non_blocking") or (func is aten.copy_.default and len(args) > 2 and args[2]))

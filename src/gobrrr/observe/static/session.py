@@ -1,0 +1,240 @@
+"""One recording from begin to end: the modes on, the step run, everything put back."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_map_only
+
+from gobrrr.errors import InputError, UsageError
+from gobrrr.model.recording import RecordedCall, Recording
+from gobrrr.model.workload import Workload
+from gobrrr.observe.static import settings
+from gobrrr.observe.static.arguments import SPARSE, STORED
+from gobrrr.observe.static.memory import Memory
+from gobrrr.observe.static.patches import patched
+from gobrrr.observe.static.recorder import NeedsData, Recorder
+from gobrrr.observe.static.restore import Keeper, kept
+from gobrrr.observe.static.sides import Sides
+from gobrrr.observe.static.sites import Sites
+from gobrrr.observe.static.values import Values
+from gobrrr.observe.static.virtual import Virtual
+
+_TARGET = re.compile(r"(?P<home>.+?):(?P<name>[A-Za-z_][\w.]*)")
+_REFUSED = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
+
+
+class Session:
+    """The modes of one recording."""
+
+    def __init__(self) -> None:
+        self.memory = Memory()
+        self.sites = Sites()
+        self.sides = Sides(self.memory, native=torch.cuda.is_available())
+        self.recorder = Recorder(self.sides, self.sites, Values(), self.memory)
+        self.virtual = Virtual(self.recorder, "cpu")
+        self.fake = FakeTensorMode(allow_non_fake_inputs=True)
+        self.keeper = Keeper()
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Everything that runs in the block runs on fake tensors."""
+        with ExitStack() as stack:
+            stack.enter_context(settings.kept())
+            stack.enter_context(kept(self.keeper, self.recorder))
+            stack.enter_context(patched(self.virtual))
+            stack.enter_context(self.sites.following())
+            stack.enter_context(self.fake)
+            stack.enter_context(self.recorder)
+            stack.enter_context(self.virtual)
+            yield
+
+    def record(self, step: Callable[..., Any], inputs: Sequence[Any], keywords: dict[str, Any]) -> None:
+        """Record one call of the step; if that makes a Workload, forget the making and record its step."""
+        made = self._run(step, inputs, keywords)
+        if isinstance(made, Workload):
+            self.recorder.forget()
+            step, given = _step_of(made)
+            self._run(step, self.fakes(tuple(given)), {})
+
+    def _run(self, step: Callable[..., Any], inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
+        self.memory.begin()
+        self.recorder.recording = True
+        try:
+            return step(*inputs, **keywords)
+        finally:
+            self.recorder.recording = False
+
+    def fakes(self, values: Any) -> Any:
+        """Tensors as fake ones on the same side; the values of small integers stay known."""
+        return tree_map_only(torch.Tensor, self._fake, values)
+
+    def _fake(self, tensor: Any) -> Any:
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            made = self.fake.from_tensor(tensor)
+            if tensor.layout in SPARSE:
+                setattr(made, STORED, tensor._nnz())
+            self.memory.add(made, on_device=tensor.device.type != "cpu")
+            if tensor.device.type == "cpu":
+                self.recorder.values.keep(made, tensor.detach())
+        return made
+
+    def finished(self, target: str, seconds: float) -> Recording:
+        """The recording."""
+        calls = self.recorder.finished()
+        on_cpu = not any(one.place == "device" for one in calls)
+        level = self.memory.everything if on_cpu else self.memory.device
+        return Recording(
+            target=target,
+            calls=tuple(map(_on_device, calls)) if on_cpu else calls,
+            sites=tuple(self.sites.found),
+            peak_bytes=level.peak,
+            start_bytes=level.start,
+            module_calls=self.sites.module_calls,
+            on_cpu=on_cpu,
+            assumptions=tuple(self.recorder.assumptions.values()),
+            versions={"torch": str(torch.__version__)},
+            seconds=seconds,
+        )
+
+
+def _on_device(call: RecordedCall) -> RecordedCall:
+    import msgspec
+
+    return msgspec.structs.replace(call, place="device")
+
+
+def record_step(step: Callable[..., Any], inputs: Sequence[Any], keywords: dict[str, Any], target: str) -> Recording:
+    """Record `step(*inputs, **keywords)`, or the step of the Workload that it returns."""
+    session = Session()
+    begin = time.perf_counter()
+    with _told(session, target), session.open():
+        session.record(step, session.fakes(tuple(inputs)), session.fakes(keywords))
+    return session.finished(target, time.perf_counter() - begin)
+
+
+def record_named(target: str) -> Recording:
+    """Record the step behind "file.py:callable" or "package.module:callable"."""
+    match = _TARGET.fullmatch(target)
+    if match is None:
+        raise UsageError(f"{target}: a step is named file.py:callable or package.module:callable")
+    session = Session()
+    begin = time.perf_counter()
+    with _told(session, target), session.open():
+        session.record(_found(match["home"], match["name"]), (), {})
+    return session.finished(target, time.perf_counter() - begin)
+
+
+def record_workload(workload: Workload) -> Recording:
+    """Record the step of a Workload that is there already; it is as it was afterwards."""
+    step, inputs = _step_of(workload)
+    return record_step(step, inputs, {}, workload.name or getattr(step, "__qualname__", "step"))
+
+
+def _step_of(workload: Workload) -> tuple[Callable[..., Any], Sequence[Any]]:
+    if workload.step is not None:
+        return workload.step, workload.inputs
+    if workload.model is None:
+        raise UsageError("a Workload needs a step, or a model to call with its inputs")
+
+    def forward(*inputs: Any) -> Any:
+        with torch.no_grad():
+            return workload.model(*inputs)
+
+    return forward, workload.inputs
+
+
+def _found(home: str, name: str) -> Callable[..., Any]:
+    module = _file(Path(home)) if home.endswith(".py") else _module(home)
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+        if found is None:
+            known = [one for one, value in vars(module).items() if callable(value) and not one.startswith("_")]
+            raise UsageError(f"{home} has no {name}; it has {', '.join(known[:12]) or 'nothing to call'}")
+    if not callable(found):
+        raise UsageError(f"{home}:{name} is no callable but {type(found).__name__}")
+    return found  # type: ignore[no-any-return]
+
+
+def _file(path: Path) -> Any:
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    name = f"_gobrrr_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"{path}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.resolve().parent))
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.resolve().parent))
+        del sys.modules[name]
+    return module
+
+
+def _module(name: str) -> Any:
+    sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{name}: {error}") from error
+    finally:
+        sys.path.remove(os.getcwd())
+
+
+@contextmanager
+def _told(session: Session, target: str) -> Iterator[None]:
+    """Errors of the step in one line that names the user's line."""
+    try:
+        yield
+    except (UsageError, InputError):
+        raise
+    except NeedsData as error:
+        raise UsageError(str(error)) from error
+    except _REFUSED as error:
+        raise UsageError(_needs_data(error)) from error
+    except Exception as error:
+        where = _user_line(error)
+        text = str(error).strip().splitlines()
+        raise UsageError(
+            f"{target or 'the step'} failed on fake tensors{where}: {type(error).__name__}: {text[0] if text else ''}"
+        ) from error
+
+
+def _needs_data(error: Exception) -> str:
+    func = getattr(error, "func", None)
+    name = str(func) if func is not None else type(error).__name__
+    return f"{name}{_user_line(error)} needs real data, which a prediction has not got; take it out of the step"
+
+
+def _user_line(error: BaseException) -> str:
+    """ " at file.py:12", the innermost line outside installed packages."""
+    found = ""
+    trace = error.__traceback__
+    here = str(Path(__file__).resolve().parents[2])
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith((here, "<")) and "site-packages" not in file and not file.startswith(sys.base_prefix):
+            found = f" at {file}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return found

@@ -1,0 +1,104 @@
+"""Host or device: on which side of the link each tensor is, although all of them stand on the same stand-in device.
+
+A build of torch without CUDA can't run a backward pass on tensors that claim to be on a GPU. So a step that asks for
+"cuda" runs on fake CPU tensors, and which of them stand for tensors of the GPU is kept here, by storage: what an
+operation computes from a tensor of the device is on the device. Where torch has CUDA, tensors say it themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from gobrrr.observe.static.memory import Memory
+
+Side = Literal["device", "host"]
+Copy = Literal["", "HtoD", "DtoH"]
+
+
+class Sides:
+    """The side of each tensor. `native`: tensors know their device; otherwise it follows from what made them."""
+
+    def __init__(self, memory: Memory, *, native: bool) -> None:
+        self.memory = memory
+        self.native = native
+        self._forced: Side | None = None
+        self._around: Side = "host"
+
+    @contextmanager
+    def forced(self, side: Side | None) -> Iterator[None]:
+        """What is made in the block is on `side`, whatever it is made from."""
+        before, self._forced = self._forced, side
+        try:
+            yield
+        finally:
+            self._forced = before
+
+    @contextmanager
+    def within(self, args: Any) -> Iterator[None]:
+        """What is made from nothing in the block is on the side of `args`."""
+        before = self._around
+        if args and not self.native and before == "host" and any(self.of(one) == "device" for one in tensors_of(args)):
+            self._around = "device"
+        try:
+            yield
+        finally:
+            self._around = before
+
+    def of(self, tensor: Any) -> Side:
+        """The side of one tensor."""
+        kind = _kind(tensor)
+        if self.native or kind == "meta":
+            return "host" if kind == "cpu" else "device"
+        while _wrapped(tensor):  # by torch.func
+            tensor = _unwrapped(tensor)
+        return "device" if self.memory.holds(tensor) else "host"
+
+    def spread(self, args: Any, kwargs: dict[str, Any], outputs: Any) -> tuple[Side, int]:
+        """(the side on which an operation ran, the bytes of storages that it made there)."""
+        sources = tensors_of((args, kwargs))
+        read = [self.of(one) for one in sources]
+        for one, where in zip(sources, read, strict=True):
+            if not isinstance(one, FakeTensor):  # a weight of a model that is real
+                self.memory.add(one, on_device=where == "device", old=True)
+        given = tensors_of(outputs)
+        if self.native or (given and _kind(given[0]) == "meta"):
+            side: Side = "device" if "device" in (*read, *(self.of(one) for one in given)) else "host"
+        else:
+            side = self._forced or ("device" if "device" in read else "host" if read else self._around)
+        made = sum(self.memory.add(one, on_device=side == "device") for one in given)
+        return side, made
+
+    def crossing(self, args: Any, outputs: Any) -> Copy:
+        """The direction in which an operation's tensors cross the link; "" if they don't."""
+        read, written = tensors_of(args), tensors_of(outputs)
+        if not read or not written or not written[0].numel():
+            return ""
+        source, target = self.of(read[-1]), self.of(written[0])
+        if source == target:
+            return ""
+        return "HtoD" if target == "device" else "DtoH"
+
+
+def _kind(tensor: Any) -> str:
+    """The type of the device that torch runs the tensor on; a fake tensor's `device` may be redirected."""
+    return str((tensor.fake_device if isinstance(tensor, FakeTensor) else tensor.device).type)
+
+
+_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+_unwrapped = torch._C._functorch.get_unwrapped
+
+
+def tensors_of(value: Any) -> list[Any]:
+    """All tensors in nested tuples, lists and dictionaries."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, list | tuple):
+        return [one for item in value for one in tensors_of(item)]
+    return []

@@ -1,0 +1,120 @@
+"""Where in the program an operation is called from: the nn.Modules around it and the line of the user's code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from gobrrr.model.recording import Site
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_HERE = str(Path(__file__).resolve().parents[2]) + os.sep  # gobrrr's own frames
+_PACKAGES = (f"site-packages{os.sep}", f"dist-packages{os.sep}", "<frozen", "<string>")
+DEEPEST = 200
+
+
+def own(file: str) -> bool:
+    """Whether a source file is the user's own: not torch's, not gobrrr's, not an installed package's."""
+    if file.startswith((_TORCH, _HERE, "<")):
+        return False
+    return not any(part in file for part in _PACKAGES) and not file.startswith(sys.base_prefix)
+
+
+class Sites:
+    """The site of the operation that is being dispatched, as an index into `found`."""
+
+    def __init__(self) -> None:
+        self.found: list[Site] = []
+        self.module_calls = 0
+        self._index: dict[tuple[Any, ...], int] = {}
+        self._stack: list[str] = []
+        self._names: dict[int, str] = {}
+        self._counts: dict[str, int] = {}
+        self._files: dict[str, int] = {}
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """Keep the stack of modules while the step runs; every hook is gone afterwards."""
+        hooks = (
+            torch.nn.modules.module.register_module_forward_pre_hook(self._enter),
+            torch.nn.modules.module.register_module_forward_hook(self._leave, always_call=True),
+        )
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def here(self) -> int:
+        """The site of the caller."""
+        frame, source, user = self._lines()
+        key = (tuple(self._stack), frame, source, user)
+        at = self._index.get(key)
+        if at is None:
+            at = self._index[key] = len(self.found)
+            self.found.append(Site(key[0], source, user))
+        return at
+
+    def line(self) -> str | None:
+        """The innermost line of the user's own code; of a package's where there is none."""
+        _, source, user = self._lines()
+        return user or source
+
+    def _enter(self, module: Any, _: Any) -> None:
+        self.module_calls += 1
+        self._stack.append(self._name(module))
+
+    def _leave(self, module: Any, _: Any, __: Any) -> None:
+        name = self._name(module)
+        # an exception in a module leaves its children on the stack
+        while self._stack and self._stack.pop() != name:
+            pass
+
+    def _name(self, module: Any) -> str:
+        """The profiler's name for a module: its class, numbered in order of appearance."""
+        name = self._names.get(id(module))
+        if name is None:
+            kind = type(module).__name__
+            number = self._counts.get(kind, 0)
+            self._counts[kind] = number + 1
+            name = self._names[id(module)] = f"{kind}_{number}"
+        return name
+
+    def _lines(self) -> tuple[int, str | None, str | None]:
+        """(unused, innermost line outside torch, innermost line outside installed packages)."""
+        frame: FrameType | None = sys._getframe(2)
+        source: str | None = None
+        depth = 0
+        while frame is not None and depth < DEEPEST:
+            kind = self._kind(frame.f_code.co_filename)
+            if kind:
+                if source is None:
+                    source = _spelled(frame)
+                if kind == 2:
+                    return 0, source, _spelled(frame)
+            frame = frame.f_back
+            depth += 1
+        return 0, source, None
+
+    def _kind(self, file: str) -> int:
+        """0: torch or gobrrr; 1: another installed package; 2: the user's own."""
+        found = self._files.get(file)
+        if found is None:
+            if file.startswith((_TORCH, _HERE, "<")):
+                found = 0
+            else:
+                found = 1 if any(part in file for part in _PACKAGES) or file.startswith(sys.base_prefix) else 2
+            self._files[file] = found
+        return found
+
+
+def _spelled(frame: FrameType) -> str:
+    code = frame.f_code
+    return f"{code.co_filename}({frame.f_lineno}): {code.co_name}"

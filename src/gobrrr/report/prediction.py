@@ -1,0 +1,108 @@
+"""A prediction's machines beside each other: time, bound, memory; and what changes from one to the next."""
+
+from __future__ import annotations
+
+from gobrrr import units
+from gobrrr.model.diagnosis import Diagnosis, MachineRow
+from gobrrr.report.layout import Line, Page
+from gobrrr.report.text import sanitise
+
+NAME, TIME, BOUND, MEMORY = 16, 30, 14, 8
+MOST_CHANGED = 3
+
+EXAMPLE = '''"""A training step for `gobrrr predict workload.py:workload --on h100,a100-80gb`. No GPU is needed."""
+
+import torch
+from torch import nn
+
+import gobrrr
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        b, s, w = x.shape
+        q, k, v = (t.view(b, s, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norm1(x)).chunk(3, -1))
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(b, s, w))
+        return x + self.down(nn.functional.gelu(self.up(self.norm2(x))))
+
+
+def workload():
+    device = "cuda"  # stands for the GPU that --on names; none has to be here
+    model = nn.Sequential(*(Block(1024, 16) for _ in range(12)), nn.Linear(1024, 32000)).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    x = torch.randn(8, 1024, 1024, device=device)
+    target = torch.randint(0, 32000, (8 * 1024,), device=device)
+
+    def step():
+        with torch.autocast(device, dtype=torch.bfloat16):
+            loss = nn.functional.cross_entropy(model(x).flatten(0, 1), target)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return gobrrr.Workload(model=model, step=step, optimizer=optimizer)
+'''
+
+
+def section(diagnosis: Diagnosis, page: Page) -> list[Line]:
+    """The table of machines and what changes between them; empty for what is no prediction."""
+    rows = diagnosis.machines
+    if not rows:
+        return []
+    lines: list[Line] = [[(_cells(page, "Predicted step", "time and interval", "bound", "memory", "of light"), "bold")]]
+    lines += [[(_row(page, one), "")] for one in rows]
+    lines += page.wrapped(memory(diagnosis), first=" ", lines=2, style="dim")
+    lines += page.wrapped(gap(rows), first=" ", lines=3, style="dim")
+    for one in rows[1:]:
+        lines += page.wrapped(changes(one, rows[0]), first=f"   {page.glyphs.dot} ", lines=2, style="dim")
+    return lines
+
+
+def _cells(page: Page, name: str, time: str, bound: str, memory: str, light: str) -> str:
+    wide = NAME + page.width - 80
+    return f" {page.cut(name, wide):<{wide}} {time:<{TIME}} {bound:<{BOUND}} {memory:<{MEMORY}} {light}"
+
+
+def _row(page: Page, one: MachineRow) -> str:
+    time = f"{units.duration(one.step_ns)} ({units.duration_range(one.low_ns, one.high_ns)})"
+    fits = {True: "fits", False: "too big", None: units.UNKNOWN}[one.fits]
+    light = (
+        units.percent(one.speed_of_light_ns / one.step_ns) if one.speed_of_light_ns and one.step_ns else units.UNKNOWN
+    )
+    return _cells(page, sanitise(one.machine), page.cut(time, TIME), one.regime, fits, light)
+
+
+def memory(diagnosis: Diagnosis) -> str:
+    """The memory peak, in words."""
+    held = units.bytes_(diagnosis.memory_peak_bytes)
+    return f"Tensors hold {held} at their peak (what the allocator and the libraries take comes on top)."
+
+
+def gap(rows: list[MachineRow]) -> str:
+    """The article's widening gap between compute and bandwidth, for this step."""
+    own = next((one.step_flop_per_byte for one in rows if one.step_flop_per_byte), None)
+    known = [one for one in rows if one.ridge_flop_per_byte]
+    if own is None or not known:
+        return "How many FLOP the step does for a byte is not known."
+    ridges = ", ".join(f"{sanitise(one.machine)} {one.ridge_flop_per_byte:.0f}" for one in known)
+    return f"The step does {own:.0f} FLOP a byte that it moves; to be compute-bound a machine needs: {ridges}."
+
+
+def changes(one: MachineRow, first: MachineRow) -> str:
+    """What meets another roof on this machine than on the first."""
+    name = sanitise(one.machine)
+    factor = first.step_ns / one.step_ns if one.step_ns else None
+    speed = f"{name}: {factor:.2f} times as fast as {sanitise(first.machine)}" if factor else name
+    if not one.changed:
+        return f"{speed}; every op that tells meets the same roof"
+    parts = [f"{item.op.removeprefix('aten::')} {item.shapes} {item.bound}" for item in one.changed[:MOST_CHANGED]]
+    more = f" and {len(one.changed) - MOST_CHANGED} more" if len(one.changed) > MOST_CHANGED else ""
+    return f"{speed}; other roof for {'; '.join(map(sanitise, parts))}{more}"
