@@ -86,8 +86,15 @@ def hosts(model: Dispatch) -> Hosts:
         middle=model,
         fast_factor=round(adds / ARTICLE_ADDS_PER_S, 3),
         slow_factor=REPEATED,
+        reference_s=reference(),
         source=f"host of an {about['device']}, torch {about['torch']}, {about['date']}; python -m bench.fit_dispatch",
     )
+
+
+def reference() -> dict[str, float]:
+    """Seconds of the host's dispatch, as `gobrrr machine` measured them on such a machine."""
+    measured = json.loads((RESULTS / "machine_h100.json").read_text())[0]["measured"]
+    return {one["name"]: one["amount"]["value"] for one in measured["entries"] if one["group"] == "dispatch"}
 
 
 def main() -> int:

@@ -24,11 +24,13 @@ import msgspec
 from bench import fit_dispatch, fit_efficiency
 from bench.zoo_recordings import LABELS, Labelled, labelled
 from gobrrr import prediction
+from gobrrr.analysis.roofline import floor
 from gobrrr.cost import price
 from gobrrr.hardware import efficiency, find
 from gobrrr.hardware.cache import decode
 from gobrrr.hardware.ceilings import datasheet_of, machine_of
 from gobrrr.model.machine import Machine
+from gobrrr.model.work import OpCall, Work
 
 RESULTS = Path(__file__).parent / "results"
 TARGET = RESULTS / "predictions.json"
@@ -55,13 +57,21 @@ def _row(one: Labelled, table: efficiency.Efficiency, hosts: Any, measured: Mach
     works = {call.call: price(call.call) for call in one.recording.calls}
     found = prediction.forecast(one.recording, works, find("h100"), table, hosts)
     row = {
-        "model": one.model, "mode": one.mode, "busy_ns": one.busy_ns, "wall_ns": one.wall_ns, "sync_ns": one.sync_ns,
-        "peak_bytes": one.peak_bytes, "device_ns": found.device_ns, "host_ns": found.host_ns, "step_ns": found.step_ns,
-        "low_ns": found.low_ns, "high_ns": found.high_ns, "predicted_peak_bytes": one.recording.peak_bytes,
+        "model": one.model, "mode": one.mode,
+        "busy_ns": one.busy_ns, "wall_ns": one.wall_ns, "sync_ns": one.sync_ns, "peak_bytes": one.peak_bytes,
+        "device_ns": found.device_ns, "host_ns": found.host_ns, "step_ns": found.step_ns,
+        "low_ns": found.low_ns, "high_ns": found.high_ns, "floor_ns": _floor_ns(one, works),
+        "predicted_peak_bytes": one.recording.peak_bytes,
     }  # fmt: skip
     if measured is not None:
         row["calibrated_ns"] = prediction.forecast(one.recording, works, measured, table, hosts).device_ns
     return row
+
+
+def _floor_ns(one: Labelled, works: dict[OpCall, Work]) -> float:
+    """The least device time of the step, call by call, on the datasheet's ceilings."""
+    floors = {call: floor(work, find("h100")) for call, work in works.items()}
+    return sum(found.least_ns for call in one.recording.calls if (found := floors[call.call]) is not None)
 
 
 def _say(row: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from statistics import fmean, median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "bench" / "results"
+RESULTS_FILE = ROOT / "bench" / "results" / "predictions.json"
 PAGE = ROOT / "docs" / "prediction.md"
 Row = dict[str, Any]
 HOST_BOUND = 0.7
@@ -40,14 +40,26 @@ to what it is judged by: each model is predicted by shares and dispatch costs th
 to the *other* models (leave one model out).
 
 Measured on an {found["device"]} (torch {found["torch_there"]}, transformers {found["transformers_there"]},
-{found["date"]}): `bench/gpu/op_sweep.py` (single operations over sizes) and `bench/gpu/labels.py` (whole models). Predicted on a CPU with
-torch {found["torch_here"]} and transformers {found["transformers_here"]}. This page: `{found["command"]}`, then
-`python tools/make_prediction.py`.
+{found["date"]}): `bench/gpu/op_sweep.py` (single operations over sizes), `bench/gpu/labels.py` (whole models).
+Predicted on a CPU with torch {found["torch_here"]} and transformers {found["transformers_here"]}.
+This page: `{found["command"]}`, then `python tools/make_prediction.py`.
 
-A call's time is `fixed` + max(compute floor / share, memory floor / share), never below the floor; the shares are stored
-by operation, variant (layout, alignment, direction) and element type in `src/gobrrr/hardware/data/efficiency.json`. The
-host's costs are in `dispatch.json` beside it. `--calibrate` takes the ceilings that `gobrrr machine` measured here.
+A call's time is `fixed` + max(compute floor / share, memory floor / share), never below the floor. The shares are
+stored by operation, variant (layout, alignment, direction) and element type
+(`src/gobrrr/hardware/data/efficiency.json`), the host's costs beside them (`dispatch.json`). `--calibrate` takes the
+ceilings and the dispatch that `gobrrr machine` measured here.
 """
+
+
+def line(found: dict[str, Any]) -> str:
+    """The summary in one sentence."""
+    rows = found["rows"]
+    plain, own = (fmean(_misses(rows, key, "busy_ns")) for key in ("device_ns", "calibrated_ns"))
+    models = len({row["model"] for row in rows})
+    return (
+        f"device time is off by {_percent(plain)} on the mean over {len(rows)} steps of {models} models "
+        f"({_percent(own)} with the card's own ceilings)."
+    )
 
 
 def _misses(rows: Sequence[Row], predicted: str, measured: str) -> list[float]:
@@ -82,13 +94,13 @@ def _summary(found: dict[str, Any]) -> str:
     lines.append(_line("step time, host-bound", _misses(host, "step_ns", "wall_ns")))
     inside = sum(row["low_ns"] <= row["wall_ns"] <= row["high_ns"] for row in rows)
     right = sum((row["device_ns"] < HOST_BOUND * row["step_ns"]) == (row in host) for row in rows)
-    below = sum(row["step_ns"] < row["light_ns"] for row in rows if row.get("light_ns"))
+    below = sum(row["device_ns"] < row["floor_ns"] for row in rows)
     return (
         "\n".join(lines)
         + f"""
 
-The interval of the step time covers the measured one in {inside} of {len(rows)} steps; whether host or device is the bound
-is right in {right} of {len(rows)}. Predictions below the speed of light: {below}.
+The interval of the step time covers the measured one in {inside} of {len(rows)} steps; whether host or device is the
+bound is right in {right} of {len(rows)}. Device times below the sum of the calls' floors: {below}.
 """
     )
 
@@ -152,7 +164,7 @@ def _memory(rows: Sequence[Row]) -> str:
 def _short(rows: Sequence[Row]) -> str:
     worst = sorted(rows, key=lambda row: -abs(row["device_ns"] / row["busy_ns"] - 1))[:8]
     lines = [
-        f"- {row['model']} {row['mode']}: device time predicted {row['device_ns'] / row['busy_ns']:.2f} times the measured"
+        f"- {row['model']} {row['mode']}: {row['device_ns'] / row['busy_ns']:.2f} times the measured device time"
         for row in worst
     ]
     return (
@@ -161,8 +173,8 @@ def _short(rows: Sequence[Row]) -> str:
 
 The stored shares are one card's. On other machines the same shares of their own ceilings are assumed, and the interval
 is widened by what one efficiency a GPU misses on another (17 %, leave-one-GPU-out over twelve GPUs; computed from the
-published measurements of arXiv 2407.13853). The host that was measured is slow and shared: the same host-bound step took
-up to 1.93 times as long when it was run again, which is more than the model can be held to. Compiled steps are not
+published measurements of arXiv 2407.13853). The host that was measured is slow and shared: the same host-bound step
+took up to 1.93 times as long when it was run again, which is more than the model can be held to. Compiled steps are not
 predicted: a compiled function is run as it is written. Collectives are not simulated.
 """
     )
@@ -173,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     checking = parser.parse_args(arguments).check
-    text = page(json.loads((RESULTS / "predictions.json").read_text()))
+    text = page(json.loads(RESULTS_FILE.read_text()))
     if checking:
         return 0 if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text else 1
     PAGE.write_text(text, encoding="utf-8")

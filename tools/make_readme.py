@@ -2,6 +2,7 @@
 
 capture   what `gobrrr diagnose` prints for a shipped trace, at 80 columns
 accuracy  the summary of bench/results/accuracy.json
+prediction  the summary of bench/results/predictions.json
 
 The table between the bench marks is `python -m bench.readme_table`'s.
 """
@@ -16,6 +17,7 @@ from pathlib import Path
 import gobrrr
 from bench.accuracy import RESULTS, summary
 from gobrrr.report.terminal import render
+from tools import make_prediction
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -36,9 +38,16 @@ def accuracy() -> str:
     return f"  Held-out steps on an H100 ({results['date']}, `{results['command']}`): {parts}"
 
 
+def prediction() -> str:
+    """How far predictions of models that nothing was fitted to are off."""
+    results = json.loads(make_prediction.RESULTS_FILE.read_text())
+    about = f"On an H100 ({results['date']}, `{results['command']}`), leaving one model out"
+    return f"{about}: {make_prediction.line(results)}"
+
+
 def blocks() -> dict[str, str]:
     """Block by mark."""
-    return {"capture": capture(), "accuracy": accuracy()}
+    return {"capture": capture(), "accuracy": accuracy(), "prediction": prediction()}
 
 
 def page(text: str) -> str:

@@ -166,11 +166,18 @@ def predict(
     `machines` holds a row for each. `calibrate` takes the ceilings that `gobrrr machine` measured where it has
     measured one of these machines. Raises UnknownDeviceError, InputError or UsageError (needs torch, or real data).
     """
-    machines = _machines(on, calibrate)
+    machines = _machines(on)
+    measured = _measured(machines) if calibrate else {}
     recorded = record(step, *args, **kwargs)
     from gobrrr import prediction
+    from gobrrr.hardware import dispatch
+    from gobrrr.hardware.ceilings import machine_of
 
-    return prediction.predict(recorded, machines)
+    hosts = dispatch.load()
+    for one in measured.values():
+        hosts = hosts.like(one)
+    found = [machine_of(measured[one.name], one) if one.name in measured else one for one in machines]
+    return prediction.predict(recorded, found, hosts=hosts)
 
 
 def count(step: Callable[..., Any] | str | Workload, *args: Any, **kwargs: Any) -> Counted:
@@ -200,20 +207,26 @@ def record(step: Callable[..., Any] | str | Workload, *args: Any, **kwargs: Any)
     return static.record(step, args, keywords=kwargs, target=_called(step))
 
 
-def _machines(on: str | Machine | Sequence[str | Machine], calibrate: bool) -> list[Machine]:
+def _machines(on: str | Machine | Sequence[str | Machine]) -> list[Machine]:
     """The machines that `on` names, each once, in its order."""
-    from gobrrr.hardware.cache import measured_as
     from gobrrr.model.machine import Machine
 
     names = [on] if isinstance(on, Machine) else on.split(",") if isinstance(on, str) else list(on)
     found = [one if isinstance(one, Machine) else machine(one.strip()) for one in names if one]
     if not found:
         raise UsageError("--on names no machine; gobrrr machine --list shows those that are known")
-    if calibrate:
-        found = [measured_as(one.name) or one for one in found]
-        if not any(one.memory_bytes_per_s and one.memory_bytes_per_s.provenance == "measured" for one in found):
-            raise UsageError("none of these machines was measured here; run gobrrr machine on it first")
     return list({one.name: one for one in found}.values())
+
+
+def _measured(machines: Sequence[Machine]) -> dict[str, Measurement]:
+    """What `gobrrr machine` measured of these machines here, by name. Raises UsageError where it measured none."""
+    from gobrrr.hardware.cache import measured_as
+
+    pairs = [(one.name, measured_as(one.name)) for one in machines]
+    found = {name: measured for name, measured in pairs if measured is not None}
+    if not found:
+        raise UsageError("none of these machines was measured here; run gobrrr machine on it first")
+    return found
 
 
 def calc(

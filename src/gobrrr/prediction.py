@@ -63,7 +63,10 @@ def predict(
     works = _priced(recording)
     forecasts = [forecast(recording, works, machine, stored, hosts) for machine in machines]
     diagnoses = [_diagnosed(recording, one, hosts) for one in forecasts]
-    rows = [_row(recording, works, one, found, forecasts[0]) for one, found in zip(forecasts, diagnoses, strict=True)]
+    rows = [
+        replace(_row(recording, works, one, found, forecasts[0]), host=hosts.source)
+        for one, found in zip(forecasts, diagnoses, strict=True)
+    ]
     first = diagnoses[0]
     return replace(
         first,

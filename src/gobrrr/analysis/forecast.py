@@ -26,7 +26,7 @@ from gobrrr.model.work import Argument, OpCall, Tensor, TensorList
 HOST_THREAD = 0
 STREAM = 7
 LAUNCH_CALL_NS = 2_000.0
-"""The driver's part of an operation's host time, at its end; it moves time between two causes, not the step's length."""
+"""The driver's part of an operation's host time, at its end; it moves time between causes, the step stays as long."""
 COPY_NAMES = {"HtoD": "Memcpy HtoD (Pageable -> Device)", "DtoH": "Memcpy DtoH (Device -> Pageable)"}
 
 

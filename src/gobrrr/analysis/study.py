@@ -100,9 +100,11 @@ def _unprofiled(
     """A timeline that no profiler slowed down: it is the step, with the ends that its door gives."""
     events, value = rank.events, steps.wall_ns
     wall = Wall(value=value, low=value * min(ends[0], 1.0), high=value * max(ends[1], 1.0), how="estimated")
+    # conditions look at this timeline as it is: what another host would change is no saving
+    itself = Wall(value=value, low=value, high=value, how="estimated")
     host = host_time(events, links)
     evidence = tuple(
-        _evidence(rank, priced, steps, events, steps, device, machine, NO_COST, wall, host)
+        _evidence(rank, priced, steps, events, steps, device, machine, NO_COST, itself, host)
         for device in _active(events, links, steps)
     )
     return Study(rank, links, steps, priced, devices, wall, evidence, _ahead(events, links))

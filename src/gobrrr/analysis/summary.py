@@ -16,6 +16,7 @@ from gobrrr.analysis.price import Class, Group, Priced
 from gobrrr.analysis.roofline import floor
 from gobrrr.analysis.steps import Steps
 from gobrrr.cost import contraction_flop
+from gobrrr.cost.traffic import dram
 from gobrrr.model.diagnosis import BudgetLine, Coverage, OpRow, Totals
 from gobrrr.model.events import EventTable, Kind
 from gobrrr.model.machine import Machine
@@ -87,6 +88,7 @@ def totals(
     steps: Steps,
     spared_bytes: float | None,
     spared_at_most: float | None = None,
+    machine: Machine | None = None,
 ) -> Totals:
     """Sums of one step. FLOPs and bytes are of the calls with a known work alone.
 
@@ -117,9 +119,21 @@ def totals(
         bytes_as_run=as_run,
         bytes_fused=less(spared_bytes),
         bytes_compulsory=less(spared_at_most),
+        bytes_dram=_sum(_at_dram(priced, counts, machine), steps.count, whole) if machine else None,
         launches=_host_calls(events, steps, Call.LAUNCH),
         syncs=_host_calls(events, steps, Call.WAIT),
     )
+
+
+def _at_dram(priced: Priced, counts: NDArray[np.float64], machine: Machine) -> list[tuple[float | None, float]]:
+    """(bytes that a call moves through DRAM on this machine, how many such calls) of each group with a known work."""
+    cache = machine.cache_bytes.value if machine.cache_bytes else None
+    found: list[tuple[float | None, float]] = []
+    for group, count in zip(priced.groups, counts, strict=True):
+        if count and group.work.known and group.work.link == "memory":
+            moved = dram(group.call, group.work, cache_bytes=cache, processors=machine.processors)
+            found.append(((moved.read_bytes or 0.0) + (moved.written_bytes or 0.0), count))
+    return found
 
 
 def _all_known(priced: Priced, inside: NDArray[np.bool_]) -> bool:
@@ -130,7 +144,7 @@ def _all_known(priced: Priced, inside: NDArray[np.bool_]) -> bool:
 
 def _sum(pairs: list[tuple[float | None, float]], steps: int, whole: bool) -> float | None:
     known = [value * count for value, count in pairs if value is not None and count]
-    return sum(known) / steps if known and (whole or any(known)) else None
+    return float(sum(known) / steps) if known and (whole or any(known)) else None
 
 
 def _host_calls(events: EventTable, steps: Steps, wanted: Call) -> float | None:

@@ -71,18 +71,18 @@ def look_up(device_name: str | None, where: Path | None = None) -> Found:
     return Found(machine, (f"floors use {machine.notes[0]} (gobrrr machine)", *ignored))
 
 
-def measured_as(name: str, where: Path | None = None) -> Machine | None:
+def measured_as(name: str, where: Path | None = None) -> Measurement | None:
     """The newest measurement of a device whose datasheet row is called `name`; None where there is none."""
-    found: list[tuple[str, Machine]] = []
+    found: list[Measurement] = []
     for path in _files(where or folder(), "*.json"):
         try:
             one = decode(path.read_bytes())
         except (OSError, ValueError):
             continue
-        machine = machine_of(one, datasheet_of(one.environment.device_name, one.environment.memory_bytes))
-        if machine.name == name:
-            found.append((one.environment.date, machine))
-    return max(found, key=lambda pair: pair[0])[1] if found else None
+        sheet = datasheet_of(one.environment.device_name, one.environment.memory_bytes)
+        if sheet is not None and sheet.name == name:
+            found.append(one)
+    return max(found, key=lambda one: one.environment.date, default=None)
 
 
 def newest(device_name: str | None, where: Path | None = None) -> tuple[Measurement | None, tuple[str, ...]]:

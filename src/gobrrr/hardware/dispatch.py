@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
+from statistics import median
 from typing import Literal
 
 import msgspec
 
+from gobrrr.model.measured import Measurement
 from gobrrr.model.recording import RecordedCall
 
 FILE = "data/dispatch.json"
@@ -67,12 +69,33 @@ class Dispatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hosts(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored model: the middle host, and how much faster and slower others are."""
+    """The stored model: the middle host, and how much faster and slower others are.
+
+    `reference_s`: seconds of the same host's dispatch by kind of operation, as `gobrrr machine` measures them.
+    """
 
     middle: Dispatch
     fast_factor: float
     slow_factor: float
     source: str
+    reference_s: dict[str, float] = {}
+
+    def like(self, measured: Measurement) -> Hosts:
+        """The model of a host whose dispatch was measured: faster or slower by the median ratio to the reference.
+
+        How far one host's times spread is kept: the same step repeats no better. Unchanged where nothing compares.
+        """
+        here = {one.name: one.amount.value for one in measured.entries if one.group == "dispatch"}
+        ratios = [here[name] / seconds for name, seconds in self.reference_s.items() if name in here]
+        if not ratios:
+            return self
+        return Hosts(
+            middle=self.middle.scaled(median(ratios)),
+            fast_factor=1.0 / self.slow_factor,
+            slow_factor=self.slow_factor,
+            source=f"dispatch measured on {measured.environment.device_name}, {measured.environment.date[:10]}",
+            reference_s=here,
+        )
 
     def of(self, host: Host) -> Dispatch:
         """The model of a fast, a middle or a slow host."""

@@ -119,7 +119,8 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     once, `flop_model` what the maths needs. Of the last, `flop_contraction` is in matrix products, convolutions and
     attention. `bytes_as_run`: each call reads its inputs and writes its outputs; `bytes_fused`: chains that a compiler
     can join do so once, keeping what a backward pass reads; `bytes_compulsory`: inputs and outputs of maximal fusible
-    regions alone, with the epilogues of contractions and whole attentions among them.
+    regions alone, with the epilogues of contractions and whole attentions among them. `bytes_dram`: what the DRAM's own
+    counters would show on this machine, with operands read again tile by tile and what its cache keeps (modelled).
     """
 
     flop: float | None
@@ -131,6 +132,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     flop_model: float | None = None
     flop_contraction: float | None = None
     bytes_compulsory: float | None = None
+    bytes_dram: float | None = None
 
 
 class OpRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -241,6 +243,7 @@ class MachineRow(msgspec.Struct, frozen=True, kw_only=True):
     ridge_flop_per_byte: float | None = None
     step_flop_per_byte: float | None = None
     ceilings: str = "datasheet"
+    host: str = ""  # which host the dispatch costs are of
     changed: list[ChangedOp] = []
 
 

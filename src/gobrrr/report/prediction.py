@@ -7,7 +7,7 @@ from gobrrr.model.diagnosis import Diagnosis, MachineRow
 from gobrrr.report.layout import Line, Page
 from gobrrr.report.text import sanitise
 
-NAME, TIME, BOUND, MEMORY = 16, 30, 14, 8
+NAME, TIME, DEVICE, BOUND, MEMORY = 16, 26, 9, 9, 8
 MOST_CHANGED = 3
 
 EXAMPLE = '''"""A training step for `gobrrr predict workload.py:workload --on h100,a100-80gb`. No GPU is needed."""
@@ -57,8 +57,9 @@ def section(diagnosis: Diagnosis, page: Page) -> list[Line]:
     rows = diagnosis.machines
     if not rows:
         return []
-    lines: list[Line] = [[(_cells(page, "Predicted step", "time and interval", "bound", "memory", "of light"), "bold")]]
-    lines += [[(_row(page, one), "")] for one in rows]
+    head = _cells(page, "Predicted", "a step, and its interval", "device", "bound", "memory", "light")
+    lines: list[Line] = [[(head, "bold")], *([(_row(page, one), "")] for one in rows)]
+    lines += page.wrapped(host(rows[0]), first=" ", lines=2, style="dim")
     lines += page.wrapped(memory(diagnosis), first=" ", lines=2, style="dim")
     lines += page.wrapped(gap(rows), first=" ", lines=3, style="dim")
     for one in rows[1:]:
@@ -66,18 +67,26 @@ def section(diagnosis: Diagnosis, page: Page) -> list[Line]:
     return lines
 
 
-def _cells(page: Page, name: str, time: str, bound: str, memory: str, light: str) -> str:
+def _cells(page: Page, name: str, time: str, device: str, bound: str, memory: str, light: str) -> str:
     wide = NAME + page.width - 80
-    return f" {page.cut(name, wide):<{wide}} {time:<{TIME}} {bound:<{BOUND}} {memory:<{MEMORY}} {light}"
+    cells = f"{time:<{TIME}} {device:>{DEVICE}}  {bound:<{BOUND}} {memory:<{MEMORY}}{light:>5}"
+    return f" {page.cut(name, wide):<{wide}} {cells}"
 
 
 def _row(page: Page, one: MachineRow) -> str:
     time = f"{units.duration(one.step_ns)} ({units.duration_range(one.low_ns, one.high_ns)})"
     fits = {True: "fits", False: "too big", None: units.UNKNOWN}[one.fits]
-    light = (
-        units.percent(one.speed_of_light_ns / one.step_ns) if one.speed_of_light_ns and one.step_ns else units.UNKNOWN
-    )
-    return _cells(page, sanitise(one.machine), page.cut(time, TIME), one.regime, fits, light)
+    known = one.speed_of_light_ns is not None and one.step_ns > 0
+    light = units.percent((one.speed_of_light_ns or 0.0) / one.step_ns) if known else units.UNKNOWN
+    bound = {"communication": "comm."}.get(one.regime, one.regime)
+    device = units.duration(one.device_ns)
+    return _cells(page, sanitise(one.machine), page.cut(time, TIME), device, bound, fits, light)
+
+
+def host(one: MachineRow) -> str:
+    """What issuing the step takes, whatever the device: the other half of the model."""
+    own = units.duration(one.host_ns)
+    return f"Issuing the step takes a host {own}, whatever the GPU ({one.host}); a faster host moves the low end."
 
 
 def memory(diagnosis: Diagnosis) -> str:

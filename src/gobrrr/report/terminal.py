@@ -156,7 +156,7 @@ def _head(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
     tail = f"{page.joint}{page.cut(device, 40)}{page.joint}{steps}{ranks}"
     name = shorten_left(basename(diagnosis.target), page.width - len(tail) - 1, page.glyphs.ellipsis)
     top: Line = [(f" {name}", "bold"), (tail, "")]
-    how = sanitise(diagnosis.steps_from).removeprefix(f"{diagnosis.steps} ")
+    how = "" if diagnosis.origin == "static" else sanitise(diagnosis.steps_from).removeprefix(f"{diagnosis.steps} ")
     inline: Line = [(f" ({how})", "dim")] if how else []
     if length(top) + length(inline) <= page.width:
         return [[*top, *inline], *page.wrapped(wall(diagnosis), first=" "), *_devices(diagnosis, detail)]
