@@ -82,6 +82,9 @@ SHORT = """## What falls short
 - Sparse products count what is stored where that is known; a sparse tensor that the step itself makes is unknown.
 - Contractions are held to closed forms; pointwise work is counted by a figure an element (5 for a softmax, 8 for a
   layer norm), which a kernel may undercut or exceed.
+- `flex_attention` can't be run on fake tensors here: the step is refused, with its line. So is a size that depends on
+  data (`x[mask]`).
+- Autocast does not reach tensors on meta, as in torch itself: FLOPs are the same there, bytes those of float32.
 - Traces record neither outputs nor element types of lists: what can't be derived from the arguments is unknown there.
 """
 

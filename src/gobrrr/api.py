@@ -30,8 +30,14 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int | None], None]
 
 
-def _text(record: Diagnosis | Envelope) -> str:
+def _text(record: Diagnosis | Envelope | Counted) -> str:
     """What `print` shows of a record."""
+    from gobrrr.model.counted import Counted
+
+    if isinstance(record, Counted):
+        from gobrrr.report import counted
+
+        return counted.for_print(record)
     if isinstance(record, Envelope):
         from gobrrr.report import calc as page
 

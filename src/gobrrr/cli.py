@@ -137,6 +137,26 @@ def predict(
     _show(result, as_json=as_json, quiet=quiet, width=width)
 
 
+@app.command(short_help="FLOPs and bytes of a step, three ways each.")
+def count(
+    target: Annotated[str, typer.Argument(metavar="FILE.py:NAME", help="A step, or what makes one.")],
+    as_json: AsJson = False,
+) -> None:
+    """Count what a step must do (needs torch, no GPU): FLOPs as the maths needs them, as executed, and with what is
+    computed again; bytes as run, fused and compulsory. What could not be counted is listed, never zero.
+    """
+    from gobrrr import api
+    from gobrrr.report import counted, terminal
+
+    with output.working(f"running {target} on fake tensors", False):
+        found = api.count(target)
+    if as_json:
+        output.json(found)
+    else:
+        screen = output.console()
+        terminal.print_lines(counted.lines(found, terminal.page_for(screen)), screen)
+
+
 @app.command(short_help="Show a saved diagnosis again.")
 def report(
     saved: Annotated[str, typer.Argument(metavar="SAVED.json", help="A file that --save or --json wrote.")],

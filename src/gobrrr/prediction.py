@@ -11,18 +11,20 @@ from msgspec.structs import replace
 
 from gobrrr import pipeline, units
 from gobrrr.analysis.evidence import arguments_text
-from gobrrr.analysis.expected import Expected, expect
+from gobrrr.analysis.expected import Expected, expect, expect_copy
 from gobrrr.analysis.forecast import step_ns, table, timed
 from gobrrr.analysis.roofline import floor
 from gobrrr.cost import price
+from gobrrr.errors import UsageError
 from gobrrr.hardware import dispatch, efficiency
 from gobrrr.hardware.dispatch import Hosts
 from gobrrr.hardware.efficiency import Efficiency
-from gobrrr.model.diagnosis import ChangedOp, Diagnosis, MachineRow
+from gobrrr.model.diagnosis import ChangedOp, Diagnosis, MachineRow, NotChecked
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import DeviceProperties, Profile, RankProfile, TraceMeta
 from gobrrr.model.recording import Recording
 from gobrrr.model.work import OpCall, Work
+from gobrrr.report.text import sanitise
 
 ELSEWHERE = 0.17
 """What the shares of one GPU miss on another, as a share of the time: leave-one-GPU-out over nine NVIDIA and three AMD
@@ -31,6 +33,15 @@ GPUs with one efficiency each (computed from NeuSight's published measurements, 
 MOST_CHANGED = 8
 TELLING = 0.005
 """Calls with less of the device time than this are not listed as changed."""
+
+
+UNSEEN = (
+    NotChecked(code="D01", needs="a run: what the input pipeline takes is not predicted"),
+    NotChecked(code="N01", needs="a trace of several ranks: collectives are not predicted"),
+    NotChecked(code="O05", needs="a run: nothing is compiled here"),
+    NotChecked(code="O06", needs="a run: the allocator does not run here"),
+)
+"""Conditions that a step on fake tensors can't show: their absence from the findings says nothing."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +68,13 @@ def predict(
     """The step on the first of `machines`, with one row for each of them in `machines`.
 
     The interval is that of the stored shares and of the hosts: from a fast host and kernels as quick as the spread
-    allows to a slow one. `stored` and `hosts` are what is shipped.
+    allows to a slow one. `stored` and `hosts` are what is shipped. Raises UsageError where a device has nothing to do.
     """
     stored, hosts = stored or efficiency.load(), hosts or dispatch.load()
     works = _priced(recording)
     forecasts = [forecast(recording, works, machine, stored, hosts) for machine in machines]
+    if not forecasts[0].device_ns:
+        raise UsageError(f"{sanitise(recording.target)}: the step gives a device nothing to do; nothing to predict")
     diagnoses = [_diagnosed(recording, one, hosts) for one in forecasts]
     rows = [
         replace(_row(recording, works, one, found, forecasts[0]), host=hosts.source)
@@ -71,6 +84,8 @@ def predict(
     return replace(
         first,
         machines=rows,
+        not_checked=[*first.not_checked, *UNSEEN],
+        evidence=[text.replace("achieved", "would reach", 1) for text in first.evidence],
         memory_peak_bytes=float(recording.peak_bytes),
         notes=[*_notes(recording, forecasts[0], rows[0]), *first.notes],
         versions=dict(recording.versions),
@@ -87,7 +102,9 @@ def forecast(
 ) -> Forecast:
     """Times of a recorded step on one machine."""
     known = {call: expect(call, work, machine, stored) for call, work in works.items()}
-    expected = tuple(known[one.call] for one in recording.calls)
+    expected = tuple(
+        expect_copy(one.call, one.host_copy, machine) if one.host_copy else known[one.call] for one in recording.calls
+    )
     spread = _spread(expected, stored, machine)
     steps = timed(recording, expected, hosts.of("middle"))
     low = timed(recording, _scaled(expected, math.exp(-spread)), hosts.of("fast"))

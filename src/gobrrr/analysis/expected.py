@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from gobrrr.analysis.fusion import tensors
+from gobrrr.analysis.price import crossing
 from gobrrr.analysis.roofline import floor, matrix_peak
 from gobrrr.analysis.tiles import padded_flop
 from gobrrr.cost import price
@@ -76,6 +77,21 @@ def expect(call: OpCall, work: Work, machine: Machine, table: Efficiency) -> Exp
         least.least_ns if least is not None else 0.0,
     )
     return Expected(ns, max(round(share.kernels), 1), share.spread, key, guessed)
+
+
+COPY_NS = 7_658.0
+"""What a copy between host and device takes beside its bytes: one of a few bytes from pinned memory, measured on the
+H100's host (bench/results/h100_ops.json, copy_to_device_pinned)."""
+COPY_SPREAD = 0.5
+"""Pinned and pageable memory differ by more than the factor that this is; which one it is, is not recorded."""
+
+
+def expect_copy(call: OpCall, direction: str, machine: Machine) -> Expected:
+    """The time of a copy over the link between host and device."""
+    work = crossing(call, direction)
+    link = machine.host_bytes_per_s
+    moved = (work.bytes or 0.0) / link.value * 1e9 if link is not None else 0.0
+    return Expected(COPY_NS + moved, 1, COPY_SPREAD, "host copy", guessed=link is None)
 
 
 def _apart(call: OpCall, work: Work) -> tuple[Work, float]:

@@ -169,9 +169,10 @@ class _Builder:
                 self._row(Kind.RUNTIME, "cudaStreamSynchronize", min(begin_wait, start), stop)
 
     def _modules(self, steps: Sequence[Timed], played: Played) -> None:
-        """A frame for each stretch of calls in the same modules."""
+        """A frame for each stretch of calls in the same modules, outer ones first."""
         sites = self.recording.sites
         open_: list[tuple[str, float]] = []
+        frames: list[tuple[int, str, float, float]] = []
         stop = 0.0
         for index, one in enumerate(steps):
             path = sites[one.call.site].modules
@@ -180,13 +181,15 @@ class _Builder:
                 common += 1
             while len(open_) > common:
                 name, start = open_.pop()
-                self._row(Kind.PYTHON, f"nn.Module: {name}", start, stop)
+                frames.append((len(open_), name, start, stop))
             for name in path[common:]:
                 open_.append((name, played.host_start[index]))
             stop = played.host_stop[index]
         while open_:
             name, start = open_.pop()
-            self._row(Kind.PYTHON, f"nn.Module: {name}", start, stop)
+            frames.append((len(open_), name, start, stop))
+        for _, name, start, end in sorted(frames, key=lambda one: one[0]):
+            self._row(Kind.PYTHON, f"nn.Module: {name}", start, end)
 
     def _op(self, recorded: RecordedCall, start: float, stop: float) -> None:
         key = (recorded.call, recorded.recomputed, recorded.needed)

@@ -20,9 +20,10 @@ from gobrrr.analysis.roofline import Floor, floor
 from gobrrr.analysis.tree import sums_below
 from gobrrr.cost import contraction_flop, dtype_name, parse_inputs, price
 from gobrrr.cost.parse import MOST_ELEMENTS, parse_outputs
+from gobrrr.cost.shapes import write_bytes
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
 from gobrrr.model.machine import Machine
-from gobrrr.model.work import UNKNOWN, Collective, OpCall, Work
+from gobrrr.model.work import UNKNOWN, Collective, OpCall, Tensor, Work
 
 MOST_CLIMBS = 3
 
@@ -167,6 +168,21 @@ def _unowned(call: OpCall, in_graph: bool) -> Work:
         return price(msgspec.structs.replace(call, name=call.kernels[0]))
     why = "replayed from a graph: the trace holds no arguments" if in_graph else "no operation in the trace owns it"
     return msgspec.structs.replace(UNKNOWN, note=why)
+
+
+def crossing(call: OpCall, direction: str) -> Work:
+    """The work of a copy over the link between host and device ("HtoD", "DtoH"): its bytes, on that link."""
+    given = call.outputs or tuple(one for one in call.inputs if isinstance(one, Tensor))[:1]
+    moved = float(sum(write_bytes(one.shape, one.dtype) for one in given))
+    inward = direction == "HtoD"
+    return Work(
+        count="exact",
+        vector_flop=0.0,
+        bytes_read=0.0 if inward else moved,
+        bytes_written=moved if inward else 0.0,
+        link="host",
+        family="movement",
+    )
 
 
 def as_recorded(work: Work, *, recomputed: bool, needed: float) -> Work:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gobrrr import cost
 from gobrrr.analysis.evidence import arguments_text
 from gobrrr.analysis.fusion import Fusion, find_chains
-from gobrrr.analysis.price import Group, as_recorded
+from gobrrr.analysis.price import Group, as_recorded, crossing
 from gobrrr.cost import price
 from gobrrr.model.counted import Counted, CountedOp
 from gobrrr.model.recording import RecordedCall, Recording
@@ -23,7 +23,7 @@ FREE = ("view",)
 
 def count(recording: Recording) -> Counted:
     """The work of a recorded step on the device; what the host computes is not in it."""
-    calls = [one for one in recording.calls if one.place == "device" and not one.waits]
+    calls = [one for one in recording.calls if one.place == "device" and (one.host_copy or not one.waits)]
     groups, of_call = grouped(calls)
     works = [group.work for group in groups]
     times = np.bincount(of_call, minlength=len(groups)) if len(calls) else np.zeros(0, dtype=np.int64)
@@ -55,11 +55,11 @@ def contraction_flop(works: Sequence[Work], times: Sequence[float]) -> float:
 
 def grouped(calls: Sequence[RecordedCall]) -> tuple[list[Group], Times]:
     """(the kinds of calls, the kind of each call); what is recomputed is a kind of its own."""
-    index: dict[tuple[object, bool, float], int] = {}
+    index: dict[tuple[object, bool, float, str], int] = {}
     groups: list[Group] = []
     of_call = np.empty(len(calls), dtype=np.int64)
     for at, one in enumerate(calls):
-        key = (one.call, one.recomputed, one.needed)
+        key = (one.call, one.recomputed, one.needed, one.host_copy)
         found = index.get(key)
         if found is None:
             found = index[key] = len(groups)
@@ -70,6 +70,8 @@ def grouped(calls: Sequence[RecordedCall]) -> tuple[list[Group], Times]:
 
 def _work(one: RecordedCall) -> Work:
     """The call's work, with what is known of it beyond its arguments."""
+    if one.host_copy:
+        return crossing(one.call, one.host_copy)
     return as_recorded(price(one.call), recomputed=one.recomputed, needed=one.needed)
 
 

@@ -23,7 +23,7 @@ def variant(op: str, family: str, call: OpCall) -> str:
     rule = _BY_OP.get(op) or _BY_FAMILY.get(family)
     try:
         return rule(call) if rule is not None else ""
-    except (IndexError, ValueError, ZeroDivisionError):
+    except (IndexError, StopIteration, ValueError, ZeroDivisionError):
         return ""
 
 
@@ -105,7 +105,12 @@ def _attention(call: OpCall) -> str:
 def _batch_norm(call: OpCall) -> str:
     flags = [one.text for one in call.inputs if isinstance(one, Scalar) and one.text in ("True", "False")]
     layout = next((_layout(one) for one in _tensors(call) if len(one.shape) == 4), "")
-    return f"{'eval' if flags[:1] == ['False'] else 'train'}.{layout}"
+    inference = flags[:1] == ["False"] or call.name.endswith(_INFERENCE)
+    return f"{'eval' if inference else 'train'}.{layout}"
+
+
+_INFERENCE = ("_no_training", "_no_update")
+"""Ends of the names of batch norms that take no flag and update nothing."""
 
 
 def _norm(call: OpCall) -> str:

@@ -14,9 +14,10 @@ from importlib.resources import files
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.report import json, terminal, words
 from gobrrr.report.advice import worth_doing
-from gobrrr.report.page import advice, charts, machine, modules, tables, verdict
+from gobrrr.report.page import advice, charts, machine, machines, modules, tables, totals, verdict
 from gobrrr.report.page.data import as_script, page_data
 from gobrrr.report.page.links import Link, link
+from gobrrr.report.page.machines import own
 from gobrrr.report.page.markup import Markup, el, join
 
 ASSETS = files("gobrrr.report") / "assets"
@@ -28,7 +29,7 @@ def render(diagnosis: Diagnosis) -> str:
     """The whole page as text. Raises ValueError where the record has no JSON form."""
     diagnosis = json.decode(json.to_json(diagnosis))  # so that a saved record gives the same page, to the byte
     links = [link(diagnosis, finding) for finding in diagnosis.findings]
-    library, script = _asset("echarts/echarts.min.js"), _script()
+    library, script = _asset("echarts/echarts.min.js"), _script(diagnosis)
     body = join(
         [
             _top(diagnosis),
@@ -40,7 +41,9 @@ def render(diagnosis: Diagnosis) -> str:
             Markup(f"<script>{script}</script>"),
         ]
     )
-    head = _head(f"{words.headline(diagnosis)}: {terminal.basename(diagnosis.target)}", [library, script])
+    how = " (predicted)" if verdict.predicted(diagnosis) else ""
+    title = f"{words.headline(diagnosis)}{how}: {terminal.basename(diagnosis.target)}"
+    head = _head(title, _style(diagnosis), [library, script])
     return f'<!doctype html>\n<html lang="en">{head}{el("body", body)}</html>\n'
 
 
@@ -49,7 +52,7 @@ def save(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
     json.write(path, render(diagnosis).encode("utf-8"))
 
 
-def _head(title: str, scripts: list[str]) -> Markup:
+def _head(title: str, style: str, scripts: list[str]) -> Markup:
     hashes = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts)
     policy = (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
@@ -64,7 +67,7 @@ def _head(title: str, scripts: list[str]) -> Markup:
         el("meta", name="color-scheme", content="light dark"),
         el("link", rel="icon", href="data:,"),
         el("title", title),
-        Markup(f"<style>{_asset('page.css')}</style>"),
+        Markup(f"<style>{style}</style>"),
     )
 
 
@@ -76,17 +79,27 @@ def _asset(name: str) -> str:
     return (ASSETS / name).read_text(encoding="utf-8")
 
 
-def _script() -> str:
-    parts = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
+def _style(diagnosis: Diagnosis) -> str:
+    """The page's style, with that of the machines where the record has some."""
+    return "".join([_asset("page.css"), own("totals.css"), own("machines.css") if diagnosis.machines else ""])
+
+
+def _script(diagnosis: Diagnosis) -> str:
+    """The page's scripts, with that of the machines where the record has some."""
+    parts = "\n".join(
+        [*(_asset(f"{name}.js") for name in SCRIPTS), *([own("machines.js")] if diagnosis.machines else [])]
+    )
     return f'(() => {{\n"use strict";\n{parts}\n}})();'
 
 
 NAVIGATION = (
     ("budget", "Budget"),
+    ("machines", "Machines"),
     ("todo", "What to do"),
     ("findings", "Findings"),
     ("roofline", "Roofline"),
     ("timeline", "Timeline"),
+    ("totals", "Totals"),
     ("modules", "Modules"),
     ("ops", "Operations"),
     ("kernels", "Kernels"),
@@ -98,7 +111,9 @@ NAVIGATION = (
 def _top(diagnosis: Diagnosis) -> Markup:
     absent = {"todo"} if not worth_doing(diagnosis) else set()
     absent |= {"kernels"} if not diagnosis.kernels else set()
-    links = [el("a", name, href=f"#{target}") for target, name in NAVIGATION if target not in absent]
+    absent |= {"machines"} if not diagnosis.machines else set()
+    names = {**dict(NAVIGATION), **({"machine": "Versions"} if diagnosis.machines else {})}  # not Machines, Machine
+    links = [el("a", name, href=f"#{target}") for target, name in names.items() if target not in absent]
     theme = el("button", "Theme: auto", type="button", id="theme", class_="needs-script")
     return join(
         [
@@ -121,11 +136,13 @@ def _sections(diagnosis: Diagnosis, links: list[Link]) -> Markup:
     parts = [
         verdict.verdict(diagnosis),
         verdict.step_budget(diagnosis),
+        machines.machines(diagnosis),
         advice.what_to_do(diagnosis),
         advice.findings(diagnosis, links),
         advice.tried(diagnosis),
         charts.roofline(diagnosis),
         charts.timeline(diagnosis),
+        totals.totals(diagnosis),
         modules.modules(diagnosis),
         tables.ops(diagnosis),
         tables.kernels(diagnosis),

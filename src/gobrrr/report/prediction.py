@@ -8,7 +8,10 @@ from gobrrr.report.layout import Line, Page
 from gobrrr.report.text import sanitise
 
 NAME, TIME, DEVICE, BOUND, MEMORY = 16, 26, 9, 9, 8
+LEAST_NAME = 12
 MOST_CHANGED = 3
+FEW = 3
+"""With more machines than this each sentence has one line, so that the answer still fits the screen."""
 
 EXAMPLE = '''"""A training step for `gobrrr predict workload.py:workload --on h100,a100-80gb`. No GPU is needed."""
 
@@ -59,34 +62,41 @@ def section(diagnosis: Diagnosis, page: Page) -> list[Line]:
         return []
     head = _cells(page, "Predicted", "a step, and its interval", "device", "bound", "memory", "light")
     lines: list[Line] = [[(head, "bold")], *([(_row(page, one), "")] for one in rows)]
-    lines += page.wrapped(host(rows[0]), first=" ", lines=2, style="dim")
-    lines += page.wrapped(memory(diagnosis), first=" ", lines=2, style="dim")
+    each = 2 if len(rows) <= FEW else 1
+    lines += page.wrapped(host(rows[0]), first=" ", lines=each, style="dim")
+    lines += page.wrapped(memory(diagnosis), first=" ", lines=each, style="dim")
     lines += page.wrapped(gap(rows), first=" ", lines=3, style="dim")
     for one in rows[1:]:
-        lines += page.wrapped(changes(one, rows[0]), first=f"   {page.glyphs.dot} ", lines=2, style="dim")
+        lines += page.wrapped(changes(one, rows[0]), first=f"   {page.glyphs.dot} ", lines=each, style="dim")
     return lines
 
 
 def _cells(page: Page, name: str, time: str, device: str, bound: str, memory: str, light: str) -> str:
-    wide = NAME + page.width - 80
-    cells = f"{time:<{TIME}} {device:>{DEVICE}}  {bound:<{BOUND}} {memory:<{MEMORY}}{light:>5}"
+    wide, long = max(NAME + page.width - 80, LEAST_NAME), _time_cells(page)
+    cells = f"{page.cut(time, long):<{long}} {device:>{DEVICE}}  {bound:<{BOUND}} {memory:<{MEMORY}}{light:>5}"
     return f" {page.cut(name, wide):<{wide}} {cells}"
 
 
+def _time_cells(page: Page) -> int:
+    """Room for the time: on a narrow page none for its interval, and the names are as short as they may be."""
+    return TIME + min(page.width - 80 + NAME - LEAST_NAME, 0)
+
+
 def _row(page: Page, one: MachineRow) -> str:
-    time = f"{units.duration(one.step_ns)} ({units.duration_range(one.low_ns, one.high_ns)})"
+    own = units.duration(one.step_ns)
+    time = f"{own} ({units.duration_range(one.low_ns, one.high_ns)})" if _time_cells(page) == TIME else own
     fits = {True: "fits", False: "too big", None: units.UNKNOWN}[one.fits]
     known = one.speed_of_light_ns is not None and one.step_ns > 0
     light = units.percent((one.speed_of_light_ns or 0.0) / one.step_ns) if known else units.UNKNOWN
     bound = {"communication": "comm."}.get(one.regime, one.regime)
     device = units.duration(one.device_ns)
-    return _cells(page, sanitise(one.machine), page.cut(time, TIME), device, bound, fits, light)
+    return _cells(page, sanitise(one.machine), time, device, bound, fits, light)
 
 
 def host(one: MachineRow) -> str:
     """What issuing the step takes, whatever the device: the other half of the model."""
     own = units.duration(one.host_ns)
-    return f"Issuing the step takes a host {own}, whatever the GPU ({one.host}); a faster host moves the low end."
+    return f"Issuing the step takes a host {own}, whatever the GPU; a faster one moves the low end ({one.host})."
 
 
 def memory(diagnosis: Diagnosis) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -34,6 +36,12 @@ class Level:
         self.live += size
         self.start += size
         self.peak += size
+
+    def carry(self, live: int, peak: int) -> None:
+        """What was made since these were the figures was there all the time, and the way it was made does not count."""
+        made = self.live - live
+        self.start += made
+        self.peak = peak + made
 
     def begin(self) -> None:
         """The step begins: from here on the peak counts."""
@@ -74,6 +82,16 @@ class Memory:
         """The step begins."""
         self.device.begin()
         self.everything.begin()
+
+    @contextmanager
+    def carried(self) -> Iterator[None]:
+        """What the block makes and leaves behind was there before the step."""
+        before = [(level, level.live, level.peak) for level in (self.device, self.everything)]
+        try:
+            yield
+        finally:
+            for level, live, peak in before:
+                level.carry(live, peak)
 
     def _gone(self, key: int, _: object) -> None:
         found = self._known.pop(key, None)

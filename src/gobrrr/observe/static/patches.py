@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
@@ -15,6 +15,7 @@ import torch.utils.checkpoint as checkpoints
 from torch._subclasses.fake_tensor import FakeTensor
 
 from gobrrr.observe.static.gpu import answering
+from gobrrr.observe.static.hidden import Hidden
 from gobrrr.observe.static.virtual import GPU, Virtual, gpu
 
 
@@ -30,7 +31,9 @@ def patched(virtual: Virtual) -> Iterator[None]:
             # recurrent layers ask it whether to pack their weights anew, and it warns where torch has no cuDNN
             stack.enter_context(patch.object(torch.backends.cudnn, "is_acceptable", lambda *_: False))
         stack.enter_context(patch.object(torch.utils, "swap_tensors", _swapped))
+        stack.enter_context(patch.object(torch._subclasses, "FakeTensor", Hidden))
         stack.enter_context(patch.object(F, "scaled_dot_product_attention", virtual.attention))
+        stack.enter_context(patch.object(FakeTensor, "tolist", lambda tensor: virtual.listed(tensor)))
         stack.enter_context(_engine(virtual))
         stack.enter_context(_foreach())
         stack.enter_context(_grouped(virtual))
@@ -55,15 +58,24 @@ def _autocast(virtual: Virtual) -> Iterator[None]:
         self._gobrrr_gpu = on_gpu
 
     def entering(self: Any) -> Any:
-        virtual.gpu_autocast += int(getattr(self, "_gobrrr_gpu", False))
-        return enter(self)
+        on_gpu = getattr(self, "_gobrrr_gpu", False)  # not there where the region was made before this recording
+        self._gobrrr_idle = self.device == "cpu" and not on_gpu and virtual.gpu_autocast > 0
+        if self._gobrrr_idle:  # the CPU's state stands for the GPU's here
+            return self
+        with patch.object(torch, "is_autocast_enabled", enabled):  # it asks for the stand-in's state, to restore it
+            entered = enter(self)
+        virtual.gpu_autocast += int(on_gpu)
+        return entered
 
     def leaving(self: Any, *args: Any) -> Any:
+        if self._gobrrr_idle:
+            return None
         virtual.gpu_autocast -= int(getattr(self, "_gobrrr_gpu", False))
         return leave(self, *args)
 
     def is_enabled(device_type: str | None = None) -> bool:
-        return bool(enabled("cpu")) if device_type is None or gpu(device_type) else bool(enabled(device_type))
+        on_gpu = device_type is None or gpu(device_type)
+        return bool(enabled("cpu" if on_gpu else device_type)) and on_gpu == (virtual.gpu_autocast > 0)
 
     def dtype_of(device_type: str) -> Any:
         return kind("cpu" if gpu(device_type) else device_type)

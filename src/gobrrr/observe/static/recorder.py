@@ -9,12 +9,13 @@ from typing import Any
 
 import msgspec
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gobrrr.model.recording import Assumption, RecordedCall
 from gobrrr.model.work import OpCall
 from gobrrr.observe.static.arguments import dtype_word, named_call, op_call, schema_of, tensor_record
+from gobrrr.observe.static.doubles import Doubles
 from gobrrr.observe.static.memory import Memory
 from gobrrr.observe.static.replaced import REPLACED
 from gobrrr.observe.static.sides import Copy, Side, Sides, tensors_of
@@ -22,14 +23,15 @@ from gobrrr.observe.static.sites import Sites
 from gobrrr.observe.static.values import Values
 
 aten = torch.ops.aten
+_DEVICE = torch.ops.prim.device.default
 NO_TASK = -1
 _COPIES = ("aten::clone", "aten::copy", "aten::copy_", "aten::_to_copy", "aten::_foreach_copy_")
 """What may cross the link; an operation of the device that reads one number of the host's does not."""
 _SILENT = ("prim::", "profiler::", "aten::is_same_size", "aten::sym_")
 MOST_ASSUMPTIONS = 50
-LARGE = 1e30
+LARGE = 1e6
 MOST_ASKED = 16
-MOST_ASKED_WITHIN, MOST_ASKED_EVER, MOST_CALLS = 1_000, 20_000, 200_000
+MOST_ASKED_WITHIN, MOST_ASKED_EVER, MOST_CALLS = 1_000, 5_000, 100_000
 """A line that asks for values so often, in a step of so many calls, is in a loop that won't end."""
 
 
@@ -40,9 +42,9 @@ class NeedsData(Exception):
 class Recorder(TorchDispatchMode):
     """Writes down operations while `recording`; follows values, sides and memory all the time."""
 
-    def __init__(self, sides: Sides, sites: Sites, values: Values, memory: Memory) -> None:
+    def __init__(self, sides: Sides, sites: Sites, values: Values, memory: Memory, doubles: Doubles) -> None:
         super().__init__()
-        self.sides, self.sites, self.values, self.memory = sides, sites, values, memory
+        self.sides, self.sites, self.values, self.memory, self.doubles = sides, sites, values, memory, doubles
         self.recording = False
         self.optimizing = False
         self.drafts: list[tuple[RecordedCall, int, bool]] = []  # with the backward pass it is in, and the grad mode
@@ -52,7 +54,14 @@ class Recorder(TorchDispatchMode):
         self._asked_at: dict[str | None, int] = {}
         self._site_of: dict[int, tuple[int, float]] = {}
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: nothing is compiled while this mode is on, and the wrapper that would say so costs more than the rest."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _DEVICE and isinstance(args[0], FakeTensor):  # C++ asks for it, more often than for anything else
+            return args[0].fake_device
         with torch._C.DisableTorchFunction():  # what torch does inside an operation is not the program's doing
             return self._dispatched(func, args, kwargs or {})
 
@@ -65,12 +74,27 @@ class Recorder(TorchDispatchMode):
         if composite(func) and torch.is_inference_mode_enabled():  # which doesn't take it apart first
             with self:
                 return func.decompose(*args, **kwargs)
+        read = tensors_of(args)
+        if kwargs:
+            read += tensors_of(kwargs)
+        if all(isinstance(one, FakeTensor) for one in read):
+            return self._faked(func, name, args, kwargs, read)
+        fakes = self.doubles.within((args, kwargs))
+        outputs = self._faked(func, name, fakes[0], fakes[1], tensors_of(fakes))
+        # an operation in place answers with its argument, which the program knows as the real one
+        return next((one for one in read if self.doubles.of(one) is outputs), outputs)
+
+    def _faked(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], read: list[Any]) -> Any:
         outputs = self._run(func, name, args, kwargs)
-        if not self.values.follow(func, args, kwargs, outputs):
+        written = tensors_of(outputs)
+        if not self.values.follow(func, args, kwargs, read, outputs, written):
             self.values.assume(func, args, outputs)
-        place, made = self.sides.spread(args, kwargs, outputs)
+        place, made = self.sides.spread(read, written)
         if self.recording:
-            self._write(func, args, kwargs, outputs, place, made)
+            call = op_call(func, args, kwargs, outputs=tuple(map(tensor_record, written)))
+            copy: Copy = self.sides.crossing(read, written) if name in _COPIES else ""
+            waits = bool(copy) and self.copy_waits and not _non_blocking(func, args, kwargs)
+            self._put(call, place, made, copy=copy, waits=waits)
         return outputs
 
     def _run(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -83,13 +107,14 @@ class Recorder(TorchDispatchMode):
             known = self.values.computed(func, args, kwargs)
             if known is None:
                 raise NeedsData(
-                    f"{name} at {self.sites.line() or 'an unknown line'}: the size of its result depends on data, "
+                    f"{name} at {self.sites.where()}: the size of its result depends on data, "
                     "which a prediction has not got; take it out of the step or give it a fixed size"
                 ) from None
             return known
 
     def asked(self, tensor: Any) -> Any:
         """The value of a tensor of one element: the real one where it is known, else a stand-in that is noted."""
+        tensor = self.doubles.of(tensor)
         value = self.values.one(tensor)
         self.waited(tensor, counted=value is not None)
         if value is None:
@@ -120,7 +145,7 @@ class Recorder(TorchDispatchMode):
         times = self._asked_at[line] = self._asked_at.get(line, 0) + 1
         if times > MOST_ASKED_WITHIN and (times > MOST_ASKED_EVER or len(self.drafts) > MOST_CALLS):
             raise NeedsData(
-                f"{line or 'a line'} has asked for {what} {times} times: a loop that ends when data say so, which a "
+                f"{self.sites.where()} has asked for {what} {times} times: a loop that ends when data say so, which a "
                 "prediction has not got; give it a fixed number of turns"
             )
         stand_in = _stand_in(tensor, times)
@@ -131,15 +156,6 @@ class Recorder(TorchDispatchMode):
         line = self.sites.line()
         if len(self.assumptions) < MOST_ASSUMPTIONS:
             self.assumptions.setdefault((what, line), Assumption(what, str(stand_in), line))
-
-    def _write(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any, place: Side, made: int
-    ) -> None:
-        written = tuple(map(tensor_record, tensors_of(outputs)))
-        call = op_call(func, args, kwargs, outputs=written)
-        copy: Copy = self.sides.crossing(args, outputs) if call.name in _COPIES else ""
-        waits = bool(copy) and self.copy_waits and not _non_blocking(func, args, kwargs)
-        self._put(call, place, made, copy=copy, waits=waits)
 
     def _put(self, call: OpCall, place: Side, made: int, *, waits: bool = False, copy: Copy = "") -> None:
         task = torch._C._current_graph_task_id()
@@ -220,7 +236,7 @@ def _stand_in(tensor: Any, times: int) -> Any:
     if tensor.dtype is torch.bool:
         return yes
     if tensor.is_floating_point():
-        return 1.0 if yes else (0.0, LARGE, -LARGE)[times % 3]
+        return 1.0 if yes else (0.0, LARGE, -1.0)[times % 3]
     return int(yes)
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from copy import copy
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -12,9 +16,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from gobrrr.observe.static.recorder import Recorder
 
+_CHANGING = ("train", "_apply", "requires_grad_", "load_state_dict", "zero_grad", "__setattr__")
+"""Methods of nn.Module that change it outside of its forward."""
+
 
 class Keeper:
-    """Remembers modules and optimizers as they are when they are first used."""
+    """Remembers modules, optimizers and what belongs to them as they are when they are first used."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
@@ -30,8 +37,50 @@ class Keeper:
         kept = dict(module.__dict__)
         for name in ("_parameters", "_buffers", "_modules"):
             kept[name] = dict(kept.get(name, {}))
-        gradients = [(one, one.grad) for one in module._parameters.values() if one is not None]
-        self._undo.append(lambda: _put_back(module, kept, gradients))
+        for parameter in module._parameters.values():
+            self.tensor(parameter)
+        self._undo.append(lambda: _put_back(module, kept))
+
+    def tensor(self, tensor: Any) -> None:
+        """Keep the gradient of a tensor that is real, and whether it wants one."""
+        if id(tensor) in self._seen or not isinstance(tensor, torch.Tensor) or isinstance(tensor, FakeTensor):
+            return
+        self._seen.add(id(tensor))
+        if not tensor.is_leaf:
+            return
+        gradient, wanted = tensor.grad, tensor.requires_grad
+
+        def undo() -> None:
+            if tensor.requires_grad != wanted:
+                tensor.requires_grad_(wanted)
+            if tensor.grad is not gradient:
+                tensor.grad = gradient
+
+        self._undo.append(undo)
+
+    def attributes(self, thing: Any) -> None:
+        """Keep the attributes of a scheduler or of a gradient scaler."""
+        if id(thing) in self._seen:
+            return
+        self._seen.add(id(thing))
+        kept = {name: copy(one) if type(one) in (dict, list, defaultdict) else one for name, one in vars(thing).items()}
+
+        def undo() -> None:
+            vars(thing).clear()
+            vars(thing).update(kept)
+
+        self._undo.append(undo)
+
+    def module_tree(self, module: Any) -> None:
+        """Keep a module and those within, if it is more than begun."""
+        if id(module) not in self._seen and "_modules" in vars(module):
+            for one in module.modules():
+                self.module(one, None)
+
+    def optimizer_made(self, optimizer: Any) -> None:
+        """Keep an optimizer that is more than begun."""
+        if getattr(optimizer, "param_groups", None):
+            self.optimizer(optimizer)
 
     def optimizer(self, optimizer: Any) -> None:
         """Keep an optimizer's state and options."""
@@ -40,15 +89,20 @@ class Keeper:
         self._seen.add(id(optimizer))
         state = {key: dict(one) for key, one in optimizer.state.items()}
         groups = [dict(one) for one in optimizer.param_groups]
-        gradients = [(one, one.grad) for group in groups for one in group["params"] if not isinstance(one, FakeTensor)]
+        for group in groups:
+            group["params"] = list(group["params"])
+            for parameter in group["params"]:
+                self.tensor(parameter)
+        attributes = {name: one for name, one in vars(optimizer).items() if name not in ("state", "param_groups")}
 
         def undo() -> None:
+            vars(optimizer).update(attributes)
             optimizer.state.clear()
             optimizer.state.update(state)
+            del optimizer.param_groups[len(groups) :]
             for group, kept in zip(optimizer.param_groups, groups, strict=True):
                 group.clear()
                 group.update(kept)
-            _regrade(gradients)
 
         self._undo.append(undo)
 
@@ -58,16 +112,41 @@ class Keeper:
             undo()
 
 
-def _put_back(module: Any, kept: dict[str, Any], gradients: list[tuple[Any, Any]]) -> None:
+def _put_back(module: Any, kept: dict[str, Any]) -> None:
     module.__dict__.clear()
     module.__dict__.update(kept)
-    _regrade(gradients)
 
 
-def _regrade(gradients: list[tuple[Any, Any]]) -> None:
-    for parameter, gradient in gradients:
-        if parameter.grad is not gradient:
-            parameter.grad = gradient
+@contextmanager
+def _before_changes(keeper: Keeper) -> Iterator[None]:
+    """Keep modules, schedulers and gradient scalers before a method of theirs changes them."""
+    with ExitStack() as stack:
+        for name in _CHANGING:
+            stack.enter_context(patch.object(torch.nn.Module, name, _first(keeper.module_tree, torch.nn.Module, name)))
+        for home, name in _methods():
+            stack.enter_context(patch.object(home, name, _first(keeper.attributes, home, name)))
+        for name in ("zero_grad", "add_param_group", "load_state_dict"):
+            method = _first(keeper.optimizer_made, torch.optim.Optimizer, name)
+            stack.enter_context(patch.object(torch.optim.Optimizer, name, method))
+        yield
+
+
+def _methods() -> list[tuple[type, str]]:
+    schedulers = [one for one in vars(torch.optim.lr_scheduler).values() if isinstance(one, type)]
+    found = [(one, "step") for one in schedulers if callable(vars(one).get("step"))]
+    return [*found, *((torch.amp.GradScaler, name) for name in ("scale", "unscale_", "step", "update"))]
+
+
+def _first(keep: Callable[[Any], None], home: type, name: str) -> Callable[..., Any]:
+    """The method, with its object kept before the first call."""
+    plain = vars(home)[name]
+
+    @functools.wraps(plain)
+    def method(this: Any, *args: Any, **kwargs: Any) -> Any:
+        keep(this)
+        return plain(this, *args, **kwargs)
+
+    return method
 
 
 @contextmanager
@@ -79,7 +158,8 @@ def kept(keeper: Keeper, recorder: Recorder) -> Iterator[None]:
         register_optimizer_step_post_hook(lambda *_: _after(recorder)),
     )
     try:
-        yield
+        with _before_changes(keeper):
+            yield
     finally:
         for hook in hooks:
             hook.remove()
@@ -95,7 +175,8 @@ def _before(keeper: Keeper, recorder: Recorder) -> Callable[..., None]:
             recorder.recording = False
             rates = [group.get("lr") for group in optimizer.param_groups]
             try:
-                optimizer.step()
+                with recorder.memory.carried():
+                    optimizer.step()
             finally:
                 recorder.recording = True
                 for group, rate in zip(optimizer.param_groups, rates, strict=True):

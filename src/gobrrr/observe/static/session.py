@@ -20,14 +20,12 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     UnsupportedOperatorException,
 )
-from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_map_only
 
 from gobrrr.errors import InputError, UsageError
 from gobrrr.model.recording import RecordedCall, Recording
 from gobrrr.model.workload import Workload
 from gobrrr.observe.static import settings
-from gobrrr.observe.static.arguments import SPARSE, STORED
+from gobrrr.observe.static.doubles import Doubles
 from gobrrr.observe.static.memory import Memory
 from gobrrr.observe.static.patches import patched
 from gobrrr.observe.static.recorder import NeedsData, Recorder
@@ -48,10 +46,12 @@ class Session:
         self.memory = Memory()
         self.sites = Sites()
         self.sides = Sides(self.memory, native=torch.cuda.is_available())
-        self.recorder = Recorder(self.sides, self.sites, Values(), self.memory)
-        self.virtual = Virtual(self.recorder, "cpu")
-        self.fake = FakeTensorMode(allow_non_fake_inputs=True)
         self.keeper = Keeper()
+        self.fake = FakeTensorMode(allow_non_fake_inputs=True)
+        values = Values()
+        self.doubles = Doubles(self.fake, self.memory, values, self.keeper.tensor)
+        self.recorder = Recorder(self.sides, self.sites, values, self.memory, self.doubles)
+        self.virtual = Virtual(self.recorder, "cpu", self.keeper.tensor)
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -72,7 +72,7 @@ class Session:
         if isinstance(made, Workload):
             self.recorder.forget()
             step, given = _step_of(made)
-            self._run(step, self.fakes(tuple(given)), {})
+            self._run(step, self.doubles.within(tuple(given)), {})
 
     def _run(self, step: Callable[..., Any], inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
         self.memory.begin()
@@ -81,20 +81,6 @@ class Session:
             return step(*inputs, **keywords)
         finally:
             self.recorder.recording = False
-
-    def fakes(self, values: Any) -> Any:
-        """Tensors as fake ones on the same side; the values of small integers stay known."""
-        return tree_map_only(torch.Tensor, self._fake, values)
-
-    def _fake(self, tensor: Any) -> Any:
-        with torch._C.DisableTorchFunction(), _disable_current_modes():
-            made = self.fake.from_tensor(tensor)
-            if tensor.layout in SPARSE:
-                setattr(made, STORED, tensor._nnz())
-            self.memory.add(made, on_device=tensor.device.type != "cpu")
-            if tensor.device.type == "cpu":
-                self.recorder.values.keep(made, tensor.detach())
-        return made
 
     def finished(self, target: str, seconds: float) -> Recording:
         """The recording."""
@@ -126,7 +112,7 @@ def record_step(step: Callable[..., Any], inputs: Sequence[Any], keywords: dict[
     session = Session()
     begin = time.perf_counter()
     with _told(session, target), session.open():
-        session.record(step, session.fakes(tuple(inputs)), session.fakes(keywords))
+        session.record(step, session.doubles.within(tuple(inputs)), session.doubles.within(keywords))
     return session.finished(target, time.perf_counter() - begin)
 
 
@@ -213,6 +199,8 @@ def _told(session: Session, target: str) -> Iterator[None]:
         raise UsageError(str(error)) from error
     except _REFUSED as error:
         raise UsageError(_needs_data(error)) from error
+    except SystemExit as error:
+        raise UsageError(f"{target or 'the step'} left the program (SystemExit: {error}){_user_line(error)}") from error
     except Exception as error:
         where = _user_line(error)
         text = str(error).strip().splitlines()

@@ -58,24 +58,24 @@ class Sides:
             tensor = _unwrapped(tensor)
         return "device" if self.memory.holds(tensor) else "host"
 
-    def spread(self, args: Any, kwargs: dict[str, Any], outputs: Any) -> tuple[Side, int]:
+    def spread(self, read: list[Any], written: list[Any]) -> tuple[Side, int]:
         """(the side on which an operation ran, the bytes of storages that it made there)."""
-        sources = tensors_of((args, kwargs))
-        read = [self.of(one) for one in sources]
-        for one, where in zip(sources, read, strict=True):
-            if not isinstance(one, FakeTensor):  # a weight of a model that is real
-                self.memory.add(one, on_device=where == "device", old=True)
-        given = tensors_of(outputs)
-        if self.native or (given and _kind(given[0]) == "meta"):
-            side: Side = "device" if "device" in (*read, *(self.of(one) for one in given)) else "host"
+        side: Side
+        if self.native or (written and _kind(written[0]) == "meta"):
+            side = "device" if any(self.of(one) == "device" for one in (*read, *written)) else "host"
+        elif self._forced is not None:
+            side = self._forced
+        elif read:
+            side = "device" if any(self.of(one) == "device" for one in read) else "host"
         else:
-            side = self._forced or ("device" if "device" in read else "host" if read else self._around)
-        made = sum(self.memory.add(one, on_device=side == "device") for one in given)
+            side = self._around
+        made = 0
+        for one in written:
+            made += self.memory.add(one, on_device=side == "device")
         return side, made
 
-    def crossing(self, args: Any, outputs: Any) -> Copy:
+    def crossing(self, read: list[Any], written: list[Any]) -> Copy:
         """The direction in which an operation's tensors cross the link; "" if they don't."""
-        read, written = tensors_of(args), tensors_of(outputs)
         if not read or not written or not written[0].numel():
             return ""
         source, target = self.of(read[-1]), self.of(written[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -66,6 +67,11 @@ class Sites:
         """The innermost line of the user's own code; of a package's where there is none."""
         _, source, user = self._lines()
         return user or source
+
+    def where(self) -> str:
+        """That line as "path/file.py:12"."""
+        found = re.match(r"(.*)\((\d+)\): ", self.line() or "")
+        return f"{found[1]}:{found[2]}" if found else "an unknown line"
 
     def _enter(self, module: Any, _: Any) -> None:
         self.module_calls += 1

@@ -73,19 +73,51 @@ class Values:
         if isinstance(value, torch.Tensor) and small(value):
             setattr(tensor, _VALUE, value)
 
-    def follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any) -> bool:
+    def follow(
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        read: list[Any],
+        outputs: Any,
+        written: list[Any],
+    ) -> bool:
         """Compute the operation for real where all that it reads is known. Whether it is."""
-        first = _first_tensor(outputs)
-        if first is None or not small(first) or (random(func) and not _drawn(func, first)):
+        if not written and not mutated(func):
+            return False
+        first = written[0] if written else read[0]
+        if not small(first) and written and torch.Tag.pointwise in func.tags and not mutated(func):
+            return self._repeated(func, args, kwargs, read, first)
+        if not small(first) or (random(func) and not _drawn(func, first)) or any(self.of(one) is None for one in read):
             self._forget(func, args)
             return False
         computed = self._real(func, args, kwargs)
-        if computed is None:
+        if computed is None and written:
             self._forget(func, args)
             return False
         for fake, value in zip(_listed(outputs), _listed(computed), strict=False):
             if isinstance(fake, torch.Tensor) and isinstance(value, torch.Tensor):
                 self.keep(fake, value)
+        return True
+
+    def _repeated(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], read: list[Any], made: Any) -> bool:
+        """A pointwise operation on values that are each one number repeated, however many there are."""
+        found = [self.of(one) for one in read]
+        if any(one is None or any(one.stride()) for one in found):
+            return False
+        with _disable_current_modes():
+            numbers = {id(one): value[(0,) * value.dim()] for one, value in zip(read, found, strict=True)}
+
+        def number(value: Any) -> Any:
+            return numbers.get(id(value), value)
+
+        value = _compute(func, tuple(map(number, args)), {key: number(one) for key, one in kwargs.items()})
+        if not isinstance(value, torch.Tensor):
+            return False
+        with _disable_current_modes():
+            value = value.expand(tuple(made.shape))
+        setattr(value, _ASSUMED, any(getattr(one, _ASSUMED, False) for one in found))
+        setattr(made, _VALUE, value)
         return True
 
     def assume(self, func: Any, args: tuple[Any, ...], output: Any) -> None:
@@ -169,12 +201,12 @@ def _drawn(func: Any, output: Any) -> bool:
     """Whether a random number is drawn for real: a permutation, a seed, a single choice; never data."""
     if "empty" in func._schema.name:
         return False
-    return func._schema.name == "aten::randperm" or output.numel() == 1
+    return bool(func._schema.name == "aten::randperm" or output.numel() == 1)
 
 
 def _finite(func: Any, args: tuple[Any, ...]) -> bool | None:
     """What the operation answers everywhere for finite values; None if it doesn't ask whether they are."""
-    name = func._schema.name
+    name = str(func._schema.name)
     if name in ("aten::isnan", "aten::isinf", "aten::isposinf", "aten::isneginf"):
         return False
     if name in ("aten::eq", "aten::ne") and isinstance(args[0], torch.Tensor) and args[0].is_floating_point():
@@ -188,7 +220,7 @@ def _finite(func: Any, args: tuple[Any, ...]) -> bool | None:
 
 def _different(func: Any, args: tuple[Any, ...]) -> bool | None:
     """False for the equality of unknown whole numbers with something else, True for `ne`; None for all else."""
-    name = func._schema.name
+    name = str(func._schema.name)
     given = [one for one in args[:2] if isinstance(one, torch.Tensor)]
     if name not in ("aten::eq", "aten::ne", "aten::isin") or not given:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import FunctionType
 from typing import Any
@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from gobrrr.observe.static.attention import attend
-from gobrrr.observe.static.autocast import widened
+from gobrrr.observe.static.autocast import PLAIN, widened
 from gobrrr.observe.static.fused import rms_norm
 from gobrrr.observe.static.recorder import Recorder
 from gobrrr.observe.static.sides import Side
@@ -26,6 +26,8 @@ GPU = torch.device("cuda", 0)
 _GET_DEVICE = torch.Tensor.device.__get__
 _IS_CUDA = torch.Tensor.is_cuda.__get__
 _IS_CPU = torch.Tensor.is_cpu.__get__
+_HOP = getattr(torch._C, "_skip_one_hop_torch_function", None)  # torch 2.13 has it; 2.6 has not
+_PYTHON = ("torch.nn.functional", "torch.functional")  # methods of Tensor may call namesakes of theirs in C++
 _CONSTRUCTORS = default_device._device_constructors()
 
 
@@ -43,9 +45,10 @@ def _is_meta(value: Any) -> bool:
 class Virtual(TorchFunctionMode):
     """Redirects devices, routes attention to the kernel that a GPU takes, applies CUDA's autocast policy."""
 
-    def __init__(self, recorder: Recorder, stand_in: str) -> None:
+    def __init__(self, recorder: Recorder, stand_in: str, keep: Callable[[Any], None]) -> None:
         super().__init__()
         self.recorder = recorder
+        self.keep = keep  # a tensor, before the program changes what belongs to it
         self.stand_in = torch.device(stand_in)
         self.gpu_autocast = 0  # regions of autocast("cuda") that are open
         self.inside = 0  # of torch functions: while one runs, the mode is off
@@ -53,18 +56,24 @@ class Virtual(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.inside += 1
         try:
-            return self._called(func, args, kwargs or {})
+            return self._called(func, types, args, kwargs or {})
         finally:
             self.inside -= 1
 
-    def _called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _called(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         handler = _HANDLERS.get(func)
         if handler is not None:
             return handler(self, func, args, kwargs)
-        if self.gpu_autocast and torch.is_autocast_enabled("cpu"):
+        if self.gpu_autocast and torch.is_autocast_enabled("cuda"):
             args, kwargs = widened(func, args, kwargs)
+            if func in PLAIN:
+                with torch.autocast("cuda", enabled=False):
+                    return func(*args, **kwargs)
         if self.recorder.sides.native:
             return func(*args, **kwargs)
+        if _HOP is not None and isinstance(func, FunctionType) and func.__module__ in _PYTHON:
+            with self.again():  # a function written in Python: what it calls is redirected too
+                return _HOP(func, types, args, kwargs)
         return self._redirected(func, args, kwargs)
 
     def _redirected(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -128,6 +137,10 @@ class Virtual(TorchFunctionMode):
     def attention(self, *args: Any, **kwargs: Any) -> Any:
         """`scaled_dot_product_attention`, also where it is called within a torch function."""
         return _attention(self, attend, args, kwargs)
+
+    def listed(self, tensor: Any) -> Any:
+        """`tolist`, which fake tensors have of their own."""
+        return _listed(self, None, (tensor,), {})
 
     def moved(self, tensor: Any, side: Side, dtype: Any = None, *, waits: bool = True, **how: Any) -> Any:
         """The tensor on `side`: itself if it is there, else a copy over the link; then in `dtype`.
@@ -245,13 +258,18 @@ def _as_said(mode: Virtual, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     return func(*args, **kwargs)
 
 
+def _changed(mode: Virtual, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    mode.keep(args[0])
+    return func(*args, **kwargs)
+
+
 def _itself(mode: Virtual, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return args[0]
 
 
 def _attention(mode: Virtual, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Attention in the dtype that autocast sets, by the kernel that a GPU takes."""
-    if mode.gpu_autocast and torch.is_autocast_enabled("cpu"):
+    if mode.gpu_autocast and torch.is_autocast_enabled("cuda"):
         low = torch.get_autocast_dtype("cpu")
 
         def cast(value: Any) -> Any:
@@ -267,7 +285,7 @@ def _array(mode: Virtual, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
     """`numpy`: the values where they are known, else an array of stand-ins that takes no memory."""
     import numpy
 
-    tensor = args[0]
+    tensor = mode.recorder.doubles.of(args[0])
     if mode.recorder.sides.of(tensor) == "device":
         raise TypeError("can't convert a cuda tensor to numpy: use Tensor.cpu() first")
     if tensor.requires_grad and not kwargs.get("force"):
@@ -288,9 +306,14 @@ def _shown(mode: Virtual, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
         return func(*args, **kwargs)
 
 
+def _formatted(mode: Virtual, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`f"{loss:.3f}"`: one number comes to the host."""
+    return format(mode.recorder.asked(args[0]), args[1]) if args[0].dim() == 0 else repr(args[0])
+
+
 def _listed(mode: Virtual, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`tolist`: each element as `.item()` would give it, and one wait for the device."""
-    tensor = args[0]
+    tensor = mode.recorder.doubles.of(args[0])
     value = mode.recorder.values.of(tensor)
     if value is not None:
         mode.recorder.waited(tensor, counted=True)
@@ -340,10 +363,13 @@ _HANDLERS: dict[Any, Any] = {
     torch.Tensor.get_device: _get_device,
     torch.Tensor.__deepcopy__: _deepcopy,
     _IS_CPU: _is_cpu,
-    torch.Tensor.tolist: _listed,
+    torch.Tensor.grad.__set__: _changed,
+    torch.Tensor.requires_grad.__set__: _changed,
+    torch.Tensor.requires_grad_: _changed,
     torch.Tensor.numpy: _array,
     torch.Tensor.__array__: _array,
     torch.Tensor.__repr__: _shown,
+    torch.Tensor.__format__: _formatted,
     _GET_DEVICE: _device,
     _IS_CUDA: _is_cuda,
     F.scaled_dot_product_attention: _attention,

@@ -6,7 +6,7 @@ from gobrrr import units
 from gobrrr.model.diagnosis import Diagnosis, OpRow, Timeline
 from gobrrr.report import words
 from gobrrr.report.page.markup import Markup, el, section
-from gobrrr.report.page.verdict import cause_colour
+from gobrrr.report.page.verdict import cause_colour, predicted
 
 
 def drawable(row: OpRow) -> bool:
@@ -64,7 +64,7 @@ def timeline(one: Diagnosis) -> Markup:
     """One step on the device, with its gaps by cause."""
     line = one.timeline
     if line is None or not (line.start_ns or line.gap_start_ns):
-        return section("timeline", "Timeline", el("p", "There is no device work to draw.", class_="empty"))
+        return section("timeline", timeline_title(one), el("p", "There is no device work to draw.", class_="empty"))
     names = (
         ("in", "Zoom in"),
         ("out", "Zoom out"),
@@ -80,12 +80,21 @@ def timeline(one: Diagnosis) -> Markup:
         class_="controls needs-script",
     )
     chart = el("div", id="timeline-chart", class_="chart", role="img", aria_label=_line_told(line), tabindex="0")
-    lead = (
-        f"One step of device {line.device} as it runs without the profiler, replayed from the trace. Drag to pan; "
-        "Ctrl and wheel, pinch or the + and \u2212 keys zoom."
-    )
+    pan = "Drag to pan; Ctrl and wheel, pinch or the + and \u2212 keys zoom."
     parts = (_legend(_work(one, line)), controls, chart, _gaps(line), _cut(line))
-    return section("timeline", "Timeline", *parts, lead=lead)
+    return section("timeline", timeline_title(one), *parts, lead=f"{_what_runs(one, line)} {pan}")
+
+
+def timeline_title(one: Diagnosis) -> str:
+    """What the timeline is called: a predicted one says so."""
+    return "Predicted timeline" if predicted(one) else "Timeline"
+
+
+def _what_runs(one: Diagnosis, line: Timeline) -> str:
+    if predicted(one):
+        on = one.machine or f"device {line.device}"
+        return f"One step on {on} as the model of the host and the device expects it; nothing was run."
+    return f"One step of device {line.device} as it runs without the profiler, replayed from the trace."
 
 
 def _line_told(line: Timeline) -> str:

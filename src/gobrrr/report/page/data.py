@@ -10,6 +10,7 @@ from gobrrr.model.diagnosis import Diagnosis, OpRow, Timeline
 from gobrrr.report import budget, words
 from gobrrr.report.page.links import Link
 from gobrrr.report.page.machine import ceiling
+from gobrrr.report.page.machines import machines_data
 from gobrrr.report.page.tables import NAME_CELLS, kernels_of
 from gobrrr.report.page.verdict import CAUSE_COLOURS, row_colour
 from gobrrr.report.text import sanitise, short_name, shorten
@@ -28,7 +29,7 @@ def as_script(value: Any) -> str:
 def page_data(one: Diagnosis, links: list[Link]) -> dict[str, Any]:
     """What the script reads; every text of it is cleaned. Unknown is null."""
     names = _Names()
-    return {
+    found = {
         "step_ns": one.unprofiled_wall_ns.value or one.wall_ns,
         "budget": _budget(one),
         "ops": [_op(row, launched, names) for row, launched in zip(one.ops, kernels_of(one), strict=True)],
@@ -51,6 +52,7 @@ def page_data(one: Diagnosis, links: list[Link]) -> dict[str, Any]:
         "timeline": _timeline(one.timeline) if one.timeline else None,
         "names": names.texts,
     }  # fmt: skip
+    return {**found, "machines": machines_data(one)} if one.machines else found
 
 
 class _Names:

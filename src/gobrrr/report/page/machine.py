@@ -7,6 +7,7 @@ from importlib.resources import files
 from gobrrr import units
 from gobrrr.model.diagnosis import DeviceTotals, Diagnosis, Roof
 from gobrrr.report.page.markup import Markup, el, join, section
+from gobrrr.report.page.verdict import predicted
 
 ASSETS = files("gobrrr.report") / "assets"
 ECHARTS = "Apache ECharts 6.1.0"
@@ -22,6 +23,10 @@ def not_checked(one: Diagnosis) -> Markup:
     """What could not be looked at, by what it needs; it never reads as healthy."""
     if not one.not_checked:
         text = "Every condition that this version knows could be looked at."
+        if predicted(one):
+            text = (
+                "No condition is left out by name; what only a run shows (input data, other programs) is not predicted."
+            )
         return section("unchecked", "Not checked", el("p", text, class_="empty"))
     by_need: dict[str, list[str]] = {}
     for item in one.not_checked:
@@ -43,7 +48,8 @@ def notes(one: Diagnosis) -> Markup | None:
 
 def machine(one: Diagnosis) -> Markup:
     """The ceilings with their sources, the devices and the versions."""
-    return section("machine", "Machine and versions", _roofs(one), _devices(one.devices), _versions(one))
+    devices = None if predicted(one) else _devices(one.devices)
+    return section("machine", "Machine and versions", _roofs(one), devices, _versions(one))
 
 
 def _roofs(one: Diagnosis) -> Markup:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gobrrr import units
 from gobrrr.model.diagnosis import Diagnosis, ModuleRow
 from gobrrr.report.page.markup import Markup, el, section
+from gobrrr.report.page.verdict import predicted
 
 OPEN_DEPTH, MOST_ROWS = 2, 2_000
 """Levels that are open at first, and rows of the tree that a page carries."""
@@ -14,8 +15,10 @@ def modules(one: Diagnosis) -> Markup:
     """The tree, each parent before its children, and the children by time."""
     if not one.modules:
         text = (
-            "The time by module is unknown: Python frames were not read. Record the trace with with_stack=True and "
-            "read them with: gobrrr diagnose TRACE --stacks"
+            "The time by module is unknown: the step calls no nn.Module."
+            if predicted(one)
+            else "The time by module is unknown: Python frames were not read. Record the trace with with_stack=True "
+            "and read them with: gobrrr diagnose TRACE --stacks"
         )
         return section("modules", "Modules", el("p", text, class_="empty"))
     kept = ordered(one.modules)[:MOST_ROWS]

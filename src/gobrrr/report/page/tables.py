@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gobrrr import units
 from gobrrr.model.diagnosis import Diagnosis, KernelRow, OpRow
 from gobrrr.report.page.markup import Markup, bar, el, join, section, text
-from gobrrr.report.page.verdict import known
+from gobrrr.report.page.verdict import known, predicted
 from gobrrr.report.text import sanitise, short_name, shorten
 
 NAME_CELLS, SHAPES_CELLS, KERNEL_CELLS = 48, 72, 64
@@ -48,13 +48,17 @@ SHOWN = 12
 def ops(one: Diagnosis) -> Markup:
     """The calls of a step."""
     if not one.ops:
-        text = "No device work was recorded, so there is no table of operations."
+        where = "is in the step" if predicted(one) else "was recorded"
+        text = f"No device work {where}, so there is no table of operations."
         return section("ops", "Operations", el("p", text, class_="empty"))
     largest = max(row.ns for row in one.ops) or 1.0
     launched = kernels_of(one)
     rows = [_op(row, index, largest, launched[index]) for index, row in enumerate(one.ops)]
+    kinds = "Calls of one kind (same op, arguments and kernels), means of a step."
+    if predicted(one):
+        kinds = "Calls of one kind (same op and arguments) with the times that are predicted for them."
     lead = (
-        "Calls of one kind (same op, arguments and kernels), means of a step. Floor: the least time that the machine "
+        f"{kinds} Floor: the least time that the machine "
         "needs for the work. Of roof: floor over time; 100 % is at the roof."
     )
     return section("ops", "Operations", _controls("ops", OPS), _table("ops", OPS, rows, "Operations"), lead=lead)
@@ -145,6 +149,8 @@ def kernels(one: Diagnosis) -> Markup | None:
     largest = max(row.ns for row in one.kernels) or 1.0
     rows = [_kernel(row, index, largest) for index, row in enumerate(one.kernels)]
     lead = "All work on the device by name, means of a step, with the operations that launch it."
+    if predicted(one):
+        lead = "The expected launches by operation: which kernels a library would choose is not known."
     body = (_controls("kernels", KERNELS), _table("kernels", KERNELS, rows, "Kernels"))
     return section("kernels", "Kernels", *body, lead=lead)
 

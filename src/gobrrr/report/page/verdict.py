@@ -1,4 +1,4 @@
-"""The top of the page: which trace, the verdict and its reason, the numbers behind it, and the budget."""
+"""The top of the page: what was looked at, the verdict and its reason, the numbers behind it, and the budget."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from gobrrr.report import budget, terminal, words
 from gobrrr.report.page.markup import Markup, bar, el, join, section
 
 ENGINES = {"compute": "compute", "memory": "memory", "communication": "communication", "transfer": "transfer"}
+
+
+def predicted(one: Diagnosis) -> bool:
+    """Whether the record is a prediction: nothing was run, and no word of its page may say so."""
+    return one.origin == "static"
 
 
 def known(value: str) -> str:
@@ -34,9 +39,9 @@ def verdict(one: Diagnosis) -> Markup:
 
 
 def _about(one: Diagnosis) -> list[str | Markup]:
-    """The trace, the device, and over how many steps and ranks it speaks."""
+    """What was looked at, the device, and over how many steps and ranks it speaks."""
     steps = f"{one.steps:,} step{'' if one.steps == 1 else 's'}"
-    how = one.steps_from.removeprefix(f"{one.steps} ")
+    how = "predicted; nothing was run" if predicted(one) else one.steps_from.removeprefix(f"{one.steps} ")
     parts = [one.device or "device unknown", f"{steps} ({how})" if how else steps]
     if one.ranks > 1:
         parts.append(f"{one.ranks:,} ranks")
@@ -49,6 +54,8 @@ def _sentence(words_: str) -> str:
 
 def _tiles(one: Diagnosis) -> Markup:
     without = one.unprofiled_wall_ns
+    if predicted(one):
+        return join([_tile(*tile) for tile in _predicted_tiles(one)])
     doubt = f"{without.how}, {units.duration_range(without.low, without.high)}" if without.value is not None else ""
     return join(
         [
@@ -57,6 +64,21 @@ def _tiles(one: Diagnosis) -> Markup:
             _tile("Speed of light", units.duration(one.speed_of_light_ns), _light(one)),
             _tile("Device time priced", units.percent(one.coverage.device_time), _coverage(one)),
         ]
+    )
+
+
+def _predicted_tiles(one: Diagnosis) -> tuple[tuple[str, str, str], ...]:
+    """The numbers of a prediction: its step with the interval, and what stands in for a second time is the memory."""
+    step = one.unprofiled_wall_ns
+    interval = units.duration_range(step.low, step.high)
+    fits = one.machines[0].fits if one.machines else None
+    where = one.machine or "the machine"
+    memory = {True: f"fits {where}", False: f"too big for {where}", None: "whether it fits is unknown"}[fits]
+    return (
+        ("A step, predicted", units.duration(step.value), known(interval)),
+        ("Memory peak", units.bytes_(one.memory_peak_bytes), memory),
+        ("Speed of light", units.duration(one.speed_of_light_ns), _light(one)),
+        ("Device time priced", units.percent(one.coverage.device_time), _coverage(one)),
     )
 
 
@@ -70,7 +92,8 @@ def _light(one: Diagnosis) -> str:
     step = one.unprofiled_wall_ns.value or one.wall_ns
     if one.speed_of_light_ns is None:
         return "no ceilings are known for this device" if one.machine is None else "too little is priced"
-    return f"you are at {units.percent(one.speed_of_light_ns / step)} of it" if step else "the step's time is unknown"
+    who = "the step is" if predicted(one) else "you are"
+    return f"{who} at {units.percent(one.speed_of_light_ns / step)} of it" if step else "the step's time is unknown"
 
 
 def _coverage(one: Diagnosis) -> str:
@@ -91,8 +114,11 @@ def step_budget(one: Diagnosis) -> Markup:
         ]
     which = "under" if one.unprofiled_wall_ns.value is None else "without"
     lead = f"Every nanosecond of a step {which} the profiler, in exactly one line."
+    if predicted(one):
+        on = f" on {one.machine}" if one.machine else ""
+        lead = f"Every nanosecond of the predicted step{on}, in exactly one line."
     light = el("p", terminal.light(one), class_="after")
-    return section("budget", "Where the time goes", body, light, _sums(one), lead=lead)
+    return section("budget", "Where the time goes", body, light, lead=lead)
 
 
 def _table(rows: list[budget.Row]) -> Markup:
@@ -149,15 +175,3 @@ CAUSE_COLOURS = {
 def cause_colour(label: str) -> str:
     """The colour class of a cause of overhead, by the name that the budget gives it."""
     return CAUSE_COLOURS.get(label, "unexplained")
-
-
-def _sums(one: Diagnosis) -> Markup:
-    sums = one.totals
-    pairs = (
-        ("arithmetic", units.flop(sums.flop)),
-        ("bytes as run", units.bytes_(sums.bytes_as_run)),
-        ("bytes if fused", units.bytes_(sums.bytes_fused)),
-        ("launches", units.count(sums.launches)),
-        ("waits for the device", units.count(sums.syncs)),
-    )
-    return el("dl", [el("div", el("dt", name), el("dd", known(value))) for name, value in pairs], class_="sums")

@@ -1,0 +1,62 @@
+"""A count on one screen: FLOPs and bytes three ways, what is in them, and what could not be counted."""
+
+from __future__ import annotations
+
+from gobrrr import units
+from gobrrr.model.counted import Counted, CountedOp
+from gobrrr.report.layout import DEFAULT_WIDTH, Line, Page, crop, plain
+from gobrrr.report.text import sanitise
+
+LABEL, FIGURE = 12, 12
+MOST_OPS = 8
+MOST_UNKNOWN = 6
+
+WORDS = (
+    ("model", "flop_model", units.flop, "what the maths needs"),
+    ("executed", "flop_executed", units.flop, "what the kernels do, each product once"),
+    ("hardware", "flop_hardware", units.flop, "with what they compute again"),
+    ("contractions", "flop_contraction", units.flop, "of the model's: what most counters count"),
+    ("as run", "bytes_as_run", units.bytes_, "each call reads its inputs and writes its outputs"),
+    ("fused", "bytes_fused", units.bytes_, "chains that a compiler joins, once"),
+    ("compulsory", "bytes_compulsory", units.bytes_, "inputs and outputs of whole regions alone"),
+    ("peak", "peak_bytes", units.bytes_, "held by tensors at once"),
+)
+
+
+def for_print(counted: Counted) -> str:
+    """What `print` shows: plain, 80 columns."""
+    return plain(lines(counted, Page(width=DEFAULT_WIDTH)))
+
+
+def lines(counted: Counted, page: Page) -> list[Line]:
+    """The page."""
+    calls = sum(counted.calls.values())
+    head: Line = [
+        (f" {page.cut(sanitise(counted.target) or 'a step', 50)}", "bold"),
+        (f"{page.joint}{calls:,} calls", ""),
+    ]
+    found: list[Line] = [head, []]
+    for word, field, text, meaning in WORDS:
+        figure = text(getattr(counted, field))
+        found.append([(f" {word:<{LABEL}} {figure:>{FIGURE}}  ", ""), (meaning, "dim")])
+    found += [[], [(" The most FLOP", "bold")], *(_op(one, page) for one in counted.ops[:MOST_OPS] if one.flop)]
+    found += [[], *page.wrapped(certainty(counted), first=" ")]
+    for note in counted.notes:
+        found += page.wrapped(sanitise(note), first=f" {page.glyphs.dot} ", lines=2, style="dim")
+    return [crop(line, page.width, page.glyphs.ellipsis) for line in found]
+
+
+def _op(one: CountedOp, page: Page) -> Line:
+    name = page.cut(f"{one.op.removeprefix('aten::')} {sanitise(one.shapes)}", page.width - 32)
+    return [(f" {units.flop(one.flop):>{FIGURE}} {one.calls:>5}x  {name}", "")]
+
+
+def certainty(counted: Counted) -> str:
+    """How sure the counts are, and which operations are missing from them."""
+    known = ", ".join(f"{n:,} {word}" for word, n in sorted(counted.calls.items(), key=lambda item: -item[1]))
+    if not counted.unknown:
+        return f"Calls: {known}. None is unknown."
+    names = sorted(counted.unknown.items(), key=lambda item: -item[1])
+    shown = ", ".join(f"{sanitise(name)} ({n})" for name, n in names[:MOST_UNKNOWN])
+    more = f" and {len(names) - MOST_UNKNOWN} more" if len(names) > MOST_UNKNOWN else ""
+    return f"Calls: {known}. Not counted, and in none of the sums: {shown}{more}. A rule is three lines: docs/rules.md."

@@ -1,0 +1,188 @@
+"""A prediction's machines beside each other: what the step would take on each, and the ridge that it has to reach."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any
+
+from gobrrr import units
+from gobrrr.model.diagnosis import ChangedOp, Diagnosis, MachineRow
+from gobrrr.report import prediction
+from gobrrr.report.page.markup import Markup, code, el, join, section
+from gobrrr.report.page.verdict import known
+from gobrrr.report.text import sanitise, short_name
+
+ROW_REM, AROUND_REM = 2.6, 3.6
+"""Height of one machine in a chart, and of the axis with what stands over the bars."""
+MOST_CHANGED = 3
+SIDES = (("compute", "compute"), ("memory", "memory"), ("launching", "overhead"), ("unpriced", "the rest"))
+"""Colour and name of the parts of a step."""
+BOUNDS = {"overhead": "launching", "mixed": "unexplained", "unknown": "unpriced"}
+"""Regimes whose colour has another name."""
+
+
+def own(name: str) -> str:
+    """The text of a script or a style that only a page of machines carries."""
+    return (files("gobrrr.report") / "page" / name).read_text(encoding="utf-8")
+
+
+def machines(one: Diagnosis) -> Markup | None:
+    """The section of a prediction; None for what is no prediction."""
+    rows = one.machines
+    if not rows:
+        return None
+    lead = (
+        "The same step on other hardware, predicted from the operations that it issues; nothing was run. The interval "
+        "goes from a fast host and quick kernels to a slow host and slow ones."
+    )
+    many = "" if len(rows) == 1 else "s"
+    return section(
+        "machines",
+        f"On th{'is' if len(rows) == 1 else 'ese'} machine{many}",
+        _legend(rows),
+        _chart("machines-chart", rows, _told(rows)),
+        _table(rows),
+        el("p", prediction.host(rows[0]), " ", prediction.memory(one), class_="after"),
+        _gap(one),
+        lead=lead,
+    )
+
+
+def _chart(name: str, rows: list[MachineRow], told: str) -> Markup:
+    height = f"height:{ROW_REM * len(rows) + AROUND_REM:.1f}rem"
+    return el("div", id=name, class_="chart", role="img", aria_label=told, style=height)
+
+
+def _told(rows: list[MachineRow]) -> str:
+    steps = "; ".join(f"{one.machine} {units.duration(one.step_ns)}" for one in rows)
+    return f"Predicted step on each machine: {steps}. The table has the same numbers."
+
+
+def _legend(rows: list[MachineRow]) -> Markup:
+    parts = [_parts(one) for one in rows]
+    marks = [
+        el("li", el("i", class_=f"swatch c-{colour}"), name)
+        for index, (colour, name) in enumerate(SIDES)
+        if any(part[index] > 0 for part in parts)
+    ]
+    marks.append(el("li", el("i", class_="mark device"), "device time"))
+    marks.append(el("li", el("i", class_="mark interval"), "interval"))
+    return el("ul", marks, class_="legend needs-script")
+
+
+def _parts(one: MachineRow) -> list[float]:
+    """Nanoseconds of the step by side, in the order of `SIDES`; they add up to the step."""
+    shares = (one.compute_share, one.memory_share, one.overhead_share)
+    rest = max(1.0 - sum(shares), 0.0)
+    return [share * one.step_ns if share > 0.0005 else 0.0 for share in (*shares, rest)]
+
+
+HEADS = ("machine", "step", "device", "host", "bound", "memory", "of light", "what changes")
+
+
+def _table(rows: list[MachineRow]) -> Markup:
+    numbers = {"step", "device", "host", "of light"}
+    heads = [el("th", name, scope="col", class_="n" if name in numbers else None) for name in HEADS]
+    lines = [_row(one, rows[0]) for one in rows]
+    caption = el("caption", "The predicted step on each machine", class_="hidden")
+    table = el("table", caption, el("thead", el("tr", heads)), el("tbody", lines), id="machines-table")
+    return el("div", table, class_="scroll", tabindex="0")
+
+
+def _row(one: MachineRow, first: MachineRow) -> Markup:
+    light = one.speed_of_light_ns / one.step_ns if one.speed_of_light_ns is not None and one.step_ns > 0 else None
+    fits = {True: "fits", False: "too big", None: "unknown"}[one.fits]
+    interval = el("span", units.duration_range(one.low_ns, one.high_ns), class_="sub")
+    bound = el("i", class_=f"swatch c-{BOUNDS.get(one.regime, one.regime)}")
+    return el(
+        "tr",
+        el("th", one.machine, el("span", f"{one.ceilings} ceilings", class_="sub"), scope="row"),
+        el("td", el("b", units.duration(one.step_ns)), interval, class_="n", data_label="step"),
+        el("td", units.duration(one.device_ns), class_="n", data_label="device"),
+        el("td", units.duration(one.host_ns), class_="n", data_label="host"),
+        el("td", bound, one.regime, class_="bound", data_label="bound"),
+        el("td", fits, class_="too-big" if one.fits is False else None, data_label="memory"),
+        el("td", known(units.percent(light)), class_="n", data_label="of light"),
+        el("td", _changes(one, first), class_="changes", data_label="what changes"),
+    )
+
+
+def _changes(one: MachineRow, first: MachineRow) -> Markup:
+    """How fast against the first machine, and which calls meet another roof than there."""
+    if one is first:
+        return el("span", "the others are compared with it", class_="sub")
+    factor = f"{first.step_ns / one.step_ns:.2f} times as fast" if one.step_ns > 0 else "speed unknown"
+    factor = factor.replace("1.00 times as", "as")
+    if not one.changed:
+        return join([factor, el("span", "every op that tells meets the same roof", class_="sub")])
+    items = [el("li", _changed(item)) for item in one.changed[:MOST_CHANGED]]
+    more = len(one.changed) - MOST_CHANGED
+    rest = el("li", f"and {more} more", class_="sub") if more > 0 else None
+    return join([f"{factor}; another roof for", el("ul", items, rest)])
+
+
+def _changed(item: ChangedOp) -> Markup:
+    name = short_name(item.op).removeprefix("aten::")
+    told = sanitise(f"{item.op} {item.shapes}, {units.duration(item.ns)} a step there")
+    colour = item.bound if item.bound in ("compute", "memory") else "unpriced"
+    return join([code(told, short=name), el("span", el("i", class_=f"swatch c-{colour}"), item.bound, class_="sub")])
+
+
+def _gap(one: Diagnosis) -> Markup:
+    """The article's widening gap between compute and bandwidth, with this step in it."""
+    rows = one.machines
+    title = el("h3", "The widening gap")
+    if step_intensity(rows) is None or not any(row.ridge_flop_per_byte for row in rows):
+        return join([title, el("p", prediction.gap(rows), class_="empty")])
+    text = (
+        "A machine's ridge is the FLOP that it can do (dense, 16-bit) while it moves a byte. Where the ridge is to the "
+        "right of the step, bandwidth holds the step back and more arithmetic a byte would be free."
+    )
+    if fused_intensity(one) is not None:
+        text += " Dashed: the step if it moved its compulsory bytes alone."
+    legend = el(
+        "ul",
+        el("li", el("i", class_="swatch round c-memory"), "ridge above the step: memory's side"),
+        el("li", el("i", class_="swatch round c-compute"), "ridge below the step: compute's side"),
+        class_="legend needs-script",
+    )
+    return join([
+        title, el("p", text, class_="lead"), legend, _chart("gap-chart", rows, prediction.gap(rows)),
+        el("p", prediction.gap(rows), class_="after"),
+    ])  # fmt: skip
+
+
+def step_intensity(rows: list[MachineRow]) -> float | None:
+    """FLOP that the step does for a byte that it moves as run: the same on every machine; None: not known."""
+    return next((row.step_flop_per_byte for row in rows if row.step_flop_per_byte), None)
+
+
+def fused_intensity(one: Diagnosis) -> float | None:
+    """FLOP of the step for each of its compulsory bytes: the most that fusing can reach; None: not known."""
+    flop, moved = one.totals.flop, one.totals.bytes_compulsory
+    return flop / moved if flop and moved else None
+
+
+def machines_data(one: Diagnosis) -> dict[str, Any]:
+    """What the two charts draw. Unknown is null."""
+    return {
+        "rows": [_data(row) for row in one.machines],
+        "sides": [{"colour": colour, "name": name} for colour, name in SIDES],
+        "own": step_intensity(one.machines),
+        "fused": fused_intensity(one),
+    }
+
+
+def _data(row: MachineRow) -> dict[str, Any]:
+    return {
+        "name": sanitise(row.machine),
+        "step": row.step_ns,
+        "low": row.low_ns,
+        "high": row.high_ns,
+        "device": row.device_ns,
+        "host": row.host_ns,
+        "bound": row.regime,
+        "light": row.speed_of_light_ns,
+        "parts": _parts(row),
+        "ridge": row.ridge_flop_per_byte,
+    }

@@ -1,0 +1,72 @@
+"""What one step does in all: FLOPs and bytes three ways each, launches, waits, and the memory that its tensors hold."""
+
+from __future__ import annotations
+
+from gobrrr import units
+from gobrrr.model.diagnosis import Diagnosis, Totals
+from gobrrr.report.page.markup import Markup, bar, el, section
+from gobrrr.report.page.verdict import known
+
+Row = tuple[str, str, float | None, str]
+"""Name, what it means, the amount, and the amount as text."""
+
+
+def totals(one: Diagnosis) -> Markup:
+    """The sums of a step, each with what it leaves out."""
+    sums = one.totals
+    lead = (
+        "FLOPs (a multiply-add is 2) and bytes, three ways each. What is over model is masked out or computed again; "
+        "what is over compulsory is what fusing could save."
+    )
+    tables = el("div", _table("arithmetic", _flops(sums), "compute"), _table("bytes moved", _bytes(sums), "memory"))
+    return section("totals", "What a step does", tables, _others(one), lead=lead)
+
+
+def _flops(sums: Totals) -> list[Row]:
+    amounts = (
+        ("model", "what the maths needs; a causal mask halves attention", sums.flop_model),
+        ("executed", "what the kernels do, each product once", sums.flop_executed),
+        ("hardware", "with what is computed again: checkpoints, attention backward", sums.flop),
+    )
+    return [(name, means, value, units.flop(value)) for name, means, value in amounts]
+
+
+def _bytes(sums: Totals) -> list[Row]:
+    amounts = (
+        ("compulsory", "in and out of the largest regions that could be one kernel", sums.bytes_compulsory),
+        ("fused", "chains that a compiler can join read and write once", sums.bytes_fused),
+        ("as run", "each operation's inputs and outputs", sums.bytes_as_run),
+    )
+    return [(name, means, value, units.bytes_(value)) for name, means, value in amounts]
+
+
+def _table(caption: str, rows: list[Row], colour: str) -> Markup:
+    largest = max((value or 0.0 for _, _, value, _ in rows), default=0.0)
+    lines = [
+        el(
+            "tr",
+            el("th", name, el("span", means, class_="sub"), scope="row"),
+            el("td", bar(value / largest, colour) if value is not None and largest > 0 else None, class_="meter"),
+            el("td", known(amount), class_="n"),
+        )
+        for name, means, value, amount in rows
+    ]
+    return el("table", el("caption", caption), el("tbody", lines))
+
+
+def _others(one: Diagnosis) -> Markup:
+    sums, peak = one.totals, one.memory_peak_bytes
+    memory = [("memory peak of its tensors", units.bytes_(peak))] if peak is not None else []
+    pairs = (
+        ("in matrix products, convolutions, attention", units.flop(sums.flop_contraction)),
+        ("FLOP a byte as run", _ratio(sums.flop, sums.bytes_as_run)),
+        *memory,
+        ("launches", units.count(sums.launches)),
+        ("waits for the device", units.count(sums.syncs)),
+    )
+    return el("dl", [el("div", el("dt", name), el("dd", known(value))) for name, value in pairs], class_="sums")
+
+
+def _ratio(part: float | None, whole: float | None) -> str:
+    """A ratio with three digits."""
+    return units.UNKNOWN if part is None or not whole else units.count(part / whole)
