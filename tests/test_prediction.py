@@ -21,7 +21,21 @@ from gobrrr.model.recording import Assumption, Recording
 from gobrrr.model.work import OpCall, Scalar
 from gobrrr.prediction import ELSEWHERE, forecast, predict
 from gobrrr.report.json import to_json
-from tests.recordings import add, host, hosts, item, machine, mm, recorded, recording, relu, stored, strange, tensor, view
+from tests.recordings import (
+    add,
+    host,
+    hosts,
+    item,
+    machine,
+    mm,
+    recorded,
+    recording,
+    relu,
+    stored,
+    strange,
+    tensor,
+    view,
+)
 from tests.test_contract import CHECKER, CONTRACT, checker, misfits, refused, unequal
 
 SEVERAL = ("h100", "a100-80gb", "h200", "b200", "mi300x")

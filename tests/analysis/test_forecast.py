@@ -309,7 +309,11 @@ def test_regimes():
 
 def test_modules_lines_and_nodes_stand_in_the_table():
     sites = (Site(("GPT_0", "Block_0"), "model.py(3): forward", "train.py(9): step"), Site(("GPT_0", "Block_1")))
-    calls = [recorded(add(64), site=0), recorded(add(64), site=1), recorded(add(64), site=1, phase="backward", node="B")]
+    calls = [
+        recorded(add(64), site=0),
+        recorded(add(64), site=1),
+        recorded(add(64), site=1, phase="backward", node="B"),
+    ]
     _, events, _ = answer(recording(calls, sites=sites))
     names = [events.name_of(row) for row in range(len(events))]
     frames = ("nn.Module: GPT_0", "nn.Module: Block_0", "nn.Module: Block_1")

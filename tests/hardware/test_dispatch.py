@@ -116,3 +116,10 @@ def test_the_shipped_model_loads_and_is_sane():
     assert 1_000 <= middle.latency_ns <= 20_000
     one = recorded(add(8))
     assert found.of("fast").host_ns(one, 1, 0) < middle.host_ns(one, 1, 0) < found.of("slow").host_ns(one, 1, 0)
+
+
+def test_the_shipped_model_can_be_compared_with_a_measured_host():
+    """`gobrrr machine` measures these kinds of operations; a host that is the reference leaves the model as it is."""
+    found = load()
+    assert {"add", "matmul", "view"} <= set(found.reference_s)
+    assert found.like(measured(**found.reference_s)).middle == found.middle

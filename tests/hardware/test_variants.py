@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from gobrrr.cost import names, price
 from gobrrr.hardware.efficiency import canonical
@@ -83,6 +82,17 @@ def test_convolutions(data: Tensor, weight: Tensor, groups: int, expected: str):
         str(groups), "[True, True, False]",
     )  # fmt: skip
     assert word(backward) == expected
+
+
+@pytest.mark.parametrize(("groups", "expected"), [(1, "kn.nchw"), (4, "grouped.nchw"), (64, "depthwise3.nchw")])
+def test_a_transposed_convolution_says_its_groups(groups: int, expected: str):
+    """Its weight is [in, out / groups, ...]: a ConvTranspose2d(64, 32, 3) has [64, 32, 3, 3] and is not grouped."""
+    data, weight = tensor(8, 64, 28, 28), tensor(64, 32 if groups == 1 else 1, 3, 3)
+    where = ("[2, 2]", "[1, 1]", "[1, 1]", "True", "[1, 1]", str(groups))
+    forward = op("convolution", data, weight, "", *where)
+    backward = op("convolution_backward", tensor(8, 32, 56, 56), data, weight, "[0]", *where, "[True, True, False]")
+    cudnn = op("cudnn_convolution_transpose", data, weight, *["[1, 1]"] * 4, str(groups), "False", "False", "True")
+    assert {word(forward), word(backward), word(cudnn)} == {expected}
 
 
 # Attention
@@ -188,6 +198,11 @@ def test_the_types_of_a_copy(call: OpCall, expected: str):
         (op("amax", tensor(64, 64), "[0]", "False"), "outer"),
         (op("argmax", tensor(64, 64), "1", "False"), "inner"),
         (op("mean", tensor(64, 64), ""), "all"),
+        (op("linalg_vector_norm", tensor(64, 64), "2", "", "False", ""), "all"),  # the order of the norm comes first
+        (op("linalg_vector_norm", tensor(64, 64), "2", "[1]", "False", ""), "inner"),
+        (op("norm", tensor(64, 64), "2", "[0]", "False"), "outer"),
+        (op("topk", tensor(64, 64), "8", "-1", "True", "True"), "inner"),
+        (op("topk", tensor(64, 64), "1", "0", "True", "True"), "outer"),
     ],
 )
 def test_which_dimensions_go(call: OpCall, expected: str):
@@ -214,12 +229,15 @@ def test_a_norm_copies_what_does_not_lie_in_rows():
 def recurrent(data: Tensor, layers: int, batch_first: str = "False") -> OpCall:
     weights = TensorList((tensor(4 * 32, 32), tensor(4 * 32, 32)))
     state = tensor(layers, data.shape[1], 32)
-    return op("_cudnn_rnn", data, weights, "4", "", state, state, "2", "32", "0", str(layers), batch_first, "0.", "True")
+    return op(
+        "_cudnn_rnn", data, weights, "4", "", state, state, "2", "32", "0", str(layers), batch_first, "0.", "True"
+    )
 
 
 def test_a_recurrence_takes_its_steps_one_after_the_other_in_each_layer():
     assert repeats("_cudnn_rnn", recurrent(tensor(100, 8, 32), 1)) == 100
     assert repeats("_cudnn_rnn", recurrent(tensor(100, 8, 32), 2)) == 200
+    assert repeats("_cudnn_rnn", recurrent(tensor(8, 100, 32), 2, batch_first="True")) == 200
     assert repeats("mm", op("mm", tensor(100, 8), tensor(8, 8))) == 1
 
 

@@ -15,6 +15,7 @@ import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
+from gobrrr.cost import price  # noqa: E402
 from gobrrr.model.recording import RecordedCall, Recording  # noqa: E402
 from gobrrr.model.workload import Workload  # noqa: E402
 from gobrrr.observe.static import record  # noqa: E402
@@ -320,3 +321,34 @@ def test_inference_mode_records_the_operations_that_run() -> None:
         return step
 
     assert names(made(make).calls) == ["t", "addmm", "relu", "t", "addmm", "_softmax"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU is virtual only where there is none")
+@pytest.mark.parametrize(("kind", "gates"), [(nn.LSTM, 4), (nn.GRU, 3), (nn.RNN, 1)])
+def test_recurrent_layers_are_one_call_of_cudnn_s_however_many_steps(kind: Any, gates: int) -> None:
+    steps, batch, width, hidden = 300, 8, 16, 32
+
+    def make() -> Callable[[], Any]:
+        layer = kind(width, hidden, num_layers=2, batch_first=True, bidirectional=True).cuda()
+        x = torch.ones(batch, steps, width, device="cuda")
+
+        def step() -> None:
+            with torch.autocast("cuda", torch.bfloat16):
+                output, _ = layer(x)
+            assert (output.shape, output.dtype) == ((batch, steps, 2 * hidden), torch.bfloat16)
+            output.float().sum().backward()
+            assert all(one.grad.shape == one.shape for one in layer.parameters())
+
+        return step
+
+    recording = made(make)
+    calls = [one for one in recording.calls if "cudnn_rnn" in one.call.name]
+    assert [(one.call.name, one.phase, one.place) for one in calls] == [
+        ("aten::_cudnn_rnn", "forward", "device"),
+        ("aten::_cudnn_rnn_backward", "backward", "device"),
+    ]
+    assert len(recording.calls) < 100
+    # each weight meets each token: two directions of a layer on the input, two on both directions' states
+    weights = 2 * gates * hidden * (width + hidden) + 2 * gates * hidden * (2 * hidden + hidden)
+    assert price(calls[0].call).matrix_flop == 2 * batch * steps * weights
+    assert price(calls[1].call).matrix_flop == 4 * batch * steps * weights

@@ -34,7 +34,8 @@ def repeats(op: str, call: OpCall) -> int:
     data = next((one for one in _tensors(call) if len(one.shape) == 3), None)
     layers = {"aten::_cudnn_rnn": 9, "aten::_cudnn_rnn_backward": 13}.get(call.name)
     text = _text(call, layers) if layers is not None else ""
-    return max(data.shape[0] if data else 1, 1) * (int(text) if text.isdigit() else 1)
+    steps = 1 if layers is not None and _text(call, layers + 1) == "True" else 0  # batch_first
+    return max(data.shape[steps] if data else 1, 1) * (int(text) if text.isdigit() else 1)
 
 
 def _text(call: OpCall, place: int) -> str:
@@ -81,12 +82,32 @@ def _pitch(one: Tensor) -> float:
 
 def _convolution(call: OpCall) -> str:
     data, weight = [one for one in _tensors(call) if len(one.shape) >= 3][-2:]
-    groups = data.shape[1] // max(weight.shape[1], 1)
+    groups = _groups(call, data, weight)
     wide = max(weight.shape[2:])
     kind = f"depthwise{wide}" if groups > 1 and groups == data.shape[1] else "grouped" if groups > 1 else ""
     if not kind:
         kind = "stem" if data.shape[1] < 8 else "k1" if math.prod(weight.shape[2:]) == 1 else "kn"
     return f"{kind}.{_layout(data)}"
+
+
+def _groups(call: OpCall, data: Tensor, weight: Tensor) -> int:
+    """A transposed convolution's weight is [in, out / groups, ...]: only its arguments tell the groups."""
+    name = call.name.partition("::")[2]
+    if "conv_transpose" in name or "convolution_transpose" in name:
+        return _digits(call, _TRANSPOSED_GROUPS)
+    flag = 7 if name.endswith("_backward") else 6
+    if name.startswith("convolution") and _text(call, flag) == "True":
+        return _digits(call, flag + 2)
+    return data.shape[1] // max(weight.shape[1], 1)
+
+
+_TRANSPOSED_GROUPS = 6
+"""Place of `groups` among the arguments of cudnn_convolution_transpose."""
+
+
+def _digits(call: OpCall, place: int) -> int:
+    text = _text(call, place)
+    return int(text) if text.isdigit() else 1
 
 
 def _layout(one: Tensor) -> str:
@@ -152,11 +173,17 @@ def _gaps(one: Tensor) -> bool:
 def _reduction(call: OpCall) -> str:
     """Which dimensions go: "all", the last ("inner"), or others ("outer")."""
     data = next(one for one in _tensors(call) if one.shape)
-    text = next((one.text for one in call.inputs if isinstance(one, Scalar) and one.text[:1] in "[-0123456789"), "")
+    texts = [one.text for one in call.inputs if isinstance(one, Scalar)]
+    name = call.name.partition("::")[2].partition(".")[0]
+    text = next((one for one in texts[name in _NUMBER_FIRST :] if one[:1] in "[-0123456789"), "")
     places = [int(part) % len(data.shape) for part in text.strip("[]").split(",") if part.strip().lstrip("-").isdigit()]
     if not places or len(places) == len(data.shape):
         return "all"
     return "inner" if len(data.shape) - 1 in places else "outer"
+
+
+_NUMBER_FIRST = frozenset(("norm", "linalg_vector_norm", "linalg__powsum", "topk", "kthvalue", "renorm"))
+"""Reductions with another number before the dimensions."""
 
 
 def _tensors(call: OpCall) -> list[Tensor]:

@@ -31,9 +31,9 @@ class Keeper:
         """A hook before a module's forward: keep its attributes, buffers and gradients, if its tensors are real."""
         if id(module) in self._seen:
             return
-        self._seen.add(id(module))
         if any(isinstance(one, FakeTensor) for one in module.parameters(recurse=False)):
             return  # made for this recording alone
+        self._seen.add(id(module))  # which the undo below keeps alive, so that the id stays its own
         kept = dict(module.__dict__)
         for name in ("_parameters", "_buffers", "_modules"):
             kept[name] = dict(kept.get(name, {}))
@@ -45,9 +45,9 @@ class Keeper:
         """Keep the gradient of a tensor that is real, and whether it wants one."""
         if id(tensor) in self._seen or not isinstance(tensor, torch.Tensor) or isinstance(tensor, FakeTensor):
             return
-        self._seen.add(id(tensor))
         if not tensor.is_leaf:
             return
+        self._seen.add(id(tensor))
         gradient, wanted = tensor.grad, tensor.requires_grad
 
         def undo() -> None:

@@ -19,6 +19,7 @@ from gobrrr.observe.static.attention import attend
 from gobrrr.observe.static.autocast import PLAIN, widened
 from gobrrr.observe.static.fused import rms_norm
 from gobrrr.observe.static.recorder import Recorder
+from gobrrr.observe.static.recurrent import MODES, layers
 from gobrrr.observe.static.sides import Side
 
 GPUS = ("cuda", "hip", "xpu", "mps")
@@ -258,6 +259,16 @@ def _as_said(mode: Virtual, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     return func(*args, **kwargs)
 
 
+def _recurrent(mode: Virtual, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """LSTM, GRU and the plain one: cuDNN's call where they are on the GPU."""
+    on_gpu = bool(args) and not mode.recorder.sides.native and mode.recorder.sides.of(args[0]) == "device"
+    if on_gpu and not kwargs and not _is_meta(args[0].device):
+        made = layers(func, args, mode.recorder)
+        if made is not None:
+            return made
+    return mode._redirected(func, args, kwargs)
+
+
 def _changed(mode: Virtual, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     mode.keep(args[0])
     return func(*args, **kwargs)
@@ -354,6 +365,7 @@ _HANDLERS: dict[Any, Any] = {
     torch.Tensor.to: _to,
     torch.Tensor.cuda: _cuda,
     torch.Tensor.cpu: _cpu,
+    **dict.fromkeys(MODES, _recurrent),
     torch.Tensor.pin_memory: _itself,
     torch.Tensor.new_tensor: _from_data,
     torch.tensor: _from_data,
