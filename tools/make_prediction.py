@@ -15,6 +15,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS_FILE = ROOT / "bench" / "results" / "predictions.json"
+SPEED_FILE = ROOT / "bench" / "results" / "static_speed.json"
 PAGE = ROOT / "docs" / "prediction.md"
 Row = dict[str, Any]
 HOST_BOUND = 0.7
@@ -27,7 +28,7 @@ def page(found: dict[str, Any]) -> str:
     parts += ["## Against the handed labels\n", _handed(found["handed"])]
     if found["again"]:
         parts += ["## On another card, with its own ceilings\n", _again(found["again"])]
-    parts += ["## Memory\n", _memory(rows), "## What falls short\n", _short(rows)]
+    parts += ["## Memory\n", _memory(rows), "## How long it takes\n", _speed(), "## What falls short\n", _short(rows)]
     return "\n".join(parts)
 
 
@@ -159,6 +160,17 @@ def _memory(rows: Sequence[Row]) -> str:
         f"{min(ratios):.2f} to {max(ratios):.2f}; within 10 % in {near} of {len(known)} steps. What libraries take for "
         "workspaces is in the measured figure and not in the predicted one.\n"
     )
+
+
+def _speed() -> str:
+    found = json.loads(SPEED_FILE.read_text())
+    lines = ["| model | operations | recorded in | predicted in | together |", "| --- | --- | --- | --- | --- |"]
+    for name, row in found["rows"].items():
+        times = " | ".join(f"{row[key]:.2f} s" for key in ("record_s", "predict_s", "total_s"))
+        lines.append(f"| {name} | {row['calls']:,} | {times} |")
+    about = f"torch {found['torch']}, transformers {found['transformers']}, {found['cores']} cores"
+    what = f"A training step of {found['tokens']:,} tokens with AdamW on fake tensors"
+    return "\n".join(lines) + f"\n\n{what} ({about}, {found['date']}; `{found['command']}`).\n"
 
 
 def _short(rows: Sequence[Row]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench import accuracy
-from tools import make_counting, make_lab, make_readme
+from tools import make_counting, make_lab, make_prediction, make_readme
 
 
 def test_the_readmes_blocks_are_current() -> None:
@@ -17,6 +17,10 @@ def test_the_accuracy_page_is_current() -> None:
 
 def test_the_labs_pages_are_current() -> None:
     assert [path.name for path, text in make_lab.files().items() if path.read_text() != text] == []
+
+
+def test_the_page_of_predictions_is_current() -> None:
+    assert make_prediction.main(["--check"]) == 0
 
 
 def test_the_page_of_counting_is_current() -> None:
