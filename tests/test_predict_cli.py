@@ -162,8 +162,7 @@ def test_calibrating_takes_what_was_measured(run: Run, write: Any, tmp_path: Pat
     assert usual["ceilings"] == "datasheet"
     assert "2026-03-04" in own["host"]
     assert own["host_ns"] == pytest.approx(2 * usual["host_ns"])
-    other = refused(run("predict", target, "--calibrate", "--on", "a100-80gb"))
-    assert "gobrrr machine" in other
+    assert "gobrrr machine" in refused(run("predict", target, "--calibrate", "--on", "a100-80gb"))
 
 
 def entry(group: str, name: str, unit: str, value: float) -> Entry:
@@ -179,9 +178,8 @@ def test_without_torch_it_says_what_to_install(run: Run, write: Any, monkeypatch
         return real(name, *more, **keywords)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    path = write(SMALL)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    assert "pip install torch" in refused(run("predict", f"{path}:workload"))
+    assert "pip install torch" in refused(run("predict", write(SMALL) + ":workload"))
 
 
 def test_in_a_process_without_torch(write: Any):

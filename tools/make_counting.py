@@ -67,6 +67,7 @@ own is unknown, and seen, until it has a rule of three lines ([rules.md](rules.m
 ```python
 import gobrrr.cost as cost
 
+
 @cost.rule("mylib::swiglu", family="pointwise")  # silu(gate) * up: 5 FLOP an element
 def swiglu(call):
     return cost.elementwise([cost.tensor(call, 0), cost.tensor(call, 1)], "bfloat16", flop_per_element=5)

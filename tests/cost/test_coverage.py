@@ -97,6 +97,8 @@ def sampled() -> list[Seen]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         database = importlib.import_module("torch.testing._internal.common_methods_invocations").op_db
+        # that module forbids setting torch.backends' flags for the rest of the process
+        torch.backends.__allow_nonbracketed_mutation_flag = True
         return [seen for op in database if "jiterator" not in op.name for seen in _calls(op)]
 
 

@@ -47,7 +47,7 @@ def lines(counted: Counted, page: Page) -> list[Line]:
 
 
 def _op(one: CountedOp, page: Page) -> Line:
-    name = page.cut(f"{one.op.removeprefix('aten::')} {sanitise(one.shapes)}", page.width - 32)
+    name = page.cut(sanitise(f"{one.op.removeprefix('aten::')} {one.shapes}"), page.width - 32)
     return [(f" {units.flop(one.flop):>{FIGURE}} {one.calls:>5}x  {name}", "")]
 
 
