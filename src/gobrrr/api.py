@@ -162,6 +162,7 @@ def predict(
     *args: Any,
     on: str | Machine | Sequence[str | Machine] = "h100",
     calibrate: bool = False,
+    host: float | None = None,
     **kwargs: Any,
 ) -> Diagnosis:
     """What a step would take on machines that need not be here, and what would bound it there.
@@ -169,8 +170,9 @@ def predict(
     `step(*args, **kwargs)` runs one step (forward, or forward, backward and optimizer); or a Workload; or the name of
     either, "file.py:callable". It runs on fake tensors: nothing is computed and no memory is taken, and the program is
     as it was afterwards. `on` names one machine or several ("h100,a100-80gb"): the diagnosis is the first one's, and
-    `machines` holds a row for each. `calibrate` takes the ceilings that `gobrrr machine` measured where it has
-    measured one of these machines. Raises UnknownDeviceError, InputError or UsageError (needs torch, or real data).
+    `machines` holds a row for each. `calibrate` takes the ceilings and the host's dispatch that `gobrrr machine`
+    measured, where it has measured one of these machines; `host` takes a host that is so many times as slow as the
+    reference (0.35: about the article's). Raises UnknownDeviceError, InputError or UsageError (needs torch, or data).
     """
     machines = _machines(on)
     measured = _measured(machines) if calibrate else {}
@@ -179,7 +181,7 @@ def predict(
     from gobrrr.hardware import dispatch
     from gobrrr.hardware.ceilings import machine_of
 
-    hosts = dispatch.load()
+    hosts = dispatch.load() if host is None else dispatch.load().times(_positive(host))
     for one in measured.values():
         hosts = hosts.like(one)
     found = [machine_of(measured[one.name], one) if one.name in measured else one for one in machines]
@@ -222,6 +224,12 @@ def _machines(on: str | Machine | Sequence[str | Machine]) -> list[Machine]:
     if not found:
         raise UsageError("--on names no machine; gobrrr machine --list shows those that are known")
     return list({one.name: one for one in found}.values())
+
+
+def _positive(factor: float) -> float:
+    if not 0.01 <= factor <= 100:
+        raise UsageError(f"a host is 0.01 to 100 times as slow as the reference, not {factor:g}")
+    return factor
 
 
 def _measured(machines: Sequence[Machine]) -> dict[str, Measurement]:

@@ -102,6 +102,9 @@ def predict(
     target: Annotated[str | None, typer.Argument(metavar="FILE.py:NAME", help="A step, or what makes one.")] = None,
     on: Annotated[str, typer.Option("--on", metavar="NAME[,NAME]", help="The machines; the first is shown.")] = "h100",
     calibrate: Annotated[bool, typer.Option("--calibrate", help="Ceilings that gobrrr machine measured.")] = False,
+    host: Annotated[
+        float | None, typer.Option("--host", metavar="X", help="A host X times as slow as the reference; 0.35: fast.")
+    ] = None,
     example: Annotated[bool, typer.Option("--example", help="Print a file to begin with.")] = False,
     as_json: AsJson = False,
     save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Also write the JSON to FILE.")] = None,
@@ -130,7 +133,7 @@ def predict(
         if path is not None:
             json.check_savable(path)
     with output.working(f"running {target} on fake tensors", quiet):
-        result = api.predict(target, on=on, calibrate=calibrate)
+        result = api.predict(target, on=on, calibrate=calibrate, host=host)
     if save is not None:
         json.save(result, save)
     _write_page(result, html)

@@ -94,12 +94,14 @@ WRITES_NOTHING_IT_READS = "zeros_like ones_like full_like fill zero rand new_ no
 def sampled() -> list[Seen]:
     """Every call that torch's own samples make, forward and backward, in float32 or the type that there is."""
     pytest.importorskip("expecttest")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        database = importlib.import_module("torch.testing._internal.common_methods_invocations").op_db
-        # that module forbids setting torch.backends' flags for the rest of the process
-        torch.backends.__allow_nonbracketed_mutation_flag = True
-        return [seen for op in database if "jiterator" not in op.name for seen in _calls(op)]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            database = importlib.import_module("torch.testing._internal.common_methods_invocations").op_db
+            return [seen for op in database if "jiterator" not in op.name for seen in _calls(op)]
+    finally:
+        # torch's own tests forbid setting torch.backends' flags for the rest of the process
+        torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = True
 
 
 def _calls(op: Any) -> list[Seen]:

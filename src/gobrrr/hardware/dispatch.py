@@ -80,6 +80,16 @@ class Hosts(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     reference_s: dict[str, float] = {}
 
+    def times(self, factor: float) -> Hosts:
+        """The model of a host that is known to be slower by `factor`: it repeats no better than the measured one."""
+        return Hosts(
+            middle=self.middle.scaled(factor),
+            fast_factor=1.0 / self.slow_factor,
+            slow_factor=self.slow_factor,
+            source=f"{factor:g} times the costs of the {self.source}",
+            reference_s={name: seconds * factor for name, seconds in self.reference_s.items()},
+        )
+
     def like(self, measured: Measurement) -> Hosts:
         """The model of a host whose dispatch was measured: faster or slower by the median ratio to the reference.
 
