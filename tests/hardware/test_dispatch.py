@@ -123,3 +123,12 @@ def test_the_shipped_model_can_be_compared_with_a_measured_host():
     found = load()
     assert {"add", "matmul", "view"} <= set(found.reference_s)
     assert found.like(measured(**found.reference_s)).middle == found.middle
+
+
+def test_a_host_that_is_known_to_be_slower_is_so_in_everything_but_the_devices_latency() -> None:
+    stored = dispatch.load()
+    other = stored.times(0.5)
+    assert other.middle.forward_ns == stored.middle.forward_ns / 2
+    assert other.middle.latency_ns == stored.middle.latency_ns
+    assert other.fast_factor == pytest.approx(1 / other.slow_factor)
+    assert "0.5 times" in other.source

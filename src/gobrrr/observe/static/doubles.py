@@ -39,7 +39,7 @@ class Doubles:
     def _made(self, tensor: Any) -> Any:
         self.keep(tensor)
         with torch._C.DisableTorchFunction(), _disable_current_modes():
-            made = self.fake.from_tensor(tensor)
+            made = self.fake.from_tensor(tensor) if tensor.device.type in ("cpu", "meta") else self._here(tensor)
             if tensor.layout in SPARSE:
                 setattr(made, STORED, tensor._nnz())
             self.memory.add(made, on_device=tensor.device.type != "cpu", old=True)
@@ -47,3 +47,9 @@ class Doubles:
                 self.values.keep(made, tensor.detach().clone())
         self._known[id(tensor)] = (tensor, made)
         return made
+
+    def _here(self, tensor: Any) -> Any:
+        """A double on the stand-in device of a tensor that is really on a GPU."""
+        with self.fake:
+            made = torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device="cpu")
+        return made.requires_grad_(tensor.requires_grad)

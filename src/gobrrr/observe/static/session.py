@@ -45,7 +45,7 @@ class Session:
     def __init__(self) -> None:
         self.memory = Memory()
         self.sites = Sites()
-        self.sides = Sides(self.memory, native=torch.cuda.is_available())
+        self.sides = Sides(self.memory, native=False)
         self.keeper = Keeper()
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
         values = Values()
