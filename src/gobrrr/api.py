@@ -55,6 +55,7 @@ def _html(record: Diagnosis) -> str:
 show.register(text=_text, html=_html)
 
 STDIN = "-"
+_NOT_RUN = "code is not run in this version yet; pass a profiler trace, or predict it without running it:"
 _LIVE = re.compile(r"[^:]+:[A-Za-z_][\w.]*")
 
 
@@ -99,7 +100,7 @@ def read_trace(target: str | os.PathLike[str], *, python: bool = False, progress
 def check_target(target: object) -> str:
     """`target` as text, refused in one line when it can't be a trace: it is missing, or asks for a live run."""
     if callable(target):
-        raise UsageError(f"{_called(target)}: running a callable is not in this version yet; pass a profiler trace")
+        raise UsageError(f"{_called(target)}: {_NOT_RUN} gobrrr.predict(step)")
     if not isinstance(target, str | os.PathLike):
         raise UsageError(f"a target is a path, a URL or a Profile, not {type(target).__name__}")
     name = os.fsdecode(target)
@@ -107,7 +108,7 @@ def check_target(target: object) -> str:
         return name
     exists = os.path.exists(name) or bool(any(mark in name for mark in "*?[") and glob.glob(name))
     if name.endswith(".py") or (not exists and _LIVE.fullmatch(name)):
-        raise UsageError(f"{sanitise(name)}: running code is not in this version yet; pass a profiler trace")
+        raise UsageError(f"{sanitise(name)}: {_NOT_RUN} gobrrr predict {sanitise(name)}")
     if exists:
         return name
     raise InputError(f"{sanitise(name) or repr(name)}: no such file or folder{_nearest_file(name)}")

@@ -14,6 +14,7 @@ from gobrrr.analysis.evidence import arguments_text
 from gobrrr.analysis.expected import Expected, expect, expect_copy
 from gobrrr.analysis.forecast import step_ns, table, timed
 from gobrrr.analysis.roofline import floor
+from gobrrr.analysis.tally import beside
 from gobrrr.cost import price
 from gobrrr.errors import UsageError
 from gobrrr.hardware import dispatch, efficiency
@@ -234,7 +235,7 @@ def _notes(recording: Recording, one: Forecast, row: MachineRow) -> list[str]:
         notes.append(f"{share} of the device time is in operations without a rule: taken as moving their data once")
     for item in recording.assumptions[:MOST_CHANGED]:
         notes.append(f"{item.what}{_at(item.source)} is taken as {item.value}: only real data has it")
-    return [*notes, *recording.notes]
+    return [*notes, *beside(recording), *recording.notes]
 
 
 def _rests_on(one: Forecast) -> str:

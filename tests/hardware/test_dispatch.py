@@ -126,7 +126,7 @@ def test_the_shipped_model_can_be_compared_with_a_measured_host():
 
 
 def test_a_host_that_is_known_to_be_slower_is_so_in_everything_but_the_devices_latency() -> None:
-    stored = dispatch.load()
+    stored = load()
     other = stored.times(0.5)
     assert other.middle.forward_ns == stored.middle.forward_ns / 2
     assert other.middle.latency_ns == stored.middle.latency_ns

@@ -12,8 +12,8 @@ def counted(unknown: dict[str, int]) -> Counted:
         flop=384.0, bytes=336.0,
     )  # fmt: skip
     return Counted(
-        target="file.py:\x1b[31mstep", flop_model=384.0, flop_executed=384.0, flop_hardware=512.0, flop_contraction=384.0,
-        bytes_as_run=336.0, bytes_fused=300.0, bytes_compulsory=200.0, peak_bytes=1e9,
+        target="file.py:\x1b[31mstep", flop_model=384.0, flop_executed=384.0, flop_hardware=512.0,
+        flop_contraction=384.0, bytes_as_run=336.0, bytes_fused=300.0, bytes_compulsory=200.0, peak_bytes=1e9,
         calls={"exact": 3, "unknown": sum(unknown.values())}, unknown=unknown, ops=[op], notes=["a note"],
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr import cost
+from gobrrr import cost, units
 from gobrrr.analysis.evidence import arguments_text
 from gobrrr.analysis.fusion import Fusion, find_chains
 from gobrrr.analysis.price import Group, as_recorded, crossing
@@ -44,8 +44,25 @@ def count(recording: Recording) -> Counted:
         calls=dict(Counter(group.work.count for group, n in pairs for _ in range(n))),
         unknown=dict(Counter(group.call.name for group, n in pairs if not group.work.known for _ in range(n))),
         ops=[_row(group, n) for group, n in sorted(pairs, key=lambda pair: -(pair[0].work.flop or 0.0) * pair[1])],
-        notes=list(recording.notes),
+        notes=[*beside(recording), *recording.notes],
     )
+
+
+def beside(recording: Recording) -> list[str]:
+    """What the step computes on the host beside its device, in words; empty where that is next to nothing."""
+    groups, of_call = grouped([one for one in recording.calls if one.place == "host" and not one.waits])
+    times = np.bincount(of_call, minlength=len(groups)) if len(of_call) else np.zeros(0, dtype=np.int64)
+    flop = _sum([group.work for group in groups], times, "flop")
+    moved = _sum([group.work for group in groups], times, "bytes")
+    if flop < TELLING_FLOP and moved < TELLING_BYTES:
+        return []
+    most = max(zip(groups, times.tolist(), strict=True), key=lambda pair: (pair[0].work.flop or 0.0) * pair[1])[0]
+    amounts = f"{units.flop(flop)} and {units.bytes_(moved)}"
+    return [f"on the host beside the device: {amounts} (most: {most.call.name}); neither counted here nor timed"]
+
+
+TELLING_FLOP, TELLING_BYTES = 1e7, 1e7
+"""A host takes about a millisecond for so much; less is not worth a note."""
 
 
 def contraction_flop(works: Sequence[Work], times: Sequence[float]) -> float:

@@ -148,7 +148,7 @@ def _pointwise(call: OpCall) -> str:
     """Whether its large operands lie in memory in different orders, or with gaps."""
     given = [one for one in (*_tensors(call), *(call.outputs or ())) if len(one.shape) >= 2]
     most = max((math.prod(one.shape) for one in given), default=0)
-    large = [one for one in given if math.prod(one.shape) == most and one.strides is not None]
+    large = [one for one in given if math.prod(one.shape) == most and any(one.strides or ())]
     inner = {_inner(one) for one in large} - {None}
     if len(inner) > 1:
         return "turned"

@@ -33,7 +33,7 @@ def lines(counted: Counted, page: Page) -> list[Line]:
     calls = sum(counted.calls.values())
     head: Line = [
         (f" {page.cut(sanitise(counted.target) or 'a step', 50)}", "bold"),
-        (f"{page.joint}{calls:,} calls", ""),
+        (f"{page.joint}{calls:,} call{'s' if calls != 1 else ''}", ""),
     ]
     found: list[Line] = [head, []]
     for word, field, text, meaning in WORDS:

@@ -51,7 +51,19 @@ def op_call(
         _argument(args[place]) if place < count else (_argument(kwargs[key]) if key in kwargs else default)
         for place, (key, default) in enumerate(parameters)
     )
+    if count > 1 and torch.Tag.pointwise in func.tags:
+        inputs = _once(args, inputs)
     return OpCall(name=name, inputs=inputs, kernels=_unit(name, inputs), outputs=outputs)
+
+
+def _once(args: tuple[Any, ...], inputs: tuple[Argument, ...]) -> tuple[Argument, ...]:
+    """The inputs with an operand that stands there twice (x * x) read once: the second has stride 0 all over."""
+    found = list(inputs)
+    for place in range(1, min(len(args), len(found))):
+        one = found[place]
+        if isinstance(one, Tensor) and any(args[place] is other for other in args[:place]):
+            found[place] = Tensor(one.shape, one.dtype, (0,) * len(one.shape))
+    return tuple(found)
 
 
 def named_call(name: str, args: tuple[Any, ...], outputs: tuple[Tensor, ...]) -> OpCall:

@@ -32,6 +32,7 @@ def patched(virtual: Virtual) -> Iterator[None]:
             stack.enter_context(patch.object(torch.backends.cudnn, "is_acceptable", lambda *_: False))
         stack.enter_context(patch.object(torch.utils, "swap_tensors", _swapped))
         stack.enter_context(patch.object(torch._subclasses, "FakeTensor", Hidden))
+        stack.enter_context(patch.object(torch, "save", _unsaved))
         stack.enter_context(patch.object(F, "scaled_dot_product_attention", virtual.attention))
         stack.enter_context(patch.object(FakeTensor, "tolist", lambda tensor: virtual.listed(tensor)))
         stack.enter_context(_engine(virtual))
@@ -39,6 +40,10 @@ def patched(virtual: Virtual) -> Iterator[None]:
         stack.enter_context(_grouped(virtual))
         stack.enter_context(_eager())
         yield
+
+
+def _unsaved(*_: Any, **__: Any) -> None:
+    """`torch.save` of tensors without data: a file that is there is better left alone."""
 
 
 def _swapped(target: Any, source: Any) -> None:

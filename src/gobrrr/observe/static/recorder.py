@@ -31,6 +31,8 @@ _SILENT = ("prim::", "profiler::", "aten::is_same_size", "aten::sym_")
 MOST_ASSUMPTIONS = 50
 LARGE = 1e6
 MOST_ASKED = 16
+MOST_CALLS = 400_000
+"""Operations after which a step is taken to have no end: a training step of a 70B model has 20,000."""
 MOST_ASKED_WITHIN, MOST_ASKED_EVER, MOST_CALLS = 1_000, 5_000, 100_000
 """A line that asks for values so often, in a step of so many calls, is in a loop that won't end."""
 
@@ -87,6 +89,7 @@ class Recorder(TorchDispatchMode):
     def _faked(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], read: list[Any]) -> Any:
         outputs = self._run(func, name, args, kwargs)
         written = tensors_of(outputs)
+        self.values.on_host = self.sides.making != "device"
         if not self.values.follow(func, args, kwargs, read, outputs, written):
             self.values.assume(func, args, outputs)
         place, made = self.sides.spread(read, written)
@@ -167,6 +170,11 @@ class Recorder(TorchDispatchMode):
             if node is None:
                 # an operation's autograd node is made just before it is dispatched: the first to come owns it
                 self._site_of.setdefault(torch.autograd._get_sequence_nr() - 1, (site, needed))
+        if len(self.drafts) >= MOST_CALLS:
+            raise NeedsData(
+                f"the step has no end: {MOST_CALLS:,} operations until {self.sites.where()}; its loop waits for data, "
+                "which a prediction has not got"
+            )
         recorded = RecordedCall(
             call=call,
             phase="backward" if task != NO_TASK else "optimizer" if self.optimizing else "forward",

@@ -13,11 +13,23 @@ from unittest.mock import patch
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import _disable_current_modes
 
 from gobrrr.observe.static.recorder import Recorder
 
 _CHANGING = ("train", "_apply", "requires_grad_", "load_state_dict", "zero_grad", "__setattr__")
 """Methods of nn.Module that change it outside of its forward."""
+
+
+def _same_memory(tensor: Any, data: Any) -> bool:
+    if tensor.device != data.device or tensor.dtype != data.dtype or tensor.shape != data.shape:
+        return False
+    if tensor.layout is not torch.strided or data.device.type == "meta":
+        return True
+    try:
+        return bool(tensor.data_ptr() == data.data_ptr() and tensor.stride() == data.stride())
+    except RuntimeError:  # a tensor of torch.func's transforms has no memory of its own
+        return True
 
 
 class Keeper:
@@ -49,8 +61,12 @@ class Keeper:
             return
         self._seen.add(id(tensor))
         gradient, wanted = tensor.grad, tensor.requires_grad
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            data = tensor.detach()  # the same memory, whatever the step assigns to `.data`
 
         def undo() -> None:
+            if not _same_memory(tensor, data):
+                tensor.data = data
             if tensor.requires_grad != wanted:
                 tensor.requires_grad_(wanted)
             if tensor.grad is not gradient:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,12 @@ class Session:
         if isinstance(made, Workload):
             self.recorder.forget()
             step, given = _step_of(made)
-            self._run(step, self.doubles.within(tuple(given)), {})
+            made = self._run(step, self.doubles.within(tuple(given)), {})
+        if isinstance(made, torch.nn.Module | Generator) or inspect.isroutine(made):
+            raise UsageError(
+                f"the step returned a {type(made).__name__} and ran nothing of it; "
+                "what makes a step returns gobrrr.Workload(step=...)"
+            )
 
     def _run(self, step: Callable[..., Any], inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
         self.memory.begin()
@@ -81,6 +87,14 @@ class Session:
             return step(*inputs, **keywords)
         finally:
             self.recorder.recording = False
+
+    def guessed(self) -> str:
+        """What was assumed before an error, in words that follow it: the error may come of that."""
+        last = next(reversed(self.recorder.assumptions.values()), None)
+        if last is None:
+            return ""
+        place = (last.source or "an unknown line").rpartition("/")[2]
+        return f" (after {last.what} at {place} was taken as {last.value})"
 
     def finished(self, target: str, seconds: float) -> Recording:
         """The recording."""
@@ -168,13 +182,11 @@ def _file(path: Path) -> Any:
     if spec is None or spec.loader is None:
         raise InputError(f"{path}: not a Python file")
     module = importlib.util.module_from_spec(spec)
+    # both stay until the recording ends (settings.kept): a step may import when it runs
     sys.path.insert(0, str(path.resolve().parent))
     sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(path.resolve().parent))
-        del sys.modules[name]
+    sys.argv[:] = [str(path)]
+    spec.loader.exec_module(module)
     return module
 
 
@@ -204,9 +216,18 @@ def _told(session: Session, target: str) -> Iterator[None]:
     except Exception as error:
         where = _user_line(error)
         text = str(error).strip().splitlines()
-        raise UsageError(
-            f"{target or 'the step'} failed on fake tensors{where}: {type(error).__name__}: {text[0] if text else ''}"
-        ) from error
+        what = f"{type(error).__name__}{_said(text)}{session.guessed()}"
+        raise UsageError(f"{target or 'the step'} failed on fake tensors{where}: {what}") from error
+
+
+MOST_SAID = 160
+_ADDRESS = re.compile(r"<[\w. ]+ object at 0x[0-9a-f]+>")
+
+
+def _said(lines: list[str]) -> str:
+    """ ": " and the first line of an error's text, without addresses and not too long; "" for one without text."""
+    text = _ADDRESS.sub("an object", lines[0]) if lines else ""
+    return f": {text[:MOST_SAID]}{'...' if len(text) > MOST_SAID else ''}" if text else ""
 
 
 def _needs_data(error: Exception) -> str:

@@ -113,11 +113,13 @@ def _autocast() -> Callable[[], None]:
 
 
 def _imports() -> Callable[[], None]:
-    """The search path; and modules of the user's own that were imported with the modes on, which hold fake tensors."""
-    path, known = list(sys.path), set(sys.modules)
+    """The search path and the arguments; and modules of the user's own that were imported with the modes on, which
+    hold fake tensors."""
+    path, known, arguments = list(sys.path), set(sys.modules), list(sys.argv)
 
     def undo() -> None:
         sys.path[:] = path
+        sys.argv[:] = arguments
         for name in set(sys.modules) - known:
             file = getattr(sys.modules[name], "__file__", None)
             if file and own(file):

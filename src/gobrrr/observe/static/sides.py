@@ -49,6 +49,11 @@ class Sides:
         finally:
             self._around = before
 
+    @property
+    def making(self) -> Side | None:
+        """The side on which new tensors are made now, where the program named one."""
+        return self._forced
+
     def of(self, tensor: Any) -> Side:
         """The side of one tensor."""
         kind = _kind(tensor)

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 MOST_INTEGERS = 1 << 20
 MOST_FLOATS = 4_096
+MOST_PLACES = 1_024
 """Elements up to which a value is followed; larger floats are data, not control."""
 
 _WHOLE = frozenset((torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64))
@@ -50,6 +51,7 @@ class Values:
 
     def __init__(self) -> None:
         self._stale: set[int] = set()
+        self.on_host = True  # what is made now is made on the host
 
     def of(self, tensor: Any) -> Any:
         """The real value of a fake tensor; None if it is not known."""
@@ -88,7 +90,11 @@ class Values:
         first = written[0] if written else read[0]
         if not small(first) and written and torch.Tag.pointwise in func.tags and not mutated(func):
             return self._repeated(func, args, kwargs, read, first)
-        if not small(first) or (random(func) and not _drawn(func, first)) or any(self.of(one) is None for one in read):
+        if (
+            not small(first)
+            or (random(func) and not _drawn(func, first, self.on_host))
+            or any(self.of(one) is None for one in read)
+        ):
             self._forget(func, args)
             return False
         computed = self._real(func, args, kwargs)
@@ -139,8 +145,8 @@ class Values:
     def computed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A fake result of an operation whose size depends on values, where these are known; else None."""
         found = self._real(func, args, kwargs)
-        if found is None:
-            return None
+        if found is None or any(getattr(one, _ASSUMED, False) for one in _listed(found)):
+            return None  # how much there is to do must not rest on an assumption about data
 
         def stand_in(value: Any) -> Any:
             if not isinstance(value, torch.Tensor):
@@ -197,11 +203,16 @@ def _uniform(func: Any, args: tuple[Any, ...], value: Any) -> Any:
         return func(value[tuple(slice(0, 1) for _ in value.shape)], *args[1:])
 
 
-def _drawn(func: Any, output: Any) -> bool:
-    """Whether a random number is drawn for real: a permutation, a seed, a single choice; never data."""
-    if "empty" in func._schema.name:
+def _drawn(func: Any, output: Any, on_host: bool) -> bool:
+    """Whether random numbers are drawn for real: a permutation, a seed, a few places to cut data at; never data.
+
+    Places are drawn on the host; whole numbers that are made on the device are data.
+    """
+    name = func._schema.name
+    if "empty" in name:
         return False
-    return bool(func._schema.name == "aten::randperm" or output.numel() == 1)
+    few = name == "aten::randint" and on_host and output.numel() <= MOST_PLACES
+    return bool(few or name == "aten::randperm" or output.numel() == 1)
 
 
 def _finite(func: Any, args: tuple[Any, ...]) -> bool | None:

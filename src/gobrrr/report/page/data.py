@@ -130,4 +130,4 @@ def _timeline(line: Timeline) -> dict[str, Any]:
 
 
 def _differences(values: list[int]) -> list[int]:
-    return [value - before for value, before in zip(values, [0, *values[:-1]], strict=True)]
+    return [value - before for value, before in zip(values, [0, *values], strict=False)]
