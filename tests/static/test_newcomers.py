@@ -137,3 +137,29 @@ def test_the_page_of_a_step_without_a_gap(tmp_path: Path) -> None:
     x = torch.randn(1 << 24)
     found = gobrrr.predict(lambda: x + 1, host=0.01)
     assert "<html" in gobrrr.html(found)
+
+
+def test_operands_on_both_sides_of_the_link_are_named() -> None:
+    def step() -> Any:
+        return torch.randn(8, device="cuda") + torch.randn(8), torch.randn(8, device="cuda") * torch.tensor(2.0)
+
+    (note,) = gobrrr.count(step).notes
+    assert "aten::add" in note
+    assert "it fails" in note
+    assert "test_newcomers.py" in note
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own, when the compiler is first loaded
+def test_a_compiled_module_is_predicted_as_it_is_written_and_says_so() -> None:
+    model = torch.compile(nn.Linear(8, 8))
+    x = torch.randn(4, 8)
+    found = gobrrr.count(lambda: model(x))
+    assert found.flop_contraction == 2 * 4 * 8 * 8
+    assert any("compiled" in note for note in found.notes)
+
+
+def test_an_operator_on_functions_is_refused_by_its_name() -> None:
+    x = torch.randn(4)
+    with pytest.raises(UsageError, match="cond is an operator on functions") as caught:
+        gobrrr.count(lambda: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)))
+    assert "0x" not in str(caught.value)

@@ -25,6 +25,7 @@ from gobrrr.observe.static.values import Values
 aten = torch.ops.aten
 _DEVICE = torch.ops.prim.device.default
 NO_TASK = -1
+_LISTS = ("aten::_foreach", "aten::_fused", "aten::_amp")
 _COPIES = ("aten::clone", "aten::copy", "aten::copy_", "aten::_to_copy", "aten::_foreach_copy_")
 """What may cross the link; an operation of the device that reads one number of the host's does not."""
 _SILENT = ("prim::", "profiler::", "aten::is_same_size", "aten::sym_")
@@ -52,6 +53,7 @@ class Recorder(TorchDispatchMode):
         self.drafts: list[tuple[RecordedCall, int, bool]] = []  # with the backward pass it is in, and the grad mode
         self.assumptions: dict[tuple[str, str | None], Assumption] = {}
         self.needed = 1.0
+        self.remarks: dict[str, str] = {}
         self.copy_waits = True
         self._asked_at: dict[str | None, int] = {}
         self._site_of: dict[int, tuple[int, float]] = {}
@@ -93,12 +95,22 @@ class Recorder(TorchDispatchMode):
         if not self.values.follow(func, args, kwargs, read, outputs, written):
             self.values.assume(func, args, outputs)
         place, made = self.sides.spread(read, written)
+        if place == "device" and len(read) > 1 and torch.Tag.pointwise in func.tags and not name.startswith(_LISTS):
+            self._mixed(name, read)
         if self.recording:
             call = op_call(func, args, kwargs, outputs=tuple(map(tensor_record, written)))
             copy: Copy = self.sides.crossing(read, written) if name in _COPIES else ""
             waits = bool(copy) and self.copy_waits and not _non_blocking(func, args, kwargs)
             self._put(call, place, made, copy=copy, waits=waits)
         return outputs
+
+    def _mixed(self, name: str, read: list[Any]) -> None:
+        """Note an operation on a device whose other operand is on the host: it runs here, and fails on a GPU."""
+        if any(one.dim() and self.sides.of(one) == "host" for one in read):
+            where = self.sites.where()
+            self.remarks.setdefault(
+                where, f"{name} at {where} takes a tensor of the host with one of the GPU's: it fails"
+            )
 
     def _run(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         replacement = REPLACED.get(name)
@@ -222,6 +234,7 @@ class Recorder(TorchDispatchMode):
     def forget(self) -> None:
         """What was recorded until now was the making of the step, not the step."""
         self.drafts.clear()
+        self.remarks.clear()
         self.assumptions.clear()
         self.sites.module_calls = 0
 

@@ -40,6 +40,9 @@ _TARGET = re.compile(r"(?P<home>.+?):(?P<name>[A-Za-z_][\w.]*)")
 _REFUSED = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
 
 
+COMPILED = "compiled modules are taken as they are written: what the compiler saves is not in the prediction"
+
+
 class Session:
     """The modes of one recording."""
 
@@ -110,6 +113,7 @@ class Session:
             module_calls=self.sites.module_calls,
             on_cpu=on_cpu,
             assumptions=tuple(self.recorder.assumptions.values()),
+            notes=(*self.recorder.remarks.values(), *((COMPILED,) if self.sites.compiled else ())),
             versions={"torch": str(torch.__version__)},
             seconds=seconds,
         )
@@ -221,11 +225,15 @@ def _told(session: Session, target: str) -> Iterator[None]:
 
 
 MOST_SAID = 160
+_OPERATOR = re.compile(r"HigherOrderOperator (\w+)")
 _ADDRESS = re.compile(r"<[\w. ]+ object at 0x[0-9a-f]+>")
 
 
 def _said(lines: list[str]) -> str:
     """ ": " and the first line of an error's text, without addresses and not too long; "" for one without text."""
+    operator = _OPERATOR.search(lines[0]) if lines else None
+    if operator is not None:
+        return f": {operator[1]} is an operator on functions, which fake tensors can't run here"
     text = _ADDRESS.sub("an object", lines[0]) if lines else ""
     return f": {text[:MOST_SAID]}{'...' if len(text) > MOST_SAID else ''}" if text else ""
 

@@ -34,6 +34,7 @@ class Sites:
     def __init__(self) -> None:
         self.found: list[Site] = []
         self.module_calls = 0
+        self.compiled = False
         self._index: dict[tuple[Any, ...], int] = {}
         self._stack: list[str] = []
         self._names: dict[int, str] = {}
@@ -75,6 +76,7 @@ class Sites:
 
     def _enter(self, module: Any, _: Any) -> None:
         self.module_calls += 1
+        self.compiled |= type(module).__name__ == "OptimizedModule"
         self._stack.append(self._name(module))
 
     def _leave(self, module: Any, _: Any, __: Any) -> None:
