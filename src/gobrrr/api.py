@@ -169,9 +169,10 @@ def predict(
     """What a step would take on machines that need not be here, and what would bound it there.
 
     `step(*args, **kwargs)` runs one step (forward, or forward, backward and optimizer); or a Workload; or the name of
-    either, "file.py:callable". It runs on fake tensors: nothing is computed and no memory is taken, and the program is
-    as it was afterwards. `on` names one machine or several ("h100,a100-80gb"): the diagnosis is the first one's, and
-    `machines` holds a row for each. `calibrate` takes the ceilings and the host's dispatch that `gobrrr machine`
+    either, "file.py:callable". It runs on fake tensors: nothing is computed and no memory is taken, and models,
+    optimizers and settings are as they were afterwards (tensors of the step that it keeps in lists or dictionaries of
+    its own are stand-ins without data). `on` names one machine or several ("h100,a100-80gb"): the diagnosis is the
+    first one's, and `machines` holds a row for each. `calibrate` takes the ceilings and the host's dispatch that `gobrrr machine`
     measured, where it has measured one of these machines; `host` takes a host that is so many times as slow as the
     reference (0.35: about the article's). Raises UnknownDeviceError, InputError or UsageError (needs torch, or data).
     """
