@@ -98,7 +98,7 @@ def step() -> None:
 
 @pytest.mark.parametrize("target", [step, print, "train.py:step", "package.module:Model.step", "train.py"])
 def test_the_live_door_is_said_to_be_missing(target: Any) -> None:
-    with pytest.raises(UsageError, match="not in this version yet"):
+    with pytest.raises(UsageError, match="not run in this version yet"):
         gobrrr.diagnose(target)
 
 

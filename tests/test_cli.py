@@ -93,7 +93,7 @@ def test_version(run: Run) -> None:
         (["diagnose", "x", "--nope"], "No such option: --nope"),
         (["diagnose", "x", "--width", "wide"], "Invalid value for '--width'"),
         (["diagnose", "no/such/trace.json"], "no such file or folder"),
-        (["diagnose", "train.py:step"], "running code is not in this version yet"),
+        (["diagnose", "train.py:step"], "code is not run in this version yet"),
         (["report", "no.json"], "no such file"),
         (["machine", "abacus"], "unknown device 'abacus'"),
     ],
