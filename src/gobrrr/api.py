@@ -174,7 +174,8 @@ def predict(
     its own are stand-ins without data). `on` names one machine or several ("h100,a100-80gb"): the diagnosis is the
     first one's, and `machines` holds a row for each. `calibrate` takes the ceilings and the host's dispatch that
     `gobrrr machine` measured, where it has measured one of these machines; `host` takes a host that is so many times as
-    slow as the reference (0.35: about the article's). Raises UnknownDeviceError, InputError or UsageError (needs torch, or data).
+    slow as the reference (0.35: about the article's). Raises UnknownDeviceError, InputError or UsageError (torch is
+    missing, or the step needs data).
     """
     machines = _machines(on)
     measured = _measured(machines) if calibrate else {}
