@@ -161,3 +161,11 @@ def test_achieved_flops_over_the_dense_peak():
     wall = Wall(value=WALL, low=WALL, high=WALL, how="measured")
     found = judge(lines({"compute": 1.0}), wall, 1.0, totals, find("h100"), None)
     assert any("50 %" in line and "495 TFLOP/s" in line for line in found.evidence), found.evidence
+
+
+def test_more_than_the_16_bit_peak_is_held_against_the_peak_of_a_smaller_type():
+    flop = 1.2e15 * WALL / 1e9  # 1.2 PFLOP/s on an H100: above 989 dense in 16 bit, below 1979 in float8
+    totals = Totals(flop=flop, bytes_as_run=None, bytes_fused=None, launches=None, syncs=None)
+    wall = Wall(value=WALL, low=WALL, high=WALL, how="measured")
+    found = judge(lines({"compute": 1.0}), wall, 1.0, totals, find("h100"), None, 0.0, True)
+    assert any("61 % of the dense float8 peak" in text for text in found.evidence)
