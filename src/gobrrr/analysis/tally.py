@@ -29,17 +29,17 @@ def count(recording: Recording) -> Counted:
     times = np.bincount(of_call, minlength=len(groups)) if len(calls) else np.zeros(0, dtype=np.int64)
     fusion = _fusion(groups, of_call)
     training = any(one.phase == "backward" for one in calls)
-    as_run = _sum(works, times, "bytes")
+    as_run, hardware = _sum(works, times, "bytes"), _sum(works, times, "flop")
     pairs = list(zip(groups, times.tolist(), strict=True))
     return Counted(
         target=recording.target,
         flop_model=_sum(works, times, "needed_flop"),
         flop_executed=_sum(works, times, "executed_flop"),
-        flop_hardware=_sum(works, times, "flop"),
-        flop_contraction=contraction_flop(works, times.tolist()),
+        flop_hardware=hardware,
+        flop_contraction=contraction_flop(works, times.tolist()) if hardware is not None else None,
         bytes_as_run=as_run,
-        bytes_fused=max(as_run - fusion.spared(kept=training), 0.0),
-        bytes_compulsory=max(as_run - fusion.spared_at_most(), 0.0),
+        bytes_fused=_less(as_run, fusion.spared(kept=training)),
+        bytes_compulsory=_less(as_run, fusion.spared_at_most()),
         peak_bytes=float(recording.peak_bytes),
         calls=dict(Counter(group.work.count for group, n in pairs for _ in range(n))),
         unknown=dict(Counter(group.call.name for group, n in pairs if not group.work.known for _ in range(n))),
@@ -52,8 +52,8 @@ def beside(recording: Recording) -> list[str]:
     """What the step computes on the host beside its device, in words; empty where that is next to nothing."""
     groups, of_call = grouped([one for one in recording.calls if one.place == "host" and not one.waits])
     times = np.bincount(of_call, minlength=len(groups)) if len(of_call) else np.zeros(0, dtype=np.int64)
-    flop = _sum([group.work for group in groups], times, "flop")
-    moved = _sum([group.work for group in groups], times, "bytes")
+    flop = _sum([group.work for group in groups], times, "flop") or 0.0
+    moved = _sum([group.work for group in groups], times, "bytes") or 0.0
     if flop < TELLING_FLOP and moved < TELLING_BYTES:
         return []
     most = max(zip(groups, times.tolist(), strict=True), key=lambda pair: (pair[0].work.flop or 0.0) * pair[1])[0]
@@ -100,11 +100,19 @@ def _fusion(groups: list[Group], of_call: Times) -> Fusion:
     return find_chains(tuple(groups), kept, still, still)
 
 
-def _sum(works: list[Work], times: Times, what: str) -> float:
-    """The sum over all calls of a Work's field; bytes are those of the device's own memory."""
+def _sum(works: list[Work], times: Times, what: str) -> float | None:
+    """The sum over all calls of a Work's field; bytes are those of the device's own memory.
+
+    None where calls are unknown and none is known: that sum says nothing.
+    """
     pairs = zip(works, times.tolist(), strict=True)
-    values = ((getattr(work, what), n) for work, n in pairs if what != "bytes" or work.link == "memory")
-    return float(sum(value * n for value, n in values if value is not None))
+    values = [(getattr(work, what), n) for work, n in pairs if what != "bytes" or work.link == "memory"]
+    known = [value * n for value, n in values if value is not None]
+    return float(sum(known)) if known or not any(not work.known for work in works) else None
+
+
+def _less(whole: float | None, spared: float) -> float | None:
+    return None if whole is None else max(whole - spared, 0.0)
 
 
 def _row(group: Group, n: int) -> CountedOp:

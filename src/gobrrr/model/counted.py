@@ -22,7 +22,8 @@ class CountedOp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
-    """A step's work (docs/design.md, section 5). Sums are of what is known; `unknown` says what is missing.
+    """A step's work (docs/design.md, section 5). Sums are of what is known, and None where nothing is;
+    `unknown` says what is missing.
 
     `flop_contraction`: of `flop_model`, that in matrix products, convolutions and attention, which is what counters of
     FLOPs count.
@@ -30,13 +31,13 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     target: str
-    flop_model: float
-    flop_executed: float
-    flop_hardware: float
-    flop_contraction: float
-    bytes_as_run: float
-    bytes_fused: float
-    bytes_compulsory: float
+    flop_model: float | None
+    flop_executed: float | None
+    flop_hardware: float | None
+    flop_contraction: float | None
+    bytes_as_run: float | None
+    bytes_fused: float | None
+    bytes_compulsory: float | None
     peak_bytes: float
     calls: dict[Count, int]
     unknown: dict[str, int]
@@ -44,4 +45,4 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str] = []
 
     def __str__(self) -> str:
-        return show.as_text(self) or f"{self.target}: {self.flop_hardware:.4g} FLOP"
+        return show.as_text(self) or f"{self.target}: {self.flop_hardware} FLOP"
