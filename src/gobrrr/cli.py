@@ -50,12 +50,13 @@ def root(
     """Say what a PyTorch step is bound by (compute, memory bandwidth or overhead), from a profiler trace,
     find the causes, and predict what each remedy would save.
 
-    Three commands to try first:
+    Four commands to try first:
 
     \b
       gobrrr demo                     the answers for traces that gobrrr ships
       gobrrr diagnose trace.json.gz   the answer for a trace of yours
       gobrrr explain O01              what a code in an answer means
+      gobrrr predict --example        a step to predict on GPUs that are not here
     """
     if version:
         import gobrrr
