@@ -112,10 +112,10 @@ def _share(members: Sequence[Point]) -> Share:
             break
     error = np.log(ns / _times(value, columns))
     spread = math.sqrt(float(np.average(error**2, weights=weight)))
+    kernels = float(np.median([one.kernels / one.parts.repeats for one in members]))
     return Share(
         fixed_ns=round(float(value[0]), 1), compute=round(float(value[1]), 4), memory=round(float(value[2]), 4),
-        cached=round(float(value[3]), 4), kernels=float(np.median([one.kernels for one in members])),
-        spread=round(spread, 3), points=len(members),
+        cached=round(float(value[3]), 4), kernels=round(kernels, 3), spread=round(spread, 3), points=len(members),
     )  # fmt: skip
 
 

@@ -76,7 +76,7 @@ def expect(call: OpCall, work: Work, machine: Machine, table: Efficiency) -> Exp
         table.least_ns,
         least.least_ns if least is not None else 0.0,
     )
-    return Expected(ns, max(round(share.kernels), 1), share.spread, key, guessed)
+    return Expected(ns, max(round(share.kernels * parts.repeats), 1), share.spread, key, guessed)
 
 
 COPY_NS = 7_658.0

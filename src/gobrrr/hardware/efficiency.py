@@ -19,8 +19,8 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     """Time of a call: `fixed_ns` + max(compute floor / `compute`, memory floor / `memory`).
 
     `cached`: the share of the DRAM bandwidth (it may be above 1) where the call's bytes fit the last-level cache.
-    `kernels`: pieces of device work a call. `spread`: the standard deviation of ln(measured / predicted) over `points`
-    cases.
+    `kernels`: pieces of device work a call (and step of a recurrence). `spread`: the standard deviation of
+    ln(measured / predicted) over `points` cases.
     """
 
     fixed_ns: float
