@@ -2,10 +2,11 @@
 
     python -m bench.fit_dispatch        # torch and transformers needed, no GPU
 
-The step's host time is a sum over what the static door records: operations that launch in the forward pass, views,
-nn.Module calls, operations that launch in the backward pass, views there, optimizer operations, tensors in their lists,
-and launches beyond the first of an operation. The seven costs (none below 0) are those with the least squared relative
-error over the steps of bench/results/h100_models.json whose device was busy for less than `HOST_BOUND` of the time.
+The step's host time is a sum over what the static door records: operations that launch in the forward pass and in the
+optimizer, nn.Module calls, operations that launch in the backward pass, views there, and launches beyond the first of
+an operation; what a tensor in an optimizer's list costs was timed alone. The five costs (none below 0) are those with
+the least squared relative error over the steps of bench/results/h100_models.json whose device was busy for less than
+`HOST_BOUND` of the time.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ RESULTS = Path(__file__).parent / "results"
 TARGET = Path(__file__).parent.parent / "src" / "gobrrr" / "hardware" / "data" / "dispatch.json"
 
 HOST_BOUND = 0.7
-FEATURES = ("forward_ns", "module_ns", "backward_ns", "backward_view_ns", "optimizer_ns", "tensor_ns", "launch_ns")
+FEATURES = ("forward_ns", "module_ns", "backward_ns", "backward_view_ns", "launch_ns")
+FOREACH_CALLS, TENSORS = 9, 200
+"""Calls with lists in a step of torch.optim.AdamW (foreach), and the parameters of the one that was timed."""
 LATENCY_NS = 3000.0
 """From a launch to the start of the kernel on an idle device, as `gobrrr machine` measures a launch with its wait."""
 
@@ -48,34 +51,49 @@ def features(one: Labelled) -> NDArray[np.float64]:
     row[1] = one.recording.module_calls
     for call in one.recording.calls:
         kernels = known[call.call].kernels
-        phase = {"forward": 0, "backward": 2, "optimizer": 4}[call.phase]
         if kernels:
-            row[phase] += 1
-            row[6] += kernels - 1
+            row[2 if call.phase == "backward" else 0] += 1
+            row[4] += kernels - 1
         elif call.phase == "backward":
             row[3] += 1
-        if call.phase == "optimizer":
-            row[5] += listed(call)
     return row
+
+
+def lists_ns(one: Labelled) -> float:
+    """Host time for the tensors in the lists of a step's optimizer."""
+    costs = optimizer_costs()
+    names = {True: "fused_tensor_ns", False: "tensor_ns"}
+    calls = (call for call in one.recording.calls if call.phase == "optimizer")
+    return sum(costs[names[call.call.name.startswith("aten::_fused")]] * listed(call) for call in calls)
+
+
+def optimizer_costs() -> dict[str, float]:
+    """ns a tensor of an optimizer's lists, timed alone: in each foreach call, and in a fused one."""
+    timed = json.loads((RESULTS / "h100_ops.json").read_text())["host"]["optimizer"]
+    each = {name: timed[name]["median"] * 1e3 / TENSORS for name in ("adamw_foreach_200", "adamw_fused_200")}
+    foreach, fused = each["adamw_foreach_200"] / FOREACH_CALLS, each["adamw_fused_200"]
+    return {"tensor_ns": round(foreach, 1), "fused_tensor_ns": round(fused, 1)}
 
 
 def fit(steps: Sequence[Labelled]) -> dict[str, float]:
     """The costs in ns, by projected gradient on the relative error."""
     bound = [one for one in steps if one.busy_ns < HOST_BOUND * one.wall_ns]
     rows = np.array([features(one) / one.wall_ns for one in bound])
+    left = np.array([max(1.0 - lists_ns(one) / one.wall_ns, 0.0) for one in bound])
     scale = np.linalg.norm(rows, axis=0) + 1e-30
     rows = rows / scale
     value = np.ones(rows.shape[1])
     length = np.linalg.norm(rows.T @ rows, 2)
     for _ in range(ROUNDS):
-        value = np.maximum(value - rows.T @ (rows @ value - 1.0) / length, 0.0)
+        value = np.maximum(value - rows.T @ (rows @ value - left) / length, 0.0)
     return dict(zip(FEATURES, (value / scale).round(1).tolist(), strict=True))
 
 
 def dispatch(costs: dict[str, float]) -> Dispatch:
     """The model with these costs; a view in the forward pass costs what was measured alone."""
     view = json.loads((RESULTS / "h100_ops.json").read_text())["host"]["forward"]["view"]["median"] * 1e3
-    return Dispatch(**costs, view_ns=view, latency_ns=LATENCY_NS)
+    own = {**costs, **optimizer_costs(), "optimizer_ns": costs["forward_ns"]}
+    return Dispatch(**own, view_ns=round(view, 1), latency_ns=LATENCY_NS)
 
 
 def hosts(model: Dispatch) -> Hosts:

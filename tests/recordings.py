@@ -104,7 +104,8 @@ def stored(shares: dict[str, Share] | None = None, **more: Any) -> Efficiency:
 def host(**more: float) -> Dispatch:
     known = {
         "forward_ns": 20_000.0, "view_ns": 1_000.0, "backward_ns": 30_000.0, "backward_view_ns": 7_000.0,
-        "optimizer_ns": 5_000.0, "tensor_ns": 300.0, "module_ns": 4_000.0, "launch_ns": 6_000.0, "latency_ns": 3_000.0,
+        "optimizer_ns": 5_000.0, "tensor_ns": 300.0, "fused_tensor_ns": 900.0, "module_ns": 4_000.0,
+        "launch_ns": 6_000.0, "latency_ns": 3_000.0,
     }  # fmt: skip
     return Dispatch(**{**known, **more})
 

@@ -23,8 +23,8 @@ Host = Literal["fast", "middle", "slow"]
 class Dispatch(msgspec.Struct, frozen=True, kw_only=True):
     """Host time in ns: of an operation that launches, by phase (`forward_ns` with its Python, `backward_ns` with the
     engine's node, `optimizer_ns`), its first launch within; of each further launch (`launch_ns`); of a view; of an
-    nn.Module's call; of a tensor in a list (the foreach family). `latency_ns`: from a launch to the kernel's start on
-    an idle device.
+    nn.Module's call; of a tensor in an optimizer's list, in a foreach call and in a fused one. `latency_ns`: from a
+    launch to the kernel's start on an idle device.
     """
 
     forward_ns: float
@@ -33,6 +33,7 @@ class Dispatch(msgspec.Struct, frozen=True, kw_only=True):
     backward_view_ns: float
     optimizer_ns: float
     tensor_ns: float
+    fused_tensor_ns: float
     module_ns: float
     launch_ns: float
     latency_ns: float
@@ -43,7 +44,8 @@ class Dispatch(msgspec.Struct, frozen=True, kw_only=True):
             return self.view_ns
         own = self._issue_ns(recorded, kernels) + self.launch_ns * max(kernels - 1, 0)
         if recorded.phase == "optimizer":
-            own += self.tensor_ns * listed(recorded)
+            fused = recorded.call.name.startswith("aten::_fused")
+            own += (self.fused_tensor_ns if fused else self.tensor_ns) * listed(recorded)
         return own + (self.module_ns * modules if recorded.phase == "forward" else 0.0)
 
     def _issue_ns(self, recorded: RecordedCall, kernels: int) -> float:
@@ -62,6 +64,7 @@ class Dispatch(msgspec.Struct, frozen=True, kw_only=True):
             backward_view_ns=self.backward_view_ns * factor,
             optimizer_ns=self.optimizer_ns * factor,
             tensor_ns=self.tensor_ns * factor,
+            fused_tensor_ns=self.fused_tensor_ns * factor,
             module_ns=self.module_ns * factor,
             launch_ns=self.launch_ns * factor,
             latency_ns=self.latency_ns,
