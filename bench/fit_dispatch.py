@@ -34,7 +34,8 @@ FEATURES = ("forward_ns", "module_ns", "backward_ns", "backward_view_ns", "launc
 FOREACH_CALLS, TENSORS = 9, 200
 """Calls with lists in a step of torch.optim.AdamW (foreach), and the parameters of the one that was timed."""
 LATENCY_NS = 3000.0
-"""From a launch to the start of the kernel on an idle device, as `gobrrr machine` measures a launch with its wait."""
+"""From a launch to the start of the kernel on an idle device: assumed, no command here measures it. It is added where
+the device waits, once between two waits of the host, and is small beside an operation's dispatch."""
 
 ARTICLE_ADDS_PER_S = 32e6
 """Additions a second in Python on the article's host (https://horace.io/brrr_intro.html, "Overhead")."""

@@ -127,7 +127,7 @@ def test_an_unknown_device_is_refused_before_the_step_runs(run: Run, write: Any)
 
 @pytest.mark.parametrize("on", ["", ",", " , "])
 def test_no_device_is_refused(run: Run, write: Any, on: str):
-    refused(run("predict", write("x = 1") + ":x", "--on", on))
+    assert "names no machine" in refused(run("predict", write("x = 1") + ":x", "--on", on))
 
 
 def test_a_step_has_to_be_one():
@@ -334,7 +334,9 @@ def test_a_file_that_fails_is_one_line(run: Run, write: Any, text: str, message:
 @pytest.mark.torch
 def test_a_save_that_can_t_be_written_is_refused_first(run: Run, write: Any):
     need_torch()
-    refused(run("predict", write("raise RuntimeError") + ":step", "--save", "/no/such/folder/x.json"))
+    said = refused(run("predict", write("raise RuntimeError") + ":step", "--save", "/no/such/folder/x.json"))
+    assert "/no/such/folder" in said
+    assert "RuntimeError" not in said
 
 
 @pytest.mark.torch

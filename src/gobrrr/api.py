@@ -223,7 +223,11 @@ def _machines(on: str | Machine | Sequence[str | Machine]) -> list[Machine]:
     from gobrrr.model.machine import Machine
 
     names = [on] if isinstance(on, Machine) else on.split(",") if isinstance(on, str) else list(on)
-    found = [one if isinstance(one, Machine) else machine(one.strip()) for one in names if one]
+    found = [
+        one if isinstance(one, Machine) else machine(one.strip())
+        for one in names
+        if not isinstance(one, str) or one.strip()
+    ]
     if not found:
         raise UsageError("--on names no machine; gobrrr machine --list shows those that are known")
     return list({one.name: one for one in found}.values())

@@ -17,7 +17,7 @@ import numpy as np
 
 from gobrrr.analysis.price import Group
 from gobrrr.model.events import I8
-from gobrrr.model.work import ITEM_BYTES, OpCall, Tensor, TensorList
+from gobrrr.model.work import ITEM_BYTES, OpCall, Tensor
 
 Passed = Callable[[tuple[int, int]], float]
 """Bytes handed from the left group to the right one."""
@@ -141,13 +141,7 @@ def _links(groups: tuple[Group, ...]) -> Passed:
 
 def tensors(call: OpCall) -> list[Tensor]:
     """The tensor arguments of a call, lists flattened."""
-    found: list[Tensor] = []
-    for item in call.inputs:
-        if isinstance(item, Tensor):
-            found.append(item)
-        elif isinstance(item, TensorList):
-            found.extend(item.items)
-    return found
+    return call.tensors
 
 
 def output_of(call: OpCall, family: str) -> tuple[tuple[int, ...] | None, str | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from gobrrr.model.work import ITEM_BYTES, OpCall, Scalar, Tensor, TensorList
+from gobrrr.model.work import ITEM_BYTES, OpCall, Scalar, Tensor
 
 ALIGN_BYTES = 16
 """cuBLAS and cuDNN load 16 bytes at a time where addresses and row pitches allow it (NVIDIA, "Matrix Multiplication
@@ -31,7 +31,7 @@ def repeats(op: str, call: OpCall) -> int:
     """Steps that a call runs one after the other, each as long as its kernel takes at least: a recurrence's."""
     if op not in ("_cudnn_rnn", "_cudnn_rnn_backward"):
         return 1
-    data = next((one for one in _tensors(call) if len(one.shape) == 3), None)
+    data = next((one for one in call.tensors if len(one.shape) == 3), None)
     layers = {"aten::_cudnn_rnn": 9, "aten::_cudnn_rnn_backward": 13}.get(call.name)
     text = _text(call, layers) if layers is not None else ""
     steps = 1 if layers is not None and _text(call, layers + 1) == "True" else 0  # batch_first
@@ -45,7 +45,7 @@ def _text(call: OpCall, place: int) -> str:
 
 def copied(call: OpCall) -> str:
     """The element types of a copy, from and to: "float32>bfloat16"; "" where they are not both known."""
-    given = _tensors(call)
+    given = call.tensors
     if call.name.endswith("copy_") and len(given) >= 2:
         return f"{given[1].dtype}>{given[0].dtype}"
     target = call.outputs[0] if call.outputs else given[0] if given else None
@@ -56,7 +56,7 @@ def hidden_copy(op: str, call: OpCall) -> Tensor | None:
     """The operand that a kernel copies first because it takes rows only: none where it lies in rows already."""
     if op not in _ROWS_ONLY:
         return None
-    data = [one for one in _tensors(call) if len(one.shape) >= 3]
+    data = [one for one in call.tensors if len(one.shape) >= 3]
     return next((one for one in data if _inner(one) not in (None, -1)), None)
 
 
@@ -66,7 +66,7 @@ _ROWS_ONLY = frozenset(
 
 
 def _product(call: OpCall) -> str:
-    matrices = [one for one in _tensors(call) if len(one.shape) >= 2]
+    matrices = [one for one in call.tensors if len(one.shape) >= 2]
     pitches = [_pitch(one) for one in matrices]
     if len(matrices) >= 2:
         pitches.append(matrices[-1].shape[-1] * ITEM_BYTES.get(matrices[-1].dtype, 4))
@@ -81,7 +81,7 @@ def _pitch(one: Tensor) -> float:
 
 
 def _convolution(call: OpCall) -> str:
-    data, weight = [one for one in _tensors(call) if len(one.shape) >= 3][-2:]
+    data, weight = [one for one in call.tensors if len(one.shape) >= 3][-2:]
     groups = _groups(call, data, weight)
     wide = max(weight.shape[2:])
     kind = f"depthwise{wide}" if groups > 1 and groups == data.shape[1] else "grouped" if groups > 1 else ""
@@ -117,7 +117,7 @@ def _layout(one: Tensor) -> str:
 
 def _attention(call: OpCall) -> str:
     """The head size, and whether a single query attends (decoding)."""
-    query = next(one for one in _tensors(call) if len(one.shape) == 4)
+    query = next(one for one in call.tensors if len(one.shape) == 4)
     rows = min(query.shape[1], query.shape[2]) if call.name.endswith("_attention_forward") else query.shape[2]
     size = "d64" if query.shape[-1] <= 64 else "d128" if query.shape[-1] <= 128 else "d256"
     return f"{size}.one" if rows == 1 else size
@@ -125,7 +125,7 @@ def _attention(call: OpCall) -> str:
 
 def _batch_norm(call: OpCall) -> str:
     flags = [one.text for one in call.inputs if isinstance(one, Scalar) and one.text in ("True", "False")]
-    layout = next((_layout(one) for one in _tensors(call) if len(one.shape) == 4), "")
+    layout = next((_layout(one) for one in call.tensors if len(one.shape) == 4), "")
     inference = flags[:1] == ["False"] or call.name.endswith(_INFERENCE)
     return f"{'eval' if inference else 'train'}.{layout}"
 
@@ -135,18 +135,18 @@ _INFERENCE = ("_no_training", "_no_update")
 
 
 def _norm(call: OpCall) -> str:
-    data = next(one for one in _tensors(call) if len(one.shape) >= 2)
+    data = next(one for one in call.tensors if len(one.shape) >= 2)
     return "narrow" if data.shape[-1] <= NARROW else ""
 
 
 def _softmax(call: OpCall) -> str:
-    data = next(one for one in _tensors(call) if len(one.shape) >= 1)
+    data = next(one for one in call.tensors if len(one.shape) >= 1)
     return "wide" if data.shape[-1] > WIDE else ""
 
 
 def _pointwise(call: OpCall) -> str:
     """Whether its large operands lie in memory in different orders, or with gaps."""
-    given = [one for one in (*_tensors(call), *(call.outputs or ())) if len(one.shape) >= 2]
+    given = [one for one in (*call.tensors, *(call.outputs or ())) if len(one.shape) >= 2]
     most = max((math.prod(one.shape) for one in given), default=0)
     large = [one for one in given if math.prod(one.shape) == most and any(one.strides or ())]
     inner = {_inner(one) for one in large} - {None}
@@ -172,7 +172,7 @@ def _gaps(one: Tensor) -> bool:
 
 def _reduction(call: OpCall) -> str:
     """Which dimensions go: "all", the last ("inner"), or others ("outer")."""
-    data = next(one for one in _tensors(call) if one.shape)
+    data = next(one for one in call.tensors if one.shape)
     texts = [one.text for one in call.inputs if isinstance(one, Scalar)]
     name = call.name.partition("::")[2].partition(".")[0]
     text = next((one for one in texts[name in _NUMBER_FIRST :] if one[:1] in "[-0123456789"), "")
@@ -184,16 +184,6 @@ def _reduction(call: OpCall) -> str:
 
 _NUMBER_FIRST = frozenset(("norm", "linalg_vector_norm", "linalg__powsum", "topk", "kthvalue", "renorm"))
 """Reductions with another number before the dimensions."""
-
-
-def _tensors(call: OpCall) -> list[Tensor]:
-    found: list[Tensor] = []
-    for one in call.inputs:
-        if isinstance(one, Tensor):
-            found.append(one)
-        elif isinstance(one, TensorList):
-            found.extend(one.items)
-    return found
 
 
 Rule = Callable[[OpCall], str]

@@ -63,6 +63,17 @@ class OpCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     collective: Collective | None = None
     outputs: tuple[Tensor, ...] | None = None  # those of a tensor type, in the schema's order; None: not recorded
 
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The tensor arguments, lists flattened."""
+        found: list[Tensor] = []
+        for one in self.inputs:
+            if isinstance(one, Tensor):
+                found.append(one)
+            elif isinstance(one, TensorList):
+                found.extend(one.items)
+        return found
+
 
 class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What an op must do. Work adds: FLOPs and bytes sum; the weaker certainty wins.
