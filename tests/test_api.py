@@ -97,9 +97,16 @@ def step() -> None:
 
 
 @pytest.mark.parametrize("target", [step, print, "train.py:step", "package.module:Model.step", "train.py"])
-def test_the_live_door_is_said_to_be_missing(target: Any) -> None:
-    with pytest.raises(UsageError, match="not run in this version yet"):
-        gobrrr.diagnose(target)
+def test_code_is_no_trace(target: Any) -> None:
+    with pytest.raises(UsageError, match=r"no trace|gobrrr run train\.py"):
+        gobrrr.read_trace(target)
+
+
+def test_arguments_and_scaling_are_for_steps() -> None:
+    with pytest.raises(UsageError, match="a trace takes none"):
+        gobrrr.diagnose("trace.json", 1)
+    with pytest.raises(UsageError, match="can't be run again"):
+        gobrrr.diagnose("trace.json", scale=True)
 
 
 @pytest.mark.parametrize("target", [None, 3, [], {}])

@@ -93,7 +93,8 @@ def test_version(run: Run) -> None:
         (["diagnose", "x", "--nope"], "No such option: --nope"),
         (["diagnose", "x", "--width", "wide"], "Invalid value for '--width'"),
         (["diagnose", "no/such/trace.json"], "no such file or folder"),
-        (["diagnose", "train.py:step"], "code is not run in this version yet"),
+        (["diagnose", "train.py:step"], "train.py: no such file"),
+        (["diagnose", "train.py"], "gobrrr run train.py"),
         (["report", "no.json"], "no such file"),
         (["machine", "abacus"], "unknown device 'abacus'"),
     ],
@@ -134,7 +135,7 @@ def test_options_reach_the_library(run: Run, trace: str, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(api, "diagnose", diagnose)
     run("diagnose", trace, "--on", "h100", "--stacks")
-    assert seen == {"target": trace, "on": "h100", "python": True, "progress": None}
+    assert seen == {"target": trace, "on": "h100", "python": True, "scale": False, "progress": None}
 
 
 def test_a_save_that_can_not_work_is_refused_before_the_work(run: Run, trace: str, monkeypatch: Any) -> None:

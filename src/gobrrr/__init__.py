@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from gobrrr.api import machine as machine
     from gobrrr.api import predict as predict
     from gobrrr.api import read_trace as read_trace
+    from gobrrr.api import run as run
     from gobrrr.api import save as save
+    from gobrrr.api import watch as watch
     from gobrrr.cost.registry import rule as rule
     from gobrrr.errors import EmptyTraceError as EmptyTraceError
     from gobrrr.errors import GobrrrError as GobrrrError
@@ -51,7 +53,9 @@ _HOME = {
     "machine": "gobrrr.api",
     "predict": "gobrrr.api",
     "read_trace": "gobrrr.api",
+    "run": "gobrrr.api",
     "save": "gobrrr.api",
+    "watch": "gobrrr.api",
     "rule": "gobrrr.cost",
     "EmptyTraceError": "gobrrr.errors",
     "GobrrrError": "gobrrr.errors",
@@ -94,7 +98,9 @@ __all__ = [
     "predict",
     "read_trace",
     "rule",
+    "run",
     "save",
+    "watch",
 ]
 
 

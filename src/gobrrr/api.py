@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import difflib
-import glob
 import os
-import re
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.errors import InputError, UsageError
+from gobrrr.errors import UsageError
 from gobrrr.model import show
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.model.envelope import Envelope
 from gobrrr.report import json, terminal
 from gobrrr.report.text import sanitise
+from gobrrr.targets import called, check_target, is_live
 
 if TYPE_CHECKING:
+    from gobrrr.live import Ran
     from gobrrr.model.counted import Counted
     from gobrrr.model.experiment import LabReport
     from gobrrr.model.machine import Machine
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     Target = str | os.PathLike[str] | Profile
     Progress = Callable[[int, int | None], None]
+    Stages = Callable[[str, int, int], None]
 
 
 def _text(record: Diagnosis | Envelope | Counted) -> str:
@@ -54,28 +54,93 @@ def _html(record: Diagnosis) -> str:
 
 show.register(text=_text, html=_html)
 
-STDIN = "-"
-_NOT_RUN = "code is not run in this version yet; pass a profiler trace, or predict it without running it:"
-_LIVE = re.compile(r"[^:]+:[A-Za-z_][\w.]*")
-
 
 def diagnose(
-    target: Target, *, on: str | None = None, python: bool = False, progress: Progress | None = None
+    target: Target | Callable[..., Any] | Workload,
+    *args: Any,
+    on: str | None = None,
+    python: bool = False,
+    scale: bool = False,
+    progress: Progress | None = None,
+    stages: Stages | None = None,
+    **kwargs: Any,
 ) -> Diagnosis:
     """What bounds the step, why, and what would help; printing the result prints the answer.
 
     `target` is a profiler trace (a path, a URL, "-" for standard input), a folder with one trace a rank, or a Profile
-    that `read_trace` returned. `on` names the machine whose ceilings count ("h100"), where the trace's own device is
-    not meant or not known. `python` also reads the Python frames, `progress` is called with the bytes read and their
-    total. Raises InputError (can't be read), UnknownDeviceError (`on`) or UsageError (not a target).
+    that `read_trace` returned. Or it is a step that is run here: a callable, called as `target(*args, **kwargs)`, that
+    runs one step or returns a Workload; a Workload; a module, called with the arguments; or the name of a callable,
+    "file.py:callable" or "package.module:callable". A step runs some 25 times: it is timed without the profiler, and
+    its budget is that of the unprofiled step. What it raises passes through.
+
+    `on` names the machine whose ceilings count ("h100"), where the trace's own device is not meant or not known.
+    `python` also reads a trace's Python frames, `progress` is called with the bytes read and their total, `stages` with
+    what a live run does now, how much of it is done, and how much there is. `scale` also runs a Workload's step with
+    its batch doubled twice. Raises InputError (can't be read), UnknownDeviceError (`on`) or UsageError (not a target).
     """
     if on is not None:
         machine(on)  # a wrong name is refused before the work is done
-    profile = _profile(target, python=python, progress=progress)
+    if is_live(target):
+        from gobrrr import live
+
+        return live.diagnose(target, args, kwargs, on=on, scale=scale, stages=stages)
+    if args or kwargs:
+        raise UsageError("arguments are for a step that is run; a trace takes none")
+    if scale:
+        raise UsageError("scaling the batch needs a step that can be run, as a Workload; a trace can't be run again")
+    profile = _profile(target, python=python, progress=progress)  # type: ignore[arg-type]
     from gobrrr import pipeline
 
     diagnosis: Diagnosis = pipeline.diagnose(profile, on=on)
     return diagnosis
+
+
+def watch(
+    loop: Iterable[Any] | Callable[..., Any] | None = None,
+    *,
+    on: str | None = None,
+    then: Callable[[Diagnosis], object] | None = None,
+    **options: Any,
+) -> Any:
+    """Watch a loop of yours: warm-up, some steps timed without the profiler, a few with it; then it runs on alone.
+
+        with gobrrr.watch(loader) as steps:      # any iterable
+            for batch in steps:
+                train(batch)
+        print(steps.diagnosis)
+
+    Without an iterable, call `steps.boundary()` where one step ends and the next begins. As a decorator,
+    `@gobrrr.watch` on the function that runs one step: each call is a step, and `function.diagnosis` is there when
+    enough of them have run. `then` is called with the diagnosis as soon as it can be made. `options` are those of
+    `gobrrr.observe.live.watcher.Options` (warmup, window, profiled). What the loop raises passes through. Reading
+    `diagnosis` raises UsageError where the loop ended too early.
+    """
+    if on is not None:
+        machine(on)
+    from gobrrr import live
+
+    return live.watch(loop, on=on, then=then, options=options)
+
+
+def run(
+    script: str | os.PathLike[str],
+    arguments: Sequence[str] = (),
+    *,
+    module: bool = False,
+    on: str | None = None,
+    stop_after: bool = False,
+) -> Ran:
+    """Run a script in this process as `python script arguments` would, watch its step loop, and diagnose it.
+
+    `module`: as `python -m script`. The script goes on to its end, or ends when enough was seen (`stop_after`). The
+    result holds the diagnosis, or why there is none, and the script's exit status. Raises InputError or UsageError
+    where there is nothing to run.
+    """
+    if on is not None:
+        machine(on)
+    from gobrrr import live
+
+    return live.run(os.fsdecode(script), list(arguments), module=module, on=on, stop_after=stop_after)
 
 
 def _profile(target: Target, *, python: bool, progress: Progress | None) -> Profile:
@@ -95,40 +160,6 @@ def read_trace(target: str | os.PathLike[str], *, python: bool = False, progress
     from gobrrr.observe import trace
 
     return trace.read_trace(name, python=python, progress=progress)
-
-
-def check_target(target: object) -> str:
-    """`target` as text, refused in one line when it can't be a trace: it is missing, or asks for a live run."""
-    if callable(target):
-        raise UsageError(f"{_called(target)}: {_NOT_RUN} gobrrr.predict(step)")
-    if not isinstance(target, str | os.PathLike):
-        raise UsageError(f"a target is a path, a URL or a Profile, not {type(target).__name__}")
-    name = os.fsdecode(target)
-    if name == STDIN or "://" in name:
-        return name
-    exists = os.path.exists(name) or bool(any(mark in name for mark in "*?[") and glob.glob(name))
-    if name.endswith(".py") or (not exists and _LIVE.fullmatch(name)):
-        raise UsageError(f"{sanitise(name)}: {_NOT_RUN} gobrrr predict {sanitise(name)}")
-    if exists:
-        return name
-    raise InputError(f"{sanitise(name) or repr(name)}: no such file or folder{_nearest_file(name)}")
-
-
-def _called(target: Any) -> str:
-    return sanitise(str(getattr(target, "__qualname__", None) or type(target).__qualname__))
-
-
-def _nearest_file(name: str) -> str:
-    """A hint: a neighbour with nearly the same name, or what to try without a trace of one's own."""
-    path = Path(name)
-    try:
-        neighbours = [one.name for one in path.parent.iterdir()] if name else []
-    except (OSError, ValueError):
-        return f"; there is no folder {sanitise(str(path.parent))} either"
-    close = difflib.get_close_matches(path.name, neighbours, n=1, cutoff=0.75)
-    if close:
-        return f"; did you mean {sanitise(str(path.parent / close[0]))}?"
-    return "; gobrrr demo reads traces that are shipped with it"
 
 
 def load(path: str | os.PathLike[str]) -> Diagnosis:
@@ -215,7 +246,7 @@ def record(step: Callable[..., Any] | str | Workload, *args: Any, **kwargs: Any)
         return static.record_workload(step)
     if not callable(step):
         raise UsageError(f"a step is a callable, a Workload or a name, not {type(step).__name__}")
-    return static.record(step, args, keywords=kwargs, target=_called(step))
+    return static.record(step, args, keywords=kwargs, target=called(step))
 
 
 def _machines(on: str | Machine | Sequence[str | Machine]) -> list[Machine]:

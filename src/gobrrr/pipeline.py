@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from gobrrr import units
 from gobrrr.analysis.across import combine
+from gobrrr.analysis.dispatched import counted_live
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.host import host_budget
 from gobrrr.analysis.kernels import kernel_rows
@@ -32,11 +33,15 @@ from gobrrr.model.diagnosis import (
     Prescription,
     Wall,
 )
+from gobrrr.model.live import Live
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import DeviceProperties, Profile, RankProfile
 from gobrrr.treatments import catalogue as treatments
 
 ORDER: tuple[Line, ...] = ("compute", "memory", "below_roof", "unpriced", "communication", "transfer", "overhead")
+DIFFERENT = 0.05
+"""A measured step that the profiled one can't be brought closer to than this is worth a note."""
+
 TELLING = 0.005
 """Less of the device time than this in kernels faster than their floor is not worth a note."""
 
@@ -63,6 +68,7 @@ def diagnose(profile: Profile, *, on: str | Machine | None = None) -> Diagnosis:
     if lead.doubt:
         notes.append(f"the step without the profiler can't be estimated: {lead.doubt}")
     notes += _notes(studies, lead, beaten)
+    notes += _differing(lead)
     rows, row_of_group = op_rows(lead.rank.events, lead.priced, lead.steps)
     front = lead.evidence[0] if lead.evidence else None
     return Diagnosis(
@@ -71,7 +77,7 @@ def diagnose(profile: Profile, *, on: str | Machine | None = None) -> Diagnosis:
         device=device,
         ranks=len(studies),
         steps=lead.steps.count,
-        wall_ns=None if profile.origin == "static" else sum(one.steps.wall_ns for one in studies) / len(studies),
+        wall_ns=_recorded(profile, studies),
         unprofiled_wall_ns=wall,
         devices=[totals_ for one in studies for totals_ in one.devices],
         regime=verdict.regime,
@@ -93,8 +99,14 @@ def diagnose(profile: Profile, *, on: str | Machine | None = None) -> Diagnosis:
         modules=modules(front, row_of_group) if front else [],
         roofs=roofs(machine),
         versions=dict(lead.rank.meta.versions),
+        live=_counted(lead.rank),
         version=_version(),
     )
+
+
+def _recorded(profile: Profile, studies: list[Study]) -> float | None:
+    """The step as the profiler recorded it, the mean over ranks; None where no profiler was there."""
+    return None if profile.origin == "static" else sum(one.recorded_ns for one in studies) / len(studies)
 
 
 def evidence_of(rank: RankProfile, *, on: str | None = None) -> list[Evidence]:
@@ -129,6 +141,10 @@ def _machine(profile: Profile, on: str | Machine | None, notes: list[str]) -> tu
     try:
         match = match_device(properties.name, properties.memory_bytes, properties.compute, properties.processors)
     except UnknownDeviceError as error:
+        measured = look_up(properties.name)
+        notes += measured.notes
+        if measured.machine is not None:
+            return measured.machine, name
         notes.append(f"no floors: {_brief(error)}; name a machine with --on (gobrrr machine --list)")
         return None, name
     if match.note:
@@ -160,9 +176,15 @@ def _budget(studies: list[Study]) -> tuple[list[BudgetLine], Wall]:
     """The budget of all ranks and devices; its lines sum to the wall time."""
     with_device = [one for one in studies if one.evidence]
     if not with_device:
-        lines = host_budget(studies[0].rank.events, studies[0].steps)
-        return _lines(lines, studies[0].steps.wall_ns), studies[0].wall
+        lines, wall = host_budget(studies[0].rank.events, studies[0].steps), studies[0].wall
+        whole = studies[0].steps.wall_ns
+        scale = wall.value / whole if wall.value and whole else 1.0
+        return _lines({key: ns * scale for key, ns in lines.items()}, whole * scale), wall
     sums, wall = combine(with_device)
+    if wall.how == "measured" and wall.value:
+        # the last thousandths, or what the profiled steps differed by from the measured ones
+        scale = wall.value / sum(sums.values())
+        sums = {key: ns * scale for key, ns in sums.items()}
     return _lines(sums, wall.value or sum(sums.values())), wall
 
 
@@ -245,6 +267,25 @@ def _notes(studies: list[Study], lead: Study, beaten: tuple[float, str]) -> list
     if len(lead.links.device) and (lead.links.op >= 0).any() and not (lead.rank.events.dims >= 0).any():
         notes.append("no shapes in this trace: record it with record_shapes=True to price the operations")
     return notes + _contradictions(*beaten)
+
+
+def _counted(rank: RankProfile) -> Live | None:
+    """What a live run observed, with the sums of the step as it was dispatched."""
+    if rank.live is None or rank.seen is None:
+        return rank.live
+    return replace(rank.live, counted=counted_live(rank.seen))
+
+
+def _differing(lead: Study) -> list[str]:
+    """Steps that took another time under the profiler than without it, beyond what recording explains."""
+    if abs(lead.scale - 1.0) <= DIFFERENT:
+        return []
+    longer = "longer" if lead.scale > 1 else "shorter"
+    by = units.percent(abs(lead.scale - 1.0))
+    return [
+        f"the measured step is {by} {longer} than the profiled one explains: the device itself ran at another speed "
+        "then; the lines of the budget are in proportion"
+    ]
 
 
 def _share(lead: Study, mask) -> float:  # type: ignore[no-untyped-def]

@@ -39,7 +39,7 @@ def combine(studies: list[Study]) -> tuple[Lines, Wall]:
             value=_mean([one.value for one in walls]),
             low=_mean([one.low for one in walls]),
             high=_mean([one.high for one in walls]),
-            how="estimated",
+            how=walls[0].how,
         )
         return _mean_lines([_lines(one) for one in studies]), wall
     return _synchronous(studies, shares)

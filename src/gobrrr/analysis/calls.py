@@ -55,6 +55,20 @@ _RULES: tuple[tuple[Call, re.Pattern[str]], ...] = (
 )
 
 
+_NO_COMPILER = re.compile(r"^(?!.*torch/_(dynamo|inductor|functorch)/).*\.py\(\d+\): (_compile|inner)$")
+"""Python frames that sound like a compiler's: of regular expressions, and around functions that dynamo leaves alone."""
+
+
+NOT_COMPILING = (
+    "## Call CompiledFxGraph",
+    "TorchDynamo Cache Lookup",
+    "Torch-Compiled Region",
+    "torch/_compile.py",  # Python frames of the wrapper that keeps the compiler out
+    "torch/compiler/",
+)
+"""Names of the compiler's own in which nothing is compiled."""
+
+
 def classify(names: Sequence[str]) -> NDArray[np.uint8]:
     """`Call` of each interned name; read-only, because it is kept for the next caller."""
     return _classified(tuple(names))
@@ -68,7 +82,9 @@ def _classified(names: tuple[str, ...]) -> NDArray[np.uint8]:
 
 
 def _one(name: str) -> int:
-    if name.startswith(("## Call CompiledFxGraph", "TorchDynamo Cache Lookup", "Torch-Compiled Region")):
+    if name.startswith(NOT_COMPILING):
+        return int(Call.OTHER)
+    if _NO_COMPILER.search(name):
         return int(Call.OTHER)
     for call, pattern in _RULES:
         if pattern.search(name):

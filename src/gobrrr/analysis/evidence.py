@@ -14,11 +14,12 @@ from gobrrr.analysis.fusion import Fusion
 from gobrrr.analysis.price import Class, Group, Priced
 from gobrrr.analysis.replay import ObserverCost, replay
 from gobrrr.analysis.steps import Steps, find_steps, steady
-from gobrrr.analysis.tree import parents
 from gobrrr.model.diagnosis import Place, Wall
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
+from gobrrr.model.live import Live
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import TraceMeta
+from gobrrr.model.tree import parents
 from gobrrr.model.work import OpCall, Tensor, TensorList
 
 
@@ -65,6 +66,7 @@ class Evidence:
     machine: Machine | None
     cost: ObserverCost
     wall: Wall | None = None  # the estimate with its interval; value None where there is none
+    live: Live | None = None  # of a live run: what it measured beside the events
     frames: bool = False  # all Python frames were read, not only the long ones
 
     @property
@@ -93,6 +95,11 @@ class Evidence:
     def groups_where(self, *families: str) -> NDArray[np.bool_]:
         """One flag a group: whether its family is among `families`."""
         return np.array([group.work.family in families for group in self.priced.groups], dtype=bool)
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the device is the host's own processor: nothing is launched, nothing waits, nothing overlaps."""
+        return self.live is not None and self.live.kind == "cpu"
 
     @cached_property
     def training(self) -> bool:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from gobrrr.analysis.calls import Call, classify
 from gobrrr.analysis.intervals import EMPTY, Ruler, Spans, ruler, union
 from gobrrr.analysis.links import Links
-from gobrrr.analysis.tree import sums_below
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
+from gobrrr.model.tree import sums_below
 
 LAUNCHING, PYTHON, DRAINING, INPUT = "launching", "python", "sync_drain", "input"
 ALLOCATOR, COLLECTING, COMPILING, HOST_WORK, UNEXPLAINED = "allocator", "gc", "compile", "host_compute", "unexplained"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gobrrr.analysis.tree import parents
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
+from gobrrr.model.tree import parents
 
 GRAPH_LAUNCH = ("cudaGraphLaunch", "hipGraphLaunch", "cuGraphLaunch")
 

@@ -4,8 +4,13 @@ Without the waits a step takes as long as the slower of host and device: W = sum
 max(host, device). So W minus the host's time bounds what a shorter device can save, and W minus the device's busy time
 bounds what a shorter host can save.
 
+A CPU that is the device computes within the host's own time: there W = host + device, and what either saves counts.
+
 W is an estimate. The device's times are as recorded, so that its interval is that of the overhead: what a shorter host
 saves is as uncertain as W itself.
+
+Where the device is the host's own processor nothing overlaps: W = dispatch + Python + computing, and each nanosecond
+that one of them loses the step loses too.
 """
 
 from __future__ import annotations
@@ -43,7 +48,8 @@ class Path:
     """One step, in nanoseconds: its wall, the device's busy time, the host's time to issue it without waiting.
 
     `launches`: pieces of device work (kernels, copies) a step that the host issued one by one; work replayed from a
-    graph counts not. `spread`: the interval of `wall`.
+    graph counts not. `spread`: the interval of `wall`. `serial`: host and device are one processor, and `host` is what
+    it does beside computing.
     """
 
     wall: float
@@ -51,6 +57,7 @@ class Path:
     host: float
     launches: float
     spread: Spread = Spread(0.0, 0.0)
+    serial: bool = False
 
     @property
     def host_per_launch(self) -> float:
@@ -81,15 +88,18 @@ class Path:
         """What the wall loses if the device's path gets shorter by `low` to `high`.
 
         W' is at least the host's time, so that the saving is at most W - host; the low end allows for a host that is
-        slower by `HOST_SPREAD`.
+        slower by `HOST_SPREAD`, unless host and device are one.
         """
         upper = min(high, max(self.wall - self.host, 0.0))
+        if self.serial:
+            return min(low, upper), upper
         return min(low, max(self.wall - HOST_SPREAD * self.host, 0.0), upper), upper
 
 
 def path_of(evidence: Evidence) -> Path:
     """The path of one step of the replayed timeline."""
     rows, links, steps = evidence.replayed, evidence.priced.links, evidence.steps
+    busy = evidence.budget.busy_ns / steps.count
     begin = steps.begins[0] if steps.begins else steps.start
     known = links.launch >= 0
     called = np.where(known, rows.start_ns[np.maximum(links.launch, 0)], 0)
@@ -98,12 +108,15 @@ def path_of(evidence: Evidence) -> Path:
     last = int(rows.end_ns[links.launch[every]].max()) if every.any() else begin
     waits = waits_of(evidence)
     blocked = clip(union(rows.start_ns[waits], rows.end_ns[waits]), begin, last).length
+    busy = evidence.budget.busy_ns / steps.count
+    serial = evidence.on_cpu
     return Path(
         wall=evidence.wall_ns,
-        busy=evidence.budget.busy_ns / steps.count,
-        host=max(last - begin - blocked, 0) / steps.count,
+        busy=busy,
+        host=max(evidence.wall_ns - busy, 0.0) if serial else max(last - begin - blocked, 0) / steps.count,
         launches=float(inside.sum()) / steps.count,
         spread=spread_of(evidence),
+        serial=serial,
     )
 
 
@@ -119,11 +132,11 @@ def spread_of(evidence: Evidence) -> Spread:
 def queued(evidence: Evidence) -> NDArray[np.bool_]:
     """One flag a call: whether the device went over to the next call at once, so that the step ends earlier with it.
 
-    Behind the last call there is only the end of the step.
+    Behind the last call there is only the end of the step. A CPU never waits for itself: all are.
     """
     calls = evidence.calls
     result = np.ones(len(calls), dtype=bool)
-    if len(calls) > 1:
+    if len(calls) > 1 and not evidence.on_cpu:
         reach = np.maximum.accumulate(calls.stop_ns)
         result[:-1] = calls.start_ns[1:] - reach[:-1] <= QUEUED_NS
     return result

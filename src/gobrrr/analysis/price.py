@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from gobrrr.analysis.calls import communicates
 from gobrrr.analysis.links import Links
 from gobrrr.analysis.roofline import Floor, floor
-from gobrrr.analysis.tree import sums_below
 from gobrrr.cost import contraction_flop, dtype_name, parse_inputs, price
 from gobrrr.cost.parse import MOST_ELEMENTS, parse_outputs
 from gobrrr.cost.shapes import write_bytes
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
 from gobrrr.model.machine import Machine
+from gobrrr.model.tree import sums_below
 from gobrrr.model.work import UNKNOWN, Collective, OpCall, Tensor, Work
 
 MOST_CLIMBS = 3

@@ -110,28 +110,39 @@ def replay(
 
 
 def _host(events: EventTable, links: Links, cost: ObserverCost, start: int, stop: int) -> Host:
+    rows = _host_rows(events, start, stop)
+    at, charge = host_charges(events, cost, start, stop)
+    waits = _waits(events, links, rows)
+    elapsed = np.diff(at).astype(np.float64)
+    own = _overhead(events) if cost.own_work else EMPTY
+    if len(own.start):
+        elapsed = np.maximum(elapsed - covered(own, at[:-1], at[1:]), 0)
+    share = np.full(len(elapsed), cost.least_share)
+    share[covered(_input(events, rows), at[:-1], at[1:]) > 0] = max(cost.least_share, INPUT_SHARE)
+    left = np.maximum(elapsed - charge, share * elapsed)
+    blocked = union(events.start_ns[waits], events.end_ns[waits])
+    if len(blocked.start):
+        left = np.where(covered(blocked, at[:-1], at[1:]) > 0, 0.0, left)
+    passed = np.concatenate([[0.0], np.cumsum(left)]) if len(at) else np.empty(0)
+    return Host(at, passed, waits)
+
+
+def _host_rows(events: EventTable, start: int, stop: int) -> I8:
     rows = events.of(*HOST_KINDS)
-    rows = rows[(events.end_ns[rows] >= start) & (events.start_ns[rows] <= stop)]
+    return rows[(events.end_ns[rows] >= start) & (events.start_ns[rows] <= stop)]
+
+
+def host_charges(events: EventTable, cost: ObserverCost, start: int, stop: int) -> tuple[I8, NDArray[np.float64]]:
+    """(all begins and ends of the host's events in the window, sorted; what recording costs each stretch between)."""
+    rows = _host_rows(events, start, stop)
     price = np.zeros(256)
     for kind, value in zip(HOST_KINDS, (cost.op_ns, cost.annotation_ns, cost.python_ns, cost.runtime_ns), strict=True):
         price[int(kind)] = value / 2
     each = price[events.kind[rows]]
     at, where = np.unique(np.concatenate([events.start_ns[rows], events.end_ns[rows]]), return_inverse=True)
     charge = np.bincount(where, weights=np.concatenate([each, each]), minlength=len(at)).astype(np.float64)
-    waits = _waits(events, links, rows)
-    elapsed = np.diff(at).astype(np.float64)
-    own = _overhead(events) if cost.own_work else EMPTY
-    if len(own.start):
-        elapsed = np.maximum(elapsed - covered(own, at[:-1], at[1:]), 0)
     # an event's begin is charged to the stretch that follows it, its end to the stretch that it closes
-    share = np.full(len(elapsed), cost.least_share)
-    share[covered(_input(events, rows), at[:-1], at[1:]) > 0] = max(cost.least_share, INPUT_SHARE)
-    left = np.maximum(elapsed - _charged(charge), share * elapsed)
-    blocked = union(events.start_ns[waits], events.end_ns[waits])
-    if len(blocked.start):
-        left = np.where(covered(blocked, at[:-1], at[1:]) > 0, 0.0, left)
-    passed = np.concatenate([[0.0], np.cumsum(left)]) if len(at) else np.empty(0)
-    return Host(at, passed, waits)
+    return at, _charged(charge)
 
 
 def _input(events: EventTable, rows: I8) -> Spans:

@@ -91,7 +91,9 @@ def _memory(work: Work, machine: Machine) -> Floor | None:
         return Floor(ns, "memory", "DRAM", least_ns=ns)
     # at most one cache full of operands was already there; where the cache's own ceiling is unknown it costs nothing
     cached = min(work.bytes, size.value)
-    least = (work.bytes - cached) / dram.value * 1e9 + (cached / cache.value * 1e9 if cache is not None else 0.0)
+    fastest = machine.inner_cache_bytes_per_s or cache
+    least = (work.bytes - cached) / dram.value * 1e9 + (cached / fastest.value * 1e9 if fastest is not None else 0.0)
     if work.bytes <= size.value:
-        return Floor(least if cache is not None else ns, "memory", "cache", in_cache=True, least_ns=least)
+        there = cached / cache.value * 1e9 if cache is not None else ns
+        return Floor(there, "memory", "cache", in_cache=True, least_ns=least)
     return Floor(ns, "memory", "DRAM", least_ns=least)

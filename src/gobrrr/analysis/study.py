@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
 
+from gobrrr.analysis.anchor import anchor_device, anchor_processor
 from gobrrr.analysis.budget import device_budget
 from gobrrr.analysis.evidence import Evidence, calls_of
 from gobrrr.analysis.fusion import find_chains
@@ -19,6 +20,7 @@ from gobrrr.analysis.steps import FEW_MISSING, Steps, find_steps, steady
 from gobrrr.analysis.summary import in_steps
 from gobrrr.model.diagnosis import DeviceTotals, Wall
 from gobrrr.model.events import I8, EventTable
+from gobrrr.model.live import Live
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import RankProfile
 from gobrrr.units import percent
@@ -53,6 +55,8 @@ class Study:
     evidence: tuple[Evidence, ...]
     ahead: float | None
     doubt: str | None = None  # why the step without the profiler can't be estimated
+    recorded_ns: float = 0.0  # one step as the profiler recorded it
+    scale: float = 1.0  # the measured step over that of the timeline, where the two could not be made equal
 
 
 def study(rank: RankProfile, machine: Machine | None) -> Study:
@@ -63,8 +67,10 @@ def study(rank: RankProfile, machine: Machine | None) -> Study:
     priced = price_all(events, links, machine)
     devices = device_totals(rank, links)
     if not len(links.device):
-        unknown = Wall(value=None, low=None, high=None, how="unknown")
-        return Study(rank, links, steps, priced, devices, unknown, (), None)
+        unknown = _wall_of(rank.live) if rank.live else Wall(value=None, low=None, high=None, how="unknown")
+        return Study(rank, links, steps, priced, devices, unknown, (), None, recorded_ns=steps.wall_ns)
+    if rank.live is not None:
+        return _measured(rank, rank.live, machine, links, steps, priced, devices)
     if rank.ends is not None:
         return _unprofiled(rank, machine, links, steps, priced, devices, rank.ends)
     cost = observer_cost(rank)
@@ -85,7 +91,8 @@ def study(rank: RankProfile, machine: Machine | None) -> Study:
         for device in _active(events, links, steps)
     )
     wall = _less_waiting(wall, evidence)
-    return Study(rank, links, steps, priced, devices, wall, evidence, _ahead(events, links), doubt)
+    ahead = _ahead(events, links)
+    return Study(rank, links, steps, priced, devices, wall, evidence, ahead, doubt, recorded_ns=steps.wall_ns)
 
 
 def _unprofiled(
@@ -107,7 +114,41 @@ def _unprofiled(
         _evidence(rank, priced, steps, events, steps, device, machine, NO_COST, itself, host)
         for device in _active(events, links, steps)
     )
-    return Study(rank, links, steps, priced, devices, wall, evidence, _ahead(events, links))
+    ahead = _ahead(events, links)
+    return Study(rank, links, steps, priced, devices, wall, evidence, ahead, recorded_ns=steps.wall_ns)
+
+
+def _measured(
+    rank: RankProfile,
+    live: Live,
+    machine: Machine | None,
+    links: Links,
+    steps: Steps,
+    priced: Priced,
+    devices: tuple[DeviceTotals, ...],
+) -> Study:
+    """A live run: the step takes what it was measured to take without the profiler; the timeline is brought there."""
+    events, times, wall = rank.events, live.times, _wall_of(live)
+    anchored = (anchor_processor if live.kind == "cpu" else anchor_device)(
+        events, links, steps, observer_cost(rank), times.wall_ns
+    )
+    # a CPU's timeline has no queue to replay: what it is brought to stands for what was recorded
+    seen, recorded = (anchored.events, anchored.steps) if live.kind == "cpu" else (events, steps)
+    rank = replace(rank, events=seen)
+    host = host_time(anchored.events, links)
+    evidence = tuple(
+        _evidence(rank, priced, recorded, anchored.events, anchored.steps, device, machine, anchored.cost, wall, host)
+        for device in _active(events, links, steps)
+    )
+    ahead = None if live.kind == "cpu" else _ahead(anchored.events, links)
+    return Study(
+        rank, links, recorded, priced, devices, wall, evidence, ahead,
+        recorded_ns=steps.wall_ns, scale=anchored.scale,
+    )  # fmt: skip
+
+
+def _wall_of(live: Live) -> Wall:
+    return Wall(value=live.times.wall_ns, low=live.times.low_ns, high=live.times.high_ns, how="measured")
 
 
 def unreplayable(events: EventTable, links: Links, steps: Steps) -> str | None:
@@ -144,7 +185,12 @@ def _too_short(events: EventTable, links: Links, steps: Steps, window: Steps) ->
 
 
 def observer_cost(rank: RankProfile) -> ObserverCost:
-    """What recording cost in this trace, by what was recorded."""
+    """What recording cost in this trace: as measured in a live run, else by what was recorded."""
+    if rank.live is not None and rank.live.observer is not None:
+        one = rank.live.observer
+        return ObserverCost(
+            op_ns=one.op_ns, runtime_ns=one.op_ns, annotation_ns=one.op_ns, python_ns=one.python_ns, least_share=0.35
+        )
     return STACKS_COST if "with_stack" in rank.meta.recorded else DEFAULT_COST
 
 
@@ -178,6 +224,7 @@ def _evidence(
         cost=cost,
         frames=rank.python,
         wall=wall,
+        live=rank.live,
     )
 
 

@@ -11,6 +11,10 @@ up by something else, and a higher roof does not help it. Not float64, not matri
 not float32 matmuls that run as TF32 (then the kernel's name says so), and not kernels whose name does not tell
 (memory-efficient attention, nvjet). A float32 contraction in a model that mostly runs in 16 bit is C03.
 
+On a processor (a live run on a CPU) only where its own measured peak in 16 bit is above that in float32: with AMX or
+AVX-512 bfloat16 it is, without them bfloat16 is the slower one and nothing is claimed. Each call then gives up the
+dispatch of the cast in front of it.
+
 ## What it costs
 
 With t a call's time, P the peaks and B the bandwidth, each call at the same share of its peak as now:
@@ -52,7 +56,7 @@ import numpy as np
 from gobrrr import units
 from gobrrr.analysis.contractions import low_precision, off_matrix_units, peak_of, saved_at
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.path import step_saving
+from gobrrr.analysis.path import path_of, step_saving
 from gobrrr.analysis.price import Group
 from gobrrr.conditions.base import Found
 from gobrrr.conditions.claims import of_calls
@@ -62,6 +66,7 @@ from gobrrr.model.events import I8
 
 CODE = "C01"
 TITLE = "float32 matmuls off the tensor cores"
+TITLE_CPU = "float32 matmuls on a processor that is faster in 16 bit"
 
 LEAST_OF_PEAK = 0.2
 """A call that reaches less of the float32 peak than this is not held up by that peak."""
@@ -75,9 +80,13 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     now, tf32, half = (peak_of(evidence, *names) for names in (("float32",), ("tf32",), ("bfloat16", "float16")))
     if now is None or (tf32 is None and half is None) or low_precision(evidence) is not None:
         return None
+    if evidence.on_cpu and (half is None or half <= now):
+        return None
     calls = slow_calls(evidence)
     low = saved_at(evidence, calls, now, tf32)
     high = np.maximum(saved_at(evidence, calls, now, half, 0.5), low)
+    if evidence.on_cpu:  # the cast in front of each is dispatched by the same processor
+        high = np.maximum(high - path_of(evidence).host_per_launch, 0.0)
     ns, count = evidence.calls.ns[calls], evidence.steps.count
     flop = sum(evidence.group_of(call).work.matrix_flop or 0.0 for call in calls.tolist())
     total = float(ns.sum())
@@ -86,22 +95,34 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     return finding(
         evidence,
         CODE,
-        TITLE,
+        TITLE_CPU if evidence.on_cpu else TITLE,
         where=places(evidence, by_signature(evidence, calls)),
         at_stake=step_saving(evidence, calls, low, high),
         claim=of_calls(calls, low, high),
-        certainty=certainty_of(evidence),
+        certainty=certainty_of(evidence, "medium" if evidence.on_cpu else "high"),
         treatments=[*(["bf16-autocast"] if half else []), *(["tf32"] if tf32 else [])],
         facts=[
             f"{units.count(len(calls) / count)} float32 contractions a step take {units.duration(total / count)} "
             f"of {units.duration(evidence.wall_ns)}",
             f"{units.flop(flop / count)} a step in them at {units.rate(flop / total * 1e9, 'FLOP')}; "
             f"the float32 peak is {units.rate(now, 'FLOP')}",
-            f"peaks of the matrix units: TF32 {units.rate(tf32, 'FLOP')}, 16 bit {units.rate(half, 'FLOP')}",
-            f"at the same share of those peaks: {units.duration((total - float(low.sum())) / count)} with TF32, "
-            f"{units.duration((total - float(high.sum())) / count)} with 16 bit",
+            *_other_peaks(tf32, half, (total - float(low.sum())) / count, (total - float(high.sum())) / count),
         ],
     )
+
+
+def _other_peaks(tf32: float | None, half: float | None, with_tf32: float, with_half: float) -> list[str]:
+    """What the faster units do, and the ns of a step that the calls would take there; a CPU has no TF32."""
+    if tf32 is None:
+        return [
+            f"its peak in 16 bit is {units.rate(half, 'FLOP')}: at the same share of it "
+            f"{units.duration(with_half)} a step"
+        ]
+    return [
+        f"peaks of the matrix units: TF32 {units.rate(tf32, 'FLOP')}, 16 bit {units.rate(half, 'FLOP')}",
+        f"at the same share of those peaks: {units.duration(with_tf32)} with TF32, "
+        f"{units.duration(with_half)} with 16 bit",
+    ]
 
 
 def slow_calls(evidence: Evidence) -> I8:

@@ -70,6 +70,8 @@ VECTOR_KERNEL = re.compile(r"simt|sgemm|ffma|f32f32_f32f32", re.IGNORECASE)
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Contractions that the vector units hold up while most of the model's FLOP run in 16 or 8 bit."""
+    if evidence.on_cpu:
+        return None  # a processor has no tensor cores to fall from
     missing = unable(CODE, evidence)
     if missing:
         return missing

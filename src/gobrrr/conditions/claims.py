@@ -24,12 +24,15 @@ F8 = NDArray[np.float64]
 class Claim:
     """Nanoseconds of the window (all steps together) in some of its units; parallel arrays, a unit at most once.
 
-    `ns`: what the high end of the stake rests on; `low`: what the low end does.
+    `ns`: what the high end of the stake rests on; `low`: what the low end does. `beyond`, `beyond_low`: what both rest
+    on outside the analysed steps, such as a pause that only one step in ten has; it is nobody else's.
     """
 
     unit: I8
     ns: F8
     low: F8
+    beyond: float = 0.0
+    beyond_low: float = 0.0
 
     def __add__(self, other: Claim) -> Claim:
         """Both; what is claimed of one unit twice is added up."""
@@ -37,12 +40,12 @@ class Claim:
         ns, low = np.zeros(len(unit)), np.zeros(len(unit))
         np.add.at(ns, at.reshape(-1), np.concatenate([self.ns, other.ns]))
         np.add.at(low, at.reshape(-1), np.concatenate([self.low, other.low]))
-        return Claim(unit, ns, low)
+        return Claim(unit, ns, low, self.beyond + other.beyond, self.beyond_low + other.beyond_low)
 
     @property
     def total(self) -> float:
-        """Nanoseconds in all units."""
-        return float(self.ns.sum())
+        """Nanoseconds in all units and beyond."""
+        return float(self.ns.sum()) + self.beyond
 
 
 NOTHING = Claim(np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
@@ -65,6 +68,11 @@ def of_gaps(evidence: Evidence, gaps: I8, ns: F8, low: F8 | None = None, causes:
     unit = len(evidence.calls) + gaps[:, None] * len(CAUSES) + columns
     high, sure = (share * given[:, None] for given in (ns, ns if low is None else low))
     return NOTHING + Claim(unit.reshape(-1), high.reshape(-1), sure.reshape(-1))
+
+
+def outside(ns: float, low: float) -> Claim:
+    """`low` to `ns` nanoseconds that the analysed steps do not hold, in as many steps as they are."""
+    return Claim(NOTHING.unit, NOTHING.ns, NOTHING.low, ns, low)
 
 
 def of_work(evidence: Evidence, work: I8, *, certain: bool = True) -> Claim:

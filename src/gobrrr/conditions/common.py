@@ -29,6 +29,9 @@ LEAST_COVERAGE = 0.5
 
 MOST_PLACES = 3
 
+OF_GPUS = ("C02", "C03")
+"""Conditions that a processor can't have, however little of its work is priced."""
+
 
 def finding(
     evidence: Evidence,
@@ -122,7 +125,7 @@ def as_far_as_priced(code: str, evidence: Evidence, result: Found | NotChecked |
     share. What it did find has low certainty, and says why. Other results stay as they are.
     """
     share = covered(evidence)
-    if code[:1] not in ("C", "M") or share >= LEAST_COVERAGE:
+    if code[:1] not in ("C", "M") or share >= LEAST_COVERAGE or (evidence.on_cpu and code in OF_GPUS):
         return result
     if result is None:
         needs = f"needs more of the device's compute time priced: {units.percent(share)} is"

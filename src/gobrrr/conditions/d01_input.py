@@ -64,6 +64,7 @@ from gobrrr.model.events import I8
 
 CODE = "D01"
 TITLE = "the device waits for input"
+TITLE_CPU = "the step waits for input"
 
 
 @dataclass(frozen=True)
@@ -90,13 +91,15 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     return finding(
         evidence,
         CODE,
-        TITLE,
+        TITLE_CPU if evidence.on_cpu else TITLE,
         where=_places(evidence),
         at_stake=(low - path.spread.down, max(low, high)),
         claim=of_gaps(evidence, mine, length, seen.each) + of_work(evidence, inward_copies(evidence), certain=False),
         certainty="high" if seen.prepared >= 0.1 * wall else "medium",
-        treatments=["dataloader-workers", *([] if pageable else ["prefetch-pinned"])],
-        facts=[
+        treatments=["dataloader-workers", *([] if pageable or evidence.on_cpu else ["prefetch-pinned"])],
+        facts=_facts_cpu(seen, wall, path.busy)
+        if evidence.on_cpu
+        else [
             f"the device idles for {units.duration(seen.gaps)} of {units.duration(wall)} in front of its input; "
             f"{units.duration(seen.prepared)} of that in loading and host operations",
             f"copies from the host that nothing overlaps: {units.duration(seen.copies)} a step"
@@ -104,6 +107,15 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
             f"the device's other work is {units.duration(path.busy - seen.copies)} a step: the next bound",
         ],
     )
+
+
+def _facts_cpu(seen: _Input, wall: float, busy: float) -> list[str]:
+    """The same where the processor that waits is the one that loads: no copies, no link."""
+    return [
+        f"{units.duration(seen.gaps)} of {units.duration(wall)} pass in loading, {units.duration(seen.prepared)} of that "
+        "in loaders and long operations on the host",
+        f"the operations of the step compute for {units.duration(busy)}: the next bound",
+    ]
 
 
 def _measure(evidence: Evidence) -> _Input:

@@ -27,7 +27,8 @@ that bound, t - (b - s_high) / r: the fused kernel may reach the roof, and what 
 predecessor's output in the same shape (`sigmoid(y) * y`) may be there already. The low end is what is the high end
 above, unless a call behind the chain takes more tensors of the chain's shape than were written since (a residual). All
 of it counts only as far as the device is what the step waits for: W - host bounds it, and a launch-bound step gains
-nothing from less traffic.
+nothing from less traffic. On a CPU the low end is always the bytes at the roof: the chain's arithmetic may be what takes
+the time, and fusing does not shorten that.
 
 ## What helps
 
@@ -145,12 +146,15 @@ def _saving(evidence: Evidence, chain: Chain, rereads: Rereads | None) -> _Savin
     rate = moved / floor  # bytes a nanosecond at the roofs of its calls
     spared = min(chain.spared_high, moved)
     most = max(ns - (moved - spared) / rate, 0.0)
-    high = min(ns * spared / moved + (len(calls) - 1) * KERNEL_GAP_NS, most)
+    between = 0.0 if evidence.on_cpu else KERNEL_GAP_NS  # on a CPU what lies between is dispatch (O01)
+    high = min(ns * spared / moved + (len(calls) - 1) * between, most)
     low = min(chain.spared_low / rate, high)
     if rereads is not None:
         written = evidence.group_of(chain.calls[-1]).work.bytes_written or 0.0
         fused = max(moved - spared - read_inside(evidence, chain), 2 * written)
-        low, high = low if rereads.after(chain) else high, max(high, ns - fused / rate)
+        # a processor may be held up by the chain's arithmetic, which stays: only the bytes at the roof are sure there
+        sure = not rereads.after(chain) and not evidence.on_cpu
+        low, high = high if sure else low, max(high, ns - fused / rate)
     return _Saving(low, high, ns, moved, spared)
 
 

@@ -15,6 +15,10 @@ kernel behind the gap was launched on its own. Three numbers speak for it:
 - kernels start as soon as they are launched: nothing was queued, the host was never ahead;
 - the device's busy time is well below the step's wall time.
 
+On a CPU (a live run) nothing is launched, but each operation is dispatched: Python, autograd and the dispatcher run
+before its loop does. The finding is then called dispatch-bound, and half of the operations compute for less time than
+the step spends beside computing for each of them, which is a tenth of the step or more in all.
+
 Kernels that are replayed from a CUDA graph are launched together and do not count, nor do gaps that end in a copy
 of input data (D01) or that a synchronization left behind (O02).
 
@@ -22,6 +26,8 @@ of input data (D01) or that a synchronization left behind (O02).
 
     at stake (high) = launching + python
     at stake (low)  = high - launches * 1 us
+
+On a CPU no graph takes the dispatch away, so that its low end is nothing.
 
 The second line is what a CUDA graph still needs from kernel to kernel: 1.0 us for empty kernels on an H100. Where most
 kernels were queued, the idle time hangs on how fast the host is: the low end then allows for a host that is faster by
@@ -68,7 +74,7 @@ import numpy as np
 from gobrrr import units
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import LAUNCHING, PYTHON
-from gobrrr.analysis.path import HOST_SPREAD, KERNEL_GAP_NS, QUEUED_NS, path_of
+from gobrrr.analysis.path import HOST_SPREAD, KERNEL_GAP_NS, QUEUED_NS, Path, path_of
 from gobrrr.analysis.waits import expert_loop, inner_waits
 from gobrrr.conditions.base import Found
 from gobrrr.conditions.claims import Claim, of_gaps
@@ -79,9 +85,16 @@ from gobrrr.model.events import I8, Kind
 
 CODE = "O01"
 TITLE = "launch-bound"
+TITLE_CPU = "dispatch-bound"
 
 LEAST_LAUNCHES = 10
 """With fewer launches a step than this the idle time is the step's own begin and end."""
+
+CERTAIN_SHARE = 0.2
+"""With less of the step in dispatch and Python the finding is less than certain."""
+
+LEAST_SHARE_CPU = 0.1
+"""Less of the step between the operations of a CPU is freeing memory, reductions of a scalar, and other processes."""
 
 PROMPT_SHARE = 0.5
 """Share of kernels that start as soon as they are launched; above it the host was seldom ahead."""
@@ -105,6 +118,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     if path.launches < LEAST_LAUNCHES or median is None or median >= path.host_per_launch:
         return None
     idle = _idle(evidence)
+    if evidence.on_cpu:
+        return _on_cpu(evidence, path, idle, median)
     prompt = _prompt(evidence)
     waits = inner_waits(evidence)
     looped = expert_loop(evidence, waits)
@@ -128,6 +143,29 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
             f"device busy {units.duration(path.busy)} a step; a CUDA graph needs about "
             f"{units.duration(path.launches * KERNEL_GAP_NS)} from kernel to kernel",
             *([f"a loop over experts: {units.count(round(looped))} turns a step, each with a wait"] if looped else []),
+        ],
+    )
+
+
+def _on_cpu(evidence: Evidence, path: Path, idle: _Idle, median: float) -> Found | None:
+    """The same where the processor computes itself: nothing is launched, queued or captured."""
+    share = idle.ns / evidence.wall_ns
+    if share < LEAST_SHARE_CPU:
+        return None
+    return finding(
+        evidence,
+        CODE,
+        TITLE_CPU,
+        where=_places(evidence, idle),
+        at_stake=(0.0, idle.ns),
+        claim=idle.claim,
+        certainty="high" if share >= CERTAIN_SHARE else "medium",
+        treatments=["compile", "larger-batch"],
+        facts=[
+            f"{units.count(path.launches)} operations a step compute, the median one for {units.duration(median)}; "
+            f"dispatching one takes {units.duration(path.host_per_launch)} with the Python around it",
+            f"dispatch and Python take {units.duration(idle.ns)} of {units.duration(path.wall)}; the operations "
+            f"compute for {units.duration(path.busy)}",
         ],
     )
 
@@ -170,9 +208,9 @@ def _treatments(waits: I8, looped: bool) -> list[str]:
 
 
 def _certainty(prompt: float, share: float) -> Certainty:
-    if prompt >= PROMPT_SHARE and share >= 0.2:
+    if prompt >= PROMPT_SHARE and share >= CERTAIN_SHARE:
         return "high"
-    return "medium" if prompt >= PROMPT_SHARE or share >= 0.2 else "low"
+    return "medium" if prompt >= PROMPT_SHARE or share >= CERTAIN_SHARE else "low"
 
 
 def _places(evidence: Evidence, idle: _Idle) -> list[Place]:

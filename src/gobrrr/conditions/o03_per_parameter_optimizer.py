@@ -81,6 +81,11 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     idle = float(ns.sum()) / evidence.steps.count
     path, ranked = path_of(evidence), Counter(names).most_common(MOST_PLACES)
     busy = float(events.duration_ns[links.device[seen.work]].sum()) / count
+    rest = (
+        f"dispatch and Python take {units.duration(idle)} beside"
+        if evidence.on_cpu
+        else f"the device idles for {units.duration(idle)} in front of"
+    )
     common = ", ".join(f"{name} {units.count(number / count)}" for name, number in ranked)
     return finding(
         evidence,
@@ -92,10 +97,10 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         certainty="high" if seen.annotated else "medium",
         treatments=["fused-optimizer"],
         facts=[
-            f"{units.count(len(names) / count)} of {units.count(path.launches)} launches a step are "
+            f"{units.count(len(names) / count)} of {units.count(path.launches)} "
+            f"{'operations' if evidence.on_cpu else 'launches'} a step are "
             + ("the optimizer's" if seen.annotated else "updates in place, one after another"),
             f"{units.count(single / count)} of them take one parameter each ({common})",
-            f"their kernels take {units.duration(busy)} a step; the device idles for {units.duration(idle)} "
-            "in front of them",
+            f"their {'loops' if evidence.on_cpu else 'kernels'} take {units.duration(busy)} a step; {rest} them",
         ],
     )

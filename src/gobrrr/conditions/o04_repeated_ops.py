@@ -85,6 +85,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     ns = evidence.budget.gaps.of(LAUNCHING, PYTHON)[gaps].astype(np.float64)
     idle = float(ns.sum()) / evidence.steps.count
     experts = expert_loop(evidence, inner_waits(evidence)) is not None
+    busy = "the step spends" if evidence.on_cpu else "the device idles for"
+    then = "in dispatch and Python within them" if evidence.on_cpu else "a step within them"
     return finding(
         evidence,
         CODE,
@@ -93,8 +95,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         at_stake=path.host_saving(KEPT * idle, idle),
         claim=of_gaps(evidence, gaps, ns, causes=(LAUNCHING, PYTHON)),
         certainty="high" if idle >= 0.2 * evidence.wall_ns else "medium",
-        treatments=["grouped-matmul" if experts else "batched-loop", "cuda-graph"],
-        facts=[*_facts(evidence, told), f"the device idles for {units.duration(idle)} a step within them"],
+        treatments=["grouped-matmul" if experts else "batched-loop", *([] if evidence.on_cpu else ["cuda-graph"])],
+        facts=[*_facts(evidence, told), f"{busy} {units.duration(idle)} {then}"],
     )
 
 
@@ -105,12 +107,18 @@ def _facts(evidence: Evidence, told: list[tuple[Loop, I8]]) -> list[str]:
     common = sorted(set(ops), key=lambda name: (-ops.count(name), name))[:3]
     turns = sum(len(one.begins) for one, _ in told) / count
     launches = sum(len(work) for _, work in told) / count
+    median = units.duration(float(np.median(evidence.events.duration_ns[links.device[mine]])))
+    each = units.duration(path_of(evidence).host_per_launch)
+    pieces = "operations that compute" if evidence.on_cpu else "pieces of device work"
     return [
         f"{evidence.events.name_of(loop.row)} counts up: {units.count(turns)} turns a step, "
-        f"{units.count(launches)} pieces of device work, {units.count(launches / turns)} a turn",
-        f"most are {', '.join(common)}; median kernel "
-        f"{units.duration(float(np.median(evidence.events.duration_ns[links.device[mine]])))}, the host needs "
-        f"{units.duration(path_of(evidence).host_per_launch)} a launch",
+        f"{units.count(launches)} {pieces}, {units.count(launches / turns)} a turn",
+        f"most are {', '.join(common)}; "
+        + (
+            f"the median one computes for {median}, dispatching one takes {each}"
+            if evidence.on_cpu
+            else f"median kernel {median}, the host needs {each} a launch"
+        ),
     ]
 
 

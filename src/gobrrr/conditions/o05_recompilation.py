@@ -9,10 +9,17 @@ Idle time of the device while events of the compiler run within the analysed ste
 that the driver loads), or while a launch call of 1 ms or more loads its kernel. A profile that begins with the first
 step shows compilation that a later one would not: where only the first of several steps compiles, the finding says so.
 
+A live run knows more: what the compiler compiled after the warm-up, which guard failed, and which functions it gave up.
+
 ## What it costs
 
     at stake (high) = idle time of the device while the host compiles or loads, the mean of the steps
     at stake (low)  = the same where another step than the first recorded one compiles; else nothing
+
+Of a live run also, at the high end only, because a program may have met all its shapes by now:
+
+    + by how much the steps that compiled exceed the median one, the mean of all steps without the profiler
+    + of functions that were given up: the idle time that launching and Python cause in them, and their chains' (M01)
 
 ## What helps
 
@@ -46,10 +53,11 @@ import re
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.calls import Call, classify, compiles
+from gobrrr.analysis.calls import COMPILER, Call, classify, compiles
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import CAUSES, COMPILING
-from gobrrr.analysis.intervals import covered, union
+from gobrrr.analysis.scopes import idle_under, spans_of
+from gobrrr.conditions.again import again_of
 from gobrrr.conditions.base import Found
 from gobrrr.conditions.claims import of_gaps
 from gobrrr.conditions.common import MOST_PLACES, finding
@@ -64,26 +72,43 @@ REGION = re.compile(r"^Torch-Compiled Region: (\d+/\d+)")
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Idle time of the device under the compiler's events, and in launches that load their kernel first."""
-    events, gaps = evidence.replayed, evidence.budget.gaps
-    rows = np.flatnonzero(classify(events.names)[events.name] == Call.COMPILE)
-    rows = rows[(events.end_ns[rows] > evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)]
-    under = covered(union(events.start_ns[rows], events.end_ns[rows]), gaps.start, gaps.stop)
+    gaps, rows, live = evidence.budget.gaps, _rows(evidence), again_of(evidence)
+    under = idle_under(evidence, spans_of(evidence, rows))
     own = gaps.of(COMPILING).astype(np.float64)
+    if not len(rows) and evidence.on_cpu and _quiet(evidence):
+        own = np.zeros_like(own)
     rest = np.maximum(under - own, 0.0)
     idle = float((own + rest).sum()) / evidence.steps.count
     every = np.arange(len(gaps))
     others = tuple(cause for cause in CAUSES if cause != COMPILING)
+    claim = of_gaps(evidence, every, own, causes=(COMPILING,)) + of_gaps(evidence, every, rest, causes=others)
     return finding(
         evidence,
         CODE,
         TITLE,
-        where=_places(evidence, rows),
-        at_stake=(idle if _again(evidence, rows) else 0.0, idle),
-        claim=of_gaps(evidence, every, own, causes=(COMPILING,)) + of_gaps(evidence, every, rest, causes=others),
-        certainty="high" if len(rows) else "medium",
-        treatments=["static-shapes"] if compiles(evidence.events.names) else ["warm-up"],
-        facts=[*_facts(evidence, rows, idle), *_which_step(evidence, rows)],
+        where=[*live.where, *_places(evidence, rows)][:MOST_PLACES],
+        at_stake=(idle if _again(evidence, rows) else 0.0, idle + live.saving),
+        claim=claim + live.claim,
+        certainty="high" if len(rows) or live.certain else "medium",
+        treatments=["static-shapes"] if live.facts or compiles(evidence.events.names) else ["warm-up"],
+        facts=[*live.facts, *(_facts(evidence, rows, idle) if idle > 0 else []), *_which_step(evidence, rows)],
     )
+
+
+def _rows(evidence: Evidence) -> I8:
+    """The compiler's events within the steps. What a live run's profiler alone made it compile does not count."""
+    events = evidence.replayed
+    rows = np.flatnonzero(classify(events.names)[events.name] == Call.COMPILE)
+    rows = rows[(events.end_ns[rows] > evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)]
+    if not _quiet(evidence):
+        return rows
+    return np.array([row for row in rows.tolist() if not COMPILER.search(events.name_of(row))], dtype=np.int64)
+
+
+def _quiet(evidence: Evidence) -> bool:
+    """Whether a live run knows that nothing was compiled in the steps without the profiler."""
+    compiled = evidence.live.compiled if evidence.live is not None else None
+    return compiled is not None and compiled.steady_compiles == 0
 
 
 def _facts(evidence: Evidence, rows: I8, idle: float) -> list[str]:

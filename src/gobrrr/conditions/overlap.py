@@ -5,7 +5,7 @@ step launch-bound (O01), a norm written by hand (M03) is a chain of pointwise ca
 rest and says how much of it is the other's; where too little is left it is dropped, and the one that keeps it says so.
 
 Because the units' lengths sum to the window (`claims`) and no finding has more at stake than it keeps, all findings
-together never have more at stake than the step.
+together never have more at stake than the step; what a claim has beyond the analysed steps comes on top.
 """
 
 from __future__ import annotations
@@ -25,9 +25,17 @@ from gobrrr.model.diagnosis import Finding
 SPECIFIC_FIRST = (
     "O05",  # compiling is a cause of its own, whatever the host would have launched meanwhile
     "O06",  # waiting for the driver is neither launching nor input
+    "O07",  # a pause of the collector falls anywhere
+    "O08",  # checks and tracers slow down whatever runs
+    "O09",  # too many threads, too
+    "O12",  # a log line is Python of its own
     "D02",  # a copy that blocks, of all that keeps the input waiting (D01)
     "D01",
     "N01",
+    "R01",  # what is computed again vanishes as a whole
+    "C04",  # the wrong type, whatever is done in it
+    "C05",  # products that another order leaves out
+    "C06",  # one layer's algorithm, of all that a layer costs
     "M02",  # attention's passes, conversions and matmuls vanish together
     "C03",  # one float32 contraction, of all contractions
     "C02",
@@ -37,6 +45,7 @@ SPECIFIC_FIRST = (
     "O02",
     "O03",  # the optimizer's launches, of all launches
     "O04",
+    "O10",  # pieces of a graph: the chains and launches between them
     "M01",
     "C01",
     "O01",
@@ -57,7 +66,7 @@ class _Kept:
     def shares(self) -> tuple[float, float]:
         """What it got of what the low and of what the high end rest on."""
         claim = self.found.claim
-        return _share(self.low, claim.low), _share(self.ns, claim.ns)
+        return _share(self.low, claim.low, claim.beyond_low), _share(self.ns, claim.ns, claim.beyond)
 
 
 def settle(findings: Sequence[Found], lengths: F8, steps: int, wall_ns: float) -> list[Finding]:
@@ -107,7 +116,7 @@ def _lost(missing: F8, before: Sequence[_Kept]) -> dict[str, float]:
 
 def _restaked(kept: _Kept, steps: int) -> Finding:
     """The finding with the stake that it keeps, and whose the rest is."""
-    finding, got = kept.found.finding, float(kept.ns.sum()) / steps
+    finding, got = kept.found.finding, (float(kept.ns.sum()) + kept.found.claim.beyond) / steps
     low, high = (min(ns * share, got) for ns, share in zip(finding.at_stake_ns, kept.shares, strict=True))
     facts = [
         f"of which {units.duration(ns / steps)} a step are {code}'s and not counted here"
@@ -117,9 +126,9 @@ def _restaked(kept: _Kept, steps: int) -> Finding:
     return replace(finding, at_stake_ns=(min(low, high), high), evidence=[*finding.evidence, *facts])
 
 
-def _share(got: F8, claimed: F8) -> float:
-    total = float(claimed.sum())
-    return min(float(got.sum()) / total, 1.0) if total > 0 else 1.0
+def _share(got: F8, claimed: F8, beyond: float) -> float:
+    total = float(claimed.sum()) + beyond
+    return min((float(got.sum()) + beyond) / total, 1.0) if total > 0 else 1.0
 
 
 LEAST_NAMED = 0.01

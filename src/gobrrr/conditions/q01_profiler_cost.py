@@ -7,7 +7,8 @@ timeline shows is the profiler's own.
 ## How it is recognised
 
 The recorded wall of a step against the estimate without the profiler (the replay of the trace's own launches with
-each host event shortened by what recording it costs), where the recorded one is at least 1.25 times as long.
+each host event shortened by what recording it costs), where the recorded one is at least 1.25 times as long. A live run
+measures the step without the profiler: there it is nothing to report.
 
 ## What it costs
 
@@ -53,6 +54,8 @@ INFLATED = 1.25
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """A recorded step that is much longer than the estimated one."""
+    if evidence.live is not None:
+        return None
     recorded, estimated = evidence.recorded_steps.wall_ns, evidence.wall_ns
     if recorded < INFLATED * estimated:
         return None

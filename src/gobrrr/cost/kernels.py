@@ -39,6 +39,10 @@ _UNITS = {
 }  # fmt: skip
 
 
+ON_CPU = "CPU "
+"""How the live door names what an operation computes on the host's own processor."""
+
+
 class Unit(NamedTuple):
     """Where a contraction runs: `dtype` names the matrix unit ("tf32", "bfloat16"; "float32" is the vector unit)."""
 
@@ -61,6 +65,8 @@ def matrix_unit(dtype: str, kernels: tuple[str, ...]) -> Unit:
 def _float32_unit(kernels: tuple[str, ...]) -> Unit:
     if any(_TF32.search(name) for name in kernels):
         return Unit("tf32", by_name=True)
+    if kernels and all(name.startswith(ON_CPU) for name in kernels):
+        return Unit("float32")
     if any(_VECTOR32.search(name) or _ROCM_VECTOR32.search(name) for name in kernels):
         return Unit("float32", by_name=True)
     return Unit("float32", note="TF32 not known: the kernel's name doesn't tell")

@@ -10,6 +10,7 @@ from gobrrr.model.machine import Ceiling, Machine
 from gobrrr.model.measured import Curve, Entry, Measurement, Quantity
 
 BANDWIDTH = "bandwidth by working set"
+LAST = "last level"
 RELIABLE = 0.25
 """An entry whose quartiles are further apart than this share of its median is shown, but is no ceiling."""
 HALF = "half of the fused multiply-add peak: one FLOP an instruction"
@@ -86,7 +87,7 @@ def machine_of(measured: Measurement, datasheet: Machine | None = None) -> Machi
     found = {
         "memory_bytes_per_s": _ceiling(measured.best("memory", "copy", "scale", "read"), source),
         "host_bytes_per_s": _ceiling(measured.best("host", "to device, pinned", "to host, pinned"), source),
-        "cache_bytes_per_s": _cache(measured.curve(BANDWIDTH), base.cache_bytes, measured, source),
+        **_caches(measured, base.cache_bytes, source),
         "memory_bytes": _memory(measured, base, source),
     }
     return msgspec.structs.replace(
@@ -140,16 +141,39 @@ def _vector(measured: Measurement, sheet: Machine | None, source: str) -> dict[s
     return found
 
 
-def _cache(curve: Curve | None, size: Ceiling | None, measured: Measurement, source: str) -> Ceiling | None:
-    """The best of the curve within the last cache; a CPU's curve is one thread's, and no ceiling of the whole."""
-    if curve is None or size is None or measured.environment.kind == "cpu":
+def _caches(measured: Measurement, size: Ceiling | None, source: str) -> dict[str, Ceiling | None]:
+    """The last cache's bandwidth from the curve: the best within it.
+
+    A CPU's curve is one thread's: times the threads it bounds them all. Its caches differ by much, so that the last
+    one's is that of working sets over an eighth of it, and the best of all is what no kernel beats.
+    """
+    curve = measured.curve(BANDWIDTH)
+    if measured.environment.kind != "cpu":
+        return {"cache_bytes_per_s": _cache(curve, size, 0.0, 1, source)}
+    entry = measured.entry("cache", LAST)
+    if entry is None:
+        return {}
+    size = Ceiling(value=entry.amount.value, provenance="measured", source=f"{source} (what the system reports)")
+    threads = measured.environment.threads
+    last = _cache(curve, size, size.value / 8, threads, source)
+    return {
+        "cache_bytes": size if last is not None else None,
+        "cache_bytes_per_s": last,
+        "inner_cache_bytes_per_s": _cache(curve, size, 0.0, threads, source),
+    }
+
+
+def _cache(curve: Curve | None, size: Ceiling | None, least: float, threads: int, source: str) -> Ceiling | None:
+    """The best of the curve between `least` and `size` bytes, times the threads."""
+    if curve is None or size is None:
         return None
-    inside = [one for one in curve.points if one.x <= size.value]
+    inside = [one for one in curve.points if least < one.x <= size.value]
     best = max(inside, key=lambda one: one.y.value, default=None)
     if best is None:
         return None
-    at = f"{curve.name}, {best.x / 2**20:.1f} MiB"
-    return Ceiling(value=best.y.value, provenance="measured", source=f"{source} ({at})")
+    at = f"{curve.name}, {best.x / 2**20:.2g} MiB" + (f", times {threads} threads" if threads > 1 else "")
+    how = "derived" if threads > 1 else "measured"
+    return Ceiling(value=best.y.value * threads, provenance=how, source=f"{source} ({at})")
 
 
 def _memory(measured: Measurement, base: Machine, source: str) -> Ceiling | None:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from gobrrr.model import show
+from gobrrr.model.live import Live
 
 FORMAT = 1
 # History of the format:
@@ -281,6 +282,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     memory_peak_bytes: float | None = None  # the most that tensors on the device held at once during the step
     machines: list[MachineRow] = []  # of a prediction: each machine that was asked for
     versions: dict[str, str] = {}  # what the trace says of the software that it was recorded with
+    live: Live | None = None  # of a live run: what it measured beside the profiler's events
     version: str = ""
 
     def __str__(self) -> str:

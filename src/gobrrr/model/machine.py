@@ -30,6 +30,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes_per_s: Ceiling | None = None
     cache_bytes_per_s: Ceiling | None = None
     cache_bytes: Ceiling | None = None
+    inner_cache_bytes_per_s: Ceiling | None = None  # of the caches before the last: what no kernel beats
     memory_bytes: Ceiling | None = None
     link_bytes_per_s: Ceiling | None = None
     host_bytes_per_s: Ceiling | None = None

@@ -8,6 +8,8 @@ from typing import Literal
 import msgspec
 
 from gobrrr.model.events import EventTable
+from gobrrr.model.live import Live
+from gobrrr.model.recording import Recording
 
 
 class DeviceProperties(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +42,8 @@ class RankProfile:
     events: EventTable
     python: bool = False  # Python frames were read
     whole: bool = True  # the file was neither cut off nor damaged
+    live: Live | None = None  # of a live run: what it measured beside the events
+    seen: Recording | None = None  # of a live run: one step's operations as they were dispatched
     ends: tuple[float, float] | None = None  # the timeline is unprofiled: least and most step time, as multiples of it
 
     @property

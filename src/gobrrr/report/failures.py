@@ -22,12 +22,17 @@ def complain(message: str, status: int) -> int:
     return status
 
 
-def internal(error: Exception) -> int:
-    """A bug in gobrrr: its kind, and how to see where."""
+def traceback_if_wanted(error: BaseException) -> None:
+    """The traceback, where the environment asks for it."""
     if os.environ.get(TRACEBACK):
         import traceback
 
         traceback.print_exception(error)
+
+
+def internal(error: Exception) -> int:
+    """A bug in gobrrr: its kind, and how to see where."""
+    traceback_if_wanted(error)
     kind = type(error).__name__
     hint = f"set {TRACEBACK}=1 to see where, and please report it"
     return complain(f"internal error: {kind}: {str(error)[:500]} ({hint})", INTERNAL_ERROR)
@@ -35,10 +40,7 @@ def internal(error: Exception) -> int:
 
 def unwritable(error: OSError) -> int:
     """The system refuses a read or a write that no command expects to fail: most often standard output is full."""
-    if os.environ.get(TRACEBACK):
-        import traceback
-
-        traceback.print_exception(error)
+    traceback_if_wanted(error)
     with suppress(OSError, ValueError):
         close_stdout()  # what is left in its buffer would fail again at exit
     what = f"{error.filename}" if error.filename else "the output can't be written"

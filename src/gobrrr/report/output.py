@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,10 +37,28 @@ def working(what: str, quiet: bool) -> AbstractContextManager[object]:
     return nullcontext() if quiet or not screen.is_terminal else screen.status(what)
 
 
-def text(line: str) -> None:
-    """Text that is safe to print, in what standard output can encode."""
-    encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(line.encode(encoding, "replace").decode(encoding) + "\n")
+def text(line: str, *, stderr: bool = False) -> None:
+    """Text that is safe to print, in what the output can encode."""
+    stream = sys.stderr if stderr else sys.stdout
+    encoding = stream.encoding or "utf-8"
+    stream.write(line.encode(encoding, "replace").decode(encoding) + "\n")
+
+
+@contextmanager
+def to_stderr(wanted: bool) -> Iterator[None]:
+    """What is printed within the block, by child processes as well, goes to standard error, where that is wanted."""
+    if not wanted:
+        yield
+        return
+    sys.stdout.flush()
+    saved = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved, 1)
+        os.close(saved)
 
 
 def raw(data: bytes) -> None:

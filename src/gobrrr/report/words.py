@@ -50,6 +50,16 @@ CAUSES = (
 )
 
 
+ON_CPU = {
+    "launching": "dispatching operations",
+    "Python between ops": "in Python",
+    "input data": "waiting for input data",
+    "allocator": "in the allocator",
+    "garbage collection": "in garbage collection",
+    "compiling": "compiling",
+}
+"""What a processor that computes itself does meanwhile, by what the table calls the cause."""
+
 CAUSE_CHARACTERS = 30
 
 
@@ -64,6 +74,11 @@ def _cause(cause: str | None) -> tuple[str, str]:
 def cause(name: str | None) -> str:
     """What the table calls a cause of overhead."""
     return _cause(name)[0]
+
+
+def on_cpu(diagnosis: Diagnosis) -> bool:
+    """Whether the step ran on the host's own processor: nothing is launched, and nothing idles meanwhile."""
+    return diagnosis.live is not None and diagnosis.live.kind == "cpu"
 
 
 def label(line: BudgetLine) -> str:
@@ -145,8 +160,21 @@ def _overhead(diagnosis: Diagnosis) -> str:
     if not diagnosis.devices:  # the budget is the host's
         text = f"the host runs no operation in {idle} of the step"
         return f"{text}, most of it {largest[0]}" if largest else text
+    if on_cpu(diagnosis):
+        return _dispatching(diagnosis, lines)
     text = f"the device idles {idle} of the step"
     return f"{text}, {largest[1]}" if largest else text
+
+
+def _dispatching(diagnosis: Diagnosis, lines: list[BudgetLine]) -> str:
+    """The overhead of a step whose device is the processor itself."""
+    whole = units.percent(share(diagnosis, "overhead"))
+    dispatch = sum(one.share for one in lines if cause(one.cause) in ("launching", "Python between ops"))
+    if dispatch > share(diagnosis, "overhead") / 2:
+        return f"the processor spends {whole} of the step in dispatch and Python, not computing"
+    largest = cause(max(lines, key=lambda one: one.ns).cause) if lines else ""
+    text = f"the processor spends {whole} of the step not computing"
+    return f"{text}, most of it {ON_CPU.get(largest, largest)}" if largest else text
 
 
 def _mixed(diagnosis: Diagnosis) -> str:
@@ -160,7 +188,7 @@ _REASONS: dict[str, Callable[[Diagnosis], str]] = {
     "memory": _side("memory", "moving bytes"),
     "overhead": _overhead,
     "input": lambda d: (
-        f"the {'device' if d.devices else 'host'} waits for input data {units.percent(sides(d)['input'])} of the step"
+        f"the {'step' if on_cpu(d) else 'device' if d.devices else 'host'} waits for input data {units.percent(sides(d)['input'])} of the step"
     ),
     "communication": lambda d: (
         f"communication that nothing hides takes {units.percent(share(d, 'communication'))} of the step"

@@ -44,7 +44,8 @@ def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     host = path.host + casts * path.host_per_launch
     high = finding.at_stake_ns[1]
     low = min(finding.at_stake_ns[0], max(path.wall - HOST_SPREAD * host, 0.0))
-    how = 'with torch.autocast("cuda", torch.bfloat16): around forward and loss'
+    kind = "cpu" if evidence.on_cpu else "cuda"
+    how = f'with torch.autocast("{kind}", torch.bfloat16): around forward and loss'
     return prescription(
         NAME, finding, (low, high), how, "one cast more for each contraction; bfloat16 is accurate enough"
     )

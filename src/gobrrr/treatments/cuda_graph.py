@@ -37,7 +37,7 @@ graph.replay()
 
 def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     """The launch-bound idle time without what a graph still needs from kernel to kernel."""
-    if finding.code not in ("O01", "O04"):
+    if finding.code not in ("O01", "O04") or evidence.on_cpu:
         return None
     path = path_of(evidence)
     low, high = finding.at_stake_ns

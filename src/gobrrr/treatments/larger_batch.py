@@ -39,6 +39,11 @@ def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     if factor < LEAST:
         return None
     high = path.at_most(min(path.idle, finding.at_stake_ns[1]))
+    if evidence.on_cpu:
+        # dispatch and Python are paid once for MOST times the work, and computing follows the work
+        how = "throughput: dispatch and Python take as long for a larger batch"
+        assumes = f"high: {MOST} times the batch; the saving is for today's amount of work; memory allows it"
+        return prescription(NAME, finding, (0.0, high * (1 - 1 / MOST)), how, assumes)
     times = f"about {factor:.1f}" if factor <= MOST else f"more than {MOST}"
     how = f"throughput: the host's time is enough for {times} times the batch"
     assumes = "the saving is for today's amount of work, the step gets no shorter; memory allows it"

@@ -30,7 +30,7 @@ batch = batch.to("cuda", non_blocking=True)
 
 def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     """The copies that nothing overlaps; None without any."""
-    if finding.code not in ("D01", "D02"):
+    if finding.code not in ("D01", "D02") or evidence.on_cpu:
         return None
     copies = pageable_copies(evidence) if finding.code == "D02" else inward_copies(evidence)
     exposed = float(evidence.budget.owned_ns[copies].sum()) / evidence.steps.count

@@ -3,8 +3,8 @@
 Mark the dimensions that vary as dynamic, pad to a few lengths, hand numbers that change over as tensors, and run the
 step a few times before measuring. `TORCH_LOGS=recompiles` names the guard that failed.
 
-Predicted saving: all of the idle time under the compiler's events, in steps that would compile again; nothing at the
-low end, because a warm-up that was recorded does not come back.
+Predicted saving: all of the finding's stake, in steps that would compile again; nothing at the low end, because a
+warm-up that was recorded does not come back, and because a compiled function need not be faster than an eager one.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from gobrrr.treatments.base import prescription
 NAME = "static-shapes"
 NUMERICS = "none"
 HOW = "torch._dynamo.mark_dynamic(x, 0), or pad to a few lengths"
+SHAPES = ("size", "stride", "shape", "rank mismatch")
+"""Words in the guards of a tensor's shape."""
 CODE = """
 torch._dynamo.mark_dynamic(x, 0)  # the dimension that varies
 step = torch.compile(step)
@@ -27,4 +29,13 @@ def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     if finding.code != "O05":
         return None
     assumes = "high: every step would compile as the recorded ones did"
-    return prescription(NAME, finding, (0.0, finding.at_stake_ns[1]), HOW, assumes)
+    return prescription(NAME, finding, (0.0, finding.at_stake_ns[1]), _how(evidence), assumes)
+
+
+def _how(evidence: Evidence) -> str:
+    """By the guard that failed last, where a live run knows it."""
+    compiled = evidence.live.compiled if evidence.live is not None else None
+    first = compiled.recompiles[0] if compiled is not None and compiled.recompiles else None
+    if first is None or not first.reason or any(word in first.reason for word in SHAPES):
+        return HOW
+    return f"hand over as a tensor what changes from call to call in {first.function}: {first.reason}"

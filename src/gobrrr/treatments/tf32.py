@@ -28,7 +28,7 @@ torch.backends.cudnn.allow_tf32 = True  # convolutions; the default
 
 def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     """The low end of the finding, which is TF32, up to what a better share of the peak would add."""
-    if finding.code not in ("C01", "C03"):
+    if finding.code not in ("C01", "C03") or evidence.on_cpu:
         return None
     low, high = finding.at_stake_ns
     upper = min(low + (high - low) / 2, max(path_of(evidence).wall - path_of(evidence).host, 0.0))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gobrrr.hardware.measure.timing import Bench
-from gobrrr.model.measured import Curve, CurvePoint, Entry
+from gobrrr.model.measured import Curve, CurvePoint, Entry, Quantity
 
 GPU_BYTES, CPU_BYTES = 2**30, 2**28
 """Of one tensor: far beyond any cache."""
 LARGEST_SHARE = 1 / 8
 """Of the memory that is free."""
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 CURVE = "bandwidth by working set"
 GPU_CURVE = (2**20, 2**30)
 CPU_CURVE = (2**13, 2**29)
@@ -49,6 +51,24 @@ def measure_dram(bench: Bench) -> list[Entry]:
         Entry(group="memory", name=name, unit="B/s", amount=bench.time(call).rate(float(times * size)), at=at)
         for name, (times, call) in calls.items()
     ]
+
+
+def last_cache(folder: Path = CACHES) -> Entry | None:
+    """The size of a CPU's last cache as the system reports it; None where it doesn't."""
+    sizes_ = []
+    for path in sorted(folder.glob("index*/size")):
+        try:
+            text = path.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            continue
+        number, unit = text.rstrip("KMG"), text[-1:]
+        if number.isdecimal():
+            sizes_.append(int(number) * {"K": 2**10, "M": 2**20, "G": 2**30}.get(unit, 1))
+    if not sizes_:
+        return None
+    size = float(max(sizes_))
+    amount = Quantity(value=size, low=size, high=size, runs=1)
+    return Entry(group="cache", name="last level", unit="B", amount=amount, at="as the system reports it")
 
 
 def measure_curve(bench: Bench, empty_s: float | None) -> Curve:

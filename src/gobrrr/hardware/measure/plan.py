@@ -129,6 +129,8 @@ def _launch(bench: Bench, page: Notebook, _: float) -> None:
 
 
 def _curve(bench: Bench, page: Notebook, _: float) -> None:
+    if bench.device.is_cpu:
+        page.write(memory.last_cache())
     empty = next((one.amount.value for one in page.entries if one.name == "graph replay, device"), None)
     page.write(memory.measure_curve(bench, empty))
 

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-import msgspec
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -17,6 +16,7 @@ from gobrrr.model.work import OpCall
 from gobrrr.observe.static.arguments import dtype_word, named_call, op_call, schema_of, tensor_record
 from gobrrr.observe.static.doubles import Doubles
 from gobrrr.observe.static.memory import Memory
+from gobrrr.observe.static.owners import NO_TASK, Owners, with_recomputed
 from gobrrr.observe.static.replaced import REPLACED
 from gobrrr.observe.static.sides import Copy, Side, Sides, tensors_of
 from gobrrr.observe.static.sites import Sites
@@ -24,11 +24,10 @@ from gobrrr.observe.static.values import Values
 
 aten = torch.ops.aten
 _DEVICE = torch.ops.prim.device.default
-NO_TASK = -1
 _LISTS = ("aten::_foreach", "aten::_fused", "aten::_amp")
-_COPIES = ("aten::clone", "aten::copy", "aten::copy_", "aten::_to_copy", "aten::_foreach_copy_")
+COPIES = ("aten::clone", "aten::copy", "aten::copy_", "aten::_to_copy", "aten::_foreach_copy_")
 """What may cross the link; an operation of the device that reads one number of the host's does not."""
-_SILENT = ("prim::", "profiler::", "aten::is_same_size", "aten::sym_")
+SILENT = ("prim::", "profiler::", "aten::is_same_size", "aten::sym_")
 MOST_ASSUMPTIONS = 50
 LARGE = 1e6
 MOST_ASKED = 16
@@ -56,7 +55,7 @@ class Recorder(TorchDispatchMode):
         self.remarks: dict[str, str] = {}
         self.copy_waits = True
         self._asked_at: dict[str | None, int] = {}
-        self._site_of: dict[int, tuple[int, float]] = {}
+        self._owners = Owners()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -71,7 +70,7 @@ class Recorder(TorchDispatchMode):
 
     def _dispatched(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = schema_of(func)[0]
-        if name.startswith(_SILENT):
+        if name.startswith(SILENT):
             return func(*args, **kwargs)
         if name == "aten::_local_scalar_dense":
             return self.asked(args[0])
@@ -99,8 +98,8 @@ class Recorder(TorchDispatchMode):
             self._mixed(name, read)
         if self.recording:
             call = op_call(func, args, kwargs, outputs=tuple(map(tensor_record, written)))
-            copy: Copy = self.sides.crossing(read, written) if name in _COPIES else ""
-            waits = bool(copy) and self.copy_waits and not _non_blocking(func, args, kwargs)
+            copy: Copy = self.sides.crossing(read, written) if name in COPIES else ""
+            waits = bool(copy) and self.copy_waits and not non_blocking(func, args, kwargs)
             self._put(call, place, made, copy=copy, waits=waits)
         return outputs
 
@@ -173,15 +172,7 @@ class Recorder(TorchDispatchMode):
             self.assumptions.setdefault((what, line), Assumption(what, str(stand_in), line))
 
     def _put(self, call: OpCall, place: Side, made: int, *, waits: bool = False, copy: Copy = "") -> None:
-        task = torch._C._current_graph_task_id()
-        grad = torch.is_grad_enabled()
-        node = torch._C._current_autograd_node() if task != NO_TASK and not grad else None
-        site, needed = self._site_of.get(node._sequence_nr(), (-1, 1.0)) if node is not None else (-1, 1.0)
-        if site < 0:
-            site, needed = self.sites.here(), self.needed
-            if node is None:
-                # an operation's autograd node is made just before it is dispatched: the first to come owns it
-                self._site_of.setdefault(torch.autograd._get_sequence_nr() - 1, (site, needed))
+        owned = self._owners.of_this(self.sites.here, self.needed)
         if len(self.drafts) >= MOST_CALLS:
             raise NeedsData(
                 f"the step has no end: {MOST_CALLS:,} operations until {self.sites.where()}; its loop waits for data, "
@@ -189,16 +180,16 @@ class Recorder(TorchDispatchMode):
             )
         recorded = RecordedCall(
             call=call,
-            phase="backward" if task != NO_TASK else "optimizer" if self.optimizing else "forward",
-            site=site,
+            phase="backward" if owned.task != NO_TASK else "optimizer" if self.optimizing else "forward",
+            site=owned.site,
             place=place,
             waits=waits,
-            needed=needed,
+            needed=owned.needed,
             host_copy=copy,
-            node=node.name() if node is not None else "",
+            node=owned.node,
             new_bytes=made,
         )
-        self.drafts.append((recorded, task, grad))
+        self.drafts.append((recorded, owned.task, owned.grad))
 
     @contextmanager
     def instead(self, name: str, args: tuple[Any, ...]) -> Iterator[list[Any]]:
@@ -239,16 +230,8 @@ class Recorder(TorchDispatchMode):
         self.sites.module_calls = 0
 
     def finished(self) -> tuple[RecordedCall, ...]:
-        """The calls, with the operations that a backward pass repeats from the forward pass marked.
-
-        A backward pass runs with grad mode off; what runs in it with grad mode on is a checkpoint's recomputation. If
-        all of a backward pass has it on, it was asked to build a graph itself (`create_graph=True`) and nothing is.
-        """
-        plain = {task for _, task, grad in self.drafts if task != NO_TASK and not grad}
-        return tuple(
-            msgspec.structs.replace(call, recomputed=True) if grad and task in plain else call
-            for call, task, grad in self.drafts
-        )
+        """The calls, with the operations that a backward pass repeats from the forward pass marked."""
+        return with_recomputed(self.drafts)
 
 
 def _stand_in(tensor: Any, times: int) -> Any:
@@ -267,6 +250,6 @@ def composite(func: Any) -> bool:
     return bool(func._can_decompose())
 
 
-def _non_blocking(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether `copy_` or `_to_copy` was asked not to wait."""
+def non_blocking(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether `copy_` or `_to_copy` was asked not to wait for the copy's end."""
     return bool(kwargs.get("non_blocking") or (func is aten.copy_.default and len(args) > 2 and args[2]))

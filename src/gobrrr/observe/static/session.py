@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
-import os
 import re
 import sys
 import time
@@ -35,8 +32,8 @@ from gobrrr.observe.static.sides import Sides
 from gobrrr.observe.static.sites import Sites
 from gobrrr.observe.static.values import Values
 from gobrrr.observe.static.virtual import Virtual
+from gobrrr.observe.targets import TARGET, find_callable, step_of
 
-_TARGET = re.compile(r"(?P<home>.+?):(?P<name>[A-Za-z_][\w.]*)")
 _REFUSED = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
 
 
@@ -136,13 +133,12 @@ def record_step(step: Callable[..., Any], inputs: Sequence[Any], keywords: dict[
 
 def record_named(target: str) -> Recording:
     """Record the step behind "file.py:callable" or "package.module:callable"."""
-    match = _TARGET.fullmatch(target)
-    if match is None:
+    if TARGET.fullmatch(target) is None:
         raise UsageError(f"{target}: a step is named file.py:callable or package.module:callable")
     session = Session()
     begin = time.perf_counter()
     with _told(session, target), session.open():
-        session.record(_found(match["home"], match["name"]), (), {})
+        session.record(find_callable(target), (), {})
     return session.finished(target, time.perf_counter() - begin)
 
 
@@ -153,55 +149,12 @@ def record_workload(workload: Workload) -> Recording:
 
 
 def _step_of(workload: Workload) -> tuple[Callable[..., Any], Sequence[Any]]:
-    if workload.step is not None:
-        return workload.step, workload.inputs
-    if workload.model is None:
-        raise UsageError("a Workload needs a step, or a model to call with its inputs")
-
-    def forward(*inputs: Any) -> Any:
-        with torch.no_grad():
-            return workload.model(*inputs)
-
-    return forward, workload.inputs
+    return step_of(workload, _forward)
 
 
-def _found(home: str, name: str) -> Callable[..., Any]:
-    module = _file(Path(home)) if home.endswith(".py") else _module(home)
-    found: Any = module
-    for part in name.split("."):
-        found = getattr(found, part, None)
-        if found is None:
-            known = [one for one, value in vars(module).items() if callable(value) and not one.startswith("_")]
-            raise UsageError(f"{home} has no {name}; it has {', '.join(known[:12]) or 'nothing to call'}")
-    if not callable(found):
-        raise UsageError(f"{home}:{name} is no callable but {type(found).__name__}")
-    return found  # type: ignore[no-any-return]
-
-
-def _file(path: Path) -> Any:
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
-    name = f"_gobrrr_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise InputError(f"{path}: not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    # both stay until the recording ends (settings.kept): a step may import when it runs
-    sys.path.insert(0, str(path.resolve().parent))
-    sys.modules[name] = module
-    sys.argv[:] = [str(path)]
-    spec.loader.exec_module(module)
-    return module
-
-
-def _module(name: str) -> Any:
-    sys.path.insert(0, os.getcwd())
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise UsageError(f"{name}: {error}") from error
-    finally:
-        sys.path.remove(os.getcwd())
+def _forward(model: Any, *inputs: Any) -> Any:
+    with torch.no_grad():
+        return model(*inputs)
 
 
 @contextmanager

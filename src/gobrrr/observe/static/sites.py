@@ -56,12 +56,19 @@ class Sites:
 
     def here(self) -> int:
         """The site of the caller."""
-        frame, source, user = self._lines()
-        key = (tuple(self._stack), frame, source, user)
+        _, source, user = self._lines()
+        return self._add(tuple(self._stack), source, user)
+
+    def adopt(self, site: Site) -> int:
+        """A site that another recording found."""
+        return self._add(site.modules, site.source, site.user)
+
+    def _add(self, modules: tuple[str, ...], source: str | None, user: str | None) -> int:
+        key = (modules, source, user)
         at = self._index.get(key)
         if at is None:
             at = self._index[key] = len(self.found)
-            self.found.append(Site(key[0], source, user))
+            self.found.append(Site(modules, source, user))
         return at
 
     def line(self) -> str | None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gobrrr.analysis.tree import SLACK_NS, ancestors, depths, outermost, parents, sums_below
 from gobrrr.model.events import EventTable, Kind
+from gobrrr.model.tree import SLACK_NS, ancestors, depths, outermost, parents, sums_below
 from tests.analysis.tables import Row, one, table
 
 

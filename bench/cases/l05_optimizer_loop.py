@@ -1,0 +1,33 @@
+"""An optimizer that updates one parameter after the other."""
+
+from __future__ import annotations
+
+import torch
+
+from gobrrr import Workload
+
+CASE, CODE, RUNS_ON = "L05", "O03", "cpu"
+
+
+def _made(device: str, **options: bool) -> Workload:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(100)]).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), **options)
+    x = torch.randn(16, 64, device=device)
+
+    def step() -> None:
+        model(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return Workload(model=model, step=step, optimizer=optimizer, name="optimizer loop")
+
+
+def faulty(device: str = "cpu") -> Workload:
+    """A Python loop over 200 parameters."""
+    return _made(device, foreach=False)
+
+
+def fixed(device: str = "cpu") -> Workload:
+    """One fused kernel for all of them."""
+    return _made(device, fused=True)

@@ -1,0 +1,133 @@
+"""The profiled timeline of a live run, brought to the step time that was measured without the profiler.
+
+On a GPU the kernels keep their durations and the step is replayed with the cost of recording that gives the measured
+time: what an event costs on this host is not assumed but solved for. On a CPU the operations' own computing keeps
+its duration, and what lies between is shortened by the number of events recorded in it, to the same end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.analysis.intervals import covered, union
+from gobrrr.analysis.links import Links
+from gobrrr.analysis.replay import NO_COST, ObserverCost, host_charges, replay
+from gobrrr.analysis.steps import Steps, find_steps, steady
+from gobrrr.model.events import EventTable
+
+HALVINGS = 12
+MOST_COST = 8.0
+"""Times the default cost of recording: by then nothing but the least share of the host's time is left."""
+
+MOST_TIMES = 2.0
+"""Times the measured cost of recording that a CPU's steps may owe to it. What is left beyond that is the machine's, in
+all parts of a step alike: a shared one runs at another speed from second to second."""
+
+LEAST_GAP = 0.02
+"""Of a stretch between a CPU's operations at least this share is the program's own."""
+
+CLOSE = 0.002
+
+
+@dataclass(frozen=True)
+class Anchored:
+    """The timeline and its steps, the cost of recording that leads there, and what is left to the measured time.
+
+    `scale`: the measured time over that of the timeline; 1 where the timeline could be brought to it.
+    """
+
+    events: EventTable
+    steps: Steps
+    cost: ObserverCost
+    scale: float
+
+
+def anchor_device(events: EventTable, links: Links, steps: Steps, cost: ObserverCost, wall_ns: float) -> Anchored:
+    """Replay with as much of `cost` as gives steps of `wall_ns`; where less than none is needed, with a slower host."""
+
+    def at(cost_: ObserverCost) -> tuple[EventTable, Steps]:
+        moved = replay(events, links, cost_, steps.start, steps.stop)
+        return moved, steady(moved, links, find_steps(moved, links))
+
+    def costing(factor: float) -> ObserverCost:
+        return cost.scaled(factor) if factor >= 0 else slower(1.0 - factor)
+
+    factor = _solve(lambda one: at(costing(one))[1].wall_ns, wall_ns, -1.0, MOST_COST)
+    moved, window = at(costing(factor))
+    return Anchored(moved, window, costing(factor), wall_ns / window.wall_ns if window.wall_ns else 1.0)
+
+
+def slower(factor: float) -> ObserverCost:
+    """A host that takes `factor` times as long between its events: what a noisy machine does to the measured steps."""
+    return ObserverCost(
+        op_ns=0, runtime_ns=0, annotation_ns=0, python_ns=0, least_share=factor, own_work=False
+    )  # fmt: skip
+
+
+def _solve(length: Callable[[float], float], wanted: float, low: float, high: float) -> float:
+    """The factor at which a length that falls with it is `wanted`; an end of the range where it is not reached."""
+    at_zero = length(0.0)
+    if abs(at_zero - wanted) <= CLOSE * wanted:
+        return 0.0
+    low, high = (0.0, high) if at_zero > wanted else (low, 0.0)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        reached = length(middle)
+        if abs(reached - wanted) <= CLOSE * wanted:
+            return middle
+        low, high = (middle, high) if reached > wanted else (low, middle)
+    return (low + high) / 2
+
+
+def anchor_processor(events: EventTable, links: Links, steps: Steps, cost: ObserverCost, wall_ns: float) -> Anchored:
+    """Shorten what lies between a CPU's kernels until the steps take `wall_ns`; lengthen all where they are short.
+
+    What recording can't explain is taken from kernels and gaps alike: the machine was slower in the profiled steps.
+    """
+    at, charge = host_charges(events, cost, steps.start, steps.stop)
+    kernels = union(events.start_ns[links.device], events.end_ns[links.device])
+    elapsed = np.diff(at).astype(np.float64)
+    busy = covered(kernels, at[:-1], at[1:]).astype(np.float64)
+    gap = elapsed - busy
+    counted = (at[:-1] >= steps.start) & (at[1:] <= steps.stop)
+    wanted = wall_ns * steps.count
+    factors = _shares(elapsed, busy, gap, charge, counted, wanted)
+    passed = np.concatenate([[0.0], np.cumsum(factors)])
+    moved = _moved(events, at, passed)
+    window = find_steps(moved, links)
+    return Anchored(moved, window, NO_COST, wall_ns / window.wall_ns if window.wall_ns else 1.0)
+
+
+def _shares(
+    elapsed: NDArray[np.float64], busy: NDArray[np.float64], gap: NDArray[np.float64], charge: NDArray[np.float64],
+    counted: NDArray[np.bool_], wanted: float,
+) -> NDArray[np.float64]:  # fmt: skip
+    """New lengths of the stretches; those that count sum to `wanted`."""
+    total = float(elapsed[counted].sum())
+    if total <= wanted:
+        return elapsed * (wanted / total if total else 1.0)
+
+    def with_cost(factor: float) -> NDArray[np.float64]:
+        return busy + np.maximum(gap - factor * charge, LEAST_GAP * gap)
+
+    low, high = 0.0, MOST_TIMES
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if with_cost(middle)[counted].sum() > wanted else (low, middle)
+    found = with_cost(high)
+    return found * min(wanted / float(found[counted].sum()), 1.0)
+
+
+def _moved(events: EventTable, at: NDArray[np.int64], passed: NDArray[np.float64]) -> EventTable:
+    def new(times: NDArray[np.int64]) -> NDArray[np.int64]:
+        inside = np.interp(times, at, passed)
+        outside = np.minimum(times - at[0], 0) + np.maximum(times - at[-1], 0)
+        moved: NDArray[np.int64] = np.rint(inside + outside).astype(np.int64)
+        return moved
+
+    start = new(events.start_ns)
+    return replace(events, start_ns=start, duration_ns=np.maximum(new(events.end_ns) - start, 0))

@@ -1,0 +1,119 @@
+"""Work in float64: which calls do it, where it began, and what the same calls would need in float32."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.price import Group
+from gobrrr.analysis.roofline import floor
+from gobrrr.cost import parse_inputs, price
+from gobrrr.model.events import I8, Kind
+from gobrrr.model.machine import Machine
+from gobrrr.model.work import Argument, OpCall, Tensor, TensorList
+
+F8 = NDArray[np.float64]
+DOUBLE, LOWER = ("float64", "complex128"), ("float32", "bfloat16", "float16")
+_NARROW = {"float64": "float32", "complex128": "complex64"}
+COPIES = ("aten::copy_", "aten::_to_copy", "aten::to")
+
+
+def double_calls(evidence: Evidence) -> I8:
+    """Calls that read or write float64 tensors of one dimension or more."""
+    return evidence.calls_where(np.array([_double(group.call) for group in evidence.priced.groups], dtype=bool))
+
+
+def conversions(evidence: Evidence, calls: I8) -> NDArray[np.bool_]:
+    """One flag a call: whether it is a copy between float64 and a lower floating type."""
+    return np.array([_converts(evidence.group_of(call).call) for call in calls.tolist()], dtype=bool)
+
+
+def float32_share(evidence: Evidence, calls: I8) -> F8:
+    """For each call its floor in float32 over its floor in float64, at most 1; NaN where one is not known."""
+    known: dict[int, float] = {}
+    result = []
+    for call in calls.tolist():
+        group = int(evidence.calls.group[call])
+        if group not in known:
+            known[group] = _share(evidence.priced.groups[group], evidence.machine)
+        result.append(known[group])
+    return np.array(result, dtype=np.float64)
+
+
+def first_promotion(evidence: Evidence) -> int | None:
+    """The row of the first operation of a recorded step that makes float64 out of a lower type; None without one.
+
+    It has a float64 tensor and one of a lower type among its arguments (a product with an array of numpy), or copies a
+    lower type into float64.
+    """
+    events, steps = evidence.events, evidence.recorded_steps
+    rows = events.of(Kind.OP)
+    begin = steps.begins[0] if steps.begins else steps.start
+    rows = rows[(events.start_ns[rows] >= begin) & (events.start_ns[rows] < steps.stop) & (events.types[rows] >= 0)]
+    known: dict[tuple[int, int, int], bool] = {}
+    for row in rows[np.argsort(events.start_ns[rows], kind="stable")].tolist():
+        key = int(events.name[row]), int(events.types[row]), int(events.dims[row])
+        if key not in known:
+            known[key] = _promotes(evidence, row)
+        if known[key]:
+            return _outermost(evidence, row)
+    return None
+
+
+def _outermost(evidence: Evidence, row: int) -> int:
+    """The operation of the user's that holds this one: a copy inside a product is the product's."""
+    for outer in evidence.ancestors(row):
+        if evidence.events.name_of(outer).startswith("aten::"):
+            row = outer
+    return row
+
+
+def _promotes(evidence: Evidence, row: int) -> bool:
+    events = evidence.events
+    name = events.name_of(row)
+    if not name.startswith("aten::"):
+        return False
+    dims, types = (events.texts[int(one[row])] if one[row] >= 0 else None for one in (events.dims, events.types))
+    given = parse_inputs(dims, types, None, None)
+    tensors = OpCall(name=name, inputs=given).tensors
+    if name == "aten::copy_":
+        return len(tensors) >= 2 and tensors[0].dtype in DOUBLE and tensors[1].dtype in LOWER
+    if name in COPIES or "copy" in name:
+        return False  # the copy within says which way
+    wide = [one for one in tensors if one.dtype in DOUBLE and one.shape]
+    if not wide or not any(one.dtype in LOWER and one.shape for one in tensors):
+        return False
+    # in place, or into a given result, the first tensor's type stays
+    return not (name.endswith("_") and tensors[0].dtype in LOWER)
+
+
+def _double(call: OpCall) -> bool:
+    return any(one.dtype in DOUBLE and one.shape for one in call.tensors)
+
+
+def _converts(call: OpCall) -> bool:
+    given = call.tensors
+    if call.name not in COPIES or len(given) < 2:
+        return False
+    kinds = {given[0].dtype, given[1].dtype}
+    return bool(kinds & set(DOUBLE)) and bool(kinds & set(LOWER))
+
+
+def _share(group: Group, machine: Machine | None) -> float:
+    now = group.floor
+    call = group.call
+    narrow = replace(call, inputs=tuple(map(_narrow, call.inputs)), outputs=None, kernels=())
+    then = floor(price(narrow), machine)
+    if now is None or then is None or not now.ns > 0:
+        return float("nan")
+    return min(then.ns / now.ns, 1.0)
+
+
+def _narrow(given: Argument) -> Argument:
+    if isinstance(given, Tensor):
+        return replace(given, dtype=_NARROW.get(given.dtype, given.dtype))
+    if isinstance(given, TensorList):
+        return replace(given, items=tuple(replace(one, dtype=_NARROW.get(one.dtype, one.dtype)) for one in given.items))
+    return given

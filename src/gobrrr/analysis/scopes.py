@@ -1,0 +1,88 @@
+"""Which part of the timeline belongs to some functions of the program, by their Python frames."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.intervals import Spans, covered, union
+from gobrrr.model.events import I8, Kind
+
+_LINE = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)")
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+$")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Host time of some functions within the analysed steps, what they call included.
+
+    `gaps`: idle stretches that end in work launched there, as indices into the budget's gaps; `calls`: calls whose
+    first work was launched there, as indices into `evidence.calls`. `known` is False where no frame of the functions was
+    recorded: then it is the whole step.
+    """
+
+    spans: Spans
+    gaps: I8
+    calls: I8
+    known: bool
+
+
+def scope_of(evidence: Evidence, lines: Iterable[str]) -> Scope:
+    """The scope of the functions that `lines` ("path/file.py(12): function") lie in."""
+    wanted = [found for line in lines if (found := _LINE.fullmatch(line)) is not None]
+    return _scope(evidence, frames(evidence, lambda name: any(_same(name, one) for one in wanted)))
+
+
+def frames(evidence: Evidence, wanted: Callable[[str], bool]) -> I8:
+    """Rows of the Python frames within the analysed steps whose name is wanted."""
+    events = evidence.replayed
+    rows = events.of(Kind.PYTHON)
+    rows = rows[(events.end_ns[rows] > evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)]
+    used = np.unique(events.name[rows])
+    chosen = [name for name in used.tolist() if wanted(events.names[name])]
+    return rows[np.isin(events.name[rows], chosen)]
+
+
+def idle_under(evidence: Evidence, spans: Spans) -> I8:
+    """For each of the budget's gaps, how many of its nanoseconds `spans` covers."""
+    return covered(spans, evidence.budget.gaps.start, evidence.budget.gaps.stop)
+
+
+def spans_of(evidence: Evidence, rows: I8) -> Spans:
+    """The union of some host events."""
+    return union(evidence.replayed.start_ns[rows], evidence.replayed.end_ns[rows])
+
+
+def _scope(evidence: Evidence, rows: I8) -> Scope:
+    links, gaps = evidence.priced.links, evidence.budget.gaps
+    spans = spans_of(evidence, rows)
+    if not len(rows):
+        return Scope(spans, np.arange(len(gaps)), np.arange(len(evidence.calls)), False)
+    inside = _covers(spans, evidence.replayed.start_ns[np.maximum(links.launch, 0)]) & (links.launch >= 0)
+    device = np.zeros(len(evidence.events), dtype=bool)
+    device[links.device[inside]] = True
+    behind = (gaps.next_work >= 0) & device[np.maximum(gaps.next_work, 0)]
+    return Scope(spans, np.flatnonzero(behind), np.flatnonzero(inside[evidence.calls.first]), True)
+
+
+def _covers(spans: Spans, at: I8) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    return covered(spans, at, at + 1) > 0
+
+
+def _same(frame: str, line: re.Match[str]) -> bool:
+    """Whether a frame is of the function of a line; the profiler leaves the beginning of long paths out."""
+    seen = _LINE.fullmatch(frame)
+    if seen is None or _function(seen["function"]) != _function(line["function"]):
+        return False
+    short, full = seen["file"].removeprefix("./"), line["file"]
+    return full == short or full.endswith("/" + short.lstrip("/")) or short.endswith("/" + full.lstrip("/"))
+
+
+def _function(name: str) -> str:
+    """A function's name as the program has it: the compiler renames what it resumes after a graph break."""
+    found = _RESUMED.fullmatch(name)
+    return found[1] if found else name

@@ -1,0 +1,7 @@
+"""`python -m gobrrr.cli`."""
+
+import sys
+
+from gobrrr.cli import main
+
+sys.exit(main())

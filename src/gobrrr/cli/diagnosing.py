@@ -1,0 +1,180 @@
+"""A trace, a step or a script -> what bounds it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gobrrr.cli.options import AsHtml, AsJson, AsSave, Width, app, check_savable, keep, show, stages
+from gobrrr.errors import GobrrrError, UsageError
+from gobrrr.report import failures, output
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+DEMO = (
+    "mlp_tiny.faulty",
+    "pointwise_chain.faulty",
+    "gpt_eager_attn.faulty",
+    "gpt_fp32_notf32.faulty",
+    "resnet_slow_loader.faulty",
+)
+
+OnMachine = Annotated[str | None, typer.Option("--on", metavar="NAME", help="The machine whose ceilings count.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="One line, the verdict; no progress bar.")]
+
+
+@app.command(short_help="What bounds a step, why, what would help.")
+def diagnose(
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help='A trace, a folder of ranks, a URL, "-", or FILE.py:STEP.')
+    ],
+    on: OnMachine = None,
+    as_json: AsJson = False,
+    save: AsSave = None,
+    html: AsHtml = None,
+    stacks: Annotated[bool, typer.Option("--stacks", help="Read a trace's Python frames too (slower).")] = False,
+    scale: Annotated[bool, typer.Option("--scale", help="Of a step: also with its batch doubled twice.")] = False,
+    quiet: Quiet = False,
+    width: Width = None,
+) -> None:
+    """Say what bounds a step, why, and what would help.
+
+    TARGET is a file that torch.profiler wrote (.json or .json.gz), a folder with one such file a rank, a URL, or "-"
+    for standard input. Or it is FILE.py:NAME or package.module:NAME, a callable that runs one step, or one that returns
+    a gobrrr.Workload: the step is run here, timed without the profiler and looked at with it (needs torch).
+    """
+    from gobrrr import api, targets
+
+    check_savable(save, html)
+    if targets.names_a_step(target):
+        if stacks:
+            raise UsageError("--stacks is for traces; a step that is run is always recorded with its stacks")
+        with _users_errors(target), stages(target) as progress:
+            result = api.diagnose(target, on=on, scale=scale, stages=progress)
+    else:
+        name = targets.check_target(target)
+        _refuse_terminal_input(name)
+        with output.progress(name, quiet) as read:
+            result = api.diagnose(name, on=on, python=stacks, scale=scale, progress=read)
+    keep(result, save, html)
+    show(result, as_json=as_json, quiet=quiet, width=width)
+
+
+@app.command(
+    short_help="Run a script, unchanged, and say what bounds its step.",
+    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
+)
+def run(
+    script: Annotated[list[str], typer.Argument(metavar="SCRIPT [ARGS]...", help="train.py, and what it takes.")],
+    module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as in python -m.")] = False,
+    on: OnMachine = None,
+    stop_after: Annotated[bool, typer.Option("--stop-after", help="End the script when enough was seen.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the JSON; the script's own output goes to standard error.")
+    ] = False,
+    save: AsSave = None,
+    html: AsHtml = None,
+    quiet: Quiet = False,
+    width: Width = None,
+) -> None:
+    """Run a script as python would, find its step loop, and say what bounds the step, why, and what would help.
+
+    The script is not changed: its arguments, its output and its exit status are its own. The loop is found by the
+    optimizer's steps, else by calls of the outermost module, else by repetition. After warm-up some steps are timed
+    without the profiler and a few recorded with it; then the script goes on to its end, or --stop-after ends it. The
+    answer goes to standard error, so that the script's own output stays as it is.
+
+    \b
+      gobrrr run train.py --lr 1e-3
+      gobrrr run --stop-after --html page.html -m pkg.train config.yaml
+    """
+    from gobrrr import api
+
+    check_savable(save, html)
+    with output.to_stderr(as_json):
+        ran = api.run(script[0], script[1:], module=module, on=on, stop_after=stop_after)
+    if ran.diagnosis is not None:
+        keep(ran.diagnosis, save, html)
+        show(ran.diagnosis, as_json=as_json, quiet=quiet, width=width, stderr=True)
+    else:
+        failures.complain(ran.why_not, ran.status)
+    raise typer.Exit(ran.status)
+
+
+@app.command(short_help="Show a saved diagnosis again.")
+def report(
+    saved: Annotated[str, typer.Argument(metavar="SAVED.json", help="A file that --save or --json wrote.")],
+    as_json: AsJson = False,
+    html: AsHtml = None,
+    width: Width = None,
+) -> None:
+    """Show a saved diagnosis again."""
+    from gobrrr import api
+
+    result = api.load(saved)
+    keep(result, None, html)
+    show(result, as_json=as_json, width=width)
+
+
+@app.command(short_help="The answers for traces that gobrrr ships.")
+def demo(
+    everything: Annotated[bool, typer.Option("--all", help="All shipped traces, not the short list.")] = False,
+) -> None:
+    """Diagnose traces that are shipped with gobrrr, compare with what is known about them, and, where torch is
+    installed, diagnose a small step that is run here.
+    """
+    from gobrrr import api
+    from gobrrr.report import demo as demo_report
+    from gobrrr.report import terminal
+
+    console = output.console()
+    rows = []
+    for path, truth in demo_report.shipped(None if everything else DEMO):
+        result = api.diagnose(path)
+        terminal.print_to(result, console)
+        terminal.print_lines([[]], console)
+        rows.append(demo_report.DemoRow(path.name.removesuffix(demo_report.SUFFIX), result, truth))
+    terminal.print_lines(demo_report.table(rows, terminal.page_for(console)), console)
+    _demo_step(console)
+
+
+def _demo_step(console: Console) -> None:
+    """A step on this machine, where torch is there to run it."""
+    from gobrrr import live
+    from gobrrr.report import terminal
+
+    terminal.print_lines([[]], console)
+    if not live.has_torch():
+        output.text("torch is not installed here: with it, this demonstration also runs a small step and diagnoses it.")
+        return
+    with stages("a small step, live") as progress:
+        result = live.diagnose_demo(progress)
+    terminal.print_to(result, console)
+
+
+@contextmanager
+def _users_errors(target: str) -> Iterator[None]:
+    """An error of the step's own becomes one line that names the place, with the traceback where one was asked for."""
+    from gobrrr import live
+    from gobrrr.report.text import sanitise
+
+    try:
+        yield
+    except GobrrrError:
+        raise
+    except (Exception, SystemExit) as error:
+        said = live.users_error(sanitise(target), error)
+        if said is None:
+            raise
+        failures.traceback_if_wanted(error)
+        raise UsageError(said) from error
+
+
+def _refuse_terminal_input(name: str) -> None:
+    if name == "-" and sys.stdin.isatty():
+        raise UsageError("standard input is a terminal; pipe a trace into it: gobrrr diagnose - < trace.json")

@@ -1,0 +1,80 @@
+"""The entry: the root command, and how errors leave."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gobrrr.cli.options import app
+from gobrrr.errors import GobrrrError, UsageError
+from gobrrr.report import failures, output
+
+INTERRUPTED = 130
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Say what a PyTorch step is bound by (compute, memory bandwidth or overhead), from a profiler trace,
+    find the causes, and predict what each remedy would save.
+
+    Four commands to try first:
+
+    \b
+      gobrrr demo                     the answers for traces that gobrrr ships
+      gobrrr diagnose trace.json.gz   the answer for a trace of yours
+      gobrrr explain O01              what a code in an answer means
+      gobrrr predict --example        a step to predict on GPUs that are not here
+    """
+    if version:
+        import gobrrr
+
+        output.text(f"gobrrr {gobrrr.__version__}")
+    elif context.invoked_subcommand is None:
+        output.text(context.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status; no exception leaves it.
+
+    0: done. 2: the input, the call or the output is unusable, said in one line on standard error. 70: a bug in
+    gobrrr, in one line too, with the traceback when GOBRRR_TRACEBACK is set. 130: interrupted.
+    """
+    try:
+        status = _run(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()
+    except GobrrrError as error:
+        return failures.complain(str(error), error.exit_code)
+    except BrokenPipeError:
+        return failures.close_stdout()
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except OSError as error:
+        return failures.unwritable(error)
+    except Exception as error:
+        return failures.internal(error)
+    return status
+
+
+def _run(arguments: Sequence[str]) -> int:
+    # The parser's own main() would print usage errors in several lines and swallow interrupts and broken pipes.
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("gobrrr", list(arguments)) as context:
+            command.invoke(context)
+    except typer.Exit as done:
+        return int(done.exit_code)
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        if arguments and arguments[0] not in getattr(command, "commands", ()) and Path(arguments[0]).is_file():
+            raise UsageError(f"no such command; to diagnose a trace: gobrrr diagnose {arguments[0]}") from None
+        where = getattr(getattr(error, "ctx", None), "command_path", "gobrrr")
+        raise UsageError(f"{error.format_message().rstrip('.')}; see: {where} --help") from None
+    return 0

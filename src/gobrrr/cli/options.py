@@ -1,0 +1,71 @@
+"""What the commands share: the application, its options, and how an answer is shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gobrrr.report import output
+
+# Everything else is imported inside the commands: `gobrrr --help` answers in a tenth of a second.
+if TYPE_CHECKING:
+    from gobrrr.model.diagnosis import Diagnosis
+    from gobrrr.report.stages import StageProgress
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the JSON (format 1) instead of the page.")]
+AsHtml = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Also write the answer as one HTML page to FILE.")
+]
+DeviceName = Annotated[
+    str | None, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or cuda:1 [a GPU, else the CPU].")
+]
+Width = Annotated[
+    int | None, typer.Option("--width", metavar="N", help="Columns, 60 to 120 [the terminal's, else 80].")
+]
+AsSave = Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Also write the JSON to FILE.")]
+
+
+def show(
+    result: Diagnosis, *, as_json: bool, quiet: bool = False, width: int | None = None, stderr: bool = False
+) -> None:
+    """Print a diagnosis as JSON, as one line, or as the page; `stderr`: where a script's own output stays alone."""
+    from gobrrr.report import json, terminal, words
+
+    if as_json:
+        output.raw(json.to_json(result))
+    elif quiet:
+        output.text(f"{words.headline(result)} (certainty: {result.certainty})", stderr=stderr)
+    else:
+        terminal.print_to(result, output.console(stderr=stderr), width=width)
+
+
+def keep(result: Diagnosis, save: Path | None, page: Path | None) -> None:
+    """Write the JSON and the HTML page, where they were asked for."""
+    from gobrrr.report import json
+
+    if save is not None:
+        json.save(result, save)
+    if page is not None:
+        from gobrrr.report import html
+
+        html.save(result, page)
+
+
+def check_savable(*paths: Path | None) -> None:
+    """Refuse what can't be written before the work is done."""
+    from gobrrr.report import json
+
+    for path in paths:
+        if path is not None:
+            json.check_savable(path)
+
+
+def stages(label: str) -> StageProgress:
+    """Progress through named stages, on standard error."""
+    from gobrrr.report.stages import StageProgress
+
+    return StageProgress(label, output.console(stderr=True))

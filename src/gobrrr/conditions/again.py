@@ -1,0 +1,69 @@
+"""What a live run knows of functions that are compiled again and again, or that the compiler gave up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from statistics import median
+
+from gobrrr import units
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.conditions.claims import NOTHING, Claim, outside
+from gobrrr.conditions.common import MOST_PLACES
+from gobrrr.conditions.in_pieces import pieces_of
+from gobrrr.model.diagnosis import Place
+from gobrrr.model.live import Compiled, StepTimes
+
+
+@dataclass(frozen=True)
+class Again:
+    """`saving`: the most that a step gains if nothing is compiled again, in ns. `certain`: compiled in steady state."""
+
+    saving: float = 0.0
+    claim: Claim = NOTHING
+    certain: bool = False
+    where: list[Place] = field(default_factory=list)
+    facts: list[str] = field(default_factory=list)
+
+
+def again_of(evidence: Evidence) -> Again:
+    """Empty for a trace, and where nothing was compiled again."""
+    live = evidence.live
+    if live is None or live.compiled is None:
+        return Again()
+    compiled, facts = live.compiled, []
+    if not compiled.steady_compiles and not compiled.limit_hit:
+        return Again()
+    longer = longer_steps(live.times, compiled.steady_compiles)
+    saving, claim = longer, outside(longer * evidence.steps.count, 0.0)
+    if compiled.steady_compiles:
+        facts.append(
+            f"{units.count(compiled.steady_compiles)} compilations in {units.count(len(live.times.ns))} steps after the "
+            f"warm-up: they make the mean step {units.duration(longer)} longer than the median one"
+        )
+    facts += _reasons(compiled)
+    if compiled.limit_hit:
+        pieces = pieces_of(evidence, _sources(compiled))
+        saving, claim = saving + pieces.saving, claim + pieces.claim
+        facts += ["the compiler gave up after too many compilations: the function runs eagerly", *pieces.facts]
+    places = [Place(op=one.function, source=one.source) for one in compiled.recompiles[:MOST_PLACES]]
+    return Again(saving, claim, compiled.steady_compiles > 0, places, facts)
+
+
+def longer_steps(times: StepTimes, compilations: int) -> float:
+    """By how much the longest steps, one a compilation, exceed the median of all; in ns, the mean of all steps."""
+    if not compilations or not times.ns:
+        return 0.0
+    usual, longest = median(times.ns), sorted(times.ns)[-compilations:]
+    return sum(max(one - usual, 0.0) for one in longest) / len(times.ns)
+
+
+def _sources(compiled: Compiled) -> list[str]:
+    return [one.source for one in compiled.recompiles if one.source is not None]
+
+
+def _reasons(compiled: Compiled) -> list[str]:
+    return [
+        f"{one.function} was compiled again {units.count(one.count)} times; the guard that failed last: "
+        f"{one.reason or 'not told'}"
+        for one in compiled.recompiles[:MOST_PLACES]
+    ]

@@ -1,0 +1,115 @@
+"""Part of the step runs in float64, because one array of numpy or one Python default brought it in.
+
+NumPy's arrays are float64 unless told otherwise. One of them as a factor, a target or a mask turns the result into
+float64, and everything behind it: twice the bytes, half the arithmetic rate of float32 on a data-centre GPU, a
+thirty-second or a sixty-fourth of it on a consumer's, and none of the rates of the matrix units.
+
+## How it is recognised
+
+Calls that read or write float64 tensors. Among them an operation that has a float64 tensor and one of a lower type as
+arguments, or that copies a lower type into float64: the first one of the step is where it began, and is named with its
+line. Where none is found, float64 came in with all parameters and inputs: it may be meant (a solver, a simulation), and
+the finding has low certainty and says so.
+
+## What it costs
+
+With t a call's time and r its floor in float32 over that in float64 (half the bytes, the float32 peak), as far as the
+roofline tells:
+
+    at stake (high) = sum of t * (1 - r), and all of the conversions between float64 and the lower types
+    at stake (low)  = sum of t * (1 - max(r, 1/2)) over the calls that are no conversion
+
+The share of its roof that a call reaches stays. Both count only as far as the device is what the step waits for.
+
+## What helps
+
+- Cast where it comes in: `torch.as_tensor(array, dtype=torch.float32)`, `numpy.random.rand(...).astype(numpy.float32)`.
+- `torch.set_default_dtype(torch.float64)` in an imported module is the other way in: look for it.
+
+It gives nothing where the float64 tensors are a few numbers (a loss that is summed up), and takes digits away from what
+needs them.
+
+## Sick
+
+```python
+scale = torch.from_numpy(numpy.sqrt(numpy.arange(1, 257)))  # float64
+y = torch.relu(x * scale)  # and so is this, and all behind it
+```
+
+## Healthy
+
+```python
+scale = torch.from_numpy(numpy.sqrt(numpy.arange(1, 257))).float()
+y = torch.relu(x * scale)
+```
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.doubles import conversions, double_calls, first_promotion, float32_share
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.path import step_saving
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import of_calls
+from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
+from gobrrr.model.diagnosis import NotChecked, Place
+
+CODE = "C04"
+TITLE = "float64 by accident"
+TITLE_ALL = "float64 throughout"
+
+LEAST_GAIN = 0.5
+"""What the low end takes of a call's time to be left in float32: half of the bytes are."""
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """Calls in float64, and the operation that made it out of something lower."""
+    missing = unable(CODE, evidence)
+    if missing:
+        return missing
+    calls = double_calls(evidence)
+    if not len(calls):
+        return None
+    ns, count = evidence.calls.ns[calls], evidence.steps.count
+    turned, share = conversions(evidence, calls), np.nan_to_num(float32_share(evidence, calls), nan=1.0)
+    high = np.where(turned, ns, ns * (1 - share))
+    low = np.where(turned, 0.0, ns * (1 - np.maximum(share, LEAST_GAIN)))
+    first = first_promotion(evidence)
+    total = float(ns.sum()) / count
+    facts = [
+        f"{units.count(len(calls) / count)} calls a step work on float64 tensors: {units.duration(total)} of "
+        f"{units.duration(evidence.wall_ns)}",
+        f"in float32, at the same share of their roofs, they take {units.duration(total - float(high.sum()) / count)}",
+    ]
+    if turned.any():
+        facts.append(
+            f"{units.count(int(turned.sum()) / count)} of them convert from or to a lower type: "
+            f"{units.duration(float(ns[turned].sum()) / count)}"
+        )
+    heaviest = places(evidence, by_signature(evidence, calls))
+    return finding(
+        evidence,
+        CODE,
+        TITLE if first is not None else TITLE_ALL,
+        where=heaviest if first is None else [_origin(evidence, first), *heaviest[:2]],
+        at_stake=step_saving(evidence, calls, low, high),
+        claim=of_calls(calls, low, high),
+        certainty="low" if first is None else certainty_of(evidence),
+        treatments=["cast-at-source"],
+        facts=[*_began(evidence, first), *facts],
+    )
+
+
+def _origin(evidence: Evidence, row: int) -> Place:
+    return Place(op=evidence.events.name_of(row), module=evidence.module(row), source=evidence.source(row), count=1.0)
+
+
+def _began(evidence: Evidence, row: int | None) -> list[str]:
+    if row is None:
+        return ["no operation of the step makes float64 of a lower type: its parameters and inputs have it, maybe meant"]
+    at = evidence.source(row)
+    where = f" in {at}" if at else ""
+    return [f"the first operation that makes float64 of a lower type: {evidence.events.name_of(row)}{where}"]

@@ -1,0 +1,144 @@
+"""Python's garbage collector stops the program in the middle of steps.
+
+The collector runs when enough objects have been made since it ran last. A run of the oldest generation visits every
+object that a reference cycle could go through: with a large framework and a dataset of Python objects, millions of
+them, for tenths of a second. With several ranks each pauses at another time, and all wait for the one that pauses.
+
+## How it is recognised
+
+The collector's own callbacks in the steps of a live run that ran without the profiler: each run's duration,
+generation and step. The program's own `gc.collect()` counts as well.
+
+## What it costs
+
+    at stake (high) = nanoseconds in the collector, the mean of a step
+    at stake (low)  = the same where three or more of the steps hold a run; else nothing
+
+A pause in one of ten steps counts with a tenth of its length: it is in no other line, because the budget is that of
+the median step. With few runs in the steps that were looked at, that mean is a guess, and the finding says so.
+
+## What helps
+
+- `gc.collect(); gc.freeze()` when all is built: what lives now is not visited again.
+- `gc.disable()`, and `gc.collect()` every N steps, on all ranks in the same step.
+- No `gc.collect()` in each step.
+- Large tables as arrays or tensors, not as lists of dictionaries.
+
+Reference cycles that hold tensors keep their memory until the next collection.
+
+## Sick
+
+```python
+samples = [{"id": i, "path": f"{i}.png"} for i in range(2_000_000)]
+for batch in loader:
+    step(batch)  # the collector visits all samples now and then
+```
+
+## Healthy
+
+```python
+gc.collect()
+gc.freeze()
+gc.disable()
+for number, batch in enumerate(loader):
+    step(batch)
+    if number % 1000 == 0:
+        gc.collect(1)
+```
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from statistics import median
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.idle import COLLECTING, LAUNCHING, PYTHON
+from gobrrr.analysis.scopes import frames
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import Claim, of_gaps, outside
+from gobrrr.conditions.common import MOST_PLACES, finding
+from gobrrr.model.diagnosis import NotChecked, Place
+from gobrrr.model.live import Collector
+
+CODE = "O07"
+TITLE = "garbage collection pauses the step"
+
+ENOUGH = 3
+"""With runs in fewer steps than this their mean says little about the steps to come."""
+
+CAUSES = (COLLECTING, PYTHON, LAUNCHING)
+"""Where a pause of each step lies, as the profiler records no event for it."""
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """What the collector took of the steps without the profiler."""
+    collector = evidence.live.collector if evidence.live is not None else None
+    if collector is None:
+        return NotChecked(code=CODE, needs="needs a live run: gobrrr diagnose file.py:step")
+    if not collector.runs:
+        return None
+    ns = collector.ns_per_step
+    sure = len({one.step for one in collector.runs}) >= ENOUGH
+    low = ns if sure else 0.0
+    return finding(
+        evidence,
+        CODE,
+        TITLE,
+        where=_places(evidence),
+        at_stake=(low, ns),
+        claim=_claim(evidence, collector, sure),
+        certainty="high" if sure else "low",
+        treatments=["gc-freeze"],
+        facts=_facts(collector, sure),
+    )
+
+
+def _per_step(collector: Collector) -> list[float]:
+    taken = [0.0] * collector.steps
+    for one in collector.runs:
+        if 0 <= one.step < collector.steps:
+            taken[one.step] += one.ns
+    return taken
+
+
+def _claim(evidence: Evidence, collector: Collector, sure: bool) -> Claim:
+    """What the median step holds lies in its idle stretches; the rest is in none of the analysed steps."""
+    count, gaps = evidence.steps.count, evidence.budget.gaps
+    ns = gaps.of(*CAUSES).astype(np.float64)
+    inside = min(median(_per_step(collector)) * count, float(ns.sum()))
+    share = ns * (inside / ns.sum()) if inside > 0 else np.zeros_like(ns)
+    beyond = collector.ns_per_step * count - inside
+    claim = of_gaps(evidence, np.arange(len(gaps)), share, share if sure else 0 * share, causes=CAUSES)
+    return claim + outside(beyond, beyond if sure else 0.0)
+
+
+def _facts(collector: Collector, sure: bool) -> list[str]:
+    runs, steps = collector.runs, collector.steps
+    hit = len({one.step for one in runs})
+    generations = Counter(one.generation for one in runs)
+    told = ", ".join(f"{count} of generation {generation}" for generation, count in sorted(generations.items()))
+    longest = max(runs, key=lambda one: one.ns)
+    facts = [
+        f"{units.count(len(runs))} runs of the collector in {units.count(hit)} of {units.count(steps)} steps ({told}), "
+        f"{units.duration(collector.ns_per_step)} a step in the mean",
+        f"the longest took {units.duration(longest.ns)}, of generation {longest.generation}",
+    ]
+    if collector.tracked is not None:
+        facts.append(f"a full collection visits {units.count(collector.tracked)} objects")
+    if not sure:
+        facts.append(f"runs in {units.count(hit)} steps only: how often they come is a guess")
+    return facts
+
+
+def _places(evidence: Evidence) -> list[Place]:
+    """Where the program itself collects, if a frame shows it."""
+    rows = frames(evidence, lambda name: name == "<built-in function collect>" or name.endswith("gc.collect"))
+    lines = Counter(evidence.source(int(row)) for row in rows)
+    count = evidence.steps.count
+    return [
+        Place(op="gc.collect", source=line, count=number / count) for line, number in lines.most_common(MOST_PLACES)
+    ]

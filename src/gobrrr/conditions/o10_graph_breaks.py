@@ -1,0 +1,102 @@
+"""The compiler gives the graph up in the middle: what it compiled is in pieces, and Python runs between them.
+
+`torch.compile` compiles a function up to what it can't trace, hands over to Python, and begins a new graph behind it.
+Nothing is fused across the break, each piece has its own guards and its own call, and what lies between runs as it
+would without the compiler. Typical causes: `.item()`, an `if` or a loop on a tensor's value, `print` and logging.
+
+## How it is recognised
+
+The compiler's own account of a live run: the reason of each graph break and the program's line. Breaks that the
+compiler makes by design are none: at `loss.backward()`, at an optimizer, at `torch._dynamo.graph_break()`.
+
+## What it costs
+
+    at stake (high) = idle time of the device that launching and Python cause in the functions that break
+                    + what fusing the pointwise chains there would save (M01)
+    at stake (low)  = nothing: how much of it one graph would keep can't be told from outside
+
+The functions' time is found by their Python frames; where none was recorded, it is the whole step's.
+
+## What helps
+
+- `torch.where(condition, a, b)` or `torch.cond` for an `if` on a tensor; a tensor in place of `.item()`.
+- `if not torch.compiler.is_compiling(): print(...)`, or the function in
+  `torch._dynamo.config.reorderable_logging_functions`.
+- `torch.compile(f, fullgraph=True)` while developing: the first break is an error.
+
+`TORCH_LOGS=graph_breaks` prints the same reasons with their stacks.
+
+## Sick
+
+```python
+@torch.compile
+def f(x):
+    y = x * 2
+    if y.sum().item() > 0:  # a value that only the device knows
+        y = y + 1
+    return torch.relu(y)
+```
+
+## Healthy
+
+```python
+@torch.compile(fullgraph=True)
+def f(x):
+    y = x * 2
+    y = torch.where(y.sum() > 0, y + 1, y)
+    return torch.relu(y)
+```
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from gobrrr import units
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.common import MOST_PLACES, finding
+from gobrrr.conditions.in_pieces import pieces_of
+from gobrrr.model.diagnosis import NotChecked, Place
+from gobrrr.model.live import GraphBreak
+
+CODE = "O10"
+TITLE = "graph breaks"
+
+BY_DESIGN = re.compile(r"\.backward\(\)|torch\._dynamo\.graph_break\(\)|\bOptimizer\.|torch\.compiler\.disable")
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """What the functions that break might lose to Python and to chains that are not fused."""
+    compiled = evidence.live.compiled if evidence.live is not None else None
+    if compiled is None:
+        return NotChecked(code=CODE, needs="needs a live run: gobrrr diagnose file.py:step")
+    breaks = [one for one in compiled.breaks if one.source is not None and not BY_DESIGN.search(one.reason)]
+    if not breaks:
+        return None
+    lines = Counter[str]()
+    for one in breaks:
+        lines[str(one.source)] += one.count
+    pieces = pieces_of(evidence, lines)
+    return finding(
+        evidence,
+        CODE,
+        TITLE,
+        where=[Place(op="torch.compile", source=line, count=None) for line, _ in lines.most_common(MOST_PLACES)],
+        at_stake=(0.0, pieces.saving),
+        claim=pieces.claim,
+        certainty="medium" if pieces.known else "low",
+        treatments=["whole-graph"],
+        facts=[
+            f"{units.count(sum(lines.values()))} graph breaks at {units.count(len(lines))} lines; "
+            f"{units.count(compiled.graphs)} graphs were made",
+            *_reasons(breaks),
+            *pieces.facts,
+        ],
+    )
+
+
+def _reasons(breaks: list[GraphBreak]) -> list[str]:
+    ranked = sorted(breaks, key=lambda one: -one.count)[:MOST_PLACES]
+    return [f"{one.source}: {one.reason}" for one in ranked]

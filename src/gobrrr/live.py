@@ -1,0 +1,257 @@
+"""A step, a loop or a script that is run here -> Diagnosis. Needs torch; what measures is in `observe.live`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import update_wrapper
+from importlib.util import find_spec
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gobrrr import pipeline
+from gobrrr.analysis.dispatched import counted_live
+from gobrrr.errors import UsageError
+from gobrrr.hardware import cache
+from gobrrr.hardware.measure.device import cpu_name
+from gobrrr.model.diagnosis import Diagnosis
+from gobrrr.model.profile import Profile
+from gobrrr.model.workload import Workload
+from gobrrr.observe.live import make_watcher, need_torch
+
+if TYPE_CHECKING:
+    from gobrrr.observe.live.loop import Found
+    from gobrrr.observe.live.watcher import Watcher
+
+Stages = Callable[[str, int, int], None]
+MOST_SAID = 200
+QUICK_S = 30.0
+"""What measuring this CPU's ceilings may take, the first time that a step is diagnosed on it."""
+
+
+def diagnose(
+    target: Any,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    *,
+    on: str | None = None,
+    scale: bool = False,
+    stages: Stages | None = None,
+) -> Diagnosis:
+    """Run a step until enough of it was seen, and diagnose it. `target` is a callable, a Workload or a name."""
+    need_torch()
+    from gobrrr.observe.live.pull import loaded_as_before, pull, pull_named
+
+    if isinstance(target, str) and (args or kwargs):
+        raise UsageError(f"{target}: a named step takes no arguments; give it a Workload's inputs")
+    watcher = make_watcher(progress=stages, steps_from="the step was called as a whole")
+    with loaded_as_before() if isinstance(target, str) else nullcontext():
+        pulled = pull_named(watcher, target) if isinstance(target, str) else pull(watcher, target, args, kwargs)
+        profile = watcher.profile(name_of(target), cpu_name())
+        if scale:
+            profile = _scaled(profile, pulled.workload, stages)
+    return diagnose_profile(profile, on=on, stages=stages)
+
+
+def name_of(target: Any) -> str:
+    """What a target is called in the answer."""
+    if isinstance(target, str):
+        return target
+    if isinstance(target, Workload):
+        return target.name or getattr(target.step or target.model, "__qualname__", type(target.model).__name__)
+    return str(getattr(target, "__qualname__", None) or type(target).__qualname__)
+
+
+def diagnose_profile(profile: Profile, *, on: str | None = None, stages: Stages | None = None) -> Diagnosis:
+    """Diagnose what a watcher saw; where the device is this CPU and was never measured, it is measured first."""
+    if on is None and all(rank.live is not None and rank.live.kind == "cpu" for rank in profile.ranks):
+        _measure_once(stages)
+    return pipeline.diagnose(profile, on=on)
+
+
+def _measure_once(stages: Stages | None) -> None:
+    """This CPU's ceilings: a CPU has no datasheet, so that without a measurement nothing has a floor."""
+    if cache.look_up(cpu_name()).machine is not None:
+        return
+    from gobrrr.hardware.measure import measure
+
+    cache.save(measure("cpu", limit_s=QUICK_S, progress=stages))
+
+
+def _scaled(profile: Profile, workload: Workload | None, stages: Stages | None) -> Profile:
+    """The profile with the scaling test of its step."""
+    from gobrrr.observe.live.scaling import scale_workload
+
+    if workload is None:
+        raise UsageError(
+            "scaling the batch needs to know the inputs: let the target return a gobrrr.Workload with inputs"
+        )
+    rank = profile.ranks[0]
+    assert rank.live is not None
+    found = scale_workload(workload, stages, count=counted_live)
+    live = msgspec.structs.replace(rank.live, scaling=found)
+    from dataclasses import replace
+
+    return replace(profile, ranks=(replace(rank, live=live), *profile.ranks[1:]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """A script that was run: its exit status, and the diagnosis of its step loop or why there is none."""
+
+    status: int
+    diagnosis: Diagnosis | None = None
+    why_not: str = ""
+
+
+def run(script: str, arguments: list[str], *, module: bool, on: str | None, stop_after: bool) -> Ran:
+    """Run a script under a watcher; what the script raises is printed as python would and becomes its exit status."""
+    need_torch()
+    from gobrrr.observe.live import script as scripts
+    from gobrrr.observe.live.loop import Finder
+
+    watcher = make_watcher()
+    ran = scripts.run(script, arguments, is_module=module, loop=Finder(watcher), stop_after=stop_after)
+    found: Found = ran.found
+    if found.failure is not None or found.how is None:
+        return Ran(status=ran.status, why_not=f"{script}: {found.failure or found.text}")
+    watcher.steps_from = found.text
+    watcher.remarks += found.remarks
+    try:
+        profile = watcher.profile(script, cpu_name())
+    except UsageError as error:
+        return Ran(status=ran.status, why_not=str(error))
+    return Ran(status=ran.status, diagnosis=diagnose_profile(profile, on=on))
+
+
+def users_error(target: str, error: BaseException) -> str | None:
+    """One line about an error of the user's own code, None where gobrrr's own frames are the innermost."""
+    from gobrrr.observe.live.pull import user_line
+
+    where = user_line(error)
+    if not where:
+        return None
+    lines = str(error).strip().splitlines()
+    said = f": {lines[0][:MOST_SAID]}" if lines else ""
+    return f"{target} failed{where}: {type(error).__name__}{said}"
+
+
+def has_torch() -> bool:
+    """Whether torch is installed; it is not imported."""
+    return find_spec("torch") is not None
+
+
+def diagnose_demo(stages: Stages | None = None) -> Diagnosis:
+    """A small step, live: what `gobrrr demo` shows where torch is installed."""
+    need_torch()
+    from gobrrr.observe.live.example import workload
+
+    return diagnose(workload(), (), {}, stages=stages)
+
+
+class Steps:
+    """A watched loop: iterate over it, or call `boundary()` between steps; `diagnosis` is there when it is done."""
+
+    def __init__(
+        self, watcher: Watcher, items: Iterable[Any] | None, on: str | None, then: Callable[[Diagnosis], object] | None
+    ) -> None:
+        self._watcher, self._items, self._on, self._then = watcher, items, on, then
+        self._diagnosis: Diagnosis | None = None
+        self._open = False
+
+    def __enter__(self) -> Steps:
+        self._watcher.open()
+        self._open = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._open = False
+        self._watcher.close()
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._items is None:
+            raise UsageError("there is nothing to iterate over: gobrrr.watch(loader), or call boundary() between steps")
+        if not self._open:
+            raise UsageError("open it first: with gobrrr.watch(loader) as steps: for batch in steps: ...")
+        yield from self._watched(iter(self._items))
+
+    def _watched(self, items: Iterator[Any]) -> Iterator[Any]:
+        # a step begins when its batch is asked for: waiting for data is part of it
+        for item in items:
+            yield item
+            if not self._watcher.done:
+                self.boundary()
+
+    def __len__(self) -> int:
+        return len(self._items)  # type: ignore[arg-type]
+
+    def boundary(self) -> None:
+        """One step has ended and the next begins."""
+        before = self.done
+        self._watcher.boundary()
+        if self.done and not before and self._then is not None:
+            self._then(self.diagnosis)
+
+    @property
+    def done(self) -> bool:
+        """Whether enough was seen: from here on nothing is measured."""
+        return self._watcher.done
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        """The answer. Raises UsageError where too few steps have run."""
+        if self._diagnosis is None:
+            self._diagnosis = diagnose_profile(self._watcher.profile("the watched loop", cpu_name()), on=self._on)
+        return self._diagnosis
+
+
+class WatchedStep:
+    """A function that runs one step, watched call by call until enough was seen."""
+
+    def __init__(self, step: Callable[..., Any], steps: Steps) -> None:
+        self._step, self._steps = step, steps
+        self._begun = False
+        update_wrapper(self, step)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """One step; what it raises passes through."""
+        if self._steps.done:
+            return self._step(*args, **kwargs)
+        if not self._begun:
+            self._begun = True
+            self._steps.__enter__()
+        try:
+            result = self._step(*args, **kwargs)
+        except BaseException:
+            self._steps.__exit__(None, None, None)
+            raise
+        self._steps.boundary()
+        return result
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        """The answer. Raises UsageError where too few steps have run."""
+        return self._steps.diagnosis
+
+
+def watch(
+    loop: Any, *, on: str | None, then: Callable[[Diagnosis], object] | None, options: dict[str, Any]
+) -> Steps | WatchedStep:
+    """What `gobrrr.watch` returns: Steps for an iterable or nothing, a wrapper for a function that runs one step."""
+    need_torch()
+    from gobrrr.observe.live.watcher import Options
+
+    try:
+        chosen = Options(**options)
+    except TypeError as error:
+        raise UsageError(f"watch: {str(error).partition('()')[2].strip() or error}") from None
+    if callable(loop) and not hasattr(loop, "__iter__"):
+        watcher = make_watcher(chosen, steps_from=f"each call of {name_of(loop)}")
+        return WatchedStep(loop, Steps(watcher, None, on, then))
+    watcher = make_watcher(chosen, steps_from="each turn of the watched loop")
+    return Steps(watcher, loop, on, then)

@@ -1,0 +1,225 @@
+"""What only a live run can tell: the step's time without the profiler, and what the program was set to and did.
+
+None means that it was not observed; an empty tuple that it was looked for and did not happen. Times are nanoseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps that ran without the profiler.
+
+    `ns` holds each step: between its begin and the next one's, as the device passes them where there is one, else on
+    the host. `wall_ns` is their median, the figure that the budget sums to; `low_ns` and `high_ns`: the quartiles, of
+    under four steps the extremes. `drift`: how much longer the last third's median is than the first third's, as a
+    share of the first; None for under six steps.
+    """
+
+    wall_ns: float
+    low_ns: float
+    high_ns: float
+    ns: tuple[float, ...]
+    median_ns: float
+    mean_ns: float
+    drift: float | None = None
+    clock: Literal["host", "device"] = "host"
+
+
+class GraphBreak(msgspec.Struct, frozen=True, kw_only=True):
+    """One place where the compiler gave the graph up. `source`: the user's line, "path/file.py(12): function"."""
+
+    reason: str
+    source: str | None = None
+    count: int = 1
+
+
+class Recompile(msgspec.Struct, frozen=True, kw_only=True):
+    """A function that was compiled again `count` times in steady state, and the guard that failed last.
+
+    Of a function that the compiler gave up, all times count: it may have done so during warm-up.
+    """
+
+    function: str
+    source: str | None = None
+    count: int = 1
+    reason: str = ""
+
+
+class Compiled(msgspec.Struct, frozen=True, kw_only=True):
+    """What the compiler did: `graphs` that it made in all, breaks, and what it compiled again.
+
+    `steady_compiles`: compilations in the steps after warm-up. `limit_hit`: it gave a function up after too many.
+    `cudagraph_skips`: why a CUDA graph was not used, with how often.
+    """
+
+    graphs: int
+    breaks: tuple[GraphBreak, ...] = ()
+    recompiles: tuple[Recompile, ...] = ()
+    steady_compiles: int = 0
+    limit_hit: bool = False
+    cudagraph_skips: tuple[tuple[str, int], ...] = ()
+
+
+class HostSync(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the program that makes the host wait for the device, and how often in a step."""
+
+    source: str
+    count: float
+    what: str = ""
+
+
+class Collection(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of Python's garbage collector in the window: in which step, how long, of which generation."""
+
+    step: int
+    ns: float
+    generation: int
+
+
+class Collector(msgspec.Struct, frozen=True, kw_only=True):
+    """Python's garbage collector over `steps` steps without the profiler. `tracked`: objects that it has to visit."""
+
+    steps: int
+    enabled: bool
+    runs: tuple[Collection, ...] = ()
+    tracked: int | None = None
+    frozen: int | None = None
+
+    @property
+    def ns_per_step(self) -> float:
+        """Nanoseconds in the collector, the mean of a step."""
+        return sum(one.ns for one in self.runs) / self.steps if self.steps else 0.0
+
+
+class Switches(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings that cost or give time. `tracer`, `profiler`: what hangs on sys.settrace and sys.setprofile, if any.
+
+    `monitoring`: tools that have registered with sys.monitoring. `matmul_precision`: "highest", "high" or "medium";
+    `autocast`: the dtype that autocast was seen to use in the step, None where it was off.
+    """
+
+    anomaly: bool = False
+    anomaly_checks_nan: bool = False
+    launch_blocking: bool = False
+    deterministic: bool = False
+    sync_debug: bool = False
+    tracer: str | None = None
+    profiler: str | None = None
+    monitoring: tuple[str, ...] = ()
+    debugger: str | None = None
+    cudnn_benchmark: bool = False
+    cudnn_deterministic: bool = False
+    matmul_precision: str | None = None
+    matmul_tf32: bool | None = None
+    conv_tf32: bool | None = None
+    autocast: str | None = None
+    environment: tuple[tuple[str, str], ...] = ()  # variables that slow a program down, as they are set
+
+
+class Threads(msgspec.Struct, frozen=True, kw_only=True):
+    """How many threads torch uses within an operation, and how many processors this process may use.
+
+    `usable`: the affinity mask's; `quota`: processors' worth of time that the control group allows, None: unlimited or
+    not known. `workers`: processes that a data loader started, `worker_threads` the operating system's threads of the
+    median one. `load`: the load average before the first step.
+    """
+
+    intra: int
+    inter: int
+    usable: int
+    quota: float | None = None
+    processors: int | None = None
+    workers: int | None = None
+    worker_threads: float | None = None
+    load: float | None = None
+    involuntary_switches: float | None = None  # of a step
+
+    @property
+    def available(self) -> float:
+        """Processors that this process really has."""
+        return min(float(self.usable), self.quota) if self.quota else float(self.usable)
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """The device's memory over the window: peaks in bytes, the allocator's calls to the driver as counts of a step.
+
+    `capacity_bytes` is the device's, `peak_bytes` the most that tensors held, `reserved_bytes` what the allocator took.
+    On a CPU `peak_bytes` is the process's growth and `mallocs`, `frees`, `retries` are None.
+    """
+
+    peak_bytes: int | None = None
+    reserved_bytes: int | None = None
+    capacity_bytes: int | None = None
+    mallocs: float | None = None
+    frees: float | None = None
+    retries: float | None = None
+
+
+class Scaling(msgspec.Struct, frozen=True, kw_only=True):
+    """The step with its batch multiplied: (factor, wall ns, FLOP or None) for each size, from 1 on."""
+
+    points: tuple[tuple[float, float, float | None], ...]
+    note: str = ""
+
+
+class TensorUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of one step that was looked at as it was dispatched, where its arguments' values or identity matter.
+
+    `kind` says what was seen. "weight_cast": a parameter was converted, `share` of its `bytes` without need. "padding":
+    `share` of `total` ids, mask or target entries are padding. "duplicates": `share` of `total` indices repeat an
+    earlier one. "rows": `share` of `total` rows of a table are used. "cat_growth": a tensor was appended to by copying
+    all of it. gobrrr.observe.live.uses defines each exactly.
+    """
+
+    kind: str
+    op: str
+    source: str | None
+    module: str | None
+    shapes: str
+    count: int = 1
+    bytes: float | None = None
+    share: float | None = None
+    total: int | None = None
+
+
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """FLOPs and bytes of one step as its operations were dispatched, eager or forced to be. None: not all are known."""
+
+    flop: float | None
+    bytes: float | None
+    calls: int
+    unknown_calls: int = 0
+    how: str = ""
+
+
+class ProfilerCost(msgspec.Struct, frozen=True, kw_only=True):
+    """What recording an operation and a Python call adds to the host's time here, as measured in this run."""
+
+    op_ns: float
+    python_ns: float
+
+
+class Live(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a live run observed beside the profiler's events. None: not looked at."""
+
+    kind: Literal["cpu", "cuda"]
+    times: StepTimes
+    warmup_steps: int
+    profiled_steps: int
+    steps_from: str = ""
+    compiled: Compiled | None = None
+    syncs: tuple[HostSync, ...] | None = None
+    collector: Collector | None = None
+    switches: Switches | None = None
+    threads: Threads | None = None
+    memory: Memory | None = None
+    scaling: Scaling | None = None
+    uses: tuple[TensorUse, ...] | None = None
+    counted: Counted | None = None
+    dispatch_ns: float | None = None  # what an operation on one element takes on this host without the profiler
+    observer: ProfilerCost | None = None
+    seconds: float = 0.0

@@ -1,0 +1,40 @@
+"""The live door: a step, a loop or a script is run, timed without the profiler and looked at with it.
+
+The program is as it was afterwards: no hook, setting or profiler stays, after exceptions too, and an exception of the
+program passes through untouched.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gobrrr.errors import UsageError
+
+if TYPE_CHECKING:
+    from gobrrr.observe.live.watcher import Options, Progress, Watcher
+
+__all__ = ["make_watcher", "need_torch"]
+
+OLDEST = (2, 6)
+
+
+def need_torch() -> None:
+    """Raises UsageError where torch is missing or too old to be watched."""
+    try:
+        import torch
+    except ImportError as error:
+        if getattr(error, "name", None) not in (None, "torch"):
+            raise UsageError(f"torch is installed but can't be imported: {error}") from None
+        raise UsageError("a live run needs torch: pip install torch") from None
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2] if part.isdigit())
+    if version < OLDEST:
+        raise UsageError(f"torch {torch.__version__} is too old for a live run: 2.6 or newer")
+
+
+def make_watcher(options: Options | None = None, progress: Progress | None = None, steps_from: str = "") -> Watcher:
+    """A watcher that was not opened yet. Raises UsageError without torch."""
+    need_torch()
+    from gobrrr.observe.live.watcher import Options as Defaults
+    from gobrrr.observe.live.watcher import Watcher as Made
+
+    return Made(options=options or Defaults(), progress=progress, steps_from=steps_from)

@@ -1,0 +1,37 @@
+"""What a watcher observed -> one Profile, with the CPU's own work as device work where there is no other device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from gobrrr.model.events import Kind
+from gobrrr.model.live import Live
+from gobrrr.model.profile import DeviceProperties, Profile, RankProfile
+from gobrrr.model.recording import Recording
+from gobrrr.observe.live import processor
+from gobrrr.observe.live.recorder import CALIBRATION
+
+NOT_NEWS = ("no kernel, copy or set on any device", "no ProfilerStep")
+
+
+def assembled(
+    target: str, rank: RankProfile, live: Live, seen: Recording | None, notes: list[str], cpu: str
+) -> Profile:
+    """The profile. `cpu`: what the processor is called, where it is the device."""
+    notes = [note for note in notes if not note.startswith(NOT_NEWS)]
+    fixed = processor.fixed_ns(rank.events, CALIBRATION)
+    rank = replace(rank, events=processor.without(rank.events, CALIBRATION), live=live, seen=seen)
+    if live.kind == "cpu":
+        rank = _on_processor(rank, fixed or 0.0, cpu)
+    return Profile(target=target, origin="live", ranks=(rank,), notes=tuple(notes))
+
+
+def _on_processor(rank: RankProfile, fixed_ns: float, name: str) -> RankProfile:
+    """The rank with the operations' computing as device work; copies as they are where a real device did work."""
+    if len(rank.events.of(Kind.KERNEL)):
+        return rank
+    events = processor.with_device(rank.events, fixed_ns)
+    meta = msgspec.structs.replace(rank.meta, devices=(DeviceProperties(id=0, name=name),))
+    return replace(rank, events=events, meta=meta)

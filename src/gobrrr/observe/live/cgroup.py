@@ -1,0 +1,61 @@
+"""What the control groups of this process allow it: processors' worth of time, and bytes of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+PROC = Path("/proc/self/cgroup")
+MOUNT = Path("/sys/fs/cgroup")
+_NO_LIMIT = 1 << 60
+"""Version 1 spells "no limit" as the largest whole number of pages; no machine has an exbibyte."""
+
+
+def quota(proc: Path = PROC, mount: Path = MOUNT) -> float | None:
+    """Processors' worth of time; the tightest of the group and those around it. None: unlimited, or not known."""
+    found = []
+    for folder in _folders(proc, mount, ("cpu", "cpu,cpuacct", "cpuacct,cpu")):
+        words = (_read(folder / "cpu.max") or "").split()
+        if len(words) == 2:
+            found.append(_share(words[0], words[1]))
+        found.append(_share(_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")))
+    return min((one for one in found if one is not None), default=None)
+
+
+def memory_limit(proc: Path = PROC, mount: Path = MOUNT) -> int | None:
+    """Bytes; the tightest of the group and those around it. None: unlimited, or not known."""
+    found = []
+    for folder in _folders(proc, mount, ("memory",)):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            text = _read(folder / name)
+            if text is not None and text.isdigit() and int(text) < _NO_LIMIT:
+                found.append(int(text))
+    return min(found, default=None)
+
+
+def _share(allowed: str | None, period: str | None) -> float | None:
+    if allowed is None or period is None or not (allowed.isdigit() and period.isdigit() and int(period)):
+        return None  # "max", and version 1's -1: unlimited
+    return int(allowed) / int(period)
+
+
+def _folders(proc: Path, mount: Path, controllers: tuple[str, ...]) -> Iterator[Path]:
+    """The folders of this process's group and of all groups around it, of both versions."""
+    for line in (_read(proc) or "").splitlines():
+        parts = line.split(":", 2)
+        if len(parts) != 3:
+            continue
+        unified = parts[0] == "0" and not parts[1]
+        if not unified and not set(parts[1].split(",")) & set(controllers):
+            continue
+        # A container often sees its own group as the mount's root while /proc names the path outside of it.
+        for top in [mount, mount / "unified"] if unified else [mount / name for name in {parts[1], *controllers}]:
+            inner = top / parts[2].lstrip("/")
+            yield from (one for one in (inner, *inner.parents) if one == top or top in one.parents)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return None

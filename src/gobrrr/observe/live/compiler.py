@@ -1,0 +1,245 @@
+"""What torch.compile did: graph breaks, what it compiled again and why, CUDA graphs that it did not use.
+
+The compiler keeps books of its own, which it fills whether anybody asks or not: the reasons of graph breaks with the
+stack of each, a record of each compilation, the guards that failed, counters. They are read here, and nothing of the
+compiler is replaced or switched on. Beside them there are two warnings, on which a filter looks that lets all pass.
+The compiler is not imported here: it takes seconds, and a program that does not compile has no use for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from gobrrr.model.live import Compiled, GraphBreak, Recompile
+from gobrrr.observe.live.guards import compiled_again, guard, limit_line, named
+from gobrrr.observe.live.lines import of_stack, within
+
+_LIMIT = "torch._dynamo hit config."
+_SKIP = "skipping cudagraphs"
+_LOGGERS = (
+    "torch._dynamo.convert_frame",
+    "torch._inductor.cudagraph_utils.__cudagraphs",
+    "torch._inductor.cudagraph_utils.__perf_hints",  # where torch 2.6 says it
+)
+_GIVEN_UP = ("limit exceeded", "limit reached", "cache_size_limit")
+_NOT_BREAKS = ("SkipFrame", "FailOnRecompileLimitHit", "RecompileError", "RecompileLimitExceeded")
+_LEFT_ALONE = " (no graph at all is made of this function)"
+LONGEST = 300
+"""Characters of a reason that are kept: what follows are hints of several lines."""
+
+
+@dataclass
+class Books:
+    """The compiler's own books, as far as they were read. Its `reset` empties them; reading begins anew then."""
+
+    breaks: int = 0
+    graphs: int = 0
+    skips: int = 0
+    frames: int = 0
+    last: Any = None  # the record of the last compilation that was read
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def new_breaks(self) -> list[Any]:
+        """Reasons since the last call, each with `reason` and `user_stack`."""
+        kept = getattr(_utils(), "graph_break_reasons", [])
+        begin = self.breaks if self.breaks <= len(kept) else 0
+        self.breaks = len(kept)
+        return list(kept[begin:])
+
+    def new_compilations(self) -> list[Any]:
+        """Records of compilations since the last call; the compiler keeps the last 64."""
+        read = getattr(_utils(), "get_compilation_metrics", None)
+        try:
+            kept = list(read()) if read is not None else []
+        except RuntimeError:  # another thread compiles just now; it is read the next time
+            return []
+        new: list[Any] = []
+        for one in reversed(kept):
+            if one is self.last:
+                break
+            new.append(one)
+        if kept:
+            self.last = kept[-1]
+        return new[::-1]
+
+    def more(self, group: str, name: str) -> int:
+        """By how much a counter has grown since the last call."""
+        now = counted(group, name)
+        key = f"{group}/{name}"
+        before = self.counts.get(key, 0)
+        self.counts[key] = now
+        return now - before if now >= before else now
+
+
+def counted(group: str, name: str) -> int:
+    """One of the compiler's counters; 0 where it was never imported."""
+    counters = getattr(_utils(), "counters", None)
+    # no look-up by []: the counters make what they are asked for
+    return int(counters.get(group, {}).get(name, 0)) if counters is not None else 0
+
+
+class CompilerWatch:
+    """Reads the compiler's books at the window's ends, and after a step and a compilation that changed them."""
+
+    def __init__(self) -> None:
+        self._books = Books()
+        self._breaks: Counter[tuple[str, str | None]] = Counter()
+        self._skips: Counter[str] = Counter()
+        self._all: list[Any] = []
+        self._steady: list[Any] = []
+        self._limits: dict[str, str] = {}
+        self._graphs = 0
+        self._skipped = 0
+        self._limit_hit = False
+        self._in_window = False
+        self._seen = 0
+        self._open = False
+        self._callbacks: Any = None
+        self._filtered: list[logging.Logger] = []
+
+    @property
+    def compiles(self) -> int:
+        """How often the compiler has set to work on a function since this process began."""
+        return counted("frames", "total")
+
+    def open(self) -> None:
+        """What the compiler has done before does not count."""
+        if self._open:
+            return
+        self._open = True
+        self._books.new_breaks()
+        self._books.new_compilations()
+        for group, name in (("stats", "unique_graphs"), ("inductor", "cudagraph_skips")):
+            self._books.more(group, name)
+        for name in _LOGGERS:
+            logger = logging.getLogger(name)
+            logger.addFilter(self._heard)
+            self._filtered.append(logger)
+        self._listen()
+
+    def window_begins(self) -> None:
+        """What is compiled from here on, is compiled in steady state."""
+        self._listen()
+        self._read()
+        self._in_window = True
+        self._seen = self.compiles
+
+    def step(self, index: int) -> None:
+        """Read the books where something was compiled."""
+        if self.compiles != self._seen:
+            self._seen = self.compiles
+            self._read()
+
+    def window_ends(self, steps: int) -> None:
+        """What is compiled from here on is the observers' own doing: a profiler changes what the guards look at."""
+        self._read()
+        self._in_window = False
+        self.close()
+
+    def close(self) -> None:
+        """Nothing listens any more."""
+        if self._open:
+            self._read()
+        self._open = False
+        for logger in self._filtered:
+            logger.removeFilter(self._heard)
+        self._filtered.clear()
+        if self._callbacks is not None and self._compiled in self._callbacks.end_callbacks:
+            self._callbacks.remove_end_callback(self._compiled)
+        self._callbacks = None
+
+    def found(self) -> Compiled:
+        """All since `open`; zeros where the program compiles nothing."""
+        frames = [one for one in self._steady if one.is_forward is not False]
+        if self._skipped > sum(self._skips.values()) and _gpu():
+            self._skips["torch gave no reason"] += self._skipped - sum(self._skips.values())
+        breaks = [GraphBreak(reason=why, source=at, count=count) for (why, at), count in self._breaks.most_common()]
+        return Compiled(
+            graphs=self._graphs,
+            breaks=tuple(breaks),
+            recompiles=self._recompiles(),
+            steady_compiles=len(frames or self._steady),
+            limit_hit=self._limit_hit,
+            cudagraph_skips=tuple(self._skips.most_common()),
+        )
+
+    def _listen(self) -> None:
+        """Hear of the end of each compilation, so that no more than 64 of them have to be kept."""
+        callbacks = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
+        if callbacks is not None and self._compiled not in getattr(callbacks, "end_callbacks", [self._compiled]):
+            callbacks.register_end_callback(self._compiled)
+            self._callbacks = callbacks
+
+    def _compiled(self, *_: Any) -> None:
+        self._read()
+
+    def _read(self) -> None:
+        if not self._open:
+            return
+        for one in self._books.new_breaks():
+            self._breaks[_first(one.reason), of_stack(one.user_stack)] += 1
+        for one in self._books.new_compilations():
+            self._account(one)
+        self._graphs += self._books.more("stats", "unique_graphs")
+        self._skipped += self._books.more("inductor", "cudagraph_skips")
+
+    def _account(self, one: Any) -> None:
+        """One record: of a function, of its backward pass, or of what was tuned as it ran."""
+        why = one.fail_reason or ""
+        if any(words in why for words in _GIVEN_UP):
+            self._limit_hit = True
+            return
+        if getattr(one, "is_runtime", False) or (one.is_forward is not False and not one.co_name):
+            return
+        self._all.append(one)
+        if one.fail_type and one.fail_type not in _NOT_BREAKS:
+            line = within(one.fail_user_frame_filename, one.fail_user_frame_lineno)
+            self._breaks[f"{_first(why)}{_LEFT_ALONE}", line] += 1
+        if self._in_window:
+            self._steady.append(one)
+
+    def _recompiles(self) -> tuple[Recompile, ...]:
+        """What was compiled again in steady state; what was given up, with all compilations since `open`."""
+        counts, latest = compiled_again(self._steady, self._all)
+        everything, of_all = compiled_again(self._all, self._all)
+        for function in everything:
+            if limit_line(function) in self._limits:
+                counts[function] = everything[function]
+                latest[function] = self._limits[limit_line(function)] or of_all[function]
+        return tuple(
+            Recompile(function=named(one), source=one.line, count=count, reason=guard(latest[one]))
+            for one, count in counts.most_common()
+        )
+
+    def _heard(self, record: logging.LogRecord) -> bool:
+        """A filter that lets everything pass."""
+        args = record.args
+        if isinstance(record.msg, str):
+            if record.msg.startswith(_LIMIT) and isinstance(args, tuple) and len(args) >= 4:
+                self._limit_hit = True
+                self._limits[str(args[2])] = str(args[3] or "")
+            elif record.msg.startswith(_SKIP):
+                self._skips[_first(record.getMessage())] += 1
+        return True
+
+
+def _utils() -> Any:
+    return sys.modules.get("torch._dynamo.utils")
+
+
+def _gpu() -> bool:
+    cuda = sys.modules.get("torch.cuda")
+    return cuda is not None and bool(cuda.is_available())
+
+
+def _first(reason: str) -> str:
+    """What was not possible and, where torch says so, why; not its hints."""
+    lines = [line.strip() for line in reason.strip().splitlines() if line.strip()]
+    if not lines:
+        return "torch gave no reason"
+    why = [line.removeprefix("Explanation: ") for line in lines[1:3] if line.startswith("Explanation: ")]
+    return ": ".join([lines[0], *why])[:LONGEST]

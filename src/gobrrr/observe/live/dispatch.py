@@ -1,0 +1,191 @@
+"""One step on real tensors, looked at operation by operation: what ran, where from, and on which values.
+
+The step runs as it would, slower, with what was compiled run as it is written. Nothing of it is changed: no value, no
+random number, no setting that outlasts the step.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import torch
+
+from gobrrr.model.live import TensorUse
+from gobrrr.model.recording import RecordedCall, Recording, Site
+from gobrrr.observe.live.graphs import GraphBook
+from gobrrr.observe.live.mode import Dispatched, following
+from gobrrr.observe.live.uses import Uses
+from gobrrr.observe.static.sites import Sites
+
+__all__ = ["GraphBook", "Looking", "Seen", "looking", "watch"]
+
+_HOOKED = r"Using `torch\.compile\(module\)` when there are global hooks(?#gobrrr)"
+"""The comment keeps the filter apart from any of the program's own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What one step dispatched.
+
+    `on_cpu`: nothing ran on a GPU, and the CPU's operations are taken as the device's. `replays`: CUDA graphs that were
+    replayed and whose capture is taken as what ran; `unseen_replays`: those whose capture was not seen, so that their
+    work is missing. `left_out`: operations beyond the most that are written down. `compiled`: a compiled module was run
+    as it is written.
+    """
+
+    calls: tuple[RecordedCall, ...]
+    sites: tuple[Site, ...]
+    uses: tuple[TensorUse, ...]
+    module_calls: int
+    on_cpu: bool
+    replays: int = 0
+    unseen_replays: int = 0
+    left_out: int = 0
+    compiled: bool = False
+    seconds: float = 0.0
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing that ran is known to be missing."""
+        return not self.unseen_replays and not self.left_out
+
+    def recording(self, target: str = "") -> Recording:
+        """The same as the static door has it. Memory was not followed: its levels are 0."""
+        notes = []
+        if self.unseen_replays:
+            notes.append(
+                f"{self.unseen_replays} replays of CUDA graphs whose capture was not seen: their work is missing"
+            )
+        if self.left_out:
+            notes.append(f"{self.left_out:,} operations were not written down: the step has more than are kept")
+        return Recording(
+            target=target,
+            calls=self.calls,
+            sites=self.sites,
+            peak_bytes=0,
+            start_bytes=0,
+            module_calls=self.module_calls,
+            on_cpu=self.on_cpu,
+            notes=tuple(notes),
+            versions={"torch": str(torch.__version__)},
+            seconds=self.seconds,
+        )
+
+
+class Looking:
+    """Looks at what runs on this thread from `open()` to `close()`; `seen` is there afterwards.
+
+    `book`: captures that were followed before. An exception of the step is none of its business: `close()` then puts
+    everything back all the same.
+    """
+
+    def __init__(self, book: GraphBook | None = None) -> None:
+        self.seen: Seen | None = None
+        self._book = book if book is not None else GraphBook()
+        self._sites = Sites()
+        self._uses = Uses(self._sites)
+        self._mode = Dispatched(self._sites, self._uses, lambda: self._book.capturing)
+        self._on: ExitStack | None = None
+        self._replays = self._unseen = 0
+        self._began = 0.0
+
+    def open(self) -> None:
+        """Begin to look."""
+        if self._on is not None or self.seen is not None:
+            return
+        self._began = time.perf_counter()
+        with ExitStack() as stack:
+            stack.enter_context(_uncompiled())
+            if not self._book.opened:
+                self._book.open()
+                stack.callback(self._book.close)
+            self._book.listener = self._replayed
+            stack.callback(self._unlisten)
+            stack.enter_context(following(self._mode))
+            self._on = stack.pop_all()
+
+    def close(self) -> Seen | None:
+        """Stop looking. What was seen; None where it was never opened."""
+        on, self._on = self._on, None
+        if on is None:
+            return self.seen
+        on.close()
+        calls = self._mode.finished()
+        on_cpu = not any(one.place == "device" for one in calls)
+        self.seen = Seen(
+            calls=tuple(msgspec.structs.replace(one, place="device") for one in calls) if on_cpu else calls,
+            sites=tuple(self._sites.found),
+            uses=self._uses.found(training=any(one.phase == "backward" for one in calls)),
+            module_calls=self._sites.module_calls,
+            on_cpu=on_cpu,
+            replays=self._replays,
+            unseen_replays=self._unseen,
+            left_out=self._mode.left_out,
+            compiled=self._sites.compiled,
+            seconds=time.perf_counter() - self._began,
+        )
+        self._uses, self._mode = Uses(self._sites), Dispatched(self._sites)  # they hold the program's parameters
+        return self.seen
+
+    def found(self) -> Recording | None:
+        """What was seen, as a recording; None before `close()`."""
+        return self.seen.recording() if self.seen is not None else None
+
+    def _unlisten(self) -> None:
+        self._book.listener = None
+
+    def _replayed(self, graph: Any) -> None:
+        captured = self._book.of(graph)
+        if captured is None:
+            self._unseen += 1
+            return
+        self._replays += 1
+        here = [self._sites.adopt(one) for one in captured.sites]
+        self._mode.adopt(tuple(msgspec.structs.replace(one, site=here[one.site]) for one in captured.calls))
+
+
+@contextmanager
+def looking(book: GraphBook | None = None) -> Iterator[Looking]:
+    """Look at what runs in the block; the yielded object's `seen` is there afterwards, also after an exception."""
+    one = Looking(book)
+    one.open()
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+def watch(step: Callable[..., Any], inputs: Sequence[Any] = (), *, book: GraphBook | None = None) -> Seen:
+    """Run `step(*inputs)` once and return what it dispatched. The step's exceptions pass through."""
+    with looking(book) as one:
+        step(*inputs)
+    assert one.seen is not None
+    return one.seen
+
+
+@contextmanager
+def _uncompiled() -> Iterator[None]:
+    """Compiled functions run as they are written, where torch can be told so (2.6), and nothing warns of our hooks."""
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    with ExitStack() as stack:
+        stance = getattr(torch.compiler, "set_stance", None)
+        if stance is not None:
+            stack.enter_context(stance("force_eager"))
+        warnings.filterwarnings("ignore", message=_HOOKED)
+        stack.callback(_forget_filter, warnings.filters[0])
+        yield
+
+
+def _forget_filter(entry: Any) -> None:
+    """Not catch_warnings: filters that the program sets meanwhile stay."""
+    warnings.filters[:] = [one for one in warnings.filters if one is not entry]  # type: ignore[index]
+    getattr(warnings, "_filters_mutated", lambda: None)()

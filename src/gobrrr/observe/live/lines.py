@@ -1,0 +1,68 @@
+"""Lines of the user's own code, spelled "path/file.py(12): function"."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from traceback import FrameSummary
+from types import FrameType
+
+from gobrrr.observe.static.sites import DEEPEST, own
+
+HERE = str(Path(__file__).resolve().parents[2]) + os.sep
+"""Files of gobrrr itself begin so."""
+
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+$")
+
+
+def function(name: str) -> str:
+    """A function's name as the program has it: the compiler renames what it resumes after a graph break."""
+    found = _RESUMED.match(name)
+    return found[1] if found else name
+
+
+def spelled(file: str, line: int | None, name: str) -> str:
+    """The spelling of a line."""
+    return f"{file}({line or 0}): {function(name)}"
+
+
+def user_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame of the user's own code, from `frame` outwards."""
+    for _ in range(DEEPEST):
+        if frame is None or own(frame.f_code.co_filename):
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def user_line(frame: FrameType | None) -> str | None:
+    """The innermost line of the user's own code, from `frame` outwards."""
+    found = user_frame(frame)
+    return None if found is None else spelled(found.f_code.co_filename, found.f_lineno, found.f_code.co_name)
+
+
+def of_stack(stack: Iterable[FrameSummary]) -> str | None:
+    """The innermost line of the user's own code in a stack that was written down, outermost frame first."""
+    for one in reversed(list(stack)):
+        if own(one.filename):
+            return spelled(one.filename, one.lineno, one.name)
+    return None
+
+
+def within(file: str | None, line: int | None) -> str | None:
+    """A line that is only known by its number, with the function that it is in; None where it is not the user's."""
+    if not file or not line or not own(file):
+        return None
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return spelled(file, line, "<module>")
+    name = "<module>"
+    for node in ast.walk(tree):  # outer functions before those within them
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno <= line <= (node.end_lineno or 0):
+            name = node.name
+    return spelled(file, line, name)

@@ -1,0 +1,251 @@
+"""The step loop of a program that nobody changed, found while it runs.
+
+Steps of an optimizer define it where there are any. Else calls of a module at the top, once enough of the same have
+been seen that an evaluation before training is not taken for it. Else, in programs without modules, a line that comes
+round again and again. What the finder puts into the program is gone when the watcher is done, and after `close()`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import torch
+
+from gobrrr.observe.live.script import Stopped, in_main_thread
+from gobrrr.observe.live.step_calls import CALLS, CallLoop, ModuleCalls, Site, TopCalls
+from gobrrr.observe.live.step_lines import LineCount, counting
+from gobrrr.observe.live.step_optimizers import OptimizerSteps
+from gobrrr.observe.live.step_sites import SEARCH_S, SiteSearch
+
+MOST_STOPS = 3
+"""How often a script is told to stop that catches what stops it."""
+MODULE_CALLS = 4
+"""Calls of modules at the top after which a program is not one without modules."""
+NOTHING = (
+    f"no step loop was found: no optimizer step, no module called more than {CALLS} times in a loop, no repetition"
+)
+
+
+class Loop(Protocol):
+    """What measures the steps: moved on from warm-up to its windows by each boundary, until it is done."""
+
+    steps_from: str
+
+    @property
+    def done(self) -> bool:
+        """Whether all that it wants was measured."""
+
+    def open(self) -> None:
+        """Before the program begins."""
+
+    def boundary(self) -> None:
+        """One step has ended and the next begins."""
+
+    def restart(self) -> None:
+        """Back to warm-up: what came so far was not the loop."""
+
+    def close(self) -> None:
+        """Everything as it was."""
+
+
+How = Literal["optimizer", "module", "line"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """The loop that was found. `how` is None where none was; `boundaries`: how many were told to the watcher.
+
+    `text` names it ("steps of AdamW", "calls of GPT", "train.py:12 in main"). `remarks`: what was given up on the way.
+    `failure`: what went wrong in the measuring itself, which ended it; the program went on.
+    """
+
+    how: How | None
+    text: str
+    boundaries: int
+    remarks: tuple[str, ...] = ()
+    failure: str | None = None
+
+
+class Finder:
+    """`open()` before the program begins, `close()` when it has ended. With `stop_after`, ends it when all is known."""
+
+    def __init__(self, watcher: Loop, *, stop_after: bool = False, search_s: float = SEARCH_S) -> None:
+        self.watcher = watcher
+        self.stop_after = stop_after
+        self._how: How | None = None
+        self._text = NOTHING
+        self._boundaries = 0
+        self._remarks: list[str] = []
+        self._failure: str | None = None
+        self._stops = 0
+        self._busy = False
+        self._pid = 0
+        self._optimizers = OptimizerSteps(self._optimizer_stepped)
+        self._tops = TopCalls(self._called)
+        self._calls = CallLoop()
+        self._search = SiteSearch(self._line_found, self._not_searched, search_s)
+        self._unsearched: str | None = None
+        self._module: ModuleCalls | None = None
+        self._line: LineCount | None = None
+        self._compile: Any = None
+
+    def open(self) -> None:
+        """Put everything in place. Call it from the thread that will run the program."""
+        self._pid = os.getpid()
+        self.watcher.open()
+        self._optimizers.open()
+        self._tops.open()
+        self._search.open()
+        self._follow_compile()
+
+    def close(self) -> None:
+        """Everything as it was."""
+        if os.getpid() != self._pid:
+            return
+        self._remove()
+        self._calls.clear()
+        self.watcher.close()
+
+    def found(self) -> Found:
+        """What defines the loop, as far as is known by now."""
+        nothing = [self._unsearched] if self._how is None and self._unsearched is not None else []
+        return Found(
+            how=self._how,
+            text=self._text,
+            boundaries=self._boundaries,
+            remarks=(*self._remarks, *nothing),
+            failure=self._failure,
+        )
+
+    # -- what was seen
+
+    def _optimizer_stepped(self, moved: bool) -> None:
+        if self._how != "optimizer":
+            self._leave_calls()
+            self._leave_search()
+            self._drop_module()
+            self._drop_line()
+        if moved:
+            self._now("optimizer", f"steps of {self._optimizers.name}")
+        self._boundary()
+
+    def _called(self, module: Any, site: Site | None) -> None:
+        anchor = self._calls.call(module, site)
+        if self._calls.calls == MODULE_CALLS:
+            self._leave_search()
+        if anchor is not None and self._how is None:
+            self._leave_calls()
+            self._leave_search()
+            self._now("module", f"calls of {_name(anchor.module)}")
+            self._module = ModuleCalls(anchor, self._boundary)  # the call that is about to run passes it, too
+
+    def _not_searched(self, why: str) -> None:
+        self._unsearched = why
+
+    def _line_found(self, site: Site, period: int) -> None:
+        code, line = site
+        if self._how is not None:
+            return
+        self._line = counting(code, line, self._boundary)
+        if not self._line.open():
+            self._not_searched("a debugger, profiler or coverage tool is in the way of counting a line")
+            return
+        self._leave_calls()
+        where = f"{os.path.basename(code.co_filename)}:{line} in {code.co_name}"
+        self._now("line", f"{where}, every {period} calls of torch's functions")
+
+    def _now(self, how: How, text: str) -> None:
+        """The loop is this. Where another was taken for it so far, the watcher begins again."""
+        if self._how is not None:
+            self._remarks.append(f"the loop was taken for {self._text} until {text} began")
+            self._guarded(self.watcher.restart)
+            self._boundaries = 0
+        self._how, self._text = how, text
+        self.watcher.steps_from = text
+
+    # -- what is told
+
+    def _boundary(self) -> None:
+        if self._busy or os.getpid() != self._pid or self._failure is not None:
+            return
+        if not self.watcher.done:
+            self._boundaries += 1
+            self._guarded(self.watcher.boundary)
+        if self.watcher.done and not self.stop_after:
+            self._remove()
+        elif self.watcher.done:
+            self._stop()
+
+    def _guarded(self, act: Callable[[], None]) -> None:
+        """A fault in the measuring ends the measuring, not the program."""
+        self._busy = True
+        try:
+            act()
+        except Exception as error:
+            self._failure = f"{type(error).__name__}: {error}"
+            self._remove()
+            self.watcher.close()
+        finally:
+            self._busy = False
+
+    def _stop(self) -> None:
+        self._stops += 1
+        if self._stops >= MOST_STOPS or not in_main_thread():
+            self._remove()
+        if in_main_thread():
+            raise Stopped("all that gobrrr wanted to see was measured")
+        self._remarks.append("the loop is not in the main thread: the program was left to run to its end")
+
+    # -- what is in the program
+
+    def _follow_compile(self) -> None:
+        """A function compiled under a mode is compiled again without it: the search ends when the program compiles."""
+        plain = self._compile = torch.compile
+
+        def compile(*args: Any, **kwargs: Any) -> Any:
+            if self._compile is not None and os.getpid() == self._pid:
+                self._unsearched = "not searched for repetition: the program compiles functions"
+                self._leave_search()
+            return plain(*args, **kwargs)
+
+        compile.__dict__.update(vars(plain))
+        compile.__doc__ = plain.__doc__
+        self._ours = compile
+        torch.compile = compile
+
+    def _leave_calls(self) -> None:
+        self._tops.close()
+        self._calls.clear()
+
+    def _leave_search(self) -> None:
+        self._search.close()
+        if self._compile is not None:
+            if torch.compile is self._ours:
+                torch.compile = self._compile
+            self._compile = None
+
+    def _drop_module(self) -> None:
+        if self._module is not None:
+            self._module.close()
+            self._module = None
+
+    def _drop_line(self) -> None:
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+
+    def _remove(self) -> None:
+        self._optimizers.close()
+        self._leave_calls()
+        self._leave_search()
+        self._drop_module()
+        self._drop_line()
+
+
+def _name(module: Any) -> str:
+    """The module's class; of a compiled one, the class of what was compiled."""
+    inner = getattr(module, "_orig_mod", None)
+    return type(inner if inner is not None else module).__name__

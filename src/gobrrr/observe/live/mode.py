@@ -1,0 +1,160 @@
+"""The dispatch mode that writes down the operations of a step on real tensors, and lets them run as they would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
+
+from gobrrr.model.recording import Place, RecordedCall
+from gobrrr.model.work import OpCall
+from gobrrr.observe.live.uses import Uses
+from gobrrr.observe.static.arguments import op_call, schema_of, tensor_record
+from gobrrr.observe.static.owners import NO_TASK, Owners, with_recomputed
+from gobrrr.observe.static.recorder import COPIES, SILENT, composite, non_blocking
+from gobrrr.observe.static.sides import Copy, tensors_of
+from gobrrr.observe.static.sites import Sites
+
+QUIET = (*SILENT, "aten::_fused_sdp_choice")
+"""What answers a question of torch's own and computes nothing."""
+MOST_CALLS = 400_000
+"""Operations of a step that are written down: a training step of a 70B model has 20,000."""
+
+
+class Dispatched(TorchDispatchMode):
+    """Writes every operation down, below autograd, while it is on; `paused()` says when not to."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, sites: Sites, uses: Uses | None = None, paused: Callable[[], bool] | None = None) -> None:
+        super().__init__()
+        self.sites, self.uses = sites, uses
+        self.drafts: list[tuple[RecordedCall, int, bool]] = []  # with the backward pass it is in, and the grad mode
+        self.left_out = 0
+        self.optimizing = False
+        self._paused = paused
+        self._owners = Owners()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: nothing is compiled while this mode is on, and the wrapper that would say so costs more than the rest."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(map(_takes_itself_apart, types)):
+            return NotImplemented  # a DTensor, say: what it does to its local tensors comes here again
+        kwargs = kwargs or {}
+        plain = isinstance(func, torch._ops.OpOverload)
+        if plain and torch.is_inference_mode_enabled() and composite(func):  # which doesn't take it apart first
+            with self:
+                return func.decompose(*args, **kwargs)
+        outputs = func(*args, **kwargs)
+        if self._paused is None or not self._paused():
+            with torch._C.DisableTorchFunction():  # the program's own modes have no part in this
+                self._written(func, args, kwargs, outputs, plain=plain)
+        return outputs
+
+    def adopt(self, calls: tuple[RecordedCall, ...]) -> None:
+        """Take calls that were recorded before, with sites of this recording, as run now."""
+        self.left_out += max(len(self.drafts) + len(calls) - MOST_CALLS, 0)
+        self.drafts += [(one, NO_TASK, False) for one in calls[: MOST_CALLS - len(self.drafts)]]
+
+    def finished(self) -> tuple[RecordedCall, ...]:
+        """The calls, with those marked that a backward pass repeats from the forward pass."""
+        return with_recomputed(self.drafts)
+
+    def _written(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any, *, plain: bool) -> None:
+        if len(self.drafts) >= MOST_CALLS:
+            self.left_out += 1
+            return
+        if not plain:
+            self._put(OpCall(name=f"higher_order::{func.name()}"), "host" if not _on_device(args) else "device")
+            return
+        name = schema_of(func)[0]
+        if name.startswith(QUIET):
+            return
+        read, written = [*tensors_of(args), *tensors_of(kwargs)], tensors_of(outputs)
+        place: Place = "device" if any(map(_device, (*read, *written))) else "host"
+        try:
+            call = op_call(func, args, kwargs, outputs=tuple(map(tensor_record, written)))
+        except (RuntimeError, NotImplementedError):  # nested tensors have no shape
+            call = OpCall(name=name)
+        copy = _crossing(read, written) if name in COPIES else ""
+        asked = name == "aten::_local_scalar_dense" and place == "device"
+        waits = asked or (copy != "" and not non_blocking(func, args, kwargs))
+        recorded = self._put(call, place, waits=waits, copy=copy)
+        if self.uses is not None:
+            self.uses.see(func, args, kwargs, outputs, recorded)
+
+    def _put(self, call: OpCall, place: Place, *, waits: bool = False, copy: Copy = "") -> RecordedCall:
+        owned = self._owners.of_this(self.sites.here, 1.0)
+        recorded = RecordedCall(
+            call=call,
+            phase="backward" if owned.task != NO_TASK else "optimizer" if self.optimizing else "forward",
+            site=owned.site,
+            place=place,
+            waits=waits,
+            host_copy=copy,
+            node=owned.node,
+        )
+        self.drafts.append((recorded, owned.task, owned.grad))
+        return recorded
+
+
+def _takes_itself_apart(kind: Any) -> bool:
+    return getattr(kind, "__torch_dispatch__", None) is not torch._C._disabled_torch_dispatch_impl
+
+
+def _device(tensor: Any) -> bool:
+    return bool(tensor.device.type not in ("cpu", "meta"))
+
+
+def _on_device(args: Any) -> bool:
+    return any(map(_device, tensors_of(args)))
+
+
+def _crossing(read: list[Any], written: list[Any]) -> Copy:
+    if not read or not written or _device(read[-1]) == _device(written[0]):
+        return ""
+    return "HtoD" if _device(written[0]) else "DtoH"
+
+
+@contextmanager
+def following(mode: Dispatched) -> Iterator[None]:
+    """The mode on, and the hooks that tell it which module and which optimizer it is in; all gone afterwards."""
+    uses = mode.uses
+    hooks = [
+        register_optimizer_step_pre_hook(lambda *_: _optimizing(mode, True)),
+        register_optimizer_step_post_hook(lambda *_: _optimizing(mode, False)),
+    ]
+    if uses is not None:
+        hooks.append(torch.nn.modules.module.register_module_forward_pre_hook(uses.module))
+    try:
+        with mode.sites.following():
+            mode.__enter__()
+            try:
+                yield
+            finally:
+                _left(mode)
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _optimizing(mode: Dispatched, now: bool) -> None:
+    mode.optimizing = now
+
+
+def _left(mode: Dispatched) -> None:
+    """The mode off; modes that the program has put on since stay on."""
+    above = []
+    while (top := _pop_mode()) is not mode:
+        above.append(top)
+    _push_mode(top)
+    mode.__exit__(None, None, None)
+    for one in reversed(above):
+        _push_mode(one)

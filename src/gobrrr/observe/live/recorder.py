@@ -1,0 +1,149 @@
+"""A few steps under torch's profiler: marked, with shapes and stacks, read back through the trace door."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, record_function
+from torch.profiler import profile as torch_profile
+
+from gobrrr.model.profile import RankProfile
+from gobrrr.observe.file import read_file
+from gobrrr.observe.live.clock import on_gpu, wait
+
+CALIBRATION = "gobrrr calibration"
+"""The annotation around operations on one element: what recording an operation adds to its own duration."""
+
+TINY_OPS = 200
+CHATTER = b"USDT:"
+"""How the lines begin that torch's profiler itself writes to standard error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loops:
+    """What an operation on one element, and an empty Python function, take from Python, in ns."""
+
+    op_ns: float
+    python_ns: float
+
+
+class Recorder:
+    """The profiler over some steps of a loop: `begin`, then `mark` at the begin of each step that counts, `end`."""
+
+    def __init__(self) -> None:
+        self._profiler: Any = None
+        self._open: Any = None
+        self._count = 0
+        self.gpu = False
+        self.loops: Loops | None = None
+
+    def begin(self) -> None:
+        """Start recording. The steps that follow are not marked yet: the profiler's own start falls into the first."""
+        self.gpu = on_gpu()
+        activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if self.gpu else [])
+        wait()
+        self._profiler = torch_profile(activities=activities, record_shapes=True, with_stack=True)
+        with _without_chatter():
+            self._profiler.__enter__()
+
+    def mark(self) -> None:
+        """A step that counts begins; the one before it ends."""
+        self._close_step()
+        self._open = record_function(f"ProfilerStep#{self._count}")
+        self._open.__enter__()
+        self._count += 1
+
+    def end(self) -> None:
+        """Stop recording; the last step ends."""
+        self._close_step()
+        if self._profiler is None:
+            return
+        profiler, self._profiler = self._profiler, None
+        wait()
+        with record_function(CALIBRATION):
+            self.loops = time_loops()
+        with _without_chatter():
+            profiler.__exit__(None, None, None)
+        self._kept = profiler
+
+    def abandon(self) -> None:
+        """Stop recording, after an exception of the step too; what was recorded is dropped."""
+        self._close_step()
+        profiler, self._profiler = self._profiler, None
+        if profiler is not None:
+            with _without_chatter():
+                profiler.__exit__(None, None, None)
+
+    def read(self, notes: list[str]) -> RankProfile:
+        """What was recorded. Raises InputError where the profiler wrote nothing."""
+        with tempfile.TemporaryDirectory(prefix="gobrrr-") as folder:
+            path = Path(folder) / "trace.json"
+            with _without_chatter():
+                self._kept.export_chrome_trace(os.fspath(path))
+            return read_file(os.fspath(path), notes, python=True, progress=None)
+
+    def _close_step(self) -> None:
+        if self._open is not None:
+            self._open.__exit__(None, None, None)
+            self._open = None
+
+
+def _tiny_ops() -> None:
+    one = torch.ones(1)
+    for _ in range(TINY_OPS):
+        torch.add(one, one)
+
+
+def _nothing() -> None:
+    return None
+
+
+def _tiny_calls() -> None:
+    for _ in range(TINY_OPS):
+        _nothing()
+
+
+def time_loops() -> Loops:
+    """The medians of five loops each, under whatever watches now."""
+    with torch.no_grad():
+        _tiny_ops()
+        _tiny_calls()
+        return Loops(
+            op_ns=median(_timed(_tiny_ops) for _ in range(5)), python_ns=median(_timed(_tiny_calls) for _ in range(5))
+        )
+
+
+def _timed(loop: Callable[[], None]) -> float:
+    begin = time.perf_counter_ns()
+    loop()
+    return (time.perf_counter_ns() - begin) / TINY_OPS
+
+
+@contextmanager
+def _without_chatter() -> Iterator[None]:
+    """Lines that the profiler writes to standard error about itself are left out; all others come through."""
+    try:
+        saved = os.dup(2)
+    except OSError:
+        yield
+        return
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+            held.seek(0)
+            for line in held.read().splitlines(keepends=True):
+                if not line.startswith(CHATTER):
+                    os.write(2, line)

@@ -1,0 +1,227 @@
+"""The article's scaling test: multiply the batch and see whether the time follows the work.
+
+A step whose time stays as it was while its work doubles waits for something else: overhead. The trap: a product of a
+few rows with a large matrix reads the matrix whatever the rows are, so that its time stays too, on the device. Its
+bytes stay as well, which overhead does not ask for: so both FLOPs and bytes are counted at each size.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time as clock
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import torch
+
+from gobrrr.errors import UsageError
+from gobrrr.model.live import Counted, Scaling
+from gobrrr.model.recording import Recording
+from gobrrr.model.workload import Workload
+from gobrrr.observe.live.clock import wait
+from gobrrr.observe.live.dispatch import watch
+from gobrrr.observe.live.state import kept
+from gobrrr.observe.targets import step_of
+
+FACTORS = (1, 2, 4)
+SAME = 0.1
+"""Growth under a tenth is none."""
+FOLLOWS, IGNORES = 0.7, 0.3
+"""Growth of the time over that of the work: from the first on it follows the work, up to the second it does not."""
+WARM_UP, RUNS, MOST_S = 2, 7, 3.0
+"""Runs before the timing starts, runs that are timed, and seconds after which no further one begins."""
+
+Step = Callable[..., Any]
+Progress = Callable[[str, int, int], None]
+
+
+def scale_workload(
+    workload: Workload, progress: Progress | None = None, *, count: Callable[[Recording], Counted] | None = None
+) -> Scaling:
+    """The test on a Workload, each size timed as the median of up to seven runs; the Workload is as it was afterwards.
+
+    Raises UsageError where its batch can't be multiplied. `progress` is told (what, sizes done, sizes in all).
+    """
+    reason = rebatchable(workload)
+    if reason:
+        raise UsageError(f"the batch can't be multiplied: {reason}")
+    step, inputs = step_of(workload, _forward)
+    done = 0
+
+    def time(run: Callable[[], Any]) -> float:
+        nonlocal done
+        if progress is not None:
+            progress("scaling the batch", done, len(FACTORS))
+        done += 1
+        return run_ns(run)
+
+    keep = [one for one in (workload.model, workload.optimizer) if one is not None]
+    return scale(step, inputs, time=time, count=count, keep=keep)
+
+
+def run_ns(run: Callable[[], Any]) -> float:
+    """The ns of one run, from an idle device until it is idle again: the median of some, after two for warmth."""
+    for _ in range(WARM_UP):
+        run()
+    wait()
+    times: list[int] = []
+    began = clock.perf_counter()
+    while len(times) < RUNS and (not times or clock.perf_counter() - began < MOST_S):
+        start = clock.perf_counter_ns()
+        run()
+        wait()
+        times.append(clock.perf_counter_ns() - start)
+    return float(median(times))
+
+
+def _forward(model: Any, *inputs: Any) -> Any:
+    with torch.no_grad():
+        return model(*inputs)
+
+
+def rebatchable(workload: Workload) -> str:
+    """Why the workload's batch can't be multiplied; "" where it can."""
+    if not workload.inputs:
+        return "the step is called without inputs: its batch is made inside it"
+    if _batch(workload.inputs) is None:
+        return "the inputs hold no tensor with a batch dimension"
+    return ""
+
+
+def scaled(inputs: Any, factor: int) -> Any:
+    """Inputs with the batch repeated `factor` times: each tensor whose dim 0 is the batch's size, in whatever holds it.
+
+    The batch's size is the one that most tensors have as dim 0, the first tensor's where two are as frequent.
+    Parameters and all else stay as they are.
+    """
+    batch = _batch(inputs)
+    return inputs if batch is None or factor == 1 else _mapped(inputs, batch, factor)
+
+
+def scale(
+    step: Step,
+    inputs: Sequence[Any],
+    factors: Sequence[int] = FACTORS,
+    *,
+    time: Callable[[Callable[[], Any]], float],
+    count: Callable[[Recording], Counted] | None = None,
+    keep: Sequence[Any] = (),
+) -> Scaling:
+    """`step(*inputs)` with its batch multiplied by each of `factors`, of which the first is 1.
+
+    `time` runs what it is given as often as it likes and returns the ns of one run; `count` counts what one run
+    dispatched. Modules and optimizers that the step uses, and those in `keep`, are as they were afterwards. A size that
+    does not fit into memory, or that the step refuses, ends the test with a note. Exceptions at factor 1 pass through.
+    """
+    points: list[tuple[float, float, float | None]] = []
+    moved: list[float | None] = []
+    end = ""
+    with kept(*keep):
+        for factor in factors:
+            try:
+                ns, work = _one(step, scaled(inputs, factor), time, count)
+            except Exception as error:
+                if not points:
+                    raise
+                end = _refused(error, factor)
+                _release()
+                break
+            points.append((float(factor), ns, work.flop if work is not None else None))
+            moved.append(work.bytes if work is not None else None)
+    return Scaling(points=tuple(points), note="; ".join(filter(None, (follows(points, moved), end))))
+
+
+def follows(points: Sequence[tuple[float, float, float | None]], moved: Sequence[float | None]) -> str:
+    """In words, what follows from the first and the last (factor, ns, FLOP) and the bytes beside them."""
+    if len(points) < 2:
+        return ""
+    (first, ns, flop), (last, long_ns, more_flop) = points[0], points[-1]
+    time = long_ns / ns
+    said = f"time grew {time:.2f}-fold for {last / first:g} times the batch"
+    if not flop or more_flop is None:
+        return f"{said}; the work is not counted, so that nothing follows"
+    work = more_flop / flop
+    little, much = moved[0], moved[-1]
+    traffic = much / little if little and much is not None else None
+    said = f"time grew {time:.2f}-fold while FLOPs grew {work:.2f}-fold"
+    said += f" and bytes {traffic:.2f}-fold" if traffic is not None else ""
+    return f"{said}: {_verdict(time - 1, work - 1, None if traffic is None else traffic - 1)}"
+
+
+def _verdict(time: float, flop: float, moved: float | None) -> str:
+    if flop <= SAME:
+        return "the work does not grow with these inputs, so that nothing follows"
+    least = flop if moved is None else min(flop, moved)
+    if time <= IGNORES * least and least > SAME:
+        return "time does not follow the work: overhead-bound at this size"
+    if time >= FOLLOWS * flop:
+        return "time grows with the work"
+    if least <= SAME or (moved is not None and time >= FOLLOWS * moved):
+        return (
+            "time does not follow the FLOPs, but neither do the bytes: weights that are read whatever the batch is "
+            "look the same as overhead here"
+        )
+    return "time follows the work in part"
+
+
+def _one(step: Step, inputs: Any, time: Any, count: Any) -> tuple[float, Counted | None]:
+    ns = float(time(lambda: step(*inputs)))
+    return ns, count(watch(step, inputs).recording()) if count is not None else None
+
+
+def _refused(error: Exception, factor: int) -> str:
+    full = isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    if full:
+        return f"{factor} times the batch does not fit into memory"
+    text = (str(error).strip().splitlines() or [""])[0]
+    return f"the step refuses {factor} times the batch: {type(error).__name__}: {text}"
+
+
+def _release() -> None:
+    """Give the memory of the size that did not fit back."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def _batch(inputs: Any) -> int | None:
+    """The size of the batch."""
+    sizes = Counter(size for size in _sizes(inputs))
+    return sizes.most_common(1)[0][0] if sizes else None  # of equals, the first that was met
+
+
+def _sizes(value: Any) -> list[int]:
+    if isinstance(value, torch.Tensor):
+        return [] if isinstance(value, torch.nn.Parameter) or not value.dim() else [int(value.shape[0])]
+    if isinstance(value, Mapping):
+        return [size for one in value.values() for size in _sizes(one)]
+    if isinstance(value, list | tuple):
+        return [size for one in value for size in _sizes(one)]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [size for one in dataclasses.fields(value) for size in _sizes(getattr(value, one.name))]
+    return []
+
+
+def _mapped(value: Any, batch: int, factor: int) -> Any:
+    if isinstance(value, torch.Tensor):
+        fits = value.dim() and value.shape[0] == batch and not isinstance(value, torch.nn.Parameter)
+        return _repeated(value, factor) if fits else value
+    if isinstance(value, Mapping):
+        found = {key: _mapped(one, batch, factor) for key, one in value.items()}
+        return found if type(value) is dict else type(value)(found)  # type: ignore[call-arg]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_mapped(one, batch, factor) for one in value))
+    if isinstance(value, list | tuple):
+        return type(value)(_mapped(one, batch, factor) for one in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changed = {one.name: _mapped(getattr(value, one.name), batch, factor) for one in dataclasses.fields(value)}
+        return dataclasses.replace(value, **{name: one for name, one in changed.items() if one is not None})
+    return value
+
+
+def _repeated(tensor: Any, factor: int) -> Any:
+    """The same rows again and again, in a tensor that wants a gradient where the first did."""
+    with torch.no_grad():
+        repeated = tensor.detach().repeat(factor, *([1] * (tensor.dim() - 1)))
+    return repeated.requires_grad_(tensor.requires_grad)

@@ -1,0 +1,219 @@
+"""Calls of modules that no other module made: the loop of an inference or a decode program.
+
+While the loop is searched for, `nn.Module.__call__` is ours at the top alone: on the way into a module it is put back,
+so that the calls within, and a compiler that reads them, find torch as it is. (Global forward hooks would be seen by
+every module, and the compiler would specialize on them.) Once the module is known, only its own calls are followed,
+through the attribute that `Module.compile()` uses; it is neither copied nor pickled with the module.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from gobrrr.observe.live.repetition import once, shortest
+
+CALLS = 10
+"""Calls in a loop's worth of repetition, without gradients, that are taken for an inference loop."""
+CALLS_WITH_GRADIENTS = 64
+"""The same where a backward pass has run: an optimizer's step may follow when gradients have been accumulated."""
+CALLS_BEFORE_OPTIMIZER = 300
+"""The same where an optimizer has the module's parameters: this may be an evaluation before training."""
+TAIL = 3 * CALLS_BEFORE_OPTIMIZER
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_HERE = str(Path(__file__).resolve().parent) + os.sep
+Site = tuple[CodeType, int]
+
+
+def site_of_caller(depth: int = 1) -> Site | None:
+    """(code, line) of the innermost frame that is neither torch's nor ours."""
+    frame: FrameType | None = sys._getframe(depth)
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith((_TORCH, _HERE, "<frozen")):
+            return frame.f_code, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+class TopCalls:
+    """Calls `called(module, site)` before each call of a module that is not made within another's, of any thread."""
+
+    def __init__(self, called: Callable[[Any, Site | None], None]) -> None:
+        self._called = called
+        self._plain: Any = None
+        self._ours: Any = None
+        self._pid = 0
+        self._inside: set[int] = set()
+
+    def open(self) -> None:
+        """Take `nn.Module.__call__`."""
+        self._pid = os.getpid()
+        plain = self._plain = torch.nn.Module.__call__
+
+        def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return plain(module, *args, **kwargs)
+            return self._top(module, args, kwargs)
+
+        self._ours = __call__
+        self._put(__call__)
+
+    def close(self) -> None:
+        """Give it back."""
+        if self._ours is not None:
+            self._put(self._plain)
+            self._ours = None
+
+    def _put(self, method: Any) -> None:
+        torch.nn.Module.__call__ = method
+        # The compiler compares it with the method it found when it was imported; where they differ it reads the method
+        # and specializes on it, and would compile again without us. It reads nothing where they are the same.
+        compiler: Any = sys.modules.get("torch._dynamo.variables.nn_module")
+        if hasattr(compiler, "unpatched_nn_module_call"):
+            compiler.unpatched_nn_module_call = method
+
+    def _top(self, module: Any, args: Any, kwargs: Any) -> Any:
+        plain, here = self._plain, threading.get_ident()
+        if os.getpid() != self._pid:
+            self.close()
+        if self._ours is None or here in self._inside:
+            return plain(module, *args, **kwargs)
+        self._put(plain)
+        self._inside.add(here)
+        try:
+            self._called(module, site_of_caller(2))
+            return plain(module, *args, **kwargs)
+        finally:
+            self._inside.discard(here)
+            if self._ours is not None:
+                self._put(self._ours)
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """The module whose call begins a step; `site` where only its calls from there do."""
+
+    module: Any
+    site: Site | None
+    thread: int
+
+
+@dataclass
+class _Thread:
+    """Top-level calls of one thread: what was called from where, and whether a backward pass could follow."""
+
+    events: list[int] = field(default_factory=list)
+    graded: list[bool] = field(default_factory=list)
+
+
+class CallLoop:
+    """Reads the stream of top-level calls of each thread; `call` answers with the anchor when the evidence is there."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self._keys: dict[tuple[int, Site | None], int] = {}
+        self._modules: list[tuple[Any, Site | None]] = []
+        self._threads: dict[int, _Thread] = {}
+        self._optimizer: bool | None = None
+
+    def call(self, module: Any, site: Site | None) -> Anchor | None:
+        """One more call at the top, before it runs."""
+        self.calls += 1
+        here = threading.get_ident()
+        thread = self._threads.setdefault(here, _Thread())
+        key = (id(module), site)
+        event = self._keys.setdefault(key, len(self._modules))
+        if event == len(self._modules):
+            self._modules.append((module, site))  # keeps the module, and so its id, until the loop is found
+        thread.events.append(event)
+        thread.graded.append(torch.is_grad_enabled())
+        del thread.events[:-TAIL], thread.graded[:-TAIL]
+        return self._decided(thread, here) if len(thread.events) >= CALLS else None
+
+    def clear(self) -> None:
+        """Let go of the modules."""
+        self._keys.clear()
+        self._modules.clear()
+        self._threads.clear()
+
+    def _decided(self, thread: _Thread, here: int) -> Anchor | None:
+        found = shortest(thread.events)
+        if found is None or found.covered < CALLS:
+            return None
+        anchors = once(thread.events, found)
+        if not anchors or found.covered < self._wanted(thread, found.period, found.covered):
+            return None
+        module, site = self._modules[anchors[0]]
+        turn = thread.events[-found.period :]
+        alone = sum(self._modules[event][0] is module for event in turn) == 1
+        return Anchor(module, None if alone else site, here)
+
+    def _wanted(self, thread: _Thread, period: int, covered: int) -> int:
+        """How many calls are evidence enough, given what may still come."""
+        parameters = [p for event in set(thread.events[-period:]) for p in self._modules[event][0].parameters()]
+        if self._optimizer is None:
+            self._optimizer = an_optimizer_has(parameters)
+        if self._optimizer:
+            return CALLS_BEFORE_OPTIMIZER
+        if any(thread.graded[-covered:]) and any(p.grad is not None for p in parameters):
+            return CALLS_WITH_GRADIENTS
+        return CALLS
+
+
+def an_optimizer_has(parameters: list[Any]) -> bool:
+    """Whether the program holds an optimizer, stepped or not, of one of these parameters."""
+    wanted = {id(one) for one in parameters}
+    found = [one for one in gc.get_objects() if issubclass(type(one), torch.optim.Optimizer)]
+    groups = [group for one in found for group in getattr(one, "param_groups", ())]
+    return any(id(one) in wanted for group in groups for one in group["params"])
+
+
+def _nothing() -> None:
+    return None
+
+
+class ModuleCalls:
+    """Calls `then()` before each call of the anchor, in its thread."""
+
+    def __init__(self, anchor: Anchor, then: Callable[[], None]) -> None:
+        self._anchor = anchor
+        self._then = then
+        self._pid = os.getpid()
+        self._had = "_compiled_call_impl" in vars(anchor.module)
+        self._plain = anchor.module._compiled_call_impl
+        vars(anchor.module)["_compiled_call_impl"] = self
+
+    def close(self) -> None:
+        """The module as it was."""
+        own = vars(self._anchor.module)
+        if own.get("_compiled_call_impl") is self:
+            if self._had:
+                own["_compiled_call_impl"] = self._plain
+            else:
+                del own["_compiled_call_impl"]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's call."""
+        if not torch.compiler.is_compiling():
+            self._noted()
+        return (self._plain or self._anchor.module._call_impl)(*args, **kwargs)
+
+    def __reduce__(self) -> Any:
+        return _nothing, ()  # in a copy of the module: not compiled, not followed
+
+    def _noted(self) -> None:
+        anchor = self._anchor
+        if threading.get_ident() != anchor.thread or os.getpid() != self._pid:
+            return
+        if anchor.site is None or anchor.site == site_of_caller(3):
+            self._then()

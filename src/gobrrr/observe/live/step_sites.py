@@ -1,0 +1,148 @@
+"""Repetition: which line of a program without modules and optimizers comes round once a step.
+
+While it is searched for, a torch function mode notes the program's line of each of torch's functions. What repeats is
+the sequence of these lines; the outermost period is the step.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
+
+from gobrrr.observe.live.repetition import Repetition, once, outermost
+from gobrrr.observe.live.step_lines import Escape, begins
+
+SEARCH_S = 1.0
+"""The repetition must have lasted so long: an inner loop (over layers) seldom does."""
+LONG_S = 5.0
+"""The same where something else came between."""
+MOST_CALLS = 400_000
+"""Calls of torch's functions after which the search is given up."""
+TAIL = 20_000
+FIRST_CHECK = 32
+_FEW = 24  # calls to wait at least between two checks
+
+_SKIPPED = (os.path.dirname(torch.__file__) + os.sep, str(Path(__file__).resolve().parent) + os.sep, "<frozen")
+Site = tuple[CodeType, int]
+
+
+class SiteSearch(TorchFunctionMode):
+    """`found(site, period)` is called once, outside of torch's functions, with the mode gone; or `given_up(why)`."""
+
+    def __init__(
+        self, found: Callable[[Site, int], None], given_up: Callable[[str], None], search_s: float = SEARCH_S
+    ) -> None:
+        super().__init__()
+        self._found, self._given_up, self._search_s = found, given_up, search_s
+        self._live = False
+        self._pid = self._thread = 0
+        self._escape: Escape | None = None
+        self._sites: list[Site] = []
+        self._since_new = 0  # events since a line came for the first time
+        self._known: dict[Site, int] = {}
+        self.calls = 0
+        self._events: list[int] = []
+        self._times: list[float] = []
+        self._next = FIRST_CHECK
+
+    def open(self) -> None:
+        """Onto this thread's stack of modes."""
+        self._pid, self._thread, self._live = os.getpid(), threading.get_ident(), True
+        _push_mode(self)
+
+    def close(self) -> None:
+        """Off it, wherever in the stack it is by now."""
+        self._live = False
+        if self._escape is not None:
+            self._escape.close()
+        if self._there():
+            above = []
+            while (mode := _pop_mode()) is not self:
+                above.append(mode)
+            for mode in reversed(above):
+                _push_mode(mode)
+        self._events, self._times = [], []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """One of torch's functions, as it is; its line is noted."""
+        if self._live and not torch.compiler.is_compiling():
+            self._note(sys._getframe(1))
+        return func(*args, **(kwargs or {}))
+
+    def _there(self) -> bool:
+        return any(mode is self for mode in _get_current_function_mode_stack())
+
+    def _note(self, frame: FrameType | None) -> None:
+        if threading.get_ident() != self._thread or os.getpid() != self._pid:
+            return
+        while frame is not None and _skipped(frame.f_code):
+            frame = frame.f_back
+        if frame is None:
+            return
+        site = (frame.f_code, frame.f_lineno)
+        event = self._known.setdefault(site, len(self._sites))
+        if event == len(self._sites):
+            self._sites.append(site)
+            self._since_new = 0
+        self._since_new += 1
+        self.calls += 1
+        self._events.append(event)
+        self._times.append(time.perf_counter())
+        if len(self._events) >= self._next:
+            self._check(frame)
+
+    def _check(self, frame: FrameType) -> None:
+        if len(self._events) >= 2 * TAIL:
+            del self._events[:-TAIL], self._times[:-TAIL]
+        # Each check takes time in proportion to the calls so far: a quarter more of them before the next.
+        self._next = min(len(self._events) + max(_FEW, len(self._events) // 4), 2 * TAIL)
+        if self._times[-1] - self._times[0] < self._search_s:
+            return
+        repetition = outermost(self._events[-TAIL:])
+        if repetition is not None and self._lasts(repetition):
+            anchors = once(self._events, repetition)
+            if anchors:
+                site = self._best(anchors)
+                self._leave(frame, lambda: self._found(site, repetition.period))
+        elif self.calls > MOST_CALLS:
+            self._leave(frame, lambda: self._given_up(f"nothing repeated in {self.calls:,} calls of torch's functions"))
+
+    def _lasts(self, repetition: Repetition) -> bool:
+        """Long enough, and all that came since a line was new: an inner loop's is followed by the outer's.
+
+        Half of it where it lasts (a loop that does something else now and then).
+        """
+        seconds = self._times[-1] - self._times[-repetition.covered]
+        since_new = min(self._since_new, TAIL)
+        if repetition.covered >= since_new:
+            return seconds >= self._search_s
+        return 2 * repetition.covered >= since_new and seconds >= max(LONG_S, self._search_s)
+
+    def _best(self, anchors: list[int]) -> Site:
+        """The first line whose execution is counted once."""
+        sites = [self._sites[one] for one in anchors]
+        return min(sites, key=lambda site: begins(*site))
+
+    def _leave(self, frame: FrameType, then: Callable[[], None]) -> None:
+        def outside() -> None:
+            self.close()
+            then()
+
+        self._live = False
+        self._escape = Escape(self._there, outside)
+        if not self._escape.open(frame):
+            self._given_up("a debugger or a coverage tool traces the program")
+
+
+def _skipped(code: CodeType) -> bool:
+    """Torch's frames and ours, and handlers of torch's functions: the program's line is behind them."""
+    return code.co_name == "__torch_function__" or code.co_filename.startswith(_SKIPPED)

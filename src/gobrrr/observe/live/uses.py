@@ -1,0 +1,333 @@
+"""Calls of one step whose arguments' values or identity matter, as they are dispatched (gobrrr.model.live.TensorUse).
+
+    weight_cast  a parameter converted to another dtype in the forward pass. `count`: how often the same one in a step;
+                 `total`: conversions; `bytes`: read and written; `share`: of these bytes, those that need not be. In
+                 training a conversion to a smaller dtype is needed once a step, where the parameter learns; all others
+                 could be made once and for all. `op` is "autocast" where torch made them on its own.
+    padding      `share` of `total` ids of an embedding, keys of an attention mask or targets of a loss is padding.
+    duplicates   `share` of the `total` places that are added to repeats an earlier one.
+    rows         `share` of the `total` rows of an embedding's table is looked up, or has a gradient; `bytes`: the
+                 table's or the gradient's.
+    cat_growth   a tensor grown by `torch.cat` again and again. `count`: times; `total`: its length at the end; `bytes`:
+                 read and written; `share`: of what was written, what had been there before.
+
+`count` elsewhere: how many calls. One finding holds the calls of one line on the same kind of module.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from gobrrr.model.live import TensorUse
+from gobrrr.model.recording import RecordedCall
+from gobrrr.observe.live import readings
+from gobrrr.observe.static.arguments import dtype_word, schema_of
+from gobrrr.observe.static.memory import storage_of
+from gobrrr.observe.static.sites import Sites
+
+MOST_SHAPES = 3
+MOST_GROWING = 64
+Given = dict[str, Any]
+
+
+@dataclass
+class _Finding:
+    """The calls of one line: `part` of `total` things, summed over them."""
+
+    modules: list[str] = field(default_factory=list)
+    shapes: Counter[str] = field(default_factory=Counter)
+    calls: int = 0
+    part: float = 0.0
+    total: int = 0
+    bytes: float = 0.0
+
+
+@dataclass
+class _Casts(_Finding):
+    """`of`: by parameter and target, [conversions here, bytes of one, whether it learns, whether it gets smaller]."""
+
+    of: dict[Any, list[Any]] = field(default_factory=dict)
+
+
+class Uses:
+    """Collects what is told by `see`, one call after another; `found` at the end."""
+
+    def __init__(self, sites: Sites) -> None:
+        self._sites = sites
+        self._weights: dict[int, Any] = {}
+        self._findings: dict[tuple[Any, ...], _Finding] = {}
+        self._times: Counter[Any] = Counter()  # conversions of a parameter in the whole step
+        self._casts: dict[tuple[Any, ...], _Casts] = {}
+        self._grown: dict[int, dict[int, Any]] = {}
+        self._masks: dict[tuple[Any, ...], tuple[Any, tuple[int, int] | None]] = {}
+
+    def module(self, module: Any, _: Any) -> None:
+        """A hook before a module's forward: its parameters are known as such."""
+        for one in module._parameters.values():
+            if one is not None and (storage := storage_of(one)) is not None:
+                self._weights.setdefault(storage._cdata, one)
+
+    def see(self, func: Any, args: tuple[Any, ...], kwargs: Given, outputs: Any, call: RecordedCall) -> None:
+        """One operation after it ran. What can't be read is left out; nothing is raised."""
+        look = _LOOKS.get(schema_of(func)[0])
+        if look is None:
+            return
+        given = {name: value for (name, _), value in zip(schema_of(func)[1], args, strict=False)} | kwargs
+        try:
+            look(self, given, outputs, call)
+        except (RuntimeError, TypeError, KeyError, NotImplementedError):  # a tensor unlike any that is meant here
+            return
+
+    def found(self, *, training: bool) -> tuple[TensorUse, ...]:
+        """What was seen. `training`: a backward pass was in the step."""
+        casts = [_cast_use(key, one, self._times, training) for key, one in self._casts.items()]
+        return (*casts, *(_use(key, one) for key, one in self._findings.items() if one.part))
+
+    # -- conversions of parameters
+
+    def _cast(self, given: Given, output: Any, call: RecordedCall) -> None:
+        tensor = given["self"]
+        if call.phase != "forward" or output.dtype == tensor.dtype or output.device != tensor.device:
+            return
+        storage = storage_of(tensor)
+        weight = tensor if isinstance(tensor, torch.nn.Parameter) else self._weights.get(getattr(storage, "_cdata", 0))
+        if weight is None:
+            return
+        pair = f"{dtype_word(tensor.dtype)} -> {dtype_word(output.dtype)}"
+        one = self._group(self._casts, _Casts, "weight_cast", _who_casts(output), call, pair)
+        size = float(tensor.numel() * (tensor.element_size() + output.element_size()))
+        one.shapes[f"{_shape(tensor)} {pair}"] += 1
+        one.bytes += size
+        key = (storage._cdata, tensor.storage_offset(), tensor.numel(), output.dtype)
+        self._times[key] += 1
+        smaller = output.element_size() < tensor.element_size()
+        one.of.setdefault(key, [0, size, bool(weight.requires_grad), smaller])[0] += 1
+
+    # -- padding
+
+    def _embedding(self, given: Given, output: Any, call: RecordedCall) -> None:
+        weight, ids = given["weight"], given["indices"]
+        pad, rows = given.get("padding_idx", -1), weight.shape[0]
+        with readings.readable(ids) as yes:
+            if not yes:
+                return
+            padding = readings.equal_to(ids, pad) if pad >= 0 else readings.run_ends(ids, rows)
+            used = readings.kinds(ids)
+        if padding:
+            self._put("padding", call, _shape(ids), padding, ids.numel())
+        if used is not None:
+            self._put("rows", call, _shape(weight), used, rows, weight.numel() * weight.element_size())
+
+    def _targets(self, given: Given, output: Any, call: RecordedCall) -> None:
+        target = given["target"]
+        with readings.readable(target) as yes:
+            ignored = readings.equal_to(target, given.get("ignore_index", -100)) if yes else None
+        if ignored:
+            self._put("padding", call, _shape(target), ignored, target.numel())
+
+    def _attention(self, given: Given, output: Any, call: RecordedCall) -> None:
+        mask = given.get("attn_mask", given.get("attn_bias"))
+        if mask is not None:
+            self._mask(mask, call, hides=False)
+
+    def _filled(self, given: Given, output: Any, call: RecordedCall) -> None:
+        value, scores, mask = given["value"], given["self"], given["mask"]
+        if scores.dim() < 3 or mask.shape[-1:] != scores.shape[-1:]:
+            return
+        with readings.readable(scores) as yes:
+            low = yes and float(value) <= readings.MASKED
+        if low:
+            self._mask(mask, call, hides=True)
+
+    def _added(self, given: Given, output: Any, call: RecordedCall) -> None:
+        """A mask that is added to the scores of attention written by hand: smaller than they are, as it broadcasts."""
+        scores, mask = given["self"], given["other"]
+        if not isinstance(mask, torch.Tensor) or not isinstance(scores, torch.Tensor) or call.phase != "forward":
+            return
+        if scores.dim() != 4 or mask.dim() not in (3, 4) or not mask.is_floating_point():
+            return
+        if mask.shape[-1] == scores.shape[-1] and mask.numel() < scores.numel():
+            self._mask(mask, call, hides=False)
+
+    def _mask(self, mask: Any, call: RecordedCall, *, hides: bool) -> None:
+        storage = storage_of(mask)
+        if storage is None:
+            return
+        key = (storage._cdata, mask._version if not mask.is_inference() else 0, tuple(mask.shape), mask.stride(), hides)
+        known = self._masks.get(key)
+        if known is not None and not known[0].expired():  # the same mask in each layer
+            share = known[1]
+        else:
+            with readings.readable(mask) as yes:
+                share = readings.hidden_keys(mask, hides=hides) if yes else None
+            self._masks[key] = (StorageWeakRef(storage), share)
+        if share is not None and share[0]:
+            self._put("padding", call, _shape(mask), *share)
+
+    # -- repeated places, rows
+
+    def _accumulated(self, given: Given, output: Any, call: RecordedCall) -> None:
+        if not given.get("accumulate", False):
+            return
+        target, indices = given["self"], given["indices"]
+        first = next((one for one in indices if one is not None), target)
+        with readings.readable(first) as yes:
+            repeated = readings.repeats(indices, target.shape) if yes else None
+        self._duplicates(repeated, call, target)
+
+    def _scattered(self, given: Given, output: Any, call: RecordedCall) -> None:
+        index = given["index"]
+        with readings.readable(index) as yes:
+            repeated = readings.scattered(index, given["dim"]) if yes else None
+        self._duplicates(repeated, call, given["self"])
+
+    def _indexed(self, given: Given, output: Any, call: RecordedCall) -> None:
+        index = given["index"]
+        with readings.readable(index) as yes:
+            repeated = readings.repeats([index], [given["self"].shape[given["dim"]]]) if yes else None
+        self._duplicates(repeated, call, given["self"])
+
+    def _duplicates(self, repeated: tuple[int, int] | None, call: RecordedCall, target: Any) -> None:
+        if repeated is not None and repeated[0]:
+            self._put("duplicates", call, _shape(target), *repeated)
+
+    def _rows(self, given: Given, output: Any, call: RecordedCall) -> None:
+        ids, rows = given["indices"], given["num_weights"]
+        with readings.readable(ids) as yes:
+            used = readings.kinds(ids) if yes else None
+        if used is not None:
+            self._put("rows", call, _shape(output), used, int(rows), output.numel() * output.element_size())
+
+    # -- growth
+
+    def _joined(self, given: Given, output: Any, call: RecordedCall) -> None:
+        tensors = list(given["tensors"])
+        here = self._grown.setdefault(call.site, {})
+        made = storage_of(output)
+        if not tensors or made is None:
+            return
+        first = tensors[0]
+        last = here.pop(getattr(storage_of(first), "_cdata", 0), None)
+        if last is not None and not last.expired() and 0 < first.numel() < output.numel():
+            moved = 2 * output.numel() * output.element_size()  # all of it read, and written
+            one = self._group(self._findings, _Finding, "cat_growth", call.call.name, call)
+            one.calls += 1
+            one.shapes = Counter([_shape(output)])
+            one.bytes += moved
+            one.part += 2.0 * first.numel() * first.element_size()
+            one.total = max(one.total, int(output.shape[given.get("dim", 0)]))
+        if len(here) >= MOST_GROWING:
+            for key in [key for key, one in here.items() if one.expired()] or list(here)[:1]:
+                del here[key]
+        here[made._cdata] = StorageWeakRef(made)
+
+    # -- findings
+
+    def _put(self, kind: str, call: RecordedCall, shapes: str, part: int, total: int, size: float = 0.0) -> None:
+        one = self._group(self._findings, _Finding, kind, call.call.name, call, shapes if kind == "rows" else "")
+        one.calls += 1
+        one.part += part
+        one.total += total
+        one.bytes += size
+        one.shapes[shapes] += 1
+
+    def _group(self, home: Any, make: Any, kind: str, op: str, call: RecordedCall, apart: str = "") -> Any:
+        site = self._sites.found[call.site]
+        module = site.modules[-1] if site.modules else ""
+        key = (kind, op, site.user or site.source, module.rpartition("_")[0], apart)
+        one = home.get(key)
+        if one is None:
+            one = home[key] = make()
+        if module and module not in one.modules:
+            one.modules.append(module)
+        return one
+
+
+def _cast_use(key: tuple[Any, ...], one: _Casts, times: Counter[Any], training: bool) -> TensorUse:
+    spared = 0.0
+    for which, (here, size, learns, smaller) in one.of.items():
+        needed = here / times[which] if training and learns and smaller else 0.0  # one, wherever it is made
+        spared += size * (here - needed)
+    return TensorUse(
+        kind=key[0],
+        op=key[1],
+        source=key[2],
+        module=_module(one),
+        shapes=_shapes(one),
+        count=max(times[which] for which in one.of),
+        bytes=one.bytes,
+        share=spared / one.bytes if one.bytes else None,
+        total=sum(here for here, *_ in one.of.values()),
+    )
+
+
+def _use(key: tuple[Any, ...], one: _Finding) -> TensorUse:
+    whole = one.bytes if key[0] == "cat_growth" else float(one.total)
+    return TensorUse(
+        kind=key[0],
+        op=key[1],
+        source=key[2],
+        module=_module(one),
+        shapes=_shapes(one),
+        count=one.calls,
+        bytes=one.bytes or None,
+        share=one.part / whole if whole else None,
+        total=one.total,
+    )
+
+
+def _module(one: _Finding) -> str | None:
+    """The module's name; of several of a class, the class's."""
+    if len(one.modules) < 2:
+        return one.modules[0] if one.modules else None
+    return one.modules[0].rpartition("_")[0]
+
+
+def _shapes(one: _Finding) -> str:
+    first = [text if times == 1 else f"{times} x {text}" for text, times in one.shapes.most_common(MOST_SHAPES)]
+    rest = len(one.shapes) - len(first)
+    return ", ".join(first) + (f" and {rest} more shapes" if rest else "")
+
+
+def _shape(tensor: Any) -> str:
+    return str(list(tensor.shape))
+
+
+def _who_casts(output: Any) -> str:
+    """ "autocast" within a region that converts to this dtype; whether it or the program asked can't be told there."""
+    depth = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    return "autocast" if depth and output.dtype == torch.get_autocast_dtype(output.device.type) else "aten::_to_copy"
+
+
+_Look = Callable[[Uses, Given, Any, RecordedCall], None]
+_LOOKS: dict[str, _Look] = {
+    "aten::_to_copy": Uses._cast,
+    "aten::embedding": Uses._embedding,
+    "aten::embedding_dense_backward": Uses._rows,
+    "aten::_embedding_bag_dense_backward": Uses._rows,
+    "aten::cat": Uses._joined,
+    **dict.fromkeys(("aten::nll_loss_forward", "aten::nll_loss2d_forward"), Uses._targets),
+    **dict.fromkeys(("aten::masked_fill", "aten::masked_fill_"), Uses._filled),
+    **dict.fromkeys(("aten::add", "aten::add_"), Uses._added),
+    **dict.fromkeys(("aten::scatter_add", "aten::scatter_add_"), Uses._scattered),
+    **dict.fromkeys(("aten::index_add", "aten::index_add_"), Uses._indexed),
+    **dict.fromkeys(
+        ("aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index_put"), Uses._accumulated
+    ),
+    **dict.fromkeys(
+        (
+            "aten::_scaled_dot_product_efficient_attention",
+            "aten::_scaled_dot_product_cudnn_attention",
+            "aten::_scaled_dot_product_flash_attention_for_cpu",
+            "aten::_scaled_dot_product_attention_math",
+        ),
+        Uses._attention,
+    ),
+}

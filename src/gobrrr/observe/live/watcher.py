@@ -1,0 +1,323 @@
+"""A loop looked at step by step: warm-up, a window without the profiler, a window with it, one step op by op."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from gobrrr.errors import UsageError
+from gobrrr.model.live import Live, ProfilerCost
+from gobrrr.model.profile import Profile, RankProfile
+from gobrrr.observe.live.assemble import assembled
+from gobrrr.observe.live.clock import Clock, on_gpu, wait
+from gobrrr.observe.live.collector import CollectorWatch
+from gobrrr.observe.live.compiler import CompilerWatch
+from gobrrr.observe.live.dispatch import GraphBook, Looking
+from gobrrr.observe.live.memory import MemoryWatch
+from gobrrr.observe.live.observer import Observer
+from gobrrr.observe.live.recorder import Loops, Recorder, time_loops
+from gobrrr.observe.live.switches import SwitchWatch
+from gobrrr.observe.live.syncs import SyncWatch
+from gobrrr.observe.live.threads import ThreadWatch
+
+LEAD_IN = 1
+"""Profiled steps that do not count: the profiler's own start falls into the first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How many steps are looked at. After warm-up: 1 + `window` without the profiler, 1 + `profiled` with it, and two.
+
+    The warm-up ends after `warmup` steps at the earliest, and when neither the compiler works nor the step's time
+    falls any more, `most_warmup` steps or `most_warmup_s` seconds at the latest. A window ends early after `window_s`.
+    """
+
+    warmup: int = 3
+    most_warmup: int = 20
+    most_warmup_s: float = 60.0
+    window: int = 10
+    window_s: float = 10.0
+    profiled: int = 3
+    profiled_s: float = 5.0
+    look: bool = True
+
+    def __post_init__(self) -> None:
+        if self.window < 2 or self.profiled < 1 or self.warmup < 0:
+            raise UsageError("a window needs two steps, a profile one, and a warm-up none or more")
+
+
+class Phase(Enum):
+    """What the watcher does with the step that runs now."""
+
+    WARMUP = "warming up"
+    WINDOW = "timing without the profiler"
+    PROFILE = "profiling"
+    SYNCS = "looking for waits"
+    DISPATCH = "counting"
+    DONE = "done"
+
+
+Progress = Callable[[str, int, int], None]
+STEADY = 1.25
+"""Warm-up is over when a step takes at most this many times the fastest of the steps before it."""
+
+
+@dataclass
+class Watcher:
+    """`open()`, then `boundary()` whenever a step has ended and the next begins, until `done`; `close()` in any case.
+
+    `profile(target)` then is what was observed. Nothing stays in the program: hooks, settings and the profiler are gone
+    when it is done, and after `close()`.
+    """
+
+    options: Options = field(default_factory=Options)
+    progress: Progress | None = None
+    steps_from: str = ""
+
+    def __post_init__(self) -> None:
+        self.phase = Phase.WARMUP
+        self.remarks: list[str] = []
+        self.graphs = GraphBook()
+        self._opened = False
+        self._began = time.perf_counter()
+        self._reset()
+
+    @property
+    def done(self) -> bool:
+        """Whether all that was wanted has been observed."""
+        return self.phase is Phase.DONE
+
+    def open(self) -> None:
+        """Put the observers in place: before the first step, and before the program is loaded where that can be."""
+        self._opened = True
+        self.graphs.open()
+        for one in self._observers:
+            one.open()
+
+    def restart(self) -> None:
+        """Back to warm-up: what was observed so far was not the loop."""
+        if self.done:
+            return
+        self._leave()
+        self.phase = Phase.WARMUP
+        observers = self._observers
+        self._reset()
+        for one in observers:
+            one.close()
+        for one in self._observers:
+            one.open()
+
+    def boundary(self) -> None:
+        """One step has ended and the next begins; the first call begins the first step."""
+        if self.done:
+            return
+        now = time.perf_counter()
+        if self.phase is Phase.WARMUP:
+            self._warm(now)
+        elif self.phase is Phase.WINDOW:
+            self._timed(now)
+        elif self.phase is Phase.PROFILE:
+            self._profiled(now)
+        else:
+            self._looked()
+
+    def close(self) -> None:
+        """Everything as it was; a window that was not finished is dropped."""
+        self._leave()
+        if self._opened:
+            self._opened = False
+            for one in self._observers:
+                one.close()
+            self.graphs.close()
+
+    def profile(self, target: str, cpu: str = "cpu") -> Profile:
+        """What was observed; `cpu` is the processor's name, for the case that it is the device.
+
+        Raises UsageError where the loop ended before there was enough of it.
+        """
+        self.close()
+        if self._recorder is None or not self._recorded or self._times is None:
+            raise UsageError(
+                f"{target}: the loop ended after {self._steps} steps, while {self.phase.value}; "
+                f"looking takes {self.options.warmup + self.options.window + self.options.profiled + 4} steps"
+            )
+        notes: list[str] = []
+        rank = self._recorder.read(notes)
+        return self._assembled(target, rank, notes, cpu)
+
+    # -- phases
+
+    def _reset(self) -> None:
+        self._collector, self._compiler = CollectorWatch(), CompilerWatch()
+        self._switches, self._threads, self._memory = SwitchWatch(), ThreadWatch(), MemoryWatch()
+        self._observers: list[Observer] = [
+            self._collector, self._compiler, self._switches, self._threads, self._memory,
+        ]  # fmt: skip
+        self._steps = -1
+        self._stamps: list[float] = []
+        self._graphs_made: list[int] = []
+        self._clock = Clock()
+        self._times: Any = None
+        self._recorder: Recorder | None = None
+        self._recorded = False
+        self._profiled_steps = 0
+        self._sync_watch: SyncWatch | None = None
+        self._looking: Looking | None = None
+        self._warmup_steps = 0
+        self._loops: Loops | None = None
+
+    def _leave(self) -> None:
+        """Out of whatever is on."""
+        if self.phase is Phase.PROFILE and self._recorder is not None and not self._recorded:
+            self._recorder.abandon()
+            self._recorder = None
+        if self.phase is Phase.SYNCS and self._sync_watch is not None:
+            self._sync_watch.close()
+        if self.phase is Phase.DISPATCH and self._looking is not None:
+            self._looking.close()
+            self._looking = None
+
+    def _told(self, done: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress(self.phase.value, done, total)
+
+    def _warm(self, now: float) -> None:
+        wait()
+        self._steps += 1
+        self._stamps.append(time.perf_counter())
+        self._graphs_made.append(self._compiler.compiles)
+        self._told(self._steps, self.options.warmup)
+        if self._steady(now):
+            self._warmup_steps = self._steps
+            self._begin_window()
+
+    def _steady(self, now: float) -> bool:
+        made = self._steps
+        if made >= self.options.most_warmup or (made > 0 and now - self._stamps[0] > self.options.most_warmup_s):
+            return True
+        if made < self.options.warmup:
+            return False
+        lengths = [b - a for a, b in zip(self._stamps, self._stamps[1:], strict=False)]
+        if not lengths:
+            return True
+        quiet = len(self._graphs_made) < 2 or self._graphs_made[-1] == self._graphs_made[-2]
+        return quiet and lengths[-1] <= STEADY * min(lengths)
+
+    def _begin_window(self) -> None:
+        self._loops = time_loops()
+        self.phase = Phase.WINDOW
+        self._window_steps = 0
+        for one in self._observers:
+            one.window_begins()
+        wait()
+        self._clock = Clock()
+        self._window_began = time.perf_counter()
+        self._clock.mark()
+
+    def _timed(self, now: float) -> None:
+        self._clock.mark()
+        for one in self._observers:
+            one.step(self._window_steps)
+        self._window_steps += 1
+        enough = self._window_steps >= self.options.window + 1
+        if enough or (self._window_steps >= 3 and now - self._window_began > self.options.window_s):
+            self._times = self._clock.times()
+            for one in self._observers:
+                one.window_ends(self._window_steps)
+            self._steps += self._window_steps
+            self._begin_profile()
+        self._told(self._window_steps, self.options.window + 1)
+
+    def _begin_profile(self) -> None:
+        self.phase = Phase.PROFILE
+        self._profiled_steps = -LEAD_IN
+        self._profile_began = time.perf_counter()
+        self._recorder = Recorder()
+        self._recorder.begin()
+
+    def _profiled(self, now: float) -> None:
+        assert self._recorder is not None
+        self._profiled_steps += 1
+        self._steps += 1
+        late = now - self._profile_began > self.options.profiled_s and self._profiled_steps >= 1
+        if self._profiled_steps < self.options.profiled and not late:
+            self._recorder.mark()
+            self._told(self._profiled_steps, self.options.profiled)
+            return
+        self._recorder.end()
+        self._recorded = True
+        self._begin_look()
+
+    def _begin_look(self) -> None:
+        if not self.options.look:
+            self._finish()
+        elif on_gpu():
+            self.phase = Phase.SYNCS
+            self._sync_watch = SyncWatch()
+            self._sync_watch.open()
+        else:
+            self._begin_dispatch()
+
+    def _begin_dispatch(self) -> None:
+        self.phase = Phase.DISPATCH
+        self._looking = Looking(self.graphs)
+        self._looking.open()
+
+    def _looked(self) -> None:
+        self._steps += 1
+        if self.phase is Phase.SYNCS and self._sync_watch is not None:
+            self._sync_watch.close()
+            self._begin_dispatch()
+        elif self._looking is not None:
+            self._looking.close()
+            self._finish()
+        self._told(1, 1)
+
+    def _finish(self) -> None:
+        self.phase = Phase.DONE
+        self.close()
+
+    # -- what was observed
+
+    def _assembled(self, target: str, rank: RankProfile, notes: list[str], cpu: str) -> Profile:
+        live = Live(
+            kind="cuda" if self._recorder is not None and self._recorder.gpu else "cpu",
+            times=self._times,
+            warmup_steps=self._warmup_steps,
+            profiled_steps=self._profiled_steps,
+            steps_from=self.steps_from,
+            compiled=self._compiler.found(),
+            syncs=self._sync_watch.found() if self._sync_watch is not None else None,
+            collector=self._collector.found(),
+            switches=self._switches.found(),
+            threads=self._threads.found(),
+            memory=self._memory.found(),
+            uses=self._looking.seen.uses if self._looking is not None and self._looking.seen is not None else None,
+            dispatch_ns=self._loops.op_ns if self._loops else None,
+            observer=_observer(self._loops, self._recorder.loops if self._recorder else None),
+            seconds=time.perf_counter() - self._began,
+        )
+        seen = self._looking.found() if self._looking is not None else None
+        return assembled(target, rank, live, seen, [*self.remarks, *notes], cpu)
+
+
+def _observer(without: Loops | None, with_it: Loops | None) -> ProfilerCost | None:
+    """What the profiler adds to a Python call and to an operation, which is recorded with the call that makes it."""
+    if without is None or with_it is None:
+        return None
+    python = max(with_it.python_ns - without.python_ns, 0.0)
+    return ProfilerCost(op_ns=max(with_it.op_ns - without.op_ns - python, 0.0), python_ns=python)
+
+
+@contextmanager
+def watching(watcher: Watcher) -> Iterator[Watcher]:
+    """The watcher open within the block; closed afterwards, whatever happens."""
+    watcher.open()
+    try:
+        yield watcher
+    finally:
+        watcher.close()

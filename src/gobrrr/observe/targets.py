@@ -1,0 +1,76 @@
+"""What "file.py:callable" and "package.module:callable" name, loaded without leaving the search path changed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from gobrrr.errors import InputError, UsageError
+from gobrrr.model.workload import Workload
+
+TARGET = re.compile(r"(?P<home>.+?):(?P<name>[A-Za-z_][\w.]*)")
+
+
+def find_callable(target: str) -> Callable[..., Any]:
+    """The callable that `target` names. Raises UsageError or InputError where there is none.
+
+    The file's folder stays on `sys.path` and its module in `sys.modules`, because a step may import when it runs: the
+    caller puts them back.
+    """
+    match = TARGET.fullmatch(target)
+    if match is None:
+        raise UsageError(f"{target}: a step is named file.py:callable or package.module:callable")
+    home, name = match["home"], match["name"]
+    module = _file(Path(home)) if home.endswith(".py") else _module(home)
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+        if found is None:
+            known = [one for one, value in vars(module).items() if callable(value) and not one.startswith("_")]
+            raise UsageError(f"{home} has no {name}; it has {', '.join(known[:12]) or 'nothing to call'}")
+    if not callable(found):
+        raise UsageError(f"{home}:{name} is no callable but {type(found).__name__}")
+    return found  # type: ignore[no-any-return]
+
+
+def step_of(workload: Workload, forward: Callable[..., Any]) -> tuple[Callable[..., Any], Sequence[Any]]:
+    """The callable that runs a Workload's step, and what it is called with; `forward` calls a model without gradients.
+
+    Raises UsageError where the Workload has neither a step nor a model.
+    """
+    if workload.step is not None:
+        return workload.step, workload.inputs
+    if workload.model is None:
+        raise UsageError("a Workload needs a step, or a model to call with its inputs")
+    return lambda *inputs: forward(workload.model, *inputs), workload.inputs
+
+
+def _file(path: Path) -> Any:
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    name = f"_gobrrr_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"{path}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.resolve().parent))
+    sys.modules[name] = module
+    sys.argv[:] = [str(path)]
+    spec.loader.exec_module(module)
+    return module
+
+
+def _module(name: str) -> Any:
+    sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{name}: {error}") from error
+    finally:
+        sys.path.remove(os.getcwd())

@@ -1,0 +1,39 @@
+"""Take Python's garbage collector out of the step: freeze what lives, and collect when it suits.
+
+`gc.freeze()` after everything is built moves all objects out of the collector's sight; `gc.disable()` stops it from
+running on its own. A collection of the young objects every N steps finds the cycles of the steps since; with several
+ranks all do it in the same step, so that none waits for another.
+
+Predicted saving: between the finding's low end and all of its stake, the measured time in the collector. A collection
+every N steps gives a part of it back: that of the objects made since.
+
+Memory grows by the cycles that are not yet collected; what holds tensors in cycles holds their memory too.
+"""
+
+from __future__ import annotations
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.model.diagnosis import Finding, Prescription
+from gobrrr.treatments.base import prescription
+
+NAME = "gc-freeze"
+NUMERICS = "none"
+HOW = "gc.collect(); gc.freeze(); gc.disable() before the loop, gc.collect(1) every N steps on all ranks"
+CODE = """
+gc.collect()
+gc.freeze()
+gc.disable()
+for number, batch in enumerate(loader):
+    step(batch)
+    if number % 1000 == 0:  # on all ranks in the same step
+        gc.collect(1)
+"""
+
+
+def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+    """What the docstring says, of the finding's stake."""
+    if finding.code != "O07":
+        return None
+    own = next((one for one in finding.where if one.op == "gc.collect"), None)
+    how = HOW if own is None else f"no gc.collect() in each step{f' ({own.source})' if own.source else ''}; {HOW}"
+    return prescription(NAME, finding, finding.at_stake_ns, how, "collecting every N steps takes next to nothing")

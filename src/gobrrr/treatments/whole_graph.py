@@ -1,0 +1,45 @@
+"""Let the compiler keep one graph: nothing in the function that only Python can do.
+
+`torch.where` in place of an `if` on a tensor's value, a tensor in place of `.item()`, no `print` or logging while it
+compiles (`torch.compiler.is_compiling()`, or `torch._dynamo.config.reorderable_logging_functions`).
+`torch.compile(f, fullgraph=True)` makes the first break an error.
+
+Predicted saving: between nothing and the finding's stake, which is the host's time in the functions that break and
+what their pointwise chains would save fused. A single graph keeps part of both: its own call, its guards, its kernels.
+"""
+
+from __future__ import annotations
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.model.diagnosis import Finding, Prescription
+from gobrrr.treatments.base import prescription
+
+NAME = "whole-graph"
+NUMERICS = "rounding"
+CODE = """
+@torch.compile(fullgraph=True)  # a break is an error
+def f(x):
+    y = torch.where(x.sum() > 0, x * 2, x)  # in place of: if x.sum().item() > 0
+    if not torch.compiler.is_compiling():
+        print(y.shape)
+    return y
+"""
+
+
+def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+    """What the docstring says, of the finding's stake."""
+    if finding.code != "O10":
+        return None
+    assumes = "high: one graph leaves nothing to Python, and fuses every chain"
+    return prescription(NAME, finding, (0.0, finding.at_stake_ns[1]), _how(finding), assumes)
+
+
+def _how(finding: Finding) -> str:
+    reasons = " ".join(finding.evidence).lower()
+    line = next((one.source for one in finding.where if one.source), None)
+    at = f" at {line}" if line else ""
+    if "print" in reasons or "logg" in reasons:
+        return f"no print or logging while compiling{at}: if not torch.compiler.is_compiling(): ..."
+    if "item" in reasons or "data-dependent" in reasons or "branching" in reasons:
+        return f"torch.where in place of the value that Python asks for{at}"
+    return f"take what breaks the graph out of the function{at}; torch.compile(..., fullgraph=True) names it"
