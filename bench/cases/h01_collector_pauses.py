@@ -9,7 +9,7 @@ import torch
 from gobrrr import Workload
 
 CASE, CODE, RUNS_ON = "H01", "O07", "cpu"
-SAMPLES = 60_000
+SAMPLES = 4_000
 
 
 def _records() -> list[Any]:

@@ -13,11 +13,7 @@ ROWS, WIDTH, IDS = 100_000, 64, 256
 def _made(device: str, *, sparse: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.Embedding(ROWS, WIDTH, sparse=sparse).to(device)
-    optimizer: torch.optim.Optimizer
-    if sparse:
-        optimizer = torch.optim.SparseAdam(model.parameters())
-    else:
-        optimizer = torch.optim.Adam(model.parameters())
+    optimizer = torch.optim.SparseAdam(model.parameters()) if sparse else torch.optim.Adam(model.parameters())
     ids = torch.randint(0, ROWS, (IDS,), device=device)
 
     def step() -> None:

@@ -147,7 +147,7 @@ def has_torch() -> bool:
 def diagnose_demo(stages: Stages | None = None) -> Diagnosis:
     """A small step, live: what `gobrrr demo` shows where torch is installed."""
     need_torch()
-    from gobrrr.observe.live.example import workload
+    from gobrrr.lab.example import workload
 
     return diagnose(workload(), (), {}, stages=stages)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
+import numpy as np
 from msgspec.structs import replace
 
 from gobrrr import units
@@ -62,8 +63,9 @@ def diagnose(profile: Profile, *, on: str | Machine | None = None) -> Diagnosis:
     sums = totals(lead.rank.events, lead.priced, lead.steps, spared, _spared_at_most(lead), machine)
     beaten = contradictions(lead.rank.events, lead.priced)
     verdict = judge(
-        budget, wall, covered.device_time, sums, machine, lead.ahead, beaten[0], on_device=len(lead.evidence) > 0
-    )
+        budget, wall, covered.device_time, sums, machine, lead.ahead, beaten[0], on_device=len(lead.evidence) > 0,
+        scaling=lead.rank.live.scaling if lead.rank.live is not None else None,
+    )  # fmt: skip
     findings, unchecked, prescriptions = _examine(lead, wall)
     if lead.doubt:
         notes.append(f"the step without the profiler can't be estimated: {lead.doubt}")
@@ -100,6 +102,7 @@ def diagnose(profile: Profile, *, on: str | Machine | None = None) -> Diagnosis:
         roofs=roofs(machine),
         versions=dict(lead.rank.meta.versions),
         live=_counted(lead.rank),
+        memory_peak_bytes=_peak(lead.rank.live),
         version=_version(),
     )
 
@@ -255,7 +258,7 @@ def _notes(studies: list[Study], lead: Study, beaten: tuple[float, str]) -> list
         here = any(len(one.links.device) for one in studies)
         what = "no device work of any length in the steps" if here else "no GPU events in this trace"
         notes.append(f"{what}: the host is all that was observed")
-    graph = _share(lead, lead.links.in_graph)
+    graph = _share(lead, lead.links.in_graph & np.isnan(lead.priced.floor_ns))
     if graph > 0.01:
         notes.append(
             f"{units.percent(graph)} of the device time is replayed from a CUDA or HIP graph: such kernels carry no "
@@ -267,6 +270,11 @@ def _notes(studies: list[Study], lead: Study, beaten: tuple[float, str]) -> list
     if len(lead.links.device) and (lead.links.op >= 0).any() and not (lead.rank.events.dims >= 0).any():
         notes.append("no shapes in this trace: record it with record_shapes=True to price the operations")
     return notes + _contradictions(*beaten)
+
+
+def _peak(live: Live | None) -> float | None:
+    """The most that tensors on the device held, where it was measured."""
+    return None if live is None or live.memory is None else live.memory.peak_bytes
 
 
 def _counted(rank: RankProfile) -> Live | None:

@@ -35,6 +35,7 @@ class Row:
     correlation: int = ABSENT
     external: int = ABSENT
     bytes: int = ABSENT
+    sequence: int = ABSENT
     dims: bytes | None = None
     types: bytes | None = None
     extra: dict[str, Any] = field(default_factory=dict)
@@ -66,7 +67,7 @@ def table(rows: Sequence[Row]) -> EventTable:
             "stream": row.stream if device else ABSENT,
             "correlation": row.correlation,
             "external_id": row.external,
-            "sequence": ABSENT,
+            "sequence": row.sequence,
             "bytes": row.bytes,
             "dims": text(row.dims),
             "types": text(row.types),

@@ -121,6 +121,23 @@ def test_attention_between_batched_matmuls_is_found(tmp_path: Path):
     assert finding.at_stake_ns[1] == pytest.approx(4 * (380e3 + 2 * (120e3 - 17.18e9 / 989.4e12 * 1e9)), rel=0.02)
 
 
+def test_weights_that_are_averaged_over_the_heads_need_not_be_asked_for(tmp_path: Path):
+    def body(trace: Trace) -> None:
+        attention(trace)
+        trace.op("aten::mean", [SCORES, [], []], 100.0, concrete=["", "[1]", "False"], host_us=10.0)
+
+    seen = seen_of(tmp_path, body)
+    finding = found("M02", seen)
+    assert finding.treatments == ["need-weights-false"]
+    assert "need_weights=True" in finding.evidence[-1]
+    given = predict("need-weights-false", seen, finding)
+    assert given is not None
+    assert given.predicted_saving_ns == finding.at_stake_ns
+    plain = found("M02", seen_of(tmp_path, attention))
+    assert plain.treatments == ["sdpa"]
+    assert predict("need-weights-false", seen, plain) is None
+
+
 def test_attention_is_not_a_pointwise_chain_as_well(tmp_path: Path):
     assert check("M01", seen_of(tmp_path, attention)) is None
 

@@ -70,7 +70,8 @@ def test_a_step_of_an_uncertain_time_waits_for_an_uncertain_time(tmp_path: Path)
     assert finding.at_stake_ns[0] == pytest.approx(found("D01", sure).at_stake_ns[0] - 0.2 * sure.wall_ns)
     given = predict("dataloader-workers", seen, finding)
     assert given is not None
-    assert given.predicted_saving_ns[0] == pytest.approx(finding.at_stake_ns[0])
+    # one batch a step is made in this thread, and would have to be handed over
+    assert given.predicted_saving_ns[0] == pytest.approx(finding.at_stake_ns[0] - 400_000)
     assert given.predicted_saving_ns[1] <= 1.2 * sure.wall_ns - sure.budget.busy_ns / sure.steps.count
 
 

@@ -46,12 +46,10 @@ def test_an_optimizer_that_loops_over_the_parameters(tmp_path: Path):
     assert given.predicted_saving_ns == pytest.approx(finding.at_stake_ns)
 
 
-def test_an_average_over_the_weights_needs_no_annotation(tmp_path: Path):
+def test_an_adam_by_hand_needs_no_annotation(tmp_path: Path):
     def body(trace: Trace) -> None:
         backward(trace)
-        for size in range(60):
-            trace.op("aten::mul_", [[64 + size, 64]], 2.0, dtype="float32")
-            trace.op("aten::add_", [[64 + size, 64], [64 + size, 64]], 2.0, dtype="float32")
+        loop_over_parameters(trace)
 
     finding = found("O03", seen_of(tmp_path, body))
     assert finding.certainty == "medium"

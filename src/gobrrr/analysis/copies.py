@@ -62,7 +62,7 @@ def converters(evidence: Evidence) -> tuple[I8, NDArray[np.float64]]:
 def image_orders(evidence: Evidence, calls: I8) -> NDArray[np.bool_]:
     """One flag a copy: whether it turns a 4-D tensor from channels outside (NCHW) to inside (NHWC), or back."""
     pairs = (_pair(evidence.group_of(call)) for call in calls.tolist())
-    orders = ({_order(one) for one in pair} if pair is not None else set() for pair in pairs)
+    orders = ({dimension_order(one) for one in pair} if pair is not None else set() for pair in pairs)
     return np.array([found == IMAGE_ORDERS for found in orders], dtype=bool)
 
 
@@ -125,11 +125,11 @@ def _reorders(group: Group) -> bool:
     pair = _pair(group)
     if pair is None or pair[0].dtype != pair[1].dtype:
         return False
-    target, source = (_order(one) for one in pair)
+    target, source = (dimension_order(one) for one in pair)
     return target is not None and source is not None and target != source
 
 
-def _order(one: Tensor) -> tuple[int, ...] | None:
+def dimension_order(one: Tensor) -> tuple[int, ...] | None:
     """Dimensions from the outermost in memory to the innermost; None without strides or where a size is repeated."""
     if one.strides is None or len(one.strides) != len(one.shape):
         return None

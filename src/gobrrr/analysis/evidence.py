@@ -11,14 +11,17 @@ from numpy.typing import NDArray
 
 from gobrrr.analysis.budget import DeviceBudget
 from gobrrr.analysis.fusion import Fusion
+from gobrrr.analysis.origins import forward_ops
 from gobrrr.analysis.price import Class, Group, Priced
 from gobrrr.analysis.replay import ObserverCost, replay
+from gobrrr.analysis.sites import sites_of
 from gobrrr.analysis.steps import Steps, find_steps, steady
 from gobrrr.model.diagnosis import Place, Wall
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
 from gobrrr.model.live import Live
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import TraceMeta
+from gobrrr.model.recording import Recording
 from gobrrr.model.tree import parents
 from gobrrr.model.work import OpCall, Tensor, TensorList
 
@@ -67,6 +70,7 @@ class Evidence:
     cost: ObserverCost
     wall: Wall | None = None  # the estimate with its interval; value None where there is none
     live: Live | None = None  # of a live run: what it measured beside the events
+    seen: Recording | None = None  # of a live run: one step's operations as they were dispatched
     frames: bool = False  # all Python frames were read, not only the long ones
 
     @property
@@ -146,18 +150,37 @@ class Evidence:
         )
 
     def module(self, row: int) -> str | None:
-        """The innermost nn.Module frame around a host event; None where Python frames were not read."""
+        """The innermost nn.Module frame around a host event; None where Python frames were not read.
+
+        For an operation of the backward pass, that around the forward operation that it differentiates.
+        """
         frame = self._frame(row, lambda name: name.startswith("nn.Module: "))
         return frame.removeprefix("nn.Module: ") if frame else None
 
+    @cached_property
+    def sites(self) -> I8:
+        """For each row, the index of its site in `seen.sites`; -1 where it is not known."""
+        if self.seen is None:
+            return np.full(len(self.events), ABSENT, dtype=np.int64)
+        return sites_of(self.events, self.priced.links.op_parent, self.recorded_steps, self.seen)
+
     def source(self, row: int) -> str | None:
-        """The innermost line of the user's own code around a host event, "file.py(12): function"; None if not read."""
+        """The innermost line of the user's own code around a host event, "file.py(12): function"; None if not known.
+
+        Where a step was looked at as it was dispatched, the line that runs; else the one that the function begins at.
+
+        For an operation of the backward pass, that of the forward operation that it differentiates.
+        """
+        site = int(self.sites[row]) if row >= 0 and self.seen is not None else ABSENT
+        if self.seen is not None and site >= 0 and (line := self.seen.sites[site].user) is not None:
+            return line
         return self._frame(row, _is_user_code)
 
     def _frame(self, row: int, wanted: Callable[[str], bool]) -> str | None:
         if row < 0 or not self.frames or self.host_parents is None:
             return None
-        row = int(self.host_parents[row])
+        forward = int(self.forward[row])
+        row = int(self.host_parents[forward if forward >= 0 else row])
         while row >= 0:
             if self.events.kind[row] == Kind.PYTHON:
                 name = self.events.name_of(row)
@@ -165,6 +188,12 @@ class Evidence:
                     return name
             row = int(self.host_parents[row])
         return None
+
+    @cached_property
+    def forward(self) -> I8:
+        """For each row of the backward pass, the operation of the forward pass that it differentiates; else -1."""
+        assert self.host_parents is not None
+        return forward_ops(self.events, self.host_parents)
 
     @cached_property
     def host_parents(self) -> I8 | None:
@@ -182,11 +211,13 @@ _LIBRARIES = (
     "<eval_with_key>",
     "nn.Module: ",
 )
+_OWN = ("gobrrr/live.py", "gobrrr/api.py", "gobrrr/cli/", "gobrrr/observe/")
+"""Our own frames around the user's: the profiler leaves out the folder that the package is in."""
 
 
 def _is_user_code(name: str) -> bool:
     """A Python frame ("path/file.py(12): function") outside torch and installed packages."""
-    return ".py(" in name and not any(part in name for part in _LIBRARIES)
+    return ".py(" in name and not name.startswith(_OWN) and not any(part in name for part in _LIBRARIES)
 
 
 def _short(kernels: tuple[str, ...]) -> str | None:

@@ -77,6 +77,8 @@ def find_chains(groups: tuple[Group, ...], group: I8, stream: I8, step: I8) -> F
     chains: list[Chain] = []
     current: list[int] = []
     for index in range(len(group)):
+        if beside(groups[int(group[index])]):
+            continue
         last = current[-1] if current else index
         if current and stream[index] == stream[last] and step[index] == step[last]:
             pair = (int(group[current[-1]]), int(group[index]))
@@ -87,6 +89,13 @@ def find_chains(groups: tuple[Group, ...], group: I8, stream: I8, step: I8) -> F
         current = [index] if _can_open(groups[int(group[index])]) else []
     _close(chains, current, groups, group, links)
     return Fusion(tuple(chains))
+
+
+def beside(group: Group) -> bool:
+    """Whether a CPU only turned a Python number into an operand (0-dim tensors): part of the operation behind it."""
+    given = tensors(group.call)
+    kernels = group.call.kernels
+    return bool(given and kernels) and kernels[0].startswith("CPU ") and not any(one.shape for one in given)
 
 
 def _can_open(group: Group) -> bool:

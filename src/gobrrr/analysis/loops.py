@@ -15,10 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.intervals import covered, union
 from gobrrr.model.events import I8, Kind
 
 COUNTED = ("aten::select", "aten::narrow", "aten::slice", "aten::eq", "aten::index_select")
 """Operations that take the index of a turn: of a row, a timestep, an expert."""
+
+NODE = "autograd::engine::evaluate_function"
 
 INTEGER = re.compile(r"-?[0-9]{1,18}")
 """Whole numbers as the profiler prints them; longer ones don't count turns."""
@@ -62,6 +65,37 @@ def find_loops(evidence: Evidence) -> list[Loop]:
     runs = [run for one in series.values() for run in _runs(one)]
     loops = [Loop(run[0], events.start_ns[np.array(run)]) for run in runs]
     return _disjoint(sorted(loops, key=lambda one: one.begins[0] - one.stop))
+
+
+def work_of(evidence: Evidence, loop: Loop) -> I8:
+    """Device work that a loop launches, and that the backward pass of its operations does (into `links.device`)."""
+    events, links = evidence.events, evidence.priced.links
+    launch = np.maximum(links.launch, 0)
+    start, known = events.start_ns[launch], links.launch >= 0
+    inside = known & (start >= loop.begins[0]) & (start < loop.stop)
+    nodes = _nodes_of(evidence, loop)
+    for thread in np.unique(events.thread[nodes]).tolist():
+        mine = nodes[events.thread[nodes] == thread]
+        spans = union(events.start_ns[mine], events.end_ns[mine])
+        inside |= known & (events.thread[launch] == thread) & (covered(spans, start, start + 1) > 0)
+    return np.flatnonzero(inside)
+
+
+def _nodes_of(evidence: Evidence, loop: Loop) -> I8:
+    """Nodes of autograd that differentiate the loop's operations: their sequence numbers are among those."""
+    events, steps = evidence.events, evidence.recorded_steps
+    engine = np.array([name.startswith(NODE) for name in events.names], dtype=bool)
+    if not engine.any():
+        return np.empty(0, dtype=np.int64)
+    rows = events.of(Kind.OP)
+    start = events.start_ns[rows]
+    mine = rows[(start >= loop.begins[0]) & (start < loop.stop) & (events.thread[rows] == events.thread[loop.row])]
+    numbers = events.sequence[mine][events.sequence[mine] >= 0]
+    if not len(numbers):
+        return np.empty(0, dtype=np.int64)
+    nodes = rows[engine[events.name[rows]] & (start >= loop.stop) & (start < steps.stop)]
+    sequence = events.sequence[nodes]
+    return nodes[(sequence >= numbers.min()) & (sequence <= numbers.max())]
 
 
 def _integers(text: bytes) -> tuple[int, ...]:

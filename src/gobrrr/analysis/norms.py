@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.fusion import COMPILED, tensors
+from gobrrr.analysis.fusion import COMPILED, beside, tensors
 from gobrrr.analysis.price import Group
 from gobrrr.model.events import I8
 from gobrrr.model.work import ITEM_BYTES, Tensor
@@ -95,8 +96,8 @@ def _around(evidence: Evidence, index: int, taken: set[int]) -> Written | None:
         return None
     calls = [index]
     for step in (-1, 1):
-        for at in range(index + step, index + step * (REACH + 1), step):
-            if not 0 <= at < len(evidence.calls) or at in taken or not _belongs(evidence.group_of(at), shape):
+        for at in _near(evidence, index, step):
+            if at in taken or not _belongs(evidence.group_of(at), shape):
                 break
             if step > 0 and _opens(evidence, at):
                 break
@@ -110,6 +111,16 @@ def _around(evidence: Evidence, index: int, taken: set[int]) -> Written | None:
     return Written(tuple(sorted(calls)), 2 * float(np.prod(shape, dtype=np.float64)) * min(sizes)) if sizes else None
 
 
+def _near(evidence: Evidence, index: int, step: int) -> Iterator[int]:
+    """Up to `REACH` calls behind (1) or in front of (-1) a call, nearest first; not those `beside`."""
+    at, left = index + step, REACH
+    while 0 <= at < len(evidence.calls) and left:
+        if not beside(evidence.group_of(at)):
+            left -= 1
+            yield at
+        at += step
+
+
 def _opens(evidence: Evidence, at: int) -> bool:
     """Whether the next norm begins here: with its square, its reduction, or a conversion in front of them."""
     if _op(evidence.group_of(at)) == "copy_" and at + 1 < len(evidence.calls):
@@ -120,7 +131,7 @@ def _opens(evidence: Evidence, at: int) -> bool:
 def _input(evidence: Evidence, index: int) -> tuple[int, ...] | None:
     """The shape of the norm's input: that of the reduction in front of the rsqrt, whose rows the rsqrt works on."""
     rows = max((one.shape for one in tensors(evidence.group_of(index).call)), key=len, default=())
-    for at in range(index - 1, max(index - REACH, 0) - 1, -1):
+    for at in _near(evidence, index, -1):
         group = evidence.group_of(at)
         if _op(group) in ("mean", "sum", "var", "var_mean"):
             shape = max((one.shape for one in tensors(group.call)), key=_elements, default=())

@@ -1,4 +1,4 @@
-"""Device work that an optimizer, or an average over parameters, launches."""
+"""Device work that an optimizer launches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.events import I8, Kind
+from gobrrr.model.events import I8, EventTable, Kind
 
 STEP = "Optimizer.step#"
 
@@ -19,6 +19,9 @@ UPDATES = ("mul_", "add_", "addcmul_", "addcdiv_", "lerp_", "sqrt", "div", "div_
 """Pointwise operations of which an update is made."""
 
 IN_PLACE = ("addcmul_", "addcdiv_", "lerp_", "add_", "mul_", "sub_")
+
+ADAPTIVE = ("addcdiv_", "addcmul_", "sqrt", "rsqrt", "sign", "sign_", "neg", "pow", "maximum", "clamp_", "reciprocal")
+"""Of which an optimizer makes its updates, and an average over weights or a sum of metrics does not."""
 
 LEAST_RUN = 60
 """Calls in a row, without an annotation, for a run of updates: 20 parameters of three operations each."""
@@ -33,15 +36,20 @@ class Updates:
 
 
 def updates(evidence: Evidence) -> Updates:
-    """What was launched within `Optimizer.step`; without such annotations, long runs of in-place pointwise calls."""
+    """What was launched within `Optimizer.step`; without such annotations, long runs of calls as an Adam makes them."""
     annotated = _annotated(evidence)
     return Updates(annotated, True) if len(annotated) else Updates(_runs(evidence), False)
 
 
+def optimizer_spans(events: EventTable) -> I8:
+    """Rows of the annotations of optimizers' steps."""
+    named = np.array([name.startswith(STEP) for name in events.names], dtype=bool)
+    return np.flatnonzero(named[events.name] & np.isin(events.kind, (Kind.ANNOTATION, Kind.OP)))
+
+
 def _annotated(evidence: Evidence) -> I8:
     events, links = evidence.events, evidence.priced.links
-    named = np.array([name.startswith(STEP) for name in events.names], dtype=bool)
-    spans = np.flatnonzero(named[events.name] & np.isin(events.kind, (Kind.ANNOTATION, Kind.OP)))
+    spans = optimizer_spans(events)
     inside = np.zeros(len(links.device), dtype=bool)
     launch = np.maximum(links.launch, 0)
     for row in spans.tolist():
@@ -64,7 +72,8 @@ def _runs(evidence: Evidence) -> I8:
         if op in UPDATES:
             run.append(at)
             continue
-        if len(run) >= LEAST_RUN and 2 * sum(ops[one] in IN_PLACE for one in run) >= len(run):
+        in_place = sum(ops[one] in IN_PLACE for one in run)
+        if len(run) >= LEAST_RUN and 2 * in_place >= len(run) and any(ops[one] in ADAPTIVE for one in run):
             found += run
         run = []
     return np.array(found, dtype=np.int64)

@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 
 from gobrrr.analysis.calls import communicates
 from gobrrr.analysis.links import Links
+from gobrrr.analysis.recorded import Recorded
 from gobrrr.analysis.roofline import Floor, floor
 from gobrrr.cost import contraction_flop, dtype_name, parse_inputs, price
 from gobrrr.cost.parse import MOST_ELEMENTS, parse_outputs
 from gobrrr.cost.shapes import write_bytes
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
 from gobrrr.model.machine import Machine
+from gobrrr.model.recording import Recording
 from gobrrr.model.tree import sums_below
 from gobrrr.model.work import UNKNOWN, Collective, OpCall, Tensor, Work
 
@@ -61,8 +63,12 @@ class Priced:
     kind: NDArray[np.uint8]
 
 
-def price_all(events: EventTable, links: Links, machine: Machine | None) -> Priced:
-    """Price every piece of device work of a trace on `machine` (None: work is counted, floors stay unknown)."""
+def price_all(events: EventTable, links: Links, machine: Machine | None, seen: Recording | None = None) -> Priced:
+    """Price every piece of device work of a trace on `machine` (None: work is counted, floors stay unknown).
+
+    `seen`: the same step as a live run saw it dispatched; it knows what the profiler leaves out of lists of tensors.
+    """
+    recorded = Recorded(seen)
     kind = _classes(events, links)
     order, starts, owner = _instances(links)
     signature = _signatures(events, links, order, starts, owner)
@@ -72,7 +78,7 @@ def price_all(events: EventTable, links: Links, machine: Machine | None) -> Pric
     stops = np.append(starts[1:], len(order))
     for index in first:
         members = order[starts[index] : stops[index]]
-        call, work = _best(events, links, int(owner[index]), members, subtree)
+        call, work = _best(events, links, int(owner[index]), members, subtree, recorded)
         groups.append(Group(call, work, floor(work, machine)))
     of_instance = np.repeat(np.arange(len(starts)), stops - starts)
     group = np.empty(len(order), dtype=np.int64)
@@ -144,18 +150,20 @@ def _kernels_below(events: EventTable, links: Links) -> I8:
     return count + sums_below(links.op_parent, count)
 
 
-def _best(events: EventTable, links: Links, row: int, members: I8, subtree: I8) -> tuple[OpCall, Work]:
+def _best(
+    events: EventTable, links: Links, row: int, members: I8, subtree: I8, recorded: Recorded
+) -> tuple[OpCall, Work]:
     """The call and its work; where the innermost operation has no rule, an outer one with just the same kernels."""
     kernels = tuple(events.name_of(int(device)) for device in links.device[members])
     copied, blocks = _copied(events, links.device[members]), _blocks(events, links.device[members])
     if row < 0:
         call = OpCall(name="", kernels=kernels, copied_bytes=copied)
         return call, _unowned(call, bool(links.in_graph[members[0]]))
-    own = _call(events, row, kernels, copied)
+    own = recorded.complete(_call(events, row, kernels, copied))
     work = _as_recorded(price(own, blocks=blocks), _extra(_raw(events, events.extra[row])))
     outer, climbs = int(links.op_parent[row]), 0
     while not work.known and outer >= 0 and climbs < MOST_CLIMBS and subtree[outer] == subtree[row]:
-        call = _call(events, outer, kernels, copied)
+        call = recorded.complete(_call(events, outer, kernels, copied))
         found = price(call, blocks=blocks)
         if found.known and found.count != "view":
             return call, found

@@ -21,8 +21,8 @@ class Scope:
     """Host time of some functions within the analysed steps, what they call included.
 
     `gaps`: idle stretches that end in work launched there, as indices into the budget's gaps; `calls`: calls whose
-    first work was launched there, as indices into `evidence.calls`. `known` is False where no frame of the functions was
-    recorded: then it is the whole step.
+    first work was launched there, as indices into `evidence.calls`. `known` is False where no frame of the functions
+    was recorded: then it is the whole step.
     """
 
     spans: Spans
@@ -86,3 +86,34 @@ def _function(name: str) -> str:
     """A function's name as the program has it: the compiler renames what it resumes after a graph break."""
     found = _RESUMED.fullmatch(name)
     return found[1] if found else name
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a step spends under some host events, idle or computing.
+
+    `gap_ns`: of each of the budget's gaps, for the whole window; `calls` (indices into `evidence.calls`) and `call_ns`
+    likewise. `ns`: of one step.
+    """
+
+    gap_ns: np.ndarray[tuple[int], np.dtype[np.float64]]
+    calls: I8
+    call_ns: np.ndarray[tuple[int], np.dtype[np.float64]]
+    ns: float
+
+
+def spent_under(evidence: Evidence, rows: I8) -> Spent:
+    """What the steps spend under host events, given by their rows.
+
+    Of a CPU that computes, it is what they cover of its calls; of another device, the calls that they launched.
+    """
+    spans, calls = spans_of(evidence, rows), evidence.calls
+    gap_ns = idle_under(evidence, spans).astype(np.float64)
+    if evidence.on_cpu:
+        ns = np.minimum(covered(spans, calls.start_ns, calls.stop_ns), calls.ns)
+    else:
+        links = evidence.priced.links
+        inside = _covers(spans, evidence.replayed.start_ns[np.maximum(links.launch, 0)]) & (links.launch >= 0)
+        ns = np.where(inside[calls.first], calls.ns, 0.0)
+    under = np.flatnonzero(ns > 0)
+    return Spent(gap_ns, under, ns[under], float(gap_ns.sum() + ns.sum()) / evidence.steps.count)

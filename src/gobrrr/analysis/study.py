@@ -9,6 +9,7 @@ import numpy as np
 
 from gobrrr.analysis.anchor import anchor_device, anchor_processor
 from gobrrr.analysis.budget import device_budget
+from gobrrr.analysis.captured import with_captured
 from gobrrr.analysis.evidence import Evidence, calls_of
 from gobrrr.analysis.fusion import find_chains
 from gobrrr.analysis.idle import HostTime, host_time
@@ -64,7 +65,7 @@ def study(rank: RankProfile, machine: Machine | None) -> Study:
     events = rank.events
     links = link(events)
     steps = find_steps(events, links)
-    priced = price_all(events, links, machine)
+    priced = price_all(events, links, machine, rank.seen)
     devices = device_totals(rank, links)
     if not len(links.device):
         unknown = _wall_of(rank.live) if rank.live else Wall(value=None, low=None, high=None, how="unknown")
@@ -129,6 +130,7 @@ def _measured(
 ) -> Study:
     """A live run: the step takes what it was measured to take without the profiler; the timeline is brought there."""
     events, times, wall = rank.events, live.times, _wall_of(live)
+    priced = with_captured(priced, events, steps, rank.seen, machine)
     anchored = (anchor_processor if live.kind == "cpu" else anchor_device)(
         events, links, steps, observer_cost(rank), times.wall_ns
     )
@@ -225,6 +227,7 @@ def _evidence(
         frames=rank.python,
         wall=wall,
         live=rank.live,
+        seen=rank.seen,
     )
 
 

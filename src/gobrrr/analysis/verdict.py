@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from gobrrr import units
 from gobrrr.analysis.idle import INPUT, UNEXPLAINED
+from gobrrr.analysis.scales import scaled
 from gobrrr.analysis.summary import LEAST_PRICED
 from gobrrr.model.diagnosis import BudgetLine, Certainty, Regime, Totals, Wall
+from gobrrr.model.live import Scaling
 from gobrrr.model.machine import Machine
 
 MAJORITY = 0.5
@@ -36,20 +38,26 @@ def judge(
     ahead: float | None,
     contradicted: float = 0.0,
     on_device: bool = True,
+    scaling: Scaling | None = None,
 ) -> Verdict:
     """One share over half: that regime. Otherwise mixed; unknown where what is not priced could decide it.
 
     `covered`: share of the device's compute time with a floor; `ahead`: share of device work that the host had issued
     before the device was free, None if launches are not recorded; `contradicted`: share of device time in kernels
-    faster than their floor; `on_device`: whether the budget is a device's, not the host's.
+    faster than their floor; `on_device`: whether the budget is a device's, not the host's; `scaling`: the step with its
+    batch multiplied, None where that was not tried. Evidence that speaks against the regime lowers the certainty.
     """
     shares = _shares(budget)
     regime = _regime(shares)
     lines = [*_beaten(contradicted), *_achieved(covered, totals, wall, machine), *_run_ahead(ahead, shares)]
     lines += _silent(shares, on_device)
+    grown = scaled(scaling, regime)
+    lines += grown.lines
     certainty = _certainty(regime, budget, wall, covered)
     if regime == "overhead" and ahead is not None and ahead > MAJORITY and certainty == "high":
         certainty = "medium"  # the checks disagree
+    if grown.against:
+        certainty = "medium" if certainty == "high" else "low"
     return Verdict(regime, _at_most(certainty, contradicted), tuple(lines))
 
 

@@ -109,7 +109,9 @@ def _origin(evidence: Evidence, row: int) -> Place:
 
 def _began(evidence: Evidence, row: int | None) -> list[str]:
     if row is None:
-        return ["no operation of the step makes float64 of a lower type: its parameters and inputs have it, maybe meant"]
+        return [
+            "no operation of the step makes float64 of a lower type: its parameters and inputs have it, maybe meant"
+        ]
     at = evidence.source(row)
     where = f" in {at}" if at else ""
     return [f"the first operation that makes float64 of a lower type: {evidence.events.name_of(row)}{where}"]

@@ -112,8 +112,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 def _facts_cpu(seen: _Input, wall: float, busy: float) -> list[str]:
     """The same where the processor that waits is the one that loads: no copies, no link."""
     return [
-        f"{units.duration(seen.gaps)} of {units.duration(wall)} pass in loading, {units.duration(seen.prepared)} of that "
-        "in loaders and long operations on the host",
+        f"{units.duration(seen.gaps)} of {units.duration(wall)} pass in loading, "
+        f"{units.duration(seen.prepared)} of that in loaders and long operations on the host",
         f"the operations of the step compute for {units.duration(busy)}: the next bound",
     ]
 

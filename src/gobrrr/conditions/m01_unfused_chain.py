@@ -27,8 +27,8 @@ that bound, t - (b - s_high) / r: the fused kernel may reach the roof, and what 
 predecessor's output in the same shape (`sigmoid(y) * y`) may be there already. The low end is what is the high end
 above, unless a call behind the chain takes more tensors of the chain's shape than were written since (a residual). All
 of it counts only as far as the device is what the step waits for: W - host bounds it, and a launch-bound step gains
-nothing from less traffic. On a CPU the low end is always the bytes at the roof: the chain's arithmetic may be what takes
-the time, and fusing does not shorten that.
+nothing from less traffic. On a CPU the low end is always the bytes at the roof: the chain's arithmetic may be what
+takes the time, and fusing does not shorten that.
 
 ## What helps
 

@@ -30,7 +30,8 @@ shipped H100 traces. Both count only as far as the device is what the step waits
 
 - `torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)`: flash, cuDNN or memory-efficient.
 - `flex_attention` (compiled) for masks and biases that the former can't take.
-- `need_weights=False` for `nn.MultiheadAttention`; `attn_implementation="sdpa"` in Transformers.
+- `need_weights=False` for `nn.MultiheadAttention`, where scores that are averaged over the heads show that it returns
+  them; `attn_implementation="sdpa"` in Transformers.
 
 It gives nothing in a launch-bound step, little for short sequences, and a dense mask or an unusual head size falls
 back to the form that materialises the scores.
@@ -52,6 +53,7 @@ y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -65,7 +67,8 @@ from gobrrr.analysis.path import step_saving
 from gobrrr.analysis.price import Group
 from gobrrr.conditions.base import Found
 from gobrrr.conditions.claims import F8, of_calls
-from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
+from gobrrr.conditions.common import by_signature, certainty_of, finding, places, short_op, unable
+from gobrrr.cost.arguments import integers
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
 
@@ -149,9 +152,51 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         at_stake=step_saving(evidence, calls, low, high),
         claim=of_calls(calls, low, high),
         certainty=certainty_of(evidence),
-        treatments=["sdpa"],
-        facts=[*_facts(evidence, found, floor), *_widened(evidence, found)],
+        treatments=_treatments(evidence, found),
+        facts=[*_facts(evidence, found, floor), *_widened(evidence, found), *_averaged(evidence, found)],
     )
+
+
+def _treatments(evidence: Evidence, found: Attention) -> list[str]:
+    """Where weights are returned, not to ask for them; where any attention is written out, the fused form."""
+    asked = len(_returned(evidence, found)) or any(_is_module(evidence, call) for call in found.softmaxes.tolist())
+    return ["need-weights-false"] if asked else ["sdpa"]
+
+
+def _is_module(evidence: Evidence, call: int) -> bool:
+    """Whether a softmax is nn.MultiheadAttention's own, and not that of a fused attention's form without a kernel."""
+    row = int(evidence.calls.op[call])
+    if not re.fullmatch(r"MultiheadAttention_\d+", evidence.module(row) or ""):
+        return False
+    return not any("scaled_dot_product" in evidence.events.name_of(one) for one in evidence.ancestors(row))
+
+
+def _averaged(evidence: Evidence, found: Attention) -> list[str]:
+    """Where the scores are averaged over the heads: nn.MultiheadAttention does that with the weights it returns."""
+    calls = _returned(evidence, found)
+    if not len(calls):
+        return []
+    return [
+        f"{units.count(len(calls) / evidence.steps.count)} of them average the weights over the heads to return them, "
+        "as nn.MultiheadAttention does with need_weights=True"
+    ]
+
+
+def _returned(evidence: Evidence, found: Attention) -> I8:
+    """Reductions of [B, H, S, S'] scores to [B, S, S'], as far as an argument, or a division behind it, says so."""
+    calls = []
+    for call in found.passes.tolist():
+        given = [one.shape for one in tensors(evidence.group_of(call).call)]
+        if short_op(evidence.group_of(call).call.name) in ("mean", "sum") and given and len(given[0]) == 4:
+            batch, _, *scores = given[0]
+            if (batch, *scores) in given[1:] or _reduces_heads(evidence.group_of(call)):
+                calls.append(call)
+    return _array(calls)
+
+
+def _reduces_heads(group: Group) -> bool:
+    """Whether dimension 1 alone is reduced."""
+    return integers(group.call, 1) == (1,)
 
 
 def _facts(evidence: Evidence, found: Attention, floor: F8) -> list[str]:

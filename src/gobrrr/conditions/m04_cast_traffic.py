@@ -12,15 +12,15 @@ another kernel is free.
 
 ## What it costs
 
-    at stake (low)  = in inference, the conversions of weights: the weights do not change between steps
+    at stake (low)  = 0: what an operation in float32 needs has to be converted
     at stake (high) = all conversions
 
-In training a weight is converted after each step of the optimizer at least, unless the optimizer writes the 16-bit
-copy itself. Both count only as far as the device is what the step waits for: W - host bounds them.
+Those of weights in inference are M06's: they vanish. In training a weight is converted after each step of the optimizer
+at least, unless the optimizer writes the 16-bit copy itself. It counts only as far as the device is what the step waits
+for: W - host bounds it.
 
 ## What helps
 
-- Inference: `model.to(torch.bfloat16)` once, no autocast.
 - Training: parameters in bfloat16 and float32 master weights in the optimizer, so that nothing is cast in the step.
 - `torch.compile`: conversions of activations become part of the kernels around them.
 
@@ -29,15 +29,15 @@ It gives nothing in a launch-bound step but for the launches (O01).
 ## Sick
 
 ```python
-with torch.autocast("cuda", torch.bfloat16):  # inference: every weight is cast in every step
-    y = model(x)
+with torch.autocast("cuda", torch.bfloat16):  # a weight is cast once a step, activations wherever the lists meet
+    loss = model(x).softmax(-1).log().mean()
 ```
 
 ## Healthy
 
 ```python
-model = model.to(torch.bfloat16)
-y = model(x.to(torch.bfloat16))
+model = model.to(torch.bfloat16)  # with float32 copies in the optimizer
+loss = model(x.to(torch.bfloat16)).float().log_softmax(-1).mean()
 ```
 """
 
@@ -49,6 +49,7 @@ from gobrrr import units
 from gobrrr.analysis.copies import casts, weight_casts
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import step_saving
+from gobrrr.analysis.weights import repeated_casts
 from gobrrr.conditions.base import Found
 from gobrrr.conditions.claims import of_calls
 from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
@@ -64,11 +65,13 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     if missing:
         return missing
     calls = casts(evidence)
+    if not evidence.training:
+        calls = calls[~np.isin(calls, repeated_casts(evidence).calls)]
     if not len(calls):
         return None
     ns, count = evidence.calls.ns[calls], evidence.steps.count
     weights = weight_casts(evidence, calls)
-    low = np.where(weights & (not evidence.training), ns, 0.0)
+    low = np.zeros(len(ns))
     bytes_ = sum(evidence.group_of(call).work.bytes or 0.0 for call in calls.tolist())
     facts = [
         f"{units.count(len(calls) / count)} conversions a step: {units.duration(float(ns.sum()) / count)} of "
@@ -78,7 +81,6 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         facts.append(
             f"{units.count(int(weights.sum()) / count)} of them convert weights: "
             f"{units.duration(float(ns[weights].sum()) / count)}"
-            + ("" if evidence.training else "; no backward pass ran, so that the weights stay what they are")
         )
     return finding(
         evidence,

@@ -1,4 +1,4 @@
-"""The optimizer, or an average over the weights, goes through the parameters one by one.
+"""The optimizer goes through the parameters one by one.
 
 AdamW on one parameter is a dozen pointwise operations. A model of 100 parameters makes 1,000 launches of them, most on
 a few thousand numbers; the foreach form makes a few dozen launches for all, the fused form a few.
@@ -6,8 +6,9 @@ a few thousand numbers; the foreach form makes a few dozen launches for all, the
 ## How it is recognised
 
 What is launched within the optimizer's own annotation (`Optimizer.step#...`), or, without one, 60 or more pointwise
-calls in a row of which at least half work in place (an average over the weights). At least four of five of these
-calls are neither `_foreach_` nor `_fused_`, and there are 60 or more a step.
+calls in a row of which at least half work in place and some are those of an Adam (`addcdiv_`, `sqrt`). At least four of
+five of these calls are neither `_foreach_` nor `_fused_`, and there are 60 or more a step. Other loops of updates, such
+as an average over the weights, are O11's.
 
 ## What it costs
 
@@ -20,7 +21,6 @@ device's busy time. It is part of a launch-bound step (O01), which keeps only th
 ## What helps
 
 - `torch.optim.AdamW(..., fused=True)`, or `foreach=True`.
-- `torch._foreach_lerp_` or `swa_utils.get_ema_multi_avg_fn` for an average.
 - `torch.compile(optimizer.step)`.
 
 It gives nothing where the host is far ahead when the optimizer begins.
@@ -29,15 +29,12 @@ It gives nothing where the host is far ahead when the optimizer begins.
 
 ```python
 optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
-for average, parameter in zip(ema.parameters(), model.parameters()):
-    average.mul_(0.999).add_(parameter, alpha=0.001)
 ```
 
 ## Healthy
 
 ```python
 optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-torch._foreach_lerp_(list(ema.parameters()), list(model.parameters()), 0.001)
 ```
 """
 

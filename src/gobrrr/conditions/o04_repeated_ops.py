@@ -7,13 +7,16 @@ operation on a larger tensor is issued a hundred times, each with the host time 
 
 An operation that takes an index (`select`, `slice`, `narrow`, `index_select`, `eq`) is called on the same shapes with
 0, 1, 2, ... in turn, 16 times or more: the host counts. Between one and the next it launches work, and that work is
-shorter than the host's time for a launch. Layers of a model that repeat are not counted up and are no such loop.
+shorter than the host's time for a launch. What the backward pass does for these operations belongs to the loop.
+Layers of a model that repeat are not counted up and are no such loop.
 
 ## What it costs
 
     at stake (high) = idle time of the device that launching and Python cause within the loops
     at stake (low)  = half of it: a recurrence keeps its order, and what replaces the loop is launched as well;
                       less what the step's estimated time may be too long by
+
+On a CPU the high end also has what the loops' operations compute beyond their floors: the begin and end of each.
 
 A step never gets shorter than the device's busy time. What the loop costs is part of a launch-bound step (O01), which
 keeps only the rest.
@@ -42,15 +45,16 @@ out, state = torch.nn.LSTM(512, 512)(x, state)
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gobrrr import units
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import LAUNCHING, PYTHON
-from gobrrr.analysis.loops import Loop, find_loops
+from gobrrr.analysis.loops import Loop, find_loops, work_of
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.waits import expert_loop, inner_waits
 from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import of_gaps
+from gobrrr.conditions.claims import F8, of_calls, of_gaps
 from gobrrr.conditions.common import finding, launching
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
@@ -69,11 +73,10 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     """Counting loops whose kernels are shorter than their launches."""
     links, path = evidence.priced.links, path_of(evidence)
     loops = find_loops(evidence)
-    launch = evidence.events.start_ns[np.maximum(links.launch, 0)]
     inside = np.zeros(len(links.device), dtype=bool)
     told: list[tuple[Loop, I8]] = []
     for loop in loops:
-        mine = np.flatnonzero((links.launch >= 0) & (launch >= loop.begins[0]) & (launch < loop.stop))
+        mine = work_of(evidence, loop)
         own = evidence.events.duration_ns[links.device[mine]]
         if len(mine) >= LEAST_LAUNCHES * len(loop.begins) and np.median(own) < path.host_per_launch:
             inside[mine] = True
@@ -85,6 +88,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     ns = evidence.budget.gaps.of(LAUNCHING, PYTHON)[gaps].astype(np.float64)
     idle = float(ns.sum()) / evidence.steps.count
     experts = expert_loop(evidence, inner_waits(evidence)) is not None
+    low, high = path.host_saving(KEPT * idle, idle)
+    calls, beyond = _own_cost(evidence, inside)
     busy = "the step spends" if evidence.on_cpu else "the device idles for"
     then = "in dispatch and Python within them" if evidence.on_cpu else "a step within them"
     return finding(
@@ -92,12 +97,20 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         CODE,
         TITLE,
         where=[_place(evidence, *told[0])],
-        at_stake=path.host_saving(KEPT * idle, idle),
-        claim=of_gaps(evidence, gaps, ns, causes=(LAUNCHING, PYTHON)),
+        at_stake=(low, high + float(beyond.sum()) / evidence.steps.count),
+        claim=of_gaps(evidence, gaps, ns, causes=(LAUNCHING, PYTHON)) + of_calls(calls, np.zeros(len(calls)), beyond),
         certainty="high" if idle >= 0.2 * evidence.wall_ns else "medium",
         treatments=["grouped-matmul" if experts else "batched-loop", *([] if evidence.on_cpu else ["cuda-graph"])],
         facts=[*_facts(evidence, told), f"{busy} {units.duration(idle)} {then}"],
     )
+
+
+def _own_cost(evidence: Evidence, inside: NDArray[np.bool_]) -> tuple[I8, F8]:
+    """(calls of the loops, ns of each beyond its floor) on a CPU: a tiny operation's begin and end. Else nothing."""
+    if not evidence.on_cpu:
+        return np.empty(0, dtype=np.int64), np.empty(0)
+    calls = np.flatnonzero(inside[evidence.calls.first])
+    return calls, np.maximum(np.nan_to_num(evidence.calls.ns[calls] - evidence.calls.floor_ns[calls]), 0.0)
 
 
 def _facts(evidence: Evidence, told: list[tuple[Loop, I8]]) -> list[str]:

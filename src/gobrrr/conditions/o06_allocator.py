@@ -8,7 +8,8 @@ not fit, or was given back. Each takes from tens of microseconds to milliseconds
 
 Idle time of the device while the thread that launches is in the driver's calls that allocate or free, within the
 analysed steps. Allocations that only the first of several recorded steps makes are a warm-up that was recorded: the
-finding says so.
+finding says so. A live run has the allocator's own counts of the steps without the profiler: where it asked the driver
+for nothing then, what was recorded is the profiler's doing and no finding.
 
 ## What it costs
 
@@ -44,20 +45,28 @@ for batch in batches:
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+
 import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.calls import Call, classify
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import ALLOCATOR
+from gobrrr.analysis.scopes import frames
 from gobrrr.conditions.base import Found
 from gobrrr.conditions.claims import of_gaps
 from gobrrr.conditions.common import MOST_PLACES, finding
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8, Kind
+from gobrrr.model.live import Memory
 
 CODE = "O06"
 TITLE = "memory from the driver within the step"
+
+EMPTY_CACHE = re.compile(r"(^|/)torch/\S*\.py\(\d+\): empty_cache$|^<built-in .*_emptyCache")
+"""The function that gives all kept memory back, as the profiler names its frames."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
@@ -66,16 +75,16 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     rows = events.of(Kind.RUNTIME)
     rows = rows[classify(events.names)[events.name[rows]] == Call.ALLOCATE]
     rows = rows[(events.end_ns[rows] > evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)]
-    if not len(rows):
+    if not len(rows) or _quiet(evidence):
         return None
     own = gaps.of(ALLOCATOR).astype(np.float64)
     idle = evidence.line("overhead", ALLOCATOR)
-    again = bool((_step(evidence, rows) > 1).any())
+    again = _counted(evidence) or bool((_step(evidence, rows) > 1).any())
     return finding(
         evidence,
         CODE,
         TITLE,
-        where=_places(evidence, rows),
+        where=[*_emptied(evidence), *_places(evidence, rows)][:MOST_PLACES],
         at_stake=(idle if again else 0.0, idle),
         claim=of_gaps(evidence, np.arange(len(gaps)), own, causes=(ALLOCATOR,)),
         certainty="high" if again else "medium",
@@ -84,8 +93,49 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
             f"the device idles for {units.duration(idle)} a step while the host allocates or frees memory",
             _calls(evidence, rows),
             _which_step(evidence, rows, again),
+            *_counts(evidence),
         ],
     )
+
+
+def _memory(evidence: Evidence) -> Memory | None:
+    return evidence.live.memory if evidence.live is not None else None
+
+
+def _quiet(evidence: Evidence) -> bool:
+    """Whether a live run knows that the allocator asked for nothing in the steps without the profiler."""
+    memory = _memory(evidence)
+    return memory is not None and memory.mallocs == 0 and memory.frees == 0
+
+
+def _counted(evidence: Evidence) -> bool:
+    """Whether a live run counted allocations in the steps without the profiler."""
+    memory = _memory(evidence)
+    return memory is not None and bool(memory.mallocs or memory.frees)
+
+
+def _counts(evidence: Evidence) -> list[str]:
+    """The allocator's own counts of a live run."""
+    memory = _memory(evidence)
+    if memory is None:
+        return []
+    named = (
+        (memory.mallocs, "allocations"),
+        (memory.frees, "frees"),
+        (memory.retries, "retries after emptying the cache"),
+    )
+    told = [f"{units.count(count)} {name}" for count, name in named if count]
+    return [f"without the profiler, a step: {', '.join(told)}"] if told else []
+
+
+def _emptied(evidence: Evidence) -> list[Place]:
+    """Where the program empties the cache itself."""
+    rows = frames(evidence, lambda name: EMPTY_CACHE.search(name) is not None)
+    lines = Counter(evidence.source(int(row)) for row in rows)
+    count = evidence.steps.count
+    return [
+        Place(op="torch.cuda.empty_cache", source=line, count=number / count) for line, number in lines.most_common()
+    ]
 
 
 def _step(evidence: Evidence, rows: I8) -> I8:

@@ -11,11 +11,12 @@ generation and step. The program's own `gc.collect()` counts as well.
 
 ## What it costs
 
-    at stake (high) = nanoseconds in the collector, the mean of a step
-    at stake (low)  = the same where three or more of the steps hold a run; else nothing
+    at stake (high) = nanoseconds in the collector, the mean of a step, without short runs of a generation that ran in
+                      one or two steps: under 10 ms such a run is no stall, and how often it comes is not known
+    at stake (low)  = the same of the generations that ran in three or more steps
 
 A pause in one of ten steps counts with a tenth of its length: it is in no other line, because the budget is that of
-the median step. With few runs in the steps that were looked at, that mean is a guess, and the finding says so.
+the median step. Of a generation that ran in one or two steps that mean is a guess, and the finding says so.
 
 ## What helps
 
@@ -49,7 +50,7 @@ for number, batch in enumerate(loader):
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from statistics import median
 
 import numpy as np
@@ -70,6 +71,9 @@ TITLE = "garbage collection pauses the step"
 ENOUGH = 3
 """With runs in fewer steps than this their mean says little about the steps to come."""
 
+STALL_NS = 10_000_000
+"""So long a run is worth naming, even if it was the only one."""
+
 CAUSES = (COLLECTING, PYTHON, LAUNCHING)
 """Where a pause of each step lies, as the profiler records no event for it."""
 
@@ -81,20 +85,28 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         return NotChecked(code=CODE, needs="needs a live run: gobrrr diagnose file.py:step")
     if not collector.runs:
         return None
-    ns = collector.ns_per_step
-    sure = len({one.step for one in collector.runs}) >= ENOUGH
-    low = ns if sure else 0.0
+    ns, low = _counted(collector, stalls=True), _counted(collector, stalls=False)
     return finding(
         evidence,
         CODE,
         TITLE,
         where=_places(evidence),
         at_stake=(low, ns),
-        claim=_claim(evidence, collector, sure),
-        certainty="high" if sure else "low",
+        claim=_claim(evidence, collector, ns, low),
+        certainty="high" if low >= 0.5 * ns else "low",
         treatments=["gc-freeze"],
-        facts=_facts(collector, sure),
+        facts=_facts(collector),
     )
+
+
+def _counted(collector: Collector, *, stalls: bool) -> float:
+    """Nanoseconds a step in the generations that ran in enough steps; with `stalls` also in the long runs of others."""
+    steps: dict[int, set[int]] = defaultdict(set)
+    for one in collector.runs:
+        steps[one.generation].add(one.step)
+    often = {generation for generation, seen in steps.items() if len(seen) >= ENOUGH}
+    taken = (one.ns for one in collector.runs if one.generation in often or (stalls and one.ns >= STALL_NS))
+    return sum(taken) / collector.steps
 
 
 def _per_step(collector: Collector) -> list[float]:
@@ -105,18 +117,17 @@ def _per_step(collector: Collector) -> list[float]:
     return taken
 
 
-def _claim(evidence: Evidence, collector: Collector, sure: bool) -> Claim:
+def _claim(evidence: Evidence, collector: Collector, high: float, low: float) -> Claim:
     """What the median step holds lies in its idle stretches; the rest is in none of the analysed steps."""
     count, gaps = evidence.steps.count, evidence.budget.gaps
     ns = gaps.of(*CAUSES).astype(np.float64)
-    inside = min(median(_per_step(collector)) * count, float(ns.sum()))
+    inside = min(median(_per_step(collector)) * count, high * count, float(ns.sum()))
     share = ns * (inside / ns.sum()) if inside > 0 else np.zeros_like(ns)
-    beyond = collector.ns_per_step * count - inside
-    claim = of_gaps(evidence, np.arange(len(gaps)), share, share if sure else 0 * share, causes=CAUSES)
-    return claim + outside(beyond, beyond if sure else 0.0)
+    beyond, sure = high * count - inside, low / high if high > 0 else 0.0
+    return of_gaps(evidence, np.arange(len(gaps)), share, sure * share, causes=CAUSES) + outside(beyond, sure * beyond)
 
 
-def _facts(collector: Collector, sure: bool) -> list[str]:
+def _facts(collector: Collector) -> list[str]:
     runs, steps = collector.runs, collector.steps
     hit = len({one.step for one in runs})
     generations = Counter(one.generation for one in runs)
@@ -129,8 +140,11 @@ def _facts(collector: Collector, sure: bool) -> list[str]:
     ]
     if collector.tracked is not None:
         facts.append(f"a full collection visits {units.count(collector.tracked)} objects")
-    if not sure:
-        facts.append(f"runs in {units.count(hit)} steps only: how often they come is a guess")
+    rare = len({one.step for one in runs if one.generation == longest.generation})
+    if rare < ENOUGH:
+        facts.append(
+            f"generation {longest.generation} ran in {units.count(rare)} of the steps: how often it does is a guess"
+        )
     return facts
 
 

@@ -40,13 +40,20 @@ SPECIFIC_FIRST = (
     "C03",  # one float32 contraction, of all contractions
     "C02",
     "M05",
+    "M06",  # conversions of weights, of all conversions
+    "M07",  # the optimizer's pass over a table, of the optimizer
+    "M08",
+    "M09",
+    "M10",
     "M03",  # a norm's calls, conversions and pointwise calls included
     "M04",
     "O02",
     "O03",  # the optimizer's launches, of all launches
+    "O11",  # updates in a loop, of all launches
     "O04",
     "O10",  # pieces of a graph: the chains and launches between them
     "M01",
+    "M11",  # a share of everything: of the rest, after what is wrong with single calls
     "C01",
     "O01",
 )

@@ -52,11 +52,12 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     """Device time that a graph launch started."""
     links = evidence.priced.links
     owned = evidence.budget.owned_ns.astype(np.float64)
-    total, replayed = float(owned.sum()), float(owned[links.in_graph].sum())
+    unknown = links.in_graph & np.isnan(evidence.priced.floor_ns)  # a live run may know what was captured
+    total, replayed = float(owned.sum()), float(owned[unknown].sum())
     if total <= 0 or replayed < LEAST_REPLAYED * total:
         return None
     count = evidence.steps.count
-    inside = links.in_graph & (owned > 0)
+    inside = unknown & (owned > 0)
     facts = [
         f"{units.count(int(inside.sum()) / count)} kernels and copies a step, {units.percent(replayed / total)} of the "
         f"device time, come from {units.count(len(np.unique(links.launch[inside])) / count)} graph launches",

@@ -160,10 +160,14 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scaling(msgspec.Struct, frozen=True, kw_only=True):
-    """The step with its batch multiplied: (factor, wall ns, FLOP or None) for each size, from 1 on."""
+    """The step with its batch multiplied: (factor, wall ns, FLOP or None) for each size, from 1 on.
+
+    `bytes`: what each size moves, beside `points`; empty where it was not counted.
+    """
 
     points: tuple[tuple[float, float, float | None], ...]
     note: str = ""
+    bytes: tuple[float | None, ...] = ()
 
 
 class TensorUse(msgspec.Struct, frozen=True, kw_only=True):

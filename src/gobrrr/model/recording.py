@@ -31,6 +31,7 @@ class RecordedCall(msgspec.Struct, frozen=True, gc=False):
     host_copy: Literal["", "HtoD", "DtoH"] = ""
     node: str = ""  # of the backward pass: the autograd node that runs it
     new_bytes: int = 0  # of storages that it made
+    replayed: bool = False  # dispatched when a CUDA graph was captured, and run by a replay of it
 
 
 class Site(msgspec.Struct, frozen=True, gc=False):

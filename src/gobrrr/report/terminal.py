@@ -157,6 +157,8 @@ def _head(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
     name = shorten_left(basename(diagnosis.target), page.width - len(tail) - 1, page.glyphs.ellipsis)
     top: Line = [(f" {name}", "bold"), (tail, "")]
     how = "" if diagnosis.origin == "static" else sanitise(diagnosis.steps_from).removeprefix(f"{diagnosis.steps} ")
+    if diagnosis.live is not None:
+        how = sanitise(diagnosis.live.steps_from)
     inline: Line = [(f" ({how})", "dim")] if how else []
     if length(top) + length(inline) <= page.width:
         return [[*top, *inline], *page.wrapped(wall(diagnosis), first=" "), *_devices(diagnosis, detail)]
@@ -181,6 +183,8 @@ def wall(diagnosis: Diagnosis) -> str:
             return "the step's time is unknown"
         return f"{under} a step under the profiler; unknown without it"
     doubt = f"({without.how}, {interval(without)})"
+    if diagnosis.live is not None:
+        doubt = f"(median of {len(diagnosis.live.times.ns)} steps, {interval(without)})"
     if diagnosis.origin == "static":
         return f"{units.duration(without.value)} a step, predicted ({interval(without)}); nothing was run"
     if diagnosis.wall_ns is None:

@@ -177,6 +177,13 @@ def _dispatching(diagnosis: Diagnosis, lines: list[BudgetLine]) -> str:
     return f"{text}, most of it {ON_CPU.get(largest, largest)}" if largest else text
 
 
+def _waiter(diagnosis: Diagnosis) -> str:
+    """Who waits for the input."""
+    if on_cpu(diagnosis):
+        return "step"
+    return "device" if diagnosis.devices else "host"
+
+
 def _mixed(diagnosis: Diagnosis) -> str:
     first, second, *_ = sorted(sides(diagnosis).items(), key=lambda item: -item[1])
     both = ", ".join(f"{name} {units.percent(part)}" for name, part in (first, second))
@@ -187,9 +194,7 @@ _REASONS: dict[str, Callable[[Diagnosis], str]] = {
     "compute": _side("compute", "arithmetic"),
     "memory": _side("memory", "moving bytes"),
     "overhead": _overhead,
-    "input": lambda d: (
-        f"the {'step' if on_cpu(d) else 'device' if d.devices else 'host'} waits for input data {units.percent(sides(d)['input'])} of the step"
-    ),
+    "input": lambda d: f"the {_waiter(d)} waits for input data {units.percent(sides(d)['input'])} of the step",
     "communication": lambda d: (
         f"communication that nothing hides takes {units.percent(share(d, 'communication'))} of the step"
     ),

@@ -4,8 +4,8 @@ In inference cast the module once and leave autocast out. In training keep bfloa
 copies in the optimizer, which writes both: nothing is cast within the step. `MasterWeights` stands for such an
 optimizer (FSDP's mixed precision, Megatron's and DeepSpeed's bfloat16 optimizers, torchao).
 
-Predicted saving: the finding's low end, which is the conversions of weights in inference, up to all conversions of
-weights.
+Predicted saving: of weights that are converted in every call (M06) the finding's own interval. Of conversions in
+training (M04) between nothing and all of those of weights.
 
 Norms and losses that need float32 convert their inputs all the same.
 """
@@ -28,6 +28,9 @@ optimizer = MasterWeights(torch.optim.AdamW, model.parameters())  # training: fl
 
 def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     """All conversions of weights at the high end, bounded by what is at stake."""
+    if finding.code == "M06":
+        how = "model.to(torch.bfloat16) once, without autocast; where a norm needs float32, a float32 weight"
+        return prescription(NAME, finding, finding.at_stake_ns, how, "the weights do not change between the calls")
     if finding.code != "M04":
         return None
     calls = casts(evidence)

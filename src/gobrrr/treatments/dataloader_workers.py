@@ -4,19 +4,24 @@ With N workers the step waits for input only as long as item time * batch / N ex
 
 Predicted saving: at the low end the idle time in loaders and host operations; at the high end the same with the
 freeing and Python between them, but not the copy to the device (see prefetch-pinned). Both ends go as far as the
-interval of the step's estimated time. A step never gets shorter than the device's busy time.
+interval of the step's estimated time. A step never gets shorter than the device's busy time. Where the CPU is the
+device and the step's threads need all processors, the low end is nothing: workers that compute take turns with it.
 
-For a small dataset in memory it gives nothing or harms: sending a batch between processes costs more than indexing
-it. Workers that each open a thread for every core slow each other down: `torch.set_num_threads(1)` in
-`worker_init_fn`.
+A batch that is loaded in this thread has to be handed over then, which takes 0.4 ms and more: that is taken off the
+low end, and a batch that is loaded in less is promised nothing. For a small dataset in memory it harms: index a whole
+batch at once instead. Workers that each open a thread for every core slow each other down:
+`torch.set_num_threads(1)` in `worker_init_fn`.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.inputs import input_gaps
 from gobrrr.analysis.path import path_of
 from gobrrr.model.diagnosis import Finding, Prescription
+from gobrrr.model.events import Kind
 from gobrrr.treatments.base import prescription
 
 NAME = "dataloader-workers"
@@ -26,13 +31,39 @@ loader = DataLoader(dataset, batch_size, num_workers=8, prefetch_factor=2, persi
 """
 
 
+HANDOVER_NS = 400_000
+"""Taking a batch of 32 samples of ten numbers from one worker, over and over (torch 2.13 on two cores, median of 100);
+without workers the same batch took 12 us. A larger batch takes longer."""
+
+
 def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     """The idle time in front of the input, without the copies."""
     if finding.code != "D01":
         return None
     idle = sum(gap.stop - gap.start for gap in input_gaps(evidence)) / evidence.steps.count
     low, high = finding.at_stake_ns
-    path = path_of(evidence)
-    saving = low, path.at_most(min(high, idle, path.idle))
+    path, handed = path_of(evidence), HANDOVER_NS * _single(evidence)
+    if 0 < idle <= handed:
+        how = (
+            "num_workers=0, and a whole batch indexed at once: dataset[indices] (__getitems__), or slices of the tensor"
+        )
+        assumes = "a batch that is there in less time than it takes to hand one over needs no worker"
+        return prescription(NAME, finding, (0.0, 0.0), how, assumes)
+    saving = 0.0 if _crowded(evidence) else low - handed, path.at_most(min(high, idle, path.idle))
     how = "DataLoader(..., num_workers=8, persistent_workers=True), with the transforms in the dataset"
     return prescription(NAME, finding, saving, how, "enough cores: item time * batch / workers is below the step")
+
+
+def _single(evidence: Evidence) -> float:
+    """Batches a step that a loader makes in this thread."""
+    events = evidence.replayed
+    rows = events.of(Kind.OP, Kind.ANNOTATION)
+    rows = rows[(events.start_ns[rows] >= evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)]
+    wanted = [at for at, name in enumerate(events.names) if "_SingleProcessDataLoaderIter" in name]
+    return float(np.isin(events.name[rows], wanted).sum()) / evidence.steps.count
+
+
+def _crowded(evidence: Evidence) -> bool:
+    """Whether a CPU that is the device has no processor left for workers."""
+    threads = evidence.live.threads if evidence.live is not None else None
+    return evidence.on_cpu and threads is not None and threads.available < threads.intra + 1

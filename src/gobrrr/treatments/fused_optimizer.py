@@ -7,8 +7,7 @@ Predicted saving: the finding's own interval. The low end is half of the idle ti
 still goes through the parameters on the host), the high end all of it (fused); both as far as the interval of the
 step's estimated time goes.
 
-Very large parameters gain nothing: their kernels are bound by memory in each form. For an average over the weights use
-`torch._foreach_lerp_` or `swa_utils.get_ema_multi_avg_fn`.
+Very large parameters gain nothing: their kernels are bound by memory in each form.
 """
 
 from __future__ import annotations

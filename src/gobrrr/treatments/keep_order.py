@@ -5,7 +5,8 @@ consumer that asks for the order. Split before permuting (`qkv.unflatten(-1, (3,
 and matmuls the view with its strides, or write the producer's output in the order in which it is read.
 
 Predicted saving: of layout copies (M05) between nothing, where the consumer needs the order, and the part of the
-finding's high end that is not the order of images (see channels-last).
+finding's high end that is not the order of images (see channels-last). Of pointwise operations on tensors of different
+orders (M09) between nothing, where an operand has to be turned in each step, and all of the high end.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ q, k, v = (one.transpose(1, 2) for one in (q, k, v))  # no contiguous(): attenti
 
 def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     """Nothing to all of the copies into an order that is not that of images."""
+    if finding.code == "M09":
+        how = "hand the operands over in one order: turn a constant once, let the producer write the other order"
+        assumes = "high: nothing has to be turned within the step"
+        return prescription(NAME, finding, (0.0, finding.at_stake_ns[1]), how, assumes)
     if finding.code != "M05":
         return None
     seen = reordered(evidence)

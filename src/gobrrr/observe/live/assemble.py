@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import msgspec
@@ -11,6 +12,7 @@ from gobrrr.model.live import Live
 from gobrrr.model.profile import DeviceProperties, Profile, RankProfile
 from gobrrr.model.recording import Recording
 from gobrrr.observe.live import processor
+from gobrrr.observe.live.frames import with_owners
 from gobrrr.observe.live.recorder import CALIBRATION
 
 NOT_NEWS = ("no kernel, copy or set on any device", "no ProfilerStep")
@@ -22,10 +24,26 @@ def assembled(
     """The profile. `cpu`: what the processor is called, where it is the device."""
     notes = [note for note in notes if not note.startswith(NOT_NEWS)]
     fixed = processor.fixed_ns(rank.events, CALIBRATION)
-    rank = replace(rank, events=processor.without(rank.events, CALIBRATION), live=live, seen=seen)
+    seen = _shortened(seen) if seen is not None else None
+    events = with_owners(processor.without(rank.events, CALIBRATION))
+    rank = replace(rank, events=events, live=live, seen=seen)
     if live.kind == "cpu":
         rank = _on_processor(rank, fixed or 0.0, cpu)
     return Profile(target=target, origin="live", ranks=(rank,), notes=tuple(notes))
+
+
+def _shortened(seen: Recording) -> Recording:
+    """The sites' paths as seen from here, where they lie below."""
+    here = os.path.join(os.getcwd(), "")
+    sites = tuple(
+        msgspec.structs.replace(
+            one,
+            source=one.source.removeprefix(here) if one.source else None,
+            user=one.user.removeprefix(here) if one.user else None,
+        )
+        for one in seen.sites
+    )
+    return msgspec.structs.replace(seen, sites=sites)
 
 
 def _on_processor(rank: RankProfile, fixed_ns: float, name: str) -> RankProfile:

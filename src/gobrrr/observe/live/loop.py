@@ -15,7 +15,8 @@ from typing import Any, Literal, Protocol
 import torch
 
 from gobrrr.observe.live.script import Stopped, in_main_thread
-from gobrrr.observe.live.step_calls import CALLS, CallLoop, ModuleCalls, Site, TopCalls
+from gobrrr.observe.live.step_calls import CALLS, CallLoop, ModuleCalls, Site, TopCalls, callee_name
+from gobrrr.observe.live.step_compiled import Compiling, FunctionCalls
 from gobrrr.observe.live.step_lines import LineCount, counting
 from gobrrr.observe.live.step_optimizers import OptimizerSteps
 from gobrrr.observe.live.step_sites import SEARCH_S, SiteSearch
@@ -70,11 +71,18 @@ class Found:
 
 
 class Finder:
-    """`open()` before the program begins, `close()` when it has ended. With `stop_after`, ends it when all is known."""
+    """`open()` before the program begins, `close()` when it has ended. With `stop_after`, ends it when all is known.
 
-    def __init__(self, watcher: Loop, *, stop_after: bool = False, search_s: float = SEARCH_S) -> None:
+    `steps` looks for that kind of loop alone, and takes the first of it. `search_s`: how many seconds a repetition must
+    have lasted.
+    """
+
+    def __init__(
+        self, watcher: Loop, *, stop_after: bool = False, steps: How | None = None, search_s: float = SEARCH_S
+    ) -> None:
         self.watcher = watcher
         self.stop_after = stop_after
+        self._steps = steps
         self._how: How | None = None
         self._text = NOTHING
         self._boundaries = 0
@@ -85,21 +93,25 @@ class Finder:
         self._pid = 0
         self._optimizers = OptimizerSteps(self._optimizer_stepped)
         self._tops = TopCalls(self._called)
-        self._calls = CallLoop()
+        self._calls = CallLoop(patient=steps is None)
         self._search = SiteSearch(self._line_found, self._not_searched, search_s)
         self._unsearched: str | None = None
-        self._module: ModuleCalls | None = None
+        self._module: ModuleCalls | FunctionCalls | None = None
         self._line: LineCount | None = None
-        self._compile: Any = None
+        self._compiling = Compiling(self._tops, self._compiles)
 
     def open(self) -> None:
         """Put everything in place. Call it from the thread that will run the program."""
         self._pid = os.getpid()
         self.watcher.open()
-        self._optimizers.open()
-        self._tops.open()
-        self._search.open()
-        self._follow_compile()
+        if self._steps in (None, "optimizer"):
+            self._optimizers.open()
+        if self._steps in (None, "module"):
+            self._tops.open()
+        if self._steps in (None, "module", "line"):
+            self._compiling.open()
+        if self._steps in (None, "line"):
+            self._search.open()
 
     def close(self) -> None:
         """Everything as it was."""
@@ -111,7 +123,7 @@ class Finder:
 
     def found(self) -> Found:
         """What defines the loop, as far as is known by now."""
-        nothing = [self._unsearched] if self._how is None and self._unsearched is not None else []
+        nothing = [one for one in (self._few_calls(), self._unsearched) if one is not None and self._how is None]
         return Found(
             how=self._how,
             text=self._text,
@@ -120,12 +132,21 @@ class Finder:
             failure=self._failure,
         )
 
+    def _few_calls(self) -> str | None:
+        """A loop of calls that might have been an evaluation before training."""
+        if self._calls.most is None:
+            return None
+        count, name = self._calls.most
+        return (
+            f"{count} calls of {name} were not taken for the loop: the program holds an optimizer, or code that trains"
+        )
+
     # -- what was seen
 
     def _optimizer_stepped(self, moved: bool) -> None:
         if self._how != "optimizer":
             self._leave_calls()
-            self._leave_search()
+            self._search.close()
             self._drop_module()
             self._drop_line()
         if moved:
@@ -135,12 +156,13 @@ class Finder:
     def _called(self, module: Any, site: Site | None) -> None:
         anchor = self._calls.call(module, site)
         if self._calls.calls == MODULE_CALLS:
-            self._leave_search()
+            self._search.close()
         if anchor is not None and self._how is None:
             self._leave_calls()
-            self._leave_search()
-            self._now("module", f"calls of {_name(anchor.module)}")
-            self._module = ModuleCalls(anchor, self._boundary)  # the call that is about to run passes it, too
+            self._search.close()
+            self._now("module", f"calls of {callee_name(anchor.module)}")
+            follow = ModuleCalls if isinstance(anchor.module, torch.nn.Module) else FunctionCalls
+            self._module = follow(anchor, self._boundary)  # the call that is about to run passes it, too
 
     def _not_searched(self, why: str) -> None:
         self._unsearched = why
@@ -201,31 +223,15 @@ class Finder:
 
     # -- what is in the program
 
-    def _follow_compile(self) -> None:
+    def _compiles(self) -> None:
         """A function compiled under a mode is compiled again without it: the search ends when the program compiles."""
-        plain = self._compile = torch.compile
-
-        def compile(*args: Any, **kwargs: Any) -> Any:
-            if self._compile is not None and os.getpid() == self._pid:
-                self._unsearched = "not searched for repetition: the program compiles functions"
-                self._leave_search()
-            return plain(*args, **kwargs)
-
-        compile.__dict__.update(vars(plain))
-        compile.__doc__ = plain.__doc__
-        self._ours = compile
-        torch.compile = compile
+        self._unsearched = "not searched for repetition: the program compiles functions"
+        self._search.close()
 
     def _leave_calls(self) -> None:
         self._tops.close()
         self._calls.clear()
-
-    def _leave_search(self) -> None:
-        self._search.close()
-        if self._compile is not None:
-            if torch.compile is self._ours:
-                torch.compile = self._compile
-            self._compile = None
+        self._compiling.close()
 
     def _drop_module(self) -> None:
         if self._module is not None:
@@ -240,12 +246,6 @@ class Finder:
     def _remove(self) -> None:
         self._optimizers.close()
         self._leave_calls()
-        self._leave_search()
+        self._search.close()
         self._drop_module()
         self._drop_line()
-
-
-def _name(module: Any) -> str:
-    """The module's class; of a compiled one, the class of what was compiled."""
-    inner = getattr(module, "_orig_mod", None)
-    return type(inner if inner is not None else module).__name__

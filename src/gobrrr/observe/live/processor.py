@@ -33,7 +33,7 @@ LEAST_OWN = 0.5
 """An operation within which others compute for longer than it does itself by this factor only calls them."""
 
 CALLING = 10
-"""Empty operations' time that one written for all devices takes at most to call others (preparing their arguments)."""
+"""Empty operations' time that an operation takes at most to prepare what the ones that it calls compute on."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +106,9 @@ def computing(events: EventTable, fixed_ns: float) -> Pieces:
         # each operation within leaves half of its recording on either side of its event, in its parent's time
         pieces = _pieces(row, int(start[row]), int(stop[row]), inner[a:b], start, stop, fixed_ns)
         called = inner[a:b][computes[inner[a:b]] > 0]
-        least = LEAST_OWN * float((stop[called] - start[called]).sum())
-        if len(called) and not own_kernel(events.name_of(row)):
-            least = max(least, CALLING * fixed_ns)
-        if _length(pieces) > least or not len(called):
+        least = LEAST_OWN * float((stop[called] - start[called]).sum()), CALLING * fixed_ns
+        calling = min(least) if own_kernel(events.name_of(row)) else max(least)
+        if _length(pieces) > calling or not len(called):
             found += pieces
     found.sort(key=lambda one: one[1])
     columns = np.array(found, dtype=np.int64).reshape(-1, 3)
@@ -142,7 +141,7 @@ def _pieces(
     return result
 
 
-OWN = ("CPU", "MkldnnCPU", "SparseCPU")
+OWN = ("CPU", "SparseCPU")
 """Where a kernel that is meant for the CPU is registered."""
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -51,7 +52,9 @@ class Recorder:
         self.gpu = on_gpu()
         activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if self.gpu else [])
         wait()
-        self._profiler = torch_profile(activities=activities, record_shapes=True, with_stack=True)
+        # one cycle: without `acc_events` torch warns, where it has it, that earlier ones would be lost
+        kept = {"acc_events": True} if "acc_events" in signature(torch_profile.__init__).parameters else {}
+        self._profiler = torch_profile(activities=activities, record_shapes=True, with_stack=True, **kept)
         with _without_chatter():
             self._profiler.__enter__()
 

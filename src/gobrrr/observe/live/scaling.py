@@ -130,7 +130,8 @@ def scale(
                 break
             points.append((float(factor), ns, work.flop if work is not None else None))
             moved.append(work.bytes if work is not None else None)
-    return Scaling(points=tuple(points), note="; ".join(filter(None, (follows(points, moved), end))))
+    note = "; ".join(filter(None, (follows(points, moved), end)))
+    return Scaling(points=tuple(points), note=note, bytes=tuple(moved) if count is not None else ())
 
 
 def follows(points: Sequence[tuple[float, float, float | None]], moved: Sequence[float | None]) -> str:

@@ -8,6 +8,7 @@ through the attribute that `Module.compile()` uses; it is neither copied nor pic
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import sys
@@ -20,15 +21,17 @@ from typing import Any
 
 import torch
 
+from gobrrr.observe.live import step_intent
 from gobrrr.observe.live.repetition import once, shortest
 
 CALLS = 10
 """Calls in a loop's worth of repetition, without gradients, that are taken for an inference loop."""
 CALLS_WITH_GRADIENTS = 64
 """The same where a backward pass has run: an optimizer's step may follow when gradients have been accumulated."""
-CALLS_BEFORE_OPTIMIZER = 300
-"""The same where an optimizer has the module's parameters: this may be an evaluation before training."""
-TAIL = 3 * CALLS_BEFORE_OPTIMIZER
+CALLS_BEFORE_TRAINING = 300
+"""The same where an optimizer has the module's parameters, or the program is written to train: this may be an
+evaluation before that."""
+TAIL = 3 * CALLS_BEFORE_TRAINING
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _HERE = str(Path(__file__).resolve().parent) + os.sep
@@ -55,6 +58,11 @@ class TopCalls:
         self._pid = 0
         self._inside: set[int] = set()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether anybody listens."""
+        return self._ours is not None
+
     def open(self) -> None:
         """Take `nn.Module.__call__`."""
         self._pid = os.getpid()
@@ -63,7 +71,7 @@ class TopCalls:
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling():
                 return plain(module, *args, **kwargs)
-            return self._top(module, args, kwargs)
+            return self.top(module, functools.partial(plain, module), args, kwargs)
 
         self._ours = __call__
         self._put(__call__)
@@ -82,17 +90,20 @@ class TopCalls:
         if hasattr(compiler, "unpatched_nn_module_call"):
             compiler.unpatched_nn_module_call = method
 
-    def _top(self, module: Any, args: Any, kwargs: Any) -> Any:
-        plain, here = self._plain, threading.get_ident()
+    def top(self, callee: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """`call(*args, **kwargs)`, told about where it is at the top; for a compiled function, too."""
+        here = threading.get_ident()
         if os.getpid() != self._pid:
             self.close()
         if self._ours is None or here in self._inside:
-            return plain(module, *args, **kwargs)
-        self._put(plain)
+            return call(*args, **kwargs)
+        self._put(self._plain)
         self._inside.add(here)
         try:
-            self._called(module, site_of_caller(2))
-            return plain(module, *args, **kwargs)
+            self._called(callee, site_of_caller(2))
+            if not isinstance(callee, torch.nn.Module):
+                callee.before()
+            return call(*args, **kwargs)
         finally:
             self._inside.discard(here)
             if self._ours is not None:
@@ -101,7 +112,7 @@ class TopCalls:
 
 @dataclass(frozen=True)
 class Anchor:
-    """The module whose call begins a step; `site` where only its calls from there do."""
+    """The module, or compiled function, whose call begins a step; `site` where only its calls from there do."""
 
     module: Any
     site: Site | None
@@ -119,12 +130,14 @@ class _Thread:
 class CallLoop:
     """Reads the stream of top-level calls of each thread; `call` answers with the anchor when the evidence is there."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, patient: bool = True) -> None:
         self.calls = 0
+        self.most: tuple[int, str] | None = None  # the longest loop so far: its calls, of what
+        self._patient = patient
         self._keys: dict[tuple[int, Site | None], int] = {}
         self._modules: list[tuple[Any, Site | None]] = []
         self._threads: dict[int, _Thread] = {}
-        self._optimizer: bool | None = None
+        self._training: bool | None = None
 
     def call(self, module: Any, site: Site | None) -> Anchor | None:
         """One more call at the top, before it runs."""
@@ -151,29 +164,45 @@ class CallLoop:
         if found is None or found.covered < CALLS:
             return None
         anchors = once(thread.events, found)
-        if not anchors or found.covered < self._wanted(thread, found.period, found.covered):
+        if not anchors:
             return None
         module, site = self._modules[anchors[0]]
+        self.most = max(self.most or (0, ""), (found.covered, callee_name(module)))
+        if self._patient and found.covered < self._wanted(thread, found.period, found.covered):
+            return None
         turn = thread.events[-found.period :]
         alone = sum(self._modules[event][0] is module for event in turn) == 1
         return Anchor(module, None if alone else site, here)
 
     def _wanted(self, thread: _Thread, period: int, covered: int) -> int:
         """How many calls are evidence enough, given what may still come."""
-        parameters = [p for event in set(thread.events[-period:]) for p in self._modules[event][0].parameters()]
-        if self._optimizer is None:
-            self._optimizer = an_optimizer_has(parameters)
-        if self._optimizer:
-            return CALLS_BEFORE_OPTIMIZER
-        if any(thread.graded[-covered:]) and any(p.grad is not None for p in parameters):
+        callees = [self._modules[event][0] for event in set(thread.events[-period:])]
+        modules = [one for one in callees if isinstance(one, torch.nn.Module)]
+        parameters = [p for one in modules for p in one.parameters()]
+        hidden = len(modules) < len(callees)  # a compiled function's parameters are not known
+        if self._training is None:
+            self._training = an_optimizer_has(None if hidden else parameters) or step_intent.training_is_written()
+        if self._training:
+            return CALLS_BEFORE_TRAINING
+        if any(thread.graded[-covered:]) and (hidden or any(p.grad is not None for p in parameters)):
             return CALLS_WITH_GRADIENTS
         return CALLS
 
 
-def an_optimizer_has(parameters: list[Any]) -> bool:
-    """Whether the program holds an optimizer, stepped or not, of one of these parameters."""
-    wanted = {id(one) for one in parameters}
+def callee_name(callee: Any) -> str:
+    """A module's class; of a compiled one, the class of what was compiled; a compiled function's own name."""
+    if not isinstance(callee, torch.nn.Module):
+        return str(callee.name)
+    inner = getattr(callee, "_orig_mod", None)
+    return type(inner if inner is not None else callee).__name__
+
+
+def an_optimizer_has(parameters: list[Any] | None) -> bool:
+    """Whether the program holds an optimizer, stepped or not, of one of these parameters; None: of any."""
     found = [one for one in gc.get_objects() if issubclass(type(one), torch.optim.Optimizer)]
+    if parameters is None:
+        return bool(found)
+    wanted = {id(one) for one in parameters}
     groups = [group for one in found for group in getattr(one, "param_groups", ())]
     return any(id(one) in wanted for group in groups for one in group["params"])
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 SILENT = 8
 """Steps of another optimizer, with none of the one that is followed between, after which the other is followed: more
@@ -22,14 +22,15 @@ class OptimizerSteps:
     """Calls `stepped(moved)` after each step of the optimizer that defines the loop; `moved` when it is a new one.
 
     The first optimizer that steps is followed. It gives way to another that steps SILENT times while it is silent (it
-    was replaced) or at once when it is gone, and to one that steps once in every n > 1 steps of it (the critic of a GAN steps more often than the
-    generator: the whole turn is the step).
+    was replaced), at once when it is gone, and to one that steps once in every n > 1 steps of it (the critic of a GAN
+    steps more often than the generator: the whole turn is the step).
     """
 
     def __init__(self, stepped: Callable[[bool], None]) -> None:
         self.name = ""
         self._stepped = stepped
         self._handle: Any = None
+        self._before: Any = None
         self._pid = 0
         self._thread: int | None = None
         self._followed: weakref.ref[Any] | None = None
@@ -38,15 +39,24 @@ class OptimizerSteps:
         self._silent = SILENT
 
     def open(self) -> None:
-        """Put the hook in place."""
+        """Put the hooks in place."""
         self._pid = os.getpid()
         self._handle = register_optimizer_step_post_hook(self._hook)
+        self._before = register_optimizer_step_pre_hook(self._last)
 
     def close(self) -> None:
-        """Take it away."""
+        """Take them away."""
         if self._handle is not None:
             self._handle.remove()
+            self._before.remove()
             self._handle = None
+
+    def _last(self, *_: Any) -> None:
+        """Ours is to be the last of the hooks, which torch walks: a step's end may add and remove some."""
+        if not torch.compiler.is_compiling() and self._handle is not None:
+            hooks = self._handle.hooks_dict_ref()
+            if hooks is not None and next(reversed(hooks), None) != self._handle.id:
+                hooks.move_to_end(self._handle.id)
 
     def _hook(self, optimizer: Any, _: Any, __: Any) -> None:
         if torch.compiler.is_compiling():  # the compiler reads this hook: it must do nothing there
@@ -72,7 +82,9 @@ class OptimizerSteps:
             other = self._others.setdefault(id(optimizer), _Other())
             inner = other.steps(self._steps)
             if inner is not None:
-                self._silent = max(SILENT, 2 * inner + 1)  # the one that is left will step so often within the other's turn
+                self._silent = max(
+                    SILENT, 2 * inner + 1
+                )  # the one that is left will step so often within the other's turn
             if inner is not None or other.alone >= self._silent:
                 self._follow(optimizer)
 
@@ -92,7 +104,7 @@ class _Other:
         self._at: list[int] = []
 
     def steps(self, followed: int) -> int | None:
-        """It steps after `followed` steps of the other; how many of those each of its own takes, where more than one."""
+        """It steps after `followed` steps of the other; how many of those each of its own takes, if more than one."""
         self.alone += 1
         self._at = [*self._at, followed][-3:]
         if len(self._at) < 3:

@@ -39,6 +39,7 @@ class SyncWatch:
         self._restore: list[tuple[Any, str, Any, Any]] = []
         self._filter: Any = None
         self._mode: int | None = None
+        self._counted = False
 
     def open(self) -> None:
         """Warn of waits, and take the warnings."""
@@ -89,7 +90,8 @@ class SyncWatch:
     def _show(self, message: Any) -> None:
         text = str(message.message)
         if text.startswith(_SYNC):
-            self._count(sys._getframe(1), None)
+            if not self._counted:
+                self._count(sys._getframe(1), None)
         elif not text.startswith(_PROTOTYPE):
             plain = next(plain for home, name, plain, _ in self._restore if name == "_showwarnmsg")
             plain(message)
@@ -99,7 +101,11 @@ class SyncWatch:
             frame = sys._getframe(1)
             if not frame.f_code.co_filename.startswith(HERE):
                 self._count(frame, what)
-            return plain(*args, **kwargs)
+            counted, self._counted = self._counted, True  # a stream's wait warns as well
+            try:
+                return plain(*args, **kwargs)
+            finally:
+                self._counted = counted
 
         return waiting
 

@@ -63,7 +63,7 @@ class Phase(Enum):
 
 Progress = Callable[[str, int, int], None]
 STEADY = 1.25
-"""Warm-up is over when a step takes at most this many times the fastest of the steps before it."""
+"""Warm-up is over when a step takes at most this many times the fastest so far, and the one before it no more."""
 
 
 @dataclass
@@ -205,7 +205,8 @@ class Watcher:
         if not lengths:
             return True
         quiet = len(self._graphs_made) < 2 or self._graphs_made[-1] == self._graphs_made[-2]
-        return quiet and lengths[-1] <= STEADY * min(lengths)
+        falling = len(lengths) > 1 and lengths[-1] * STEADY < lengths[-2]
+        return quiet and not falling and lengths[-1] <= STEADY * min(lengths)
 
     def _begin_window(self) -> None:
         self._loops = time_loops()

@@ -17,13 +17,14 @@ from gobrrr.model.recording import Site
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _HERE = str(Path(__file__).resolve().parents[2]) + os.sep  # gobrrr's own frames
+_EXAMPLE = str(Path(__file__).resolve().parents[2] / "lab" / "example.py")  # the demonstration's program
 _PACKAGES = (f"site-packages{os.sep}", f"dist-packages{os.sep}", "<frozen", "<string>")
 DEEPEST = 200
 
 
 def own(file: str) -> bool:
     """Whether a source file is the user's own: not torch's, not gobrrr's, not an installed package's."""
-    if file.startswith((_TORCH, _HERE, "<")):
+    if file.startswith((_TORCH, _HERE, "<")) and file != _EXAMPLE:
         return False
     return not any(part in file for part in _PACKAGES) and not file.startswith(sys.base_prefix)
 
@@ -122,7 +123,7 @@ class Sites:
         """0: torch or gobrrr; 1: another installed package; 2: the user's own."""
         found = self._files.get(file)
         if found is None:
-            if file.startswith((_TORCH, _HERE, "<")):
+            if file.startswith((_TORCH, _HERE, "<")) and file != _EXAMPLE:
                 found = 0
             else:
                 found = 1 if any(part in file for part in _PACKAGES) or file.startswith(sys.base_prefix) else 2

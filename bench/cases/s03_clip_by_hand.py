@@ -1,0 +1,47 @@
+"""Gradient clipping written with branches on values of the device: three waits on a GPU, none on a CPU."""
+
+from __future__ import annotations
+
+import torch
+
+from gobrrr import Workload
+
+CASE, CODE, RUNS_ON = "S03", "O02", "cuda"
+
+
+def _made(device: str, by_hand: bool) -> Workload:
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(512, 512) for _ in range(24)]
+    model = torch.nn.Sequential(*layers).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    x = torch.randn(256, 512, device=device)
+
+    def clip() -> None:
+        grads = [one.grad for one in model.parameters() if one.grad is not None]
+        norm = torch.stack([grad.norm() for grad in grads]).norm()
+        if norm.isnan() or norm.isinf():
+            return
+        if norm > 1.0:
+            for grad in grads:
+                grad.mul_(1.0 / norm)
+
+    def step() -> None:
+        model(x).square().mean().backward()
+        if by_hand:
+            clip()
+        else:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return Workload(model=model, step=step, optimizer=optimizer, name="clipping")
+
+
+def faulty(device: str = "cuda") -> Workload:
+    """`if norm.isnan() or norm.isinf()`, `if norm > 1`."""
+    return _made(device, True)
+
+
+def fixed(device: str = "cuda") -> Workload:
+    """`clip_grad_norm_`, which clamps on the device."""
+    return _made(device, False)

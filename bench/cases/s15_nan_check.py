@@ -1,0 +1,41 @@
+"""The loss is looked at for NaN in each step: a wait on a GPU, none on a CPU."""
+
+from __future__ import annotations
+
+import torch
+
+from gobrrr import Workload
+
+CASE, CODE, RUNS_ON = "S15", "O02", "cuda"
+
+
+def _made(device: str, look: bool) -> Workload:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(24)]).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    x = torch.randn(256, 512, device=device)
+    total = torch.zeros((), device=device)
+
+    def step() -> None:
+        loss = model(x).square().mean()
+        if look:
+            if torch.isnan(loss) or torch.isinf(loss):
+                return
+            total.add_(loss.detach())
+        else:
+            total.add_(loss.detach().nan_to_num(0.0, 0.0, 0.0))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return Workload(model=model, step=step, optimizer=optimizer, name="nan check")
+
+
+def faulty(device: str = "cuda") -> Workload:
+    """`if torch.isnan(loss) or torch.isinf(loss)`."""
+    return _made(device, True)
+
+
+def fixed(device: str = "cuda") -> Workload:
+    """`nan_to_num` on the device."""
+    return _made(device, False)

@@ -1,0 +1,50 @@
+"""Which operation of the forward pass one of the backward pass differentiates, by autograd's sequence numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr.model.events import ABSENT, I8, EventTable, Kind
+from gobrrr.model.tree import outermost
+
+NODE = "autograd::engine::evaluate_function"
+"""The event around everything that one node of the backward pass does."""
+
+
+def forward_ops(events: EventTable, parent: I8) -> I8:
+    """For each row within a node of the backward pass, the operation that made the node; -1 for all others.
+
+    `parent`: the host event around each row. A node carries the sequence number that the operation which made it had
+    when it began. Numbers come again where several threads run forward passes: the last such operation before the node
+    counts.
+    """
+    node = _nodes(events, parent)
+    result = np.full(len(events), ABSENT, dtype=np.int64)
+    if not (node >= 0).any():
+        return result
+    made = events.of(Kind.OP)
+    made = made[(events.sequence[made] >= 0) & (node[made] < 0)]
+    made = made[np.lexsort((events.start_ns[made], events.sequence[made]))]
+    nodes = np.unique(node[node >= 0])
+    maker = np.full(len(events), ABSENT, dtype=np.int64)
+    # sorted by number and then by time: the last one that is not later than (number, begin of the node)
+    keys = list(zip(events.sequence[made].tolist(), events.start_ns[made].tolist(), strict=True))
+    order = np.array(keys, dtype=[("number", np.int64), ("start", np.int64)]) if keys else None
+    if order is None:
+        return result
+    wanted = np.array(
+        list(zip(events.sequence[nodes].tolist(), events.start_ns[nodes].tolist(), strict=True)), dtype=order.dtype
+    )
+    at = np.searchsorted(order, wanted, side="right") - 1
+    found = (at >= 0) & (events.sequence[made[np.maximum(at, 0)]] == events.sequence[nodes])
+    found &= events.sequence[nodes] >= 0
+    maker[nodes[found]] = made[at[found]]
+    inside = node >= 0
+    result[inside] = maker[node[inside]]
+    return result
+
+
+def _nodes(events: EventTable, parent: I8) -> I8:
+    """For each row, the outermost node of the backward pass around it, itself included; -1 for those in none."""
+    is_node = np.array([name.startswith(NODE) for name in events.names] or [False], dtype=bool)
+    return outermost(parent, is_node[events.name] & (events.kind == Kind.OP))

@@ -1,0 +1,152 @@
+"""Matrices multiplied in an expensive order: (A B) v makes a matrix that A (B v) never needs.
+
+With n x n matrices (A B) v takes 2 n^3 + 2 n^2 FLOP, A (B v) takes 4 n^2. `torch.einsum` with three operands goes from
+left to right unless opt_einsum is installed, and an outer product that is summed afterwards writes what a matmul keeps
+to itself.
+
+## How it is recognised
+
+- Matrix products one after another, each of which takes the one before as an operand (by its shape) where no other
+  call of the forward pass reads a tensor of that shape, and another association needs at most half of the FLOPs.
+- An `einsum` of three operands or more whose products need twice the FLOPs of the cheapest pairwise order. The
+  equation is read off the permutations that torch makes of each operand.
+- An outer product (a `bmm` of inner dimension 1, a multiplication that broadcasts both operands) with a `sum` behind
+  it: one contraction.
+
+Layers (`aten::linear`) don't count: their weights stay, and an activation stands between. Products of the backward
+pass don't either; they follow the forward pass's order, so that training gains more than is said here. `(x A) B` with
+a small rank in the middle (LoRA) is the cheap order already.
+
+## What it costs
+
+With t the time of the products, f their floor, g the floor of the cheapest order and e = f / t, what is reached now:
+
+    at stake (high) = sum of t - g / e
+    at stake (low)  = sum of t - 2 * g / e
+
+The low end takes the other order's products, which are thinner, to be half as efficient. Both count only as far as the
+device is what the step waits for: W - host bounds them.
+
+## What helps
+
+- Parentheses: `A @ (B @ v)`; `torch.linalg.multi_dot([A, B, v])`.
+- `pip install opt_einsum`: torch uses it for einsums of three operands.
+- `torch.einsum`, a matmul, or `torch.linalg.vecdot` in place of an outer product and a sum.
+
+## Sick
+
+```python
+y = A @ B @ v  # (A @ B) @ v
+g = (x.unsqueeze(2) * y.unsqueeze(1)).sum(0)
+```
+
+## Healthy
+
+```python
+y = A @ (B @ v)
+g = x.T @ y
+```
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.chains import Order, orders
+from gobrrr.analysis.evidence import Evidence, shapes_text
+from gobrrr.analysis.path import step_saving
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import F8, of_calls
+from gobrrr.conditions.common import MOST_PLACES, certainty_of, finding, unable
+from gobrrr.model.diagnosis import Certainty, NotChecked, Place
+
+CODE = "C05"
+TITLE = "matrices multiplied in an expensive order"
+
+LEAST_FACTOR = 2.0
+"""FLOPs of the order that was taken over those of the cheapest; closer ones are a matter of shapes and kernels."""
+
+THINNER = 2.0
+"""The low end takes the other order to be this much less efficient: its products are thinner."""
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """Products, einsums and outer products that another order makes cheaper."""
+    missing = unable(CODE, evidence)
+    if missing:
+        return missing
+    found = orders(evidence, LEAST_FACTOR)
+    if not found:
+        return None
+    calls = np.array([call for one in found for call in one.calls], dtype=np.int64)
+    pairs = [_saving(evidence, one) for one in found]
+    low, high = (np.concatenate([pair[end] for pair in pairs]) for end in (0, 1))
+    ranked = sorted(zip(found, pairs, strict=True), key=lambda one: -float(one[1][1].sum()))
+    return finding(
+        evidence,
+        CODE,
+        TITLE,
+        where=_places(evidence, [one for one, _ in ranked]),
+        at_stake=step_saving(evidence, calls, low, high),
+        claim=of_calls(calls, low, high),
+        certainty=_certainty(evidence, ranked[0][0]),
+        treatments=["reorder-contraction"],
+        facts=_facts(evidence, [one for one, _ in ranked]),
+    )
+
+
+def _saving(evidence: Evidence, one: Order) -> tuple[F8, F8]:
+    """(low, high) of each call of the place."""
+    ns = evidence.calls.ns[list(one.calls)]
+    total = float(ns.sum())
+    then = one.best_floor_ns * max(total / one.now_floor_ns, 1.0)
+    share = ns / max(total, 1.0)
+    return share * max(total - THINNER * then, 0.0), share * max(total - then, 0.0)
+
+
+def _certainty(evidence: Evidence, one: Order) -> Certainty:
+    return certainty_of(evidence) if one.sure else "low"
+
+
+def _places(evidence: Evidence, ranked: list[Order]) -> list[Place]:
+    """The places, those of one operation, line and shapes together."""
+    seen: dict[tuple[object, ...], Place] = {}
+    count = evidence.steps.count
+    for one in ranked:
+        place = evidence.place(np.array(one.calls))
+        op = "aten::einsum" if one.kind == "einsum" else place.op
+        key = op, place.source, place.shapes
+        before = seen.get(key)
+        times, ns = (before.count or 0.0, before.ns or 0.0) if before else (0.0, 0.0)
+        total = float(evidence.calls.ns[list(one.calls)].sum()) / count
+        seen[key] = Place(
+            op=op, module=place.module, source=place.source, shapes=place.shapes,
+            count=times + 1 / count, ns=ns + total,
+        )  # fmt: skip
+    return list(seen.values())[:MOST_PLACES]
+
+
+def _facts(evidence: Evidence, ranked: list[Order]) -> list[str]:
+    count, first = evidence.steps.count, ranked[0]
+    ns = sum(float(evidence.calls.ns[list(one.calls)].sum()) for one in ranked) / count
+    best = sum(one.best_floor_ns for one in ranked) / count
+    facts = [
+        f"{units.count(len(ranked) / count)} places a step take {units.duration(ns)} of "
+        f"{units.duration(evidence.wall_ns)}; in the other order their floor is {units.duration(best)}",
+        _of_first(evidence, first),
+    ]
+    if not first.sure:
+        facts.append("an operand has the shape of the result in between: that it is the result can't be told by shapes")
+    return facts
+
+
+def _of_first(evidence: Evidence, one: Order) -> str:
+    texts = "; ".join(dict.fromkeys(filter(None, (shapes_text(evidence.group_of(call)) for call in one.calls))))
+    if one.kind == "outer":
+        return f"the heaviest: an outer product that is summed ({texts}): one contraction of {units.flop(one.now_flop)}"
+    order = f", as {one.how}" if one.how else ""
+    return (
+        f"the heaviest ({texts}) takes {units.flop(one.now_flop)}; the cheapest order{order} takes "
+        f"{units.flop(one.best_flop)}"
+    )

@@ -1,0 +1,147 @@
+"""A convolution falls to a direct or generic algorithm that reaches a few percent of what its neighbours reach.
+
+cuDNN picks an algorithm by a heuristic. For some shapes, layouts and types the only match is a kernel that computes
+the sum directly: one more image in the batch, or channels last in a grouped convolution, and a layer takes 30 to 60
+times as long (pytorch#128936: 1.19 s in bfloat16, 0.019 s with 63 images for 64; pytorch#34977: 143 ms in NHWC, 4.1 in
+NCHW).
+
+## How it is recognised
+
+Convolutions with a kernel of a direct, generic or explicit algorithm by its name (`conv2d_grouped_direct_kernel`,
+`dgrad2d_grouped_direct_kernel`, `implicit_convolve_sgemm`, `explicit_convolve_sgemm`, `dgrad_engine`, `wgrad_alg0`,
+`naive_conv`), and that reach less than a fifth of the share of their roof that the step's other convolutions of the
+same type reach together (30 % is taken for those where there are none). Each layer is judged on its own.
+
+A depthwise convolution has direct kernels of its own that reach the bandwidth: its roof is the memory's, and it is
+healthy. Converters between layouts are M05's.
+
+## What it costs
+
+With t a call's time, f its floor and s the share of the roof that the others reach:
+
+    at stake (high) = sum of t - f / s
+    at stake (low)  = sum of t - 2 * f / s
+
+Both count only as far as the device is what the step waits for: W - host bounds them.
+
+## What helps
+
+- `torch.backends.cudnn.benchmark = True`: the algorithms are timed once for each shape, and the best one is kept.
+- The layout, for this layer alone: channels last where it is NCHW, contiguous where it is channels last and grouped.
+- Another size: a batch of 63 or 65 for 64, a padded image; float16 for bfloat16.
+
+## Sick
+
+```python
+conv = torch.nn.Conv2d(2048, 2048, 3, groups=32).half().cuda().to(memory_format=torch.channels_last)
+```
+
+## Healthy
+
+```python
+torch.backends.cudnn.benchmark = True
+conv = torch.nn.Conv2d(2048, 2048, 3, groups=32).half().cuda()  # contiguous
+```
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.calls import NAME_CHARACTERS
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.path import step_saving
+from gobrrr.analysis.price import Group
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import of_calls
+from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
+from gobrrr.model.diagnosis import NotChecked
+from gobrrr.model.events import I8
+
+CODE = "C06"
+TITLE = "a convolution on a fallback algorithm"
+
+FALLBACK = re.compile(
+    r"grouped_direct|implicit_convolve_sgemm|explicit_convolve_sgemm|[dw]grad_engine|[dw]grad2d_alg|[dw]grad_alg|"
+    r"wgrad2d_grouped|dgrad2d_grouped|naive_conv|cudnn::\w+::\w*generic\w*conv|conv\w*_generic",
+    re.IGNORECASE,
+)
+"""Names of cuDNN's and MIOpen's kernels that convolve directly, or by a matmul on the vector units."""
+
+FAR = 0.2
+"""Of the share that the others reach; the cliffs that were reported are 30-fold and more, an unlucky tile twofold."""
+
+USUAL_SHARE = 0.3
+"""Of its roof, for a convolution where the step has none to compare with."""
+
+WORST = 2.0
+"""The low end takes the other algorithm to be this much worse than the others are together."""
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """Convolutions whose kernel is a fallback by name, far below the others."""
+    if evidence.on_cpu:
+        return None  # a processor's convolutions have one library and no such kernels
+    missing = unable(CODE, evidence)
+    if missing:
+        return missing
+    every = evidence.calls_where(evidence.groups_where("convolution"))
+    by_name = np.array([_fallback(evidence.group_of(call)) for call in every.tolist()], dtype=bool)
+    floor, ns = evidence.calls.floor_ns, evidence.calls.ns
+    share = _reached(evidence, every[~by_name])
+    usual = USUAL_SHARE if share is None else share
+    suspects = every[by_name]
+    calls = suspects[floor[suspects] < FAR * usual * ns[suspects]]
+    if not len(calls):
+        return None
+    then = floor[calls] / usual
+    high, low = np.maximum(ns[calls] - then, 0.0), np.maximum(ns[calls] - WORST * then, 0.0)
+    count = evidence.steps.count
+    heaviest = evidence.group_of(int(calls[np.argmax(ns[calls])]))
+    reach = float(floor[calls].sum() / ns[calls].sum())
+    return finding(
+        evidence,
+        CODE,
+        TITLE,
+        where=places(evidence, by_signature(evidence, calls)),
+        at_stake=step_saving(evidence, calls, low, high),
+        claim=of_calls(calls, low, high),
+        certainty=certainty_of(evidence, "medium" if share is None else "high"),
+        treatments=["cudnn-benchmark"],
+        facts=[
+            f"{units.count(len(calls) / count)} convolutions a step take "
+            f"{units.duration(float(ns[calls].sum()) / count)} of {units.duration(evidence.wall_ns)} at {units.percent(reach)} of their roof",
+            f"the step's other convolutions reach {units.percent(share)} of theirs"
+            if share is not None
+            else f"the step has no other convolution: {units.percent(USUAL_SHARE)} of the roof is assumed for one",
+            f"the heaviest one's kernel: {_name(heaviest)[:NAME_CHARACTERS]}",
+            *_benchmark(evidence),
+        ],
+    )
+
+
+def _fallback(group: Group) -> bool:
+    return any(FALLBACK.search(name[:NAME_CHARACTERS]) for name in group.call.kernels)
+
+
+def _name(group: Group) -> str:
+    return next(name for name in group.call.kernels if FALLBACK.search(name[:NAME_CHARACTERS]))
+
+
+def _reached(evidence: Evidence, calls: I8) -> float | None:
+    """Share of their roofs that convolutions reach together; None without any that is priced."""
+    ns, floor = evidence.calls.ns[calls], evidence.calls.floor_ns[calls]
+    known = ~np.isnan(floor) & (ns > 0)
+    return min(float(floor[known].sum() / ns[known].sum()), 1.0) if known.any() else None
+
+
+def _benchmark(evidence: Evidence) -> list[str]:
+    """Whether cuDNN times its algorithms, where a live run saw the setting."""
+    switches = evidence.live.switches if evidence.live is not None else None
+    if switches is None:
+        return []
+    state = "on: the choice is the best of what it tried" if switches.cudnn_benchmark else "off"
+    return [f"torch.backends.cudnn.benchmark is {state}"]

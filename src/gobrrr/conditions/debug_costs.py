@@ -1,0 +1,188 @@
+"""What each debug feature costs a step, as far as it can be measured or bounded (O08)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.idle import DRAINING, LAUNCHING, PYTHON
+from gobrrr.analysis.path import path_of
+from gobrrr.analysis.scopes import frames, spent_under
+from gobrrr.conditions.claims import Claim, of_calls, of_gaps
+from gobrrr.model.events import I8, Kind
+from gobrrr.model.live import Switches
+
+HOST_VARIABLES = {
+    "PYTHONDEVMODE", "PYTHONTRACEMALLOC", "PYTHONMALLOC", "MALLOC_CHECK_", "MALLOC_PERTURB_", "MKL_VERBOSE",
+    "DNNL_VERBOSE", "ONEDNN_VERBOSE", "CUBLAS_LOGINFO_DBG", "CUBLASLT_LOG_LEVEL", "CUDNN_LOGINFO_DBG",
+    "CUDNN_LOGLEVEL_DBG", "TORCH_SHOW_DISPATCH_TRACE", "TORCH_CPP_LOG_LEVEL", "CUDA_INJECTION64_PATH",
+}  # fmt: skip
+"""Variables that make every call on the host longer. What the others do is seen elsewhere, or not in each step."""
+
+SLOW_IF_DETERMINISTIC = {
+    "aten::index_put_", "aten::_index_put_impl_", "aten::index_put", "aten::index_add_", "aten::index_add",
+    "aten::index_copy_", "aten::index_copy", "aten::scatter", "aten::scatter_", "aten::scatter_add_",
+    "aten::scatter_add", "aten::scatter_reduce", "aten::gather", "aten::gather_backward", "aten::put_",
+    "aten::cumsum", "aten::repeat_interleave", "aten::embedding_dense_backward", "aten::convolution_backward",
+}  # fmt: skip
+"""What `torch.use_deterministic_algorithms` gives another algorithm (its documentation)."""
+
+CHECKS = {"aten::isnan", "aten::_is_any_true", "aten::any", "aten::item", "aten::is_nonzero", "aten::ne"}
+"""What anomaly detection does with each gradient."""
+
+STACKS = re.compile(r"(^|/)traceback\.py\(\d+\): (format_stack|extract_stack)$")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One feature that is on: nanoseconds of one step at stake, and the fact."""
+
+    name: str
+    fact: str
+    low: float
+    high: float
+    claim: Claim
+    how: str
+
+
+def costs(evidence: Evidence, switches: Switches) -> list[Cost]:
+    """Of all features that are on and do something in each step."""
+    return [one for part in PARTS for one in part(evidence, switches)]
+
+
+def _anomaly(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
+    """The time under its stack traces and its checks."""
+    if not switches.anomaly:
+        return
+    rows = np.concatenate([frames(evidence, lambda name: STACKS.search(name) is not None), _checks(evidence)])
+    spent = spent_under(evidence, rows)
+    low = max(spent.ns - path_of(evidence).spread.down, 0.0) if evidence.on_cpu and evidence.frames else 0.0
+    claim = of_gaps(evidence, np.arange(len(spent.gap_ns)), spent.gap_ns, spent.gap_ns * (low > 0))
+    claim += of_calls(spent.calls, spent.call_ns * (low > 0), spent.call_ns)
+    fact = (
+        f"anomaly detection is on: {units.duration(spent.ns)} a step under its stack traces and its checks for NaN"
+        + ("" if evidence.frames else "; the stack traces were not recorded")
+    )
+    yield Cost("anomaly detection", fact, low, spent.ns, claim, "torch.autograd.set_detect_anomaly(False)")
+
+
+def _checks(evidence: Evidence) -> I8:
+    """The checks that the autograd engine makes, not the program's own."""
+    events = evidence.replayed
+    rows = events.of(Kind.OP)
+    names = [at for at, name in enumerate(events.names) if name in CHECKS]
+    rows = rows[np.isin(events.name[rows], names)]
+    rows = rows[(events.start_ns[rows] >= evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)]
+    engine = [
+        row
+        for row in rows.tolist()
+        if any(events.name_of(one).startswith("autograd::engine") for one in evidence.ancestors(row))
+    ]
+    return np.array(engine, dtype=np.int64)
+
+
+def _watchers(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
+    """What looks at each Python call or line: at most all of Python's time between operations."""
+    seen = [
+        (switches.tracer, "a trace function", "sys.settrace(None)"),
+        (switches.profiler, "a profile function", "sys.setprofile(None)"),
+        (switches.debugger, "a debugger", "run without the debugger"),
+        *((one, "a monitoring tool", "run without it") for one in switches.monitoring),
+    ]
+    found = [(f"{what} is attached: {name}", how) for name, what, how in seen if name is not None]
+    if found:
+        yield _bounded(evidence, "what watches the program", found, (PYTHON,))
+
+
+def _variables(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
+    """What makes calls of libraries or the allocation of memory longer: at most all of the host's time."""
+    found = [
+        (f"{name}={value} is set", f"unset {name}") for name, value in switches.environment if name in HOST_VARIABLES
+    ]
+    if found:
+        yield _bounded(evidence, "variables", found, (LAUNCHING, PYTHON))
+
+
+def _bounded(evidence: Evidence, name: str, found: list[tuple[str, str]], causes: tuple[str, ...]) -> Cost:
+    """A cost of which only the most is known: the device's idle time of some causes."""
+    ns = evidence.budget.gaps.of(*causes).astype(np.float64)
+    claim = of_gaps(evidence, np.arange(len(ns)), ns, np.zeros_like(ns), causes=causes)
+    high = path_of(evidence).host_saving(0.0, float(ns.sum()) / evidence.steps.count)[1]
+    words = " and ".join({PYTHON: "Python", LAUNCHING: "launching"}[cause] for cause in causes)
+    fact = f"{'; '.join(fact for fact, _ in found)}: at most the {units.duration(high)} a step of {words}"
+    return Cost(name, f"{fact}, how much of it can't be told", 0.0, high, claim, found[0][1])
+
+
+def _blocking(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
+    """Each launch waits: W = host + device. Without, W is at least the larger: at most the smaller one is saved."""
+    if not switches.launch_blocking or evidence.on_cpu:
+        return
+    path, causes = path_of(evidence), (LAUNCHING, PYTHON, DRAINING)
+    ns = evidence.budget.gaps.of(*causes).astype(np.float64)
+    high = min(path.busy, path.idle, float(ns.sum()) / evidence.steps.count)
+    part = ns * (high * evidence.steps.count / ns.sum()) if high > 0 else np.zeros_like(ns)
+    claim = of_gaps(evidence, np.arange(len(ns)), part, np.zeros_like(part), causes=causes)
+    fact = (
+        f"CUDA_LAUNCH_BLOCKING is set: the host waits for each kernel; {units.duration(path.busy)} of device and "
+        f"{units.duration(path.idle)} of host a step could overlap"
+    )
+    yield Cost("blocking launches", fact, 0.0, high, claim, "unset CUDA_LAUNCH_BLOCKING")
+
+
+def _deterministic(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
+    """Filling memory that is written anyway, and what operations with another algorithm take above their floor."""
+    if not switches.deterministic:
+        return
+    filled, slow = _fills(evidence), _slow(evidence)
+    ns, floor = evidence.calls.ns, np.nan_to_num(evidence.calls.floor_ns)
+    each = np.concatenate([ns[filled], np.maximum(ns[slow] - floor[slow], 0.0)])
+    claim = of_calls(np.concatenate([filled, slow]), np.zeros_like(each), each)
+    high = float(each.sum()) / evidence.steps.count
+    filling = float(ns[filled].sum()) / evidence.steps.count
+    fact = (
+        f"deterministic algorithms are on: {units.duration(filling)} a step fill new memory, "
+        f"{units.count(len(slow) / evidence.steps.count)} calls have another algorithm"
+    )
+    saving = path_of(evidence).device_saving(0.0, high)[1]
+    yield Cost("deterministic algorithms", fact, 0.0, saving, claim, "torch.use_deterministic_algorithms(False)")
+
+
+def _fills(evidence: Evidence) -> I8:
+    """Calls that fill memory as it is allocated."""
+    events, op = evidence.events, evidence.calls.op
+    fills = [
+        call
+        for call in range(len(op))
+        if op[call] >= 0
+        and events.name_of(int(op[call])) == "aten::fill_"
+        and any(
+            events.name_of(one).startswith(("aten::empty", "aten::new_empty"))
+            for one in evidence.ancestors(int(op[call]))
+        )
+    ]
+    return np.array(fills, dtype=np.int64)
+
+
+def _slow(evidence: Evidence) -> I8:
+    groups = np.array([group.call.name in SLOW_IF_DETERMINISTIC for group in evidence.priced.groups], dtype=bool)
+    return evidence.calls_where(groups)
+
+
+def _warned(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
+    """A warning at each wait: the time in Python's warnings."""
+    if not switches.sync_debug:
+        return
+    rows = frames(evidence, lambda name: re.search(r"(^|/)warnings\.py\(\d+\): ", name) is not None)
+    spent = spent_under(evidence, rows)
+    claim = of_gaps(evidence, np.arange(len(spent.gap_ns)), spent.gap_ns, np.zeros_like(spent.gap_ns))
+    idle = float(spent.gap_ns.sum()) / evidence.steps.count
+    fact = f"torch warns of each wait for the device: {units.duration(idle)} a step in Python's warnings"
+    yield Cost("warnings of waits", fact, 0.0, idle, claim, 'torch.cuda.set_sync_debug_mode("default")')
+
+
+PARTS = (_anomaly, _watchers, _variables, _blocking, _deterministic, _warned)

@@ -1,0 +1,112 @@
+"""Weights that are converted to another element type in every call, although they stay what they are.
+
+Autocast keeps the converted weight only where it requires a gradient and gradients are recorded: under `no_grad` or
+`inference_mode` each call converts every weight again. A norm that computes with `self.weight.float()` does it by hand.
+Each conversion is a kernel of its own that reads and writes the whole weight, and a launch.
+
+## How it is recognised
+
+- In a live run: conversions of parameters as they were dispatched in one step. In training one conversion a weight
+  and step to a smaller type is what mixed precision takes, and no finding; in inference all could be made once.
+- In a trace: where no backward pass ran, conversions of what an `aten::linear` or a convolution around them has as its
+  weight, and of single rows that a norm right behind them takes. That they are weights is then inferred.
+
+Conversions of activations, and of weights in training, are M04's.
+
+## What it costs
+
+    at stake = time of the conversions that need not be + idle time of the device that launching them causes
+
+In inference that is all of them; of a weight that is cast n times in a training step, n - 1. The first term counts only
+as far as the device is what the step waits for (W - host), the second as far as it idles. Measured elsewhere
+(sglang-omni#2262): 3,220 of 17,044 kernels a call; 372 -> 299 ms for two rows, 981 -> 946 ms for eight.
+
+## What helps
+
+`model.to(torch.bfloat16)` once, without autocast; norms that need float32 keep a float32 copy.
+
+## Sick
+
+```python
+with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16):
+    y = model(x)
+```
+
+## Healthy
+
+```python
+model = model.to(torch.bfloat16)
+with torch.inference_mode():
+    y = model(x.to(torch.bfloat16))
+```
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.weights import Conversions, repeated_casts
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.common import MOST_PLACES, by_signature, certainty_of, finding, places, unable
+from gobrrr.conditions.vanishing import vanishing
+from gobrrr.model.diagnosis import NotChecked, Place
+
+CODE = "M06"
+TITLE = "weights converted in every call"
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """Conversions of parameters that could be made once."""
+    missing = unable(CODE, evidence)
+    if missing:
+        return missing
+    seen = repeated_casts(evidence)
+    if not len(seen.calls):
+        return None
+    ns, count = evidence.calls.ns[seen.calls], evidence.steps.count
+    spared = ns * seen.spared
+    gone = vanishing(evidence, seen.calls, spared, spared)
+    bytes_ = sum(evidence.group_of(call).work.bytes or 0.0 for call in seen.calls.tolist())
+    facts = [
+        f"{units.count(len(seen.calls) / count)} conversions of weights a step: "
+        f"{units.duration(float(ns.sum()) / count)} of {units.duration(evidence.wall_ns)} "
+        f"for {units.bytes_(bytes_ / count)}, and {units.duration(gone.idle_ns)} to launch them",
+    ]
+    if float(spared.sum()) < 0.99 * float(ns.sum()):
+        facts.append(f"{units.percent(float(spared.sum() / ns.sum()))} of that again, after the first of a step")
+    elif not evidence.training:
+        facts.append("no backward pass ran: the weights stay what they are")
+    return finding(
+        evidence,
+        CODE,
+        TITLE,
+        where=_where(evidence, seen),
+        at_stake=gone.at_stake,
+        claim=gone.claim,
+        certainty=certainty_of(evidence, "high" if seen.seen else "medium"),
+        treatments=["cast-once"],
+        facts=facts,
+    )
+
+
+def _where(evidence: Evidence, seen: Conversions) -> list[Place]:
+    """The lines that a live run saw, else the calls by their shapes."""
+    uses = evidence.live.uses if evidence.live and seen.seen else None
+    if not uses:
+        return places(evidence, by_signature(evidence, seen.calls))
+    mine = sorted((one for one in uses if one.kind == "weight_cast"), key=lambda one: -(one.bytes or 0.0))
+    total = float(np.sum([one.bytes or 0.0 for one in mine])) or 1.0
+    ns = float(evidence.calls.ns[seen.calls].sum()) / evidence.steps.count
+    return [
+        Place(
+            op=one.op,
+            module=one.module,
+            source=one.source,
+            shapes=one.shapes,
+            count=float(one.total or one.count),
+            ns=ns * (one.bytes or 0.0) / total,
+        )
+        for one in mine[:MOST_PLACES]
+    ]

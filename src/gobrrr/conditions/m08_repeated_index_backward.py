@@ -1,0 +1,109 @@
+"""The backward pass of advanced indexing adds values one after the other, because their places repeat.
+
+`table[ids]` copies rows; its backward pass adds the gradient of each row back into the table. For the result not to
+depend on the order, a GPU sorts the indices and gives all values of one place to one worker; a CPU adds with locked
+operations or on one thread. With many values for few places that is a queue.
+
+## How it is recognised
+
+`index_put` calls that accumulate (with the flag, or within `IndexBackward0`), where at least half of the places repeat:
+a live run counts them; a trace shows how many more values there are than the target has elements, which is the least.
+
+## What it costs
+
+With t the time of the calls, sorting included, and b the bytes of the values (read) and of the target (read, written):
+
+    at stake (high) = t - b / bandwidth
+    at stake (low)  = on a CPU t - b / (0.5 * bandwidth), else 0: on a GPU what replaces it adds atomically, and which
+                      is faster depends on how often each place repeats
+
+Both count only as far as the device is what the step waits for: W - host bounds them. Reported: a training twice as
+fast (pytorch#41162), 1.6 to 24 times for the backward pass of one gather.
+
+## What helps
+
+`table.index_select(0, ids)` or `F.embedding(ids, table)`, which have a backward pass of their own; `torch.gather` along
+one dimension; for a handful of rows a one-hot matmul.
+
+## Sick
+
+```python
+rows = table[ids]  # 4 rows, 20,000 ids
+rows.sum().backward()
+```
+
+## Healthy
+
+```python
+rows = table.index_select(0, ids)
+rows.sum().backward()
+```
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.accumulation import Adding, accumulations
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.path import step_saving
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import F8, of_calls
+from gobrrr.conditions.common import finding, needs_machine, needs_shapes, places, shapes_known
+from gobrrr.model.diagnosis import NotChecked
+
+CODE = "M08"
+TITLE = "repeated indices in the backward pass of indexing"
+
+LEAST_REPEATED = 0.5
+
+REACHED = 0.5
+"""Share of a CPU's bandwidth that is asked of index_add: it moved 5.1 MB in 0.21 ms (24 GB/s) on one thread."""
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """`index_put` that accumulates into few places, below the memory's bandwidth."""
+    if not shapes_known(evidence):
+        return needs_shapes(CODE)
+    memory = evidence.machine.memory_bytes_per_s if evidence.machine else None
+    if memory is None:
+        return needs_machine(CODE)
+    adding = [one for one in accumulations(evidence) if one.repeated >= LEAST_REPEATED]
+    if not adding:
+        return None
+    calls = np.concatenate([one.calls for one in adding])
+    least = np.concatenate([_least(evidence, one, memory.value) for one in adding])
+    ns = evidence.calls.ns[calls]
+    high = np.maximum(ns - least, 0.0)
+    low = np.maximum(ns - least / REACHED, 0.0) if evidence.on_cpu else np.zeros(len(calls))
+    return finding(
+        evidence,
+        CODE,
+        TITLE,
+        where=places(evidence, [one.calls for one in adding]),
+        at_stake=step_saving(evidence, calls, low, high),
+        claim=of_calls(calls, low, high),
+        certainty="high" if evidence.on_cpu else "medium",
+        treatments=["gather-backward"],
+        facts=[_fact(evidence, one, float(_least(evidence, one, memory.value).sum())) for one in adding],
+    )
+
+
+def _least(evidence: Evidence, one: Adding, bandwidth: float) -> F8:
+    """Nanoseconds that the bytes need at the bandwidth, spread over the calls by their times."""
+    ns = evidence.calls.ns[one.calls]
+    least: F8 = ns / max(float(ns.sum()), 1.0) * one.count * one.bytes / bandwidth * 1e9
+    return least
+
+
+def _fact(evidence: Evidence, one: Adding, least: float) -> str:
+    count = evidence.steps.count
+    share = units.percent(one.repeated)
+    share = share if one.counted or share.startswith(">") else f"at least {share}"
+    return (
+        f"{units.count(one.count / count)} calls a step add {units.bytes_(one.bytes)} each by index, "
+        f"{share} of them to a place that had a value before: "
+        f"{units.duration(float(evidence.calls.ns[one.calls].sum()) / count)} a step, "
+        f"{units.duration(least / count)} at the bandwidth"
+    )

@@ -1,0 +1,91 @@
+"""Work on padding: sequences of unequal lengths in one batch, filled up to the longest.
+
+A matmul does not know which positions hold a token. With seven sequences of 32 tokens and one of 256, four of five
+positions of the batch are padding, and so are four of five FLOPs and bytes of every layer.
+
+## How it is recognised
+
+A live run looks at the values: ids that equal the embedding's `padding_idx` (or end in a run of one id), keys that an
+attention mask hides from every query. At least a tenth of the positions is padding. Targets that a loss ignores are no
+sign by themselves, since a prompt's are ignored too; they confirm the others. A trace has no values.
+
+## What it costs
+
+    at stake (high) = share of padding x time of the calls with a size of all positions or of a sequence
+    at stake (low)  = 0: batches of about one length still have some, and the data decide how much
+
+In attention both the queries and the keys are padded, so that its part may be more. It counts only as far as the device
+is what the step waits for: W - host bounds it.
+
+## What helps
+
+Batches of sequences of about one length (sort within a window of the shuffled data), padded to the longest of the batch
+and not to a fixed length; packing several sequences into one row, with attention that keeps them apart (varlen, nested
+tensors, `flex_attention`); in Transformers `group_by_length` or a collator without padding.
+
+## Sick
+
+```python
+batch = tokenizer(texts, padding="max_length", max_length=512, return_tensors="pt")
+```
+
+## Healthy
+
+```python
+texts = sorted(texts, key=len)  # within a window, then shuffle the batches
+batch = tokenizer(texts[:32], padding="longest", return_tensors="pt")
+```
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.padding import padding
+from gobrrr.analysis.path import step_saving
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import of_calls
+from gobrrr.conditions.common import finding, needs_shapes, shapes_known
+from gobrrr.model.diagnosis import NotChecked, Place
+
+CODE = "M11"
+TITLE = "work on padding"
+
+LEAST_PADDING = 0.1
+"""Less than this is left by most ways of batching by length."""
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """The share of padding in ids and masks, of the work that grows with the positions."""
+    if evidence.live is None or evidence.live.uses is None:
+        return NotChecked(code=CODE, needs="a live run: gobrrr diagnose file.py:step")
+    seen = padding(evidence)
+    if seen is None or seen.share < LEAST_PADDING:
+        return None
+    if not shapes_known(evidence):
+        return needs_shapes(CODE)
+    ns, count = evidence.calls.ns[seen.calls], evidence.steps.count
+    high, low = ns * seen.share, np.zeros(len(ns))
+    total = float(ns.sum()) / count
+    where = Place(
+        op=seen.said.op, module=seen.said.module, source=seen.said.source, shapes=seen.said.shapes,
+        count=float(seen.said.count), ns=total,
+    )  # fmt: skip
+    return finding(
+        evidence,
+        CODE,
+        TITLE,
+        where=[where],
+        at_stake=step_saving(evidence, seen.calls, low, high),
+        claim=of_calls(seen.calls, low, high),
+        certainty="high" if seen.agrees else "medium",
+        treatments=["bucket-or-pack"],
+        facts=[
+            f"{units.percent(seen.share)} of {units.count(seen.tokens)} positions hold padding ({seen.said.op})"
+            + (", and masks or targets say the same" if seen.agrees else ""),
+            f"calls with a size of all positions or of a sequence take {units.duration(total)} of "
+            f"{units.duration(evidence.wall_ns)}",
+        ],
+    )

@@ -1,0 +1,79 @@
+"""A debug feature was left on: each step pays for checks, stack traces, waits or a tracer.
+
+What finds a bug costs time in each step that has none: anomaly detection writes down a stack for each operation and
+checks each gradient for NaN, `CUDA_LAUNCH_BLOCKING` makes the host wait for each kernel, a debugger or a coverage tool
+looks at each line.
+
+## How it is recognised
+
+What a live run reads of torch, Python and the environment while the steps run: anomaly detection, blocking launches,
+deterministic algorithms, warnings of waits, trace and profile functions, debuggers, and variables that make the host's
+calls longer (`PYTHONDEVMODE`, `PYTHONTRACEMALLOC`, verbose libraries).
+
+## What it costs
+
+    anomaly detection         the time under its stack traces and its checks, as the profiler saw them;
+                              at the low end the same on a CPU, nothing on a GPU, where it may be hidden
+    tracers, debuggers        [0, Python between operations]: how much of it is theirs can't be told from inside
+    variables                 [0, launching and Python]
+    blocking launches         [0, min(device, host)]: W = host + device, and without it at least the larger of both
+    deterministic algorithms  [0, filling new memory + what operations with another algorithm take above their floor]
+    warnings of waits         [0, the time in Python's warnings]
+
+## What helps
+
+- `torch.autograd.set_detect_anomaly(False)`, or only around the steps that are looked into.
+- `unset CUDA_LAUNCH_BLOCKING`.
+- Measure and train without debugger and coverage.
+- `torch.utils.deterministic.fill_uninitialized_memory = False`, where determinism is wanted.
+
+## Sick
+
+```python
+torch.autograd.set_detect_anomaly(True)  # from the day the loss was NaN
+for batch in loader:
+    step(batch)
+```
+
+## Healthy
+
+```python
+for number, batch in enumerate(loader):
+    with torch.autograd.set_detect_anomaly(number in suspects):
+        step(batch)
+```
+"""
+
+from __future__ import annotations
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import NOTHING
+from gobrrr.conditions.common import finding
+from gobrrr.conditions.debug_costs import costs
+from gobrrr.model.diagnosis import NotChecked, Place
+
+CODE = "O08"
+TITLE = "debug features are on"
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """What the features that are on cost together."""
+    switches = evidence.live.switches if evidence.live is not None else None
+    if switches is None:
+        return NotChecked(code=CODE, needs="needs a live run: gobrrr diagnose file.py:step")
+    seen = sorted(costs(evidence, switches), key=lambda one: -one.high)
+    if not seen:
+        return None
+    low = sum(one.low for one in seen)
+    return finding(
+        evidence,
+        CODE,
+        TITLE,
+        where=[Place(op=one.name, ns=one.high) for one in seen],
+        at_stake=(low, sum(one.high for one in seen)),
+        claim=sum((one.claim for one in seen), NOTHING),
+        certainty="high" if low > 0 else "medium",
+        treatments=["debug-off"],
+        facts=[*(one.fact for one in seen), f"to switch off: {'; '.join(one.how for one in seen)}"],
+    )

@@ -1,0 +1,146 @@
+"""More threads than processors: they take turns, and each operation waits for the slowest.
+
+Torch splits an operation on a CPU among as many threads as the machine has cores, and all wait for the last one. Where
+fewer processors are really there (a container's quota, an affinity mask, other processes), a thread that has lost its
+turn holds up the rest. A data loader's worker processes multiply it: each may open a pool of its own.
+
+## How it is recognised
+
+In a live run: torch's threads within an operation beside the processors that this process may use (affinity mask and
+control group), or the loader's workers beside them. Beside it the turns that were lost in the steps without the
+profiler (involuntary context switches), and the load before the first step.
+
+## What it costs
+
+    at stake (high), threads = what the operations that are split among threads take above their floors
+    at stake (high), workers = the device's idle time in front of its input and under computing on the host
+    at stake (low)           = nothing
+
+Split is what has at least 32,768 elements (torch's grain size), and products. Only a run with fewer threads can tell
+how much of it vanishes.
+
+## What helps
+
+- `torch.set_num_threads(N)` or `OMP_NUM_THREADS=N`, N the processors that are there.
+- `torch.set_num_threads(1)`, `cv2.setNumThreads(0)` in the loader's `worker_init_fn`, and fewer workers.
+
+## Sick
+
+```python
+torch.set_num_threads(64)  # the machine's cores; the container may use 4
+```
+
+## Healthy
+
+```python
+torch.set_num_threads(len(os.sched_getaffinity(0)))
+```
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.idle import HOST_WORK, INPUT
+from gobrrr.analysis.path import path_of
+from gobrrr.analysis.price import Group
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import NOTHING, of_calls, of_gaps
+from gobrrr.conditions.common import by_signature, finding, places
+from gobrrr.model.diagnosis import NotChecked
+from gobrrr.model.events import I8
+from gobrrr.model.live import Threads
+from gobrrr.model.work import Tensor, TensorList
+
+CODE = "O09"
+TITLE = "more threads than processors"
+
+GRAIN = 32_768
+"""Elements below which torch does not split an operation (at::internal::GRAIN_SIZE)."""
+
+PRODUCTS = ("matmul", "convolution", "attention", "recurrent")
+"""Families that their libraries split, whatever torch's grain size is."""
+
+OWN_THREADS = 3
+"""A worker that computes on one thread has about so many: its main one, one that feeds the queue, one that watches."""
+
+MOST_WORKING = 2.0
+"""Workers wait most of the time: as many as twice the processors are no finding."""
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """Threads of this process, and of its workers, beside the processors."""
+    threads = evidence.live.threads if evidence.live is not None else None
+    if threads is None:
+        return NotChecked(code=CODE, needs="needs a live run: gobrrr diagnose file.py:step")
+    room = max(math.ceil(threads.available), 1)
+    own, workers = threads.intra > room, working(threads) > MOST_WORKING * room
+    if not own and not workers:
+        return None
+    calls = _split(evidence) if own and evidence.on_cpu else np.empty(0, dtype=np.int64)
+    above = np.maximum(evidence.calls.ns - np.nan_to_num(evidence.calls.floor_ns), 0.0)[calls]
+    gaps = evidence.budget.gaps
+    idle = gaps.of(INPUT, HOST_WORK).astype(np.float64)
+    path, count = path_of(evidence), evidence.steps.count
+    high = path.device_saving(0.0, float(above.sum()) / count)[1]
+    high += path.host_saving(0.0, float(idle.sum()) / count)[1]
+    claim = of_calls(calls, np.zeros_like(above), above) if len(calls) else NOTHING
+    return finding(
+        evidence,
+        CODE,
+        TITLE,
+        where=places(evidence, by_signature(evidence, calls)),
+        at_stake=(0.0, high),
+        claim=claim + of_gaps(evidence, np.arange(len(gaps)), idle, np.zeros_like(idle), causes=(INPUT, HOST_WORK)),
+        certainty="medium",
+        treatments=["limit-threads"],
+        facts=_facts(threads, own, float(above.sum()) / count, float(idle.sum()) / count),
+    )
+
+
+def working(threads: Threads) -> float:
+    """Threads of all workers that may compute at one time; 0 without workers."""
+    each = max((threads.worker_threads or 1.0) - OWN_THREADS, 1.0)
+    return (threads.workers or 0) * each
+
+
+def _split(evidence: Evidence) -> I8:
+    """Calls that are split among threads."""
+    return evidence.calls_where(np.array([_is_split(group) for group in evidence.priced.groups], dtype=bool))
+
+
+def _is_split(group: Group) -> bool:
+    return group.work.family in PRODUCTS or _elements(group) >= GRAIN
+
+
+def _elements(group: Group) -> int:
+    """Of the largest tensor that a call is given; of a list, of all together."""
+    found = [0]
+    for one in group.call.inputs:
+        if isinstance(one, Tensor):
+            found.append(math.prod(one.shape))
+        elif isinstance(one, TensorList):
+            found.append(sum(math.prod(item.shape) for item in one.items))
+    return max(found)
+
+
+def _facts(threads: Threads, own: bool, above: float, idle: float) -> list[str]:
+    quota = f", of which the control group allows {threads.quota:g}" if threads.quota is not None else ""
+    facts = [f"{units.count(threads.usable)} processors may be used{quota}"]
+    if own:
+        facts.append(f"torch splits an operation among {units.count(threads.intra)} threads")
+        facts.append(f"operations that are split take {units.duration(above)} a step above their floors")
+    if threads.workers:
+        each = f" of {threads.worker_threads:g} threads each" if threads.worker_threads is not None else ""
+        facts.append(f"a data loader has {units.count(threads.workers)} worker processes{each}")
+    if idle > 0:
+        facts.append(f"{units.duration(idle)} a step of input and computing on the host")
+    if threads.involuntary_switches is not None:
+        facts.append(f"{units.count(threads.involuntary_switches)} turns a step were lost to other threads")
+    if threads.load is not None and threads.processors is not None:
+        facts.append(f"load {threads.load:.1f} on {units.count(threads.processors)} processors before the first step")
+    return facts

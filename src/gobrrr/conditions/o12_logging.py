@@ -1,0 +1,182 @@
+"""The step reports on itself: it prints, logs, draws a progress bar or writes a file each time.
+
+A line on the terminal takes microseconds to milliseconds, a logger that flushes to a network disk more. In a step of a
+few milliseconds that is a considerable part of it. What is reported often has to be waited for as well (O02).
+
+## How it is recognised
+
+Time under the Python frames of what reports, in the analysed steps: `print`, `logging`, tqdm, TensorBoard, Weights &
+Biases, MLflow, writing JSON, flushing and writing files.
+
+## What it costs
+
+    at stake (high) = idle time of the device under these frames; on a CPU that computes, all time under them
+    at stake (low)  = half of the time without waits: a report every N steps still has to be made
+
+## What helps
+
+- Report every N steps.
+- Add up on the device (`total += loss.detach()`), and read it when it is reported.
+- `tqdm(mininterval=1)` and `set_postfix` only where it is drawn.
+- Write in a thread of its own (a `QueueHandler`, the writer's queue).
+
+## Sick
+
+```python
+for batch in loader:
+    loss = step(batch)
+    logger.info("loss %s", loss.item())
+```
+
+## Healthy
+
+```python
+for number, batch in enumerate(loader):
+    total += step(batch).detach()
+    if number % 100 == 0:
+        logger.info("loss %s", total.item() / 100)
+```
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr import units
+from gobrrr.analysis.calls import Call, classify
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.path import path_of
+from gobrrr.analysis.scopes import frames, spans_of, spent_under
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import of_calls, of_gaps
+from gobrrr.conditions.common import MOST_PLACES, finding
+from gobrrr.model.diagnosis import NotChecked, Place
+from gobrrr.model.events import I8
+
+CODE = "O12"
+TITLE = "the step reports on itself"
+
+KEPT = 0.5
+"""Share of the reports' time that the low end keeps: some of them are wanted."""
+
+REPORTS = re.compile(
+    r"""
+    ^<built-in\ function\ print>$
+    | ^<built-in\ method\ (write|flush|writelines)\ of\ (_io\.)?(TextIOWrapper|BufferedWriter|FileIO|BufferedRandom)\b
+    | (^|/)logging/(__init__|handlers)\.py\(\d+\):
+    | (^|/)(tqdm|loguru|wandb|mlflow|tensorboard|tensorboardX|neptune|comet_ml|clearml|aim|rich)/\S*\.py\(\d+\):
+    | (^|/)torch/utils/tensorboard/\S*\.py\(\d+\):
+    | (^|/)json/(__init__|encoder)\.py\(\d+\):\ (dump|dumps|encode|iterencode)$
+    | (^|/)csv\.py\(\d+\):\ write
+    """,
+    re.X,
+)
+"""What reports, as the profiler names its frames."""
+
+WATCHER = "gobrrr/observe/live/watcher.py"
+
+DRIVES = re.compile(r"(^|/)tqdm/\S*\.py\(\d+\): (__iter__|__next__)$|: decorate|(^|/)rich/progress\.py\(\d+\): track$")
+"""What only passes the loop through."""
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """Time of the step under frames that report."""
+    if not evidence.frames:
+        return NotChecked(code=CODE, needs="needs Python frames: profile with_stack=True, and diagnose with --python")
+    rows = frames(evidence, lambda name: REPORTS.search(name) is not None and DRIVES.search(name) is None)
+    rows = _of_the_program(evidence, rows)
+    if not len(rows):
+        return None
+    count, spent = evidence.steps.count, spent_under(evidence, rows)
+    idle = float(spent.gap_ns.sum()) / count
+    total = spent.ns if evidence.on_cpu else idle
+    low, high = path_of(evidence).host_saving((1 - KEPT) * idle, idle)
+    claim = of_gaps(evidence, np.arange(len(spent.gap_ns)), spent.gap_ns, (1 - KEPT) * spent.gap_ns)
+    if evidence.on_cpu:
+        claim += of_calls(spent.calls, np.zeros_like(spent.call_ns), spent.call_ns)
+    return finding(
+        evidence,
+        CODE,
+        TITLE,
+        where=_places(evidence, rows),
+        at_stake=(low, high + total - idle),
+        claim=claim,
+        certainty="high",
+        treatments=["log-less"],
+        facts=[
+            f"{units.duration(total)} of {units.duration(evidence.wall_ns)} a step under frames that report",
+            _kinds(evidence, rows),
+        ],
+    )
+
+
+def _of_the_program(evidence: Evidence, rows: I8) -> I8:
+    """Without what a compiler writes while it compiles, and what watches a live run at its steps' ends."""
+    events = evidence.replayed
+    other = classify(events.names) == Call.COMPILE
+    other |= np.array([WATCHER in name for name in events.names], dtype=bool)
+    return _without(evidence, rows, other[events.name])
+
+
+def _outermost(evidence: Evidence, rows: I8) -> list[int]:
+    """Those that no other of them is around."""
+    mine = np.zeros(len(evidence.events), dtype=bool)
+    mine[rows] = True
+    found: list[int] = _without(evidence, rows, mine).tolist()
+    return found
+
+
+def _without(evidence: Evidence, rows: I8, around: NDArray[np.bool_]) -> I8:
+    """Those of `rows` that no event of `around` (one flag a row) encloses."""
+    parent = evidence.host_parents
+    if parent is None:
+        return rows
+    kept = []
+    for row in rows.tolist():
+        above = int(parent[row])
+        while above >= 0 and not around[above]:
+            above = int(parent[above])
+        if above < 0:
+            kept.append(row)
+    return np.array(kept, dtype=np.int64)
+
+
+def _what(name: str) -> str:
+    """The library or the function that reports."""
+    found = re.search(
+        r"(?:^|/)(logging|tqdm|loguru|wandb|mlflow|tensorboardX?|neptune|comet_ml|clearml|aim|rich|json)/", name
+    )
+    if found is not None:
+        return found[1]
+    return "print" if "print" in name else "writing a file"
+
+
+def _kinds(evidence: Evidence, rows: I8) -> str:
+    names: dict[str, int] = defaultdict(int)
+    for row in _outermost(evidence, rows):
+        names[_what(evidence.events.name_of(row))] += 1
+    ranked = sorted(names.items(), key=lambda one: -one[1])[:MOST_PLACES]
+    return "calls a step: " + ", ".join(f"{units.count(one / evidence.steps.count)} {name}" for name, one in ranked)
+
+
+def _places(evidence: Evidence, rows: I8) -> list[Place]:
+    """By the program's line, most time first."""
+    lines: dict[tuple[str, str | None], list[int]] = defaultdict(list)
+    for row in _outermost(evidence, rows):
+        lines[_what(evidence.events.name_of(row)), evidence.source(row)].append(row)
+    count = evidence.steps.count
+    found = [
+        Place(
+            op=what,
+            module=evidence.module(mine[0]),
+            source=source,
+            count=len(mine) / count,
+            ns=spans_of(evidence, np.array(mine, dtype=np.int64)).length / count,
+        )
+        for (what, source), mine in lines.items()
+    ]
+    return sorted(found, key=lambda one: -(one.ns or 0.0))[:MOST_PLACES]

@@ -1,0 +1,121 @@
+"""Activations are computed a second time in the backward pass, and the memory to keep them is free.
+
+Activation checkpointing keeps only the inputs of a block and runs the block again when its backward pass comes: a
+forward pass more in each step, a third more work where all blocks do it. That is the price of a batch or a model that
+would not fit otherwise. Where it would fit, it buys nothing.
+
+## How it is recognised
+
+Operations that run inside the backward pass with grad mode on: `torch.utils.checkpoint`, both forms. Not a backward
+pass that builds a graph as a whole (`create_graph=True`). Then the memory: what these calls write is the most that
+would have to be kept. The finding holds where the peak that was measured and all of it fit into nine tenths of the
+device's memory. Where the peak is not known it is of low certainty; a trace alone does not tell, so that it is not
+checked there. Where it would not fit, checkpointing does its work.
+
+## What it costs
+
+    at stake (high) = device time of the calls that are computed again
+    at stake (low)  = the same; nothing where the peak is not known
+
+Both count only as far as the device is what the step waits for: W - host bounds them.
+
+## What helps
+
+- No checkpointing, or only for some of the blocks.
+- Selective checkpointing: keep the results of matmuls and attention, compute pointwise operations again
+  (`torch.utils.checkpoint.create_selective_checkpoint_contexts`).
+- With `torch.compile`: `torch._functorch.config.activation_memory_budget`, swept and measured: the budget is one of
+  saved activations, and the peak does not follow it strictly (pytorch#197838).
+
+## Sick
+
+```python
+for block in blocks:  # 12 GB of 80 in use
+    x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
+```
+
+## Healthy
+
+```python
+for block in blocks:
+    x = block(x)
+```
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.path import step_saving
+from gobrrr.analysis.recomputed import recomputed_calls
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import of_calls
+from gobrrr.conditions.common import by_signature, finding, places
+from gobrrr.model.diagnosis import NotChecked
+from gobrrr.model.events import I8
+from gobrrr.model.live import Memory
+
+CODE = "R01"
+TITLE = "activations recomputed although memory is free"
+
+USABLE = 0.9
+"""Share of the device's memory that a step can count on: the rest is the context's, the libraries', the allocator's."""
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """Forward work inside the backward pass, and whether its results would fit."""
+    calls = recomputed_calls(evidence)
+    if not len(calls):
+        return None
+    if evidence.live is None:
+        return NotChecked(code=CODE, needs="a live run: whether memory is free is not in a trace")
+    memory, kept = evidence.live.memory, _kept_bytes(evidence, calls)
+    fits = _fits(memory, kept)
+    if fits is False:
+        return None
+    ns, count = evidence.calls.ns[calls], evidence.steps.count
+    low = ns if fits else np.zeros(len(calls))
+    total = float(ns.sum()) / count
+    return finding(
+        evidence,
+        CODE,
+        TITLE if fits else "activations recomputed",
+        where=places(evidence, by_signature(evidence, calls)),
+        at_stake=step_saving(evidence, calls, low, ns),
+        claim=of_calls(calls, low, ns),
+        certainty="high" if fits else "low",
+        treatments=["no-checkpoint"],
+        facts=[
+            f"{units.count(len(calls) / count)} calls a step compute in the backward pass what the forward pass did: "
+            f"{units.duration(total)} of {units.duration(evidence.wall_ns)}",
+            _of_memory(memory, kept),
+        ],
+    )
+
+
+def _kept_bytes(evidence: Evidence, calls: I8) -> float:
+    """The most that would have to be kept in one step: all that the calls write."""
+    return sum(evidence.group_of(call).work.bytes_written or 0.0 for call in calls.tolist()) / evidence.steps.count
+
+
+def _fits(memory: Memory | None, kept: float) -> bool | None:
+    """Whether the measured peak and what would be kept fit into the device's memory; None where one is not known."""
+    if memory is None or memory.capacity_bytes is None:
+        return None
+    if kept > USABLE * memory.capacity_bytes:
+        return False
+    if memory.peak_bytes is None:
+        return None
+    return memory.peak_bytes + kept <= USABLE * memory.capacity_bytes
+
+
+def _of_memory(memory: Memory | None, kept: float) -> str:
+    most = f"keeping their results takes {units.bytes_(kept)} at most"
+    if memory is None or memory.capacity_bytes is None:
+        return f"{most}; how much memory is free is not known"
+    of = units.bytes_(float(memory.capacity_bytes))
+    if memory.peak_bytes is None:
+        return f"{most}; the device has {of}, of which the peak in use is not known"
+    return f"{most}; the peak in use is {units.bytes_(float(memory.peak_bytes))} of {of}"

@@ -1,0 +1,32 @@
+"""Put sequences of about one length into a batch, or several into one row.
+
+Sort within a window of the shuffled data, cut it into batches, shuffle the batches, and pad each to its own longest
+sequence (in Transformers `group_by_length=True` and a collator that pads dynamically). Or pack: rows full of sequences,
+with attention and positions that keep them apart. Packing changes how many sequences a step sees.
+
+Predicted saving: of the finding, between nothing and all work on padding: the lengths of other batches are not known.
+
+Shapes that change from batch to batch cost a compiler its graphs: pad to a few lengths.
+"""
+
+from __future__ import annotations
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.model.diagnosis import Finding, Prescription
+from gobrrr.treatments.base import prescription
+
+NAME = "bucket-or-pack"
+NUMERICS = "statistics"
+CODE = """
+window = sorted(window, key=len)
+batches = [window[at : at + size] for at in range(0, len(window), size)]
+random.shuffle(batches)  # each padded to its own longest
+"""
+
+
+def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+    """What the docstring says, of the finding's stake."""
+    if finding.code != "M11":
+        return None
+    how = "batches of about one length, padded to the longest; or packed rows with attention that keeps them apart"
+    return prescription(NAME, finding, (0.0, finding.at_stake_ns[1]), how, "high: no padding is left")

@@ -1,0 +1,30 @@
+"""Choose rows with an operation whose backward pass adds in any order.
+
+`index_select` and `gather` go back with `index_add` and `scatter_add`, an embedding with a kernel of its own; none of
+them sorts on the way, or queues for a place. For a handful of rows the backward pass of a one-hot matmul is a matmul.
+
+Predicted saving: the finding's own interval.
+
+The sums come out in another order, on a GPU in another one each time: with `use_deterministic_algorithms` these forms
+sort as well and nothing is gained.
+"""
+
+from __future__ import annotations
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.model.diagnosis import Finding, Prescription
+from gobrrr.treatments.base import prescription
+
+NAME = "gather-backward"
+NUMERICS = "rounding"
+CODE = """
+rows = table.index_select(0, ids)  # or torch.nn.functional.embedding(ids, table)
+"""
+
+
+def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+    """What the docstring says, of the finding's stake."""
+    if finding.code != "M08":
+        return None
+    assumes = "rows of one dimension are chosen, and sums in any order will do"
+    return prescription(NAME, finding, finding.at_stake_ns, "table.index_select(0, ids) for table[ids]", assumes)

@@ -1,0 +1,33 @@
+"""Make the tensor as long as it will get, and write the new piece in place.
+
+The slice that holds the new piece is a view, the write copies the piece alone. Reading a part (`cache[:, :, : n + 1]`)
+is a view too. `StaticCache` in Transformers, or `index_copy_` with the position on the device, keep every shape the
+same, which a CUDA graph needs; then attention has to mask what is not filled.
+
+Predicted saving: the finding's own interval: the time for copying what was there, at the low end less two launches for
+each concatenation.
+
+It takes the memory of the whole length from the beginning, and less at the peak, where old and new were there at once.
+"""
+
+from __future__ import annotations
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.model.diagnosis import Finding, Prescription
+from gobrrr.treatments.base import prescription
+
+NAME = "preallocate"
+NUMERICS = "none"
+CODE = """
+cache = torch.empty(batch, heads, most_tokens, width)
+cache[:, :, at : at + 1] = new  # at: how many tokens are there
+seen = cache[:, :, : at + 1]
+"""
+
+
+def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+    """What the docstring says, of the finding's stake."""
+    if finding.code != "M10":
+        return None
+    assumes = "the most that it grows to is known, and the filled part is read as a view"
+    return prescription(NAME, finding, finding.at_stake_ns, "cache[:, :, at] = new for torch.cat", assumes)

@@ -1,0 +1,115 @@
+"""A profiled timeline brought to a measured step: it takes that time, and the device's work keeps its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gobrrr.analysis.anchor import anchor_device, anchor_processor
+from gobrrr.analysis.links import link
+from gobrrr.analysis.replay import ObserverCost
+from gobrrr.analysis.steps import find_steps
+from gobrrr.model.events import EventTable, Kind
+from tests.analysis.tables import Row, launched, table
+
+COST = ObserverCost(op_ns=2_000, runtime_ns=2_000, annotation_ns=2_000, python_ns=500, least_share=0.35)
+
+
+def processor(kernels: list[int], gaps: list[int], steps: int = 2) -> EventTable:
+    """Steps in which an operation computes for each of `kernels`, behind a stretch of each of `gaps`."""
+    rows, at, number = [], 0, 1
+    for step in range(steps):
+        begin = at
+        for gap, kernel in zip(gaps, kernels, strict=True):
+            at += gap
+            rows += [
+                Row(Kind.OP, "aten::mm", at - min(gap, 10), kernel + min(gap, 10)),
+                Row(Kind.RUNTIME, "cpuLaunch", at, 0, correlation=number),
+                Row(Kind.KERNEL, "CPU aten::mm", at, kernel, stream=0, correlation=number),
+            ]
+            at += kernel
+            number += 1
+        rows.append(Row(Kind.ANNOTATION, f"ProfilerStep#{step}", begin, at - begin))
+    return table(rows)
+
+
+def anchored_processor(events: EventTable, wall_ns: float):  # type: ignore[no-untyped-def]
+    links = link(events)
+    return anchor_processor(events, links, find_steps(events, links), COST, wall_ns), links
+
+
+def test_a_cpu_keeps_its_kernels_and_loses_what_recording_took() -> None:
+    events = processor([50_000, 50_000], [6_000, 6_000])
+    # between two operations stand half of what recording either takes: 1,000 ns, at most twice that
+    found, links = anchored_processor(events, 109_000.0)
+    assert found.steps.wall_ns == pytest.approx(109_000, rel=1e-3)
+    assert found.scale == pytest.approx(1.0, rel=1e-3)
+    assert np.allclose(found.events.duration_ns[links.device], 50_000, rtol=1e-3)
+
+
+def test_beyond_the_cost_of_recording_all_is_shortened_alike() -> None:
+    events = processor([50_000, 50_000], [6_000, 6_000])
+    found, links = anchored_processor(events, 50_000.0)
+    assert found.steps.wall_ns == pytest.approx(50_000, rel=1e-3)
+    durations = found.events.duration_ns[links.device]
+    assert durations.max() < 26_000  # the machine was slower in the profiled steps, kernels too
+    assert durations.max() - durations.min() <= 2
+
+
+def test_a_measured_step_that_is_longer_stretches_all() -> None:
+    events = processor([50_000], [50_000])
+    found, links = anchored_processor(events, 200_000.0)
+    assert found.steps.wall_ns == pytest.approx(200_000, rel=1e-3)
+    assert np.allclose(found.events.duration_ns[links.device], 100_000, rtol=1e-3)
+
+
+@given(
+    st.lists(st.integers(1_000, 10**6), min_size=1, max_size=6),
+    st.floats(0.2, 3.0),
+    st.data(),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_cpu_step_takes_what_was_measured(kernels: list[int], factor: float, data: st.DataObject) -> None:
+    gaps = data.draw(st.lists(st.integers(100, 10**5), min_size=len(kernels), max_size=len(kernels)))
+    events = processor(kernels, gaps)
+    wall = factor * (sum(kernels) + sum(gaps))
+    found, _ = anchored_processor(events, wall)
+    assert found.steps.wall_ns * found.scale == pytest.approx(wall, rel=1e-3)
+    assert (found.events.duration_ns >= 0).all()
+    assert (np.diff(found.events.start_ns) >= 0).all()  # what came first still does
+
+
+def gpu(call_ns: int, kernel_ns: int, count: int = 40) -> EventTable:
+    """Two steps of launches in a row, each by an operation of its own; the device is faster or slower than the host."""
+    rows, at, free = [], 0, 0
+    for step in range(2):
+        begin = at
+        for number in range(count):
+            start = max(at + 4_000, free)
+            rows.append(Row(Kind.OP, "aten::mul", at, call_ns))
+            rows += launched("mul", at + 1_000, start, kernel_ns, step * count + number + 1, call_ns=2_000)
+            free = start + kernel_ns
+            at += call_ns + 2_000
+        rows.append(Row(Kind.ANNOTATION, f"ProfilerStep#{step}", begin, at - begin))
+    return table(rows)
+
+
+@pytest.mark.parametrize("wall", [0.5, 0.7, 0.9, 1.0, 1.3])
+def test_a_host_bound_gpu_step_is_brought_to_its_time_and_kernels_keep_theirs(wall: float) -> None:
+    events = gpu(10_000, 1_000)
+    links = link(events)
+    steps = find_steps(events, links)
+    found = anchor_device(events, links, steps, COST, wall * steps.wall_ns)
+    assert found.steps.wall_ns == pytest.approx(wall * steps.wall_ns, rel=0.01)
+    assert (found.events.duration_ns[links.device] == 1_000).all()
+
+
+def test_a_device_that_is_busy_all_the_time_is_not_shortened() -> None:
+    events = gpu(2_000, 20_000)
+    links = link(events)
+    steps = find_steps(events, links)
+    found = anchor_device(events, links, steps, COST, 0.8 * steps.wall_ns)
+    assert found.steps.wall_ns > 0.95 * steps.wall_ns
+    assert found.scale == pytest.approx(0.8, rel=0.06)  # what is left over is said, not hidden

@@ -1,0 +1,245 @@
+"""The step loop of inference and decode programs: calls of modules at the top."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import os
+import pickle
+import threading
+import time
+import warnings
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from torch import nn  # noqa: E402
+
+from gobrrr.observe.live import step_intent  # noqa: E402
+from gobrrr.observe.live.loop import NOTHING  # noqa: E402
+from tests.live.loops import Decoder, X, model, seen, steps, train  # noqa: E402
+from tests.live.loops import untold as untold  # noqa: E402
+
+step_intent_written = step_intent.training_is_written
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_an_inference_loop(gradients: bool) -> None:
+    net = model().eval()
+
+    def program() -> None:
+        with contextlib.nullcontext() if gradients else torch.inference_mode():
+            for _ in steps(30):
+                net(X)
+
+    fake, found = seen(program)
+    assert fake.at == list(range(9, 30))
+    assert (found.how, found.text, fake.restarts) == ("module", "calls of Sequential", 0)
+    assert "_compiled_call_impl" not in vars(net)
+
+
+def test_a_decode_loop_with_a_cache() -> None:
+    net = Decoder()
+    fake, found = seen(lambda: net.generate(24))
+    assert found.text == "calls of Decoder"
+    assert fake.at[0] == 9
+    assert fake.at == list(range(9, 24))
+
+
+def test_a_pipeline_is_followed_where_it_repeats() -> None:
+    text, unet, vae = model(), Decoder(), model()
+
+    def program() -> None:
+        with torch.no_grad():
+            text(X)
+            for _ in steps(20):
+                unet(torch.zeros(1, dtype=torch.long), [])
+            vae(X)
+
+    fake, found = seen(program)
+    assert found.text == "calls of Decoder"
+    assert fake.at == list(range(9, 20))
+
+
+def test_two_modules_and_two_calls_of_one_a_step() -> None:
+    backbone, head = nn.Linear(4, 4), nn.ReLU()
+
+    def program() -> None:
+        with torch.no_grad():
+            for _ in steps(12):
+                left = backbone(X)
+                right = backbone(X + 1)
+                head(left - right)
+
+    fake, found = seen(program)
+    assert fake.at == list(range(fake.at[0], 12))
+    assert fake.at[0] <= 5
+    assert found.how == "module"
+
+
+def test_a_program_that_is_written_to_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_intent, "training_is_written", lambda: True)
+    net = model()
+
+    def program() -> None:
+        with torch.no_grad():
+            for _ in steps(100):
+                net(X)
+
+    fake, found = seen(program)
+    assert (fake.at, found.how) == ([], None)
+    assert found.remarks == (
+        "100 calls of Sequential were not taken for the loop: the program holds an optimizer, or code that trains",
+    )
+    assert seen(program, steps="module")[0].at == list(range(9, 100))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("loss.backward()", True),
+        ("opt = torch.optim.AdamW(model.parameters())", True),
+        ("trainer = L.Trainer(max_epochs=1)", True),
+        ("model.eval()\nwith torch.no_grad(): model(x)", False),
+        ("import torch.optim", False),
+    ],
+)
+def test_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: bool) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(text)
+    program = ModuleType("__main__")
+    program.__file__ = str(path)
+    monkeypatch.setattr(step_intent.sys, "modules", {"__main__": program, "os": os, "torch": torch, "odd": 3})
+    assert step_intent_written() is expected
+
+
+@pytest.mark.parametrize("kind", ["optimizer", "module", "line"])
+def test_one_kind_of_loop_alone(kind: Any) -> None:
+    net = model()
+
+    def program() -> None:
+        train(net, torch.optim.SGD(net.parameters()), 100)
+
+    fake, found = seen(program, steps=kind, search_s=0.0)
+    assert found.how == kind
+    assert len(fake.at) > 80
+    assert fake.at == list(range(fake.at[0], 100))
+
+
+def test_a_few_calls_are_no_loop() -> None:
+    net = model()
+    fake, found = seen(lambda: [net(X) for _ in range(5)])
+    assert (fake.at, found.how, found.text) == ([], None, NOTHING)
+
+
+def test_steps_by_hand_on_a_module() -> None:
+    net = model()
+
+    def program() -> None:
+        for _ in steps(100):
+            net(X).sum().backward()
+            with torch.no_grad():
+                for one in net.parameters():
+                    one -= 0.1 * one.grad
+                    one.grad = None
+
+    fake, found = seen(program)
+    assert found.how == "module"
+    assert fake.at == list(range(fake.at[0], 100))
+    assert fake.at[0] < 70
+
+
+def test_a_forward_that_raises() -> None:
+    class Picky(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+
+        def forward(self, x: Any, bad: bool) -> Any:
+            y = self.inner(x)
+            if bad:
+                raise ValueError("bad batch")
+            return y
+
+    net = Picky()
+
+    def program() -> None:
+        with torch.no_grad():
+            for at in steps(40):
+                with contextlib.suppress(ValueError):
+                    net(X, at % 3 == 0)
+
+    fake, found = seen(program)
+    assert found.text == "calls of Picky"
+    assert fake.at == list(range(9, 40))
+
+
+def test_threads_are_counted_apart() -> None:
+    busy, idle = model(), Decoder()
+    go, stop = threading.Event(), threading.Event()
+
+    def beside() -> None:
+        go.wait()
+        with torch.no_grad():
+            while not stop.is_set():
+                busy(X)
+                time.sleep(0.02)
+
+    def program() -> None:
+        thread = threading.Thread(target=beside)
+        thread.start()
+        go.set()
+        with torch.no_grad():
+            for _ in steps(30):
+                idle(torch.zeros(1, dtype=torch.long), [])
+        stop.set()
+        thread.join()
+
+    fake, found = seen(program)
+    assert found.text == "calls of Decoder"
+    assert fake.threads == {threading.get_ident()}
+    assert fake.at == list(range(9, 30))
+
+
+def test_copies_and_pickles_of_a_followed_module() -> None:
+    net, made = model(), []
+
+    def program() -> None:
+        with torch.no_grad():
+            for at in steps(20):
+                net(X)
+                if at == 15:
+                    assert net._compiled_call_impl is not None
+                    made.append(copy.deepcopy(net))
+                    made.append(pickle.loads(pickle.dumps(net)))
+                    buffer = io.BytesIO()
+                    torch.save(net, buffer)
+                    buffer.seek(0)
+                    made.append(torch.load(buffer, weights_only=False))
+
+    fake, _ = seen(program)
+    assert len(fake.at) == 11
+    for one in made:
+        assert one._compiled_call_impl is None
+        assert torch.equal(one(X), net(X))
+    assert len(fake.at) == 11
+
+
+def test_a_scripted_module() -> None:
+    with warnings.catch_warnings(action="ignore"):  # deprecated, and in use
+        net = torch.jit.trace(model(), X)
+
+    def program() -> None:
+        with torch.no_grad():
+            for _ in steps(20):
+                net(X)
+
+    fake, found = seen(program)
+    assert found.how == "module"
+    assert fake.at == list(range(9, 20))
