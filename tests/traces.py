@@ -10,7 +10,10 @@ from typing import Any
 
 LAUNCH_US = 5.0
 LATENCY_US = 4.0
-SHORT_TO_LONG = {"bfloat16": "c10::BFloat16", "float32": "float", "int64": "long int", "bool": "bool"}
+SHORT_TO_LONG = {
+    "bfloat16": "c10::BFloat16", "float16": "c10::Half", "float32": "float", "float64": "double", "int64": "long int",
+    "bool": "bool",
+}  # fmt: skip
 H100 = {
     "id": 0, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85017493504,
     "computeMajor": 9, "computeMinor": 0, "numSms": 132,

@@ -19,7 +19,7 @@ def _looked_at(frame: FrameType, event: str, argument: Any) -> Any:
 
 def _made(traced: bool, device: str) -> Workload:
     torch.manual_seed(0)
-    model = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(40)]).to(device)
+    model = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(20)]).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
     x = torch.randn(16, 64, device=device)
 

@@ -7,7 +7,7 @@ import torch
 from gobrrr import Workload
 
 CASE, CODE, RUNS_ON = "M18", "M08", "cpu"
-ROWS, WIDTH, IDS = 4, 64, 20_000
+ROWS, WIDTH, IDS = 4, 8, 20_000
 
 
 def _made(device: str, *, gather: bool) -> Workload:

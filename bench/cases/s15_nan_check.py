@@ -11,9 +11,10 @@ CASE, CODE, RUNS_ON = "S15", "O02", "cuda"
 
 def _made(device: str, look: bool) -> Workload:
     torch.manual_seed(0)
-    model = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(24)]).to(device)
+    width, rows = (2048, 512) if device == "cuda" else (256, 64)  # on a GPU the device is the bound
+    model = torch.nn.Sequential(*[torch.nn.Linear(width, width) for _ in range(8)]).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    x = torch.randn(256, 512, device=device)
+    x = torch.randn(rows, width, device=device)
     total = torch.zeros((), device=device)
 
     def step() -> None:

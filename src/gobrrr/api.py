@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from gobrrr.errors import UsageError
 from gobrrr.model import show
@@ -129,18 +129,20 @@ def run(
     module: bool = False,
     on: str | None = None,
     stop_after: bool = False,
+    steps: Literal["optimizer", "module", "line"] | None = None,
 ) -> Ran:
     """Run a script in this process as `python script arguments` would, watch its step loop, and diagnose it.
 
-    `module`: as `python -m script`. The script goes on to its end, or ends when enough was seen (`stop_after`). The
-    result holds the diagnosis, or why there is none, and the script's exit status. Raises InputError or UsageError
-    where there is nothing to run.
+    `module`: as `python -m script`. The script goes on to its end, or ends when enough was seen (`stop_after`). `steps`
+    says what a step is where that is not found rightly by itself: a step of the optimizer, a call of the outermost
+    module, or a line of the program. The result holds the diagnosis, or why there is none, and the script's exit
+    status. Raises InputError or UsageError where there is nothing to run.
     """
     if on is not None:
         machine(on)
     from gobrrr import live
 
-    return live.run(os.fsdecode(script), list(arguments), module=module, on=on, stop_after=stop_after)
+    return live.run(os.fsdecode(script), list(arguments), module=module, on=on, stop_after=stop_after, steps=steps)
 
 
 def _profile(target: Target, *, python: bool, progress: Progress | None) -> Profile:

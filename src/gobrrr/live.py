@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import update_wrapper
 from importlib.util import find_spec
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -23,7 +23,7 @@ from gobrrr.model.workload import Workload
 from gobrrr.observe.live import make_watcher, need_torch
 
 if TYPE_CHECKING:
-    from gobrrr.observe.live.loop import Found
+    from gobrrr.observe.live.loop import Finder, Found
     from gobrrr.observe.live.watcher import Watcher
 
 Stages = Callable[[str, int, int], None]
@@ -107,17 +107,37 @@ class Ran:
     why_not: str = ""
 
 
-def run(script: str, arguments: list[str], *, module: bool, on: str | None, stop_after: bool) -> Ran:
+def run(
+    script: str,
+    arguments: list[str],
+    *,
+    module: bool,
+    on: str | None,
+    stop_after: bool,
+    steps: Literal["optimizer", "module", "line"] | None = None,
+) -> Ran:
     """Run a script under a watcher; what the script raises is printed as python would and becomes its exit status."""
-    need_torch()
+    if not has_torch():
+        raise UsageError("a live run needs torch: pip install torch")
     from gobrrr.observe.live import script as scripts
-    from gobrrr.observe.live.loop import Finder
+    from gobrrr.observe.live.arrival import WhenTorchArrives
 
-    watcher = make_watcher()
-    ran = scripts.run(script, arguments, is_module=module, loop=Finder(watcher), stop_after=stop_after)
-    found: Found = ran.found
+    made: list[Watcher] = []
+
+    def eye() -> Finder:
+        from gobrrr.observe.live.loop import Finder
+
+        made.append(make_watcher())
+        return Finder(made[0], steps=steps)
+
+    ran = scripts.run(script, arguments, is_module=module, loop=WhenTorchArrives(eye), stop_after=stop_after)
+    found: Found | None = ran.found
+    if found is None or not made:
+        return Ran(status=ran.status, why_not=f"{script}: it never imported torch, so that there was nothing to see")
     if found.failure is not None or found.how is None:
-        return Ran(status=ran.status, why_not=f"{script}: {found.failure or found.text}")
+        more = f" ({'; '.join(found.remarks)})" if found.remarks else ""
+        return Ran(status=ran.status, why_not=f"{script}: {found.failure or found.text}{more}")
+    watcher = made[0]
     watcher.steps_from = found.text
     watcher.remarks += found.remarks
     try:

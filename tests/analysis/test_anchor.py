@@ -113,3 +113,22 @@ def test_a_device_that_is_busy_all_the_time_is_not_shortened() -> None:
     found = anchor_device(events, links, steps, COST, 0.8 * steps.wall_ns)
     assert found.steps.wall_ns > 0.95 * steps.wall_ns
     assert found.scale == pytest.approx(0.8, rel=0.06)  # what is left over is said, not hidden
+
+
+def test_a_stalled_call_loses_what_its_equals_did_not_take() -> None:
+    """Two equal calls of 50 us, one of which was held up for a millisecond."""
+    rows, at = [], 0
+    for number, kernel in enumerate([50_000, 1_050_000]):
+        rows += [
+            Row(Kind.OP, "aten::mm", at + 5_000, kernel + 1_000, dims=b"[[8, 8], [8, 8]]"),
+            Row(Kind.RUNTIME, "cpuLaunch", at + 6_000, 0, correlation=number + 1),
+            Row(Kind.KERNEL, "CPU aten::mm", at + 6_000, kernel, stream=0, correlation=number + 1),
+            Row(Kind.ANNOTATION, f"ProfilerStep#{number}", at, kernel + 6_000),
+        ]
+        at += kernel + 6_000
+    found, links = anchored_processor(table(rows), 56_000.0)
+    durations = found.events.duration_ns[links.device]
+    assert found.steps.wall_ns == pytest.approx(56_000, rel=1e-3)
+    # up to twice the shortest may be the call's own; the undisturbed one keeps more than half of its time
+    assert durations[1] < 2.01 * durations[0]
+    assert durations[0] > 25_000

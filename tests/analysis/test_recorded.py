@@ -14,7 +14,9 @@ def joined(*lengths: int, dtype: str = "float32", name: str = "aten::cat") -> Op
     return OpCall(name=name, inputs=(TensorList(items), Scalar("0")))
 
 
-SEEN = Recorded(recording([joined(4, 1), joined(9, 1, dtype="bfloat16"), joined(*[2] * 40, name="aten::_foreach_neg_")]))
+SEEN = Recorded(
+    recording([joined(4, 1), joined(9, 1, dtype="bfloat16"), joined(*[2] * 40, name="aten::_foreach_neg_")])
+)
 
 
 @pytest.mark.parametrize(("lengths", "dtype"), [((4, 1), "float32"), ((9, 1), "bfloat16")])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gobrrr.analysis.evidence import Evidence
@@ -367,3 +369,41 @@ def test_what_lies_beyond_the_steps_is_added(tmp_path: Path):
     both = result.claim + outside(5.0, 1.0)
     assert both.beyond == pytest.approx(result.claim.beyond + 5.0)
     assert both.total == pytest.approx(result.claim.total + 5.0)
+
+
+# -- D01: workers
+
+
+def fed(us: float):
+    def body(trace: Trace) -> None:
+        trace.load(us)
+        trace.copy_in(2_000_000, 50.0, pinned=True)
+        trace.op("aten::mm", [[512, 512], [512, 512]], 20.0)
+
+    return body
+
+
+def test_a_batch_that_is_there_sooner_than_a_worker_could_send_it_is_promised_nothing(tmp_path: Path):
+    seen = ran(tmp_path, fed(200.0))
+    given = predict("dataloader-workers", seen, found("D01", seen))
+    assert given is not None
+    assert given.predicted_saving_ns == (0, 0)
+    assert "num_workers=0" in given.how
+
+
+def test_a_slow_batch_is_promised_less_than_its_wait_by_the_handing_over(tmp_path: Path):
+    seen = ran(tmp_path, fed(20_000.0))
+    finding = found("D01", seen)
+    given = predict("dataloader-workers", seen, finding)
+    assert given is not None
+    assert given.predicted_saving_ns[0] == pytest.approx(finding.at_stake_ns[0] - 400_000)
+    assert given.predicted_saving_ns[1] > 19e6
+
+
+def test_workers_promise_nothing_certain_where_the_step_needs_all_processors(tmp_path: Path):
+    seen = ran(tmp_path, fed(20_000.0), threads=threads(intra=2, usable=2))
+    assert seen.live is not None
+    on_cpu = replace(seen, live=msgspec.structs.replace(seen.live, kind="cpu"))
+    given = predict("dataloader-workers", on_cpu, found("D01", on_cpu))
+    assert given is not None
+    assert given.predicted_saving_ns[0] == 0

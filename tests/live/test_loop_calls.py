@@ -243,3 +243,18 @@ def test_a_scripted_module() -> None:
     fake, found = seen(program)
     assert found.how == "module"
     assert fake.at == list(range(9, 20))
+
+
+def test_a_tracer_that_takes_the_same_method() -> None:
+    net, graphs = model(), []
+
+    def program() -> None:
+        graphs.append(torch.fx.symbolic_trace(net))
+        with torch.no_grad():
+            for _ in steps(20):
+                graphs[0](X)
+
+    fake, found = seen(program)
+    assert [node.op for node in graphs[0].graph.nodes] == ["placeholder", *["call_module"] * 3, "output"]
+    assert found.how == "module"
+    assert fake.at == list(range(9, 20))

@@ -39,6 +39,18 @@ sys.stderr.flush()
 sys.exit(ran.status)
 """
 
+FINDER_DRIVER = DRIVER.replace("Eye())", "Finder(Fake()))").replace(
+    "module = sys",
+    """
+from gobrrr.observe.live.loop import Finder
+class Fake:
+    done, steps_from = False, ""
+    def open(self): pass
+    close = restart = boundary = open
+module = sys""",
+    1,
+)
+
 
 def by_python(*arguments: str, folder: Path, **options: object) -> subprocess.CompletedProcess[str]:
     return _run([sys.executable, *arguments], folder, options)
@@ -210,19 +222,27 @@ def test_data_loader_workers(tmp_path: Path, method: str) -> None:
             print([batch.tolist() for batch in loader])
         """,
     )
-    driver = DRIVER.replace("Eye())", "Finder(Fake()))").replace(
-        "module = sys",
-        """
-from gobrrr.observe.live.loop import Finder
-class Fake:
-    done, steps_from = False, ""
-    def open(self): pass
-    close = restart = boundary = open
-module = sys""",
-        1,
-    )
-    command = [sys.executable, "-W", "error", "-c", driver.format(source=SOURCE), name]
+    command = [sys.executable, "-W", "error", "-c", FINDER_DRIVER.format(source=SOURCE), name]
     ours, theirs = _run(command, tmp_path, {}), by_python(name, folder=tmp_path)
+    assert (ours.returncode, ours.stdout, ours.stderr) == (theirs.returncode, theirs.stdout, theirs.stderr)
+
+
+@needs_torch
+def test_a_traceback_through_what_we_put_in(tmp_path: Path) -> None:
+    name = write(
+        tmp_path,
+        """
+        import torch
+        net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(5, 4))
+        def go(x):
+            return net(x)
+        with torch.no_grad():
+            go(torch.ones(2, 4))
+        """,
+    )
+    command = [sys.executable, "-c", FINDER_DRIVER.format(source=SOURCE), name]
+    ours, theirs = _run(command, tmp_path, {}), by_python(name, folder=tmp_path)
+    assert "shapes cannot be multiplied" in theirs.stderr
     assert (ours.returncode, ours.stdout, ours.stderr) == (theirs.returncode, theirs.stdout, theirs.stderr)
 
 

@@ -30,7 +30,9 @@ OWN = [
     ("M03", "fused-norm", (2e6, 4e6)), ("M05", "keep-order", (0, 4e6)), ("O05", "warm-up", (0, 4e6)),
     ("M04", "compile", (0, 4e6)), ("M05", "compile", (0, 4e6)), ("C02", "pad-dimensions", (2e6, 4e6)),
     ("C03", "bf16-autocast", (2e6, 4e6)), ("N01", "comm-overlap", (2e6, 4e6)), ("Q02", "record-shapes", (0, 0)),
-    ("Q03", "eager-trace", (0, 0)), ("M06", "cast-once", (2e6, 4e6)), ("M07", "sparse-embedding", (2e6, 4e6)),
+    ("Q03", "eager-trace", (0, 0)),
+    ("O07", "gc-freeze", (2e6, 4e6)), ("O08", "debug-off", (2e6, 4e6)), ("O10", "whole-graph", (0, 4e6)),
+    ("O12", "log-less", (2e6, 4e6)), ("M06", "cast-once", (2e6, 4e6)), ("M07", "sparse-embedding", (2e6, 4e6)),
     ("M08", "gather-backward", (2e6, 4e6)), ("M09", "keep-order", (0, 4e6)), ("M10", "preallocate", (2e6, 4e6)),
     ("M11", "bucket-or-pack", (0, 4e6)), ("M02", "need-weights-false", (2e6, 4e6)), ("O11", "foreach", (2e6, 4e6)),
 ]  # fmt: skip

@@ -22,7 +22,8 @@ BACKWARD = "IndexBackward"
 class Adding:
     """Calls of one kind, each with what it launches (`calls`). `repeated`: share of the values that hit a place again.
 
-    `bytes`: values read, target read and written, for one of `count` calls; `counted`: a live run saw the share.
+    `bytes`: values read, target read and written, and `rows` of values, for one of `count` calls; `counted`: a live run
+    saw the share.
     """
 
     group: Group
@@ -30,6 +31,7 @@ class Adding:
     count: int
     repeated: float
     bytes: float
+    rows: float
     counted: bool
 
 
@@ -68,6 +70,7 @@ def _adding(evidence: Evidence, group: Group, own: I8) -> Adding:
         count=len(own),
         repeated=least if seen is None else max(seen, least),
         bytes=(added + 2 * min(into, added)) * item,
+        rows=added / max(float(np.prod(target.shape[1:], dtype=np.float64)), 1.0),
         counted=seen is not None,
     )
 

@@ -2,7 +2,8 @@
 
 On a GPU the kernels keep their durations and the step is replayed with the cost of recording that gives the measured
 time: what an event costs on this host is not assumed but solved for. On a CPU the operations' own computing keeps
-its duration, and what lies between is shortened by the number of events recorded in it, to the same end.
+its duration, and what lies between is shortened by the number of events recorded in it, to the same end; then calls
+that stalled (gobrrr.analysis.stalls) lose what they took beyond their equals.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from gobrrr.analysis.intervals import covered, union
 from gobrrr.analysis.links import Links
 from gobrrr.analysis.replay import NO_COST, ObserverCost, host_charges, replay
+from gobrrr.analysis.stalls import stalled_until
 from gobrrr.analysis.steps import Steps, find_steps, steady
 from gobrrr.model.events import EventTable
 
@@ -92,10 +94,10 @@ def anchor_processor(events: EventTable, links: Links, steps: Steps, cost: Obser
     kernels = union(events.start_ns[links.device], events.end_ns[links.device])
     elapsed = np.diff(at).astype(np.float64)
     busy = covered(kernels, at[:-1], at[1:]).astype(np.float64)
-    gap = elapsed - busy
     counted = (at[:-1] >= steps.start) & (at[1:] <= steps.stop)
     wanted = wall_ns * steps.count
-    factors = _shares(elapsed, busy, gap, charge, counted, wanted)
+    stalled = np.minimum(np.diff(stalled_until(events, links, at)), busy)
+    factors = _shares(elapsed, busy, stalled, charge, counted, wanted)
     passed = np.concatenate([[0.0], np.cumsum(factors)])
     moved = _moved(events, at, passed)
     window = find_steps(moved, links)
@@ -103,22 +105,27 @@ def anchor_processor(events: EventTable, links: Links, steps: Steps, cost: Obser
 
 
 def _shares(
-    elapsed: NDArray[np.float64], busy: NDArray[np.float64], gap: NDArray[np.float64], charge: NDArray[np.float64],
+    elapsed: NDArray[np.float64], busy: NDArray[np.float64], stalled: NDArray[np.float64], charge: NDArray[np.float64],
     counted: NDArray[np.bool_], wanted: float,
 ) -> NDArray[np.float64]:  # fmt: skip
-    """New lengths of the stretches; those that count sum to `wanted`."""
-    total = float(elapsed[counted].sum())
+    """New lengths of the stretches; those that count sum to `wanted`.
+
+    Recording's measured cost goes first, then the stalls, then recording's cost once more, then all parts alike.
+    """
+    total, gap = float(elapsed[counted].sum()), elapsed - busy
     if total <= wanted:
         return elapsed * (wanted / total if total else 1.0)
 
-    def with_cost(factor: float) -> NDArray[np.float64]:
-        return busy + np.maximum(gap - factor * charge, LEAST_GAP * gap)
+    def at(way: float) -> NDArray[np.float64]:
+        """0 to 1: cost; to 2: stalls; to 3: cost up to `MOST_TIMES`."""
+        factor = min(way, 1.0) + max(way - 2.0, 0.0) * (MOST_TIMES - 1.0)
+        return busy - min(max(way - 1.0, 0.0), 1.0) * stalled + np.maximum(gap - factor * charge, LEAST_GAP * gap)
 
-    low, high = 0.0, MOST_TIMES
+    low, high = 0.0, 3.0
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if with_cost(middle)[counted].sum() > wanted else (low, middle)
-    found = with_cost(high)
+        low, high = (middle, high) if at(middle)[counted].sum() > wanted else (low, middle)
+    found = at(high)
     return found * min(wanted / float(found[counted].sum()), 1.0)
 
 

@@ -93,9 +93,11 @@ def _nodes_of(evidence: Evidence, loop: Loop) -> I8:
     numbers = events.sequence[mine][events.sequence[mine] >= 0]
     if not len(numbers):
         return np.empty(0, dtype=np.int64)
-    nodes = rows[engine[events.name[rows]] & (start >= loop.stop) & (start < steps.stop)]
+    end = min((begin for begin in steps.begins if begin >= loop.stop), default=steps.stop)
+    nodes = rows[engine[events.name[rows]] & (start >= loop.stop) & (start < end)]
     sequence = events.sequence[nodes]
-    return nodes[(sequence >= numbers.min()) & (sequence <= numbers.max())]
+    found: I8 = nodes[(sequence >= numbers.min()) & (sequence <= numbers.max())]
+    return found
 
 
 def _integers(text: bytes) -> tuple[int, ...]:

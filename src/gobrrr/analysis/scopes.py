@@ -38,9 +38,13 @@ def scope_of(evidence: Evidence, lines: Iterable[str]) -> Scope:
 
 
 def frames(evidence: Evidence, wanted: Callable[[str], bool]) -> I8:
-    """Rows of the Python frames within the analysed steps whose name is wanted."""
-    events = evidence.replayed
+    """Rows of the Python frames within the analysed steps whose name is wanted, on threads that launch work.
+
+    Other threads (a progress bar's monitor, a writer's queue) wait or work beside the steps.
+    """
+    events, launch = evidence.replayed, evidence.priced.links.launch
     rows = events.of(Kind.PYTHON)
+    rows = rows[np.isin(events.thread[rows], np.unique(events.thread[launch[launch >= 0]]))]
     rows = rows[(events.end_ns[rows] > evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)]
     used = np.unique(events.name[rows])
     chosen = [name for name in used.tolist() if wanted(events.names[name])]

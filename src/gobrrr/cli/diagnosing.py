@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,6 +24,15 @@ DEMO = (
     "gpt_fp32_notf32.faulty",
     "resnet_slow_loader.faulty",
 )
+
+
+class Steps(str, Enum):
+    """What a script's step can be."""
+
+    optimizer = "optimizer"
+    module = "module"
+    line = "line"
+
 
 OnMachine = Annotated[str | None, typer.Option("--on", metavar="NAME", help="The machine whose ceilings count.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="One line, the verdict; no progress bar.")]
@@ -74,6 +84,9 @@ def run(
     module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as in python -m.")] = False,
     on: OnMachine = None,
     stop_after: Annotated[bool, typer.Option("--stop-after", help="End the script when enough was seen.")] = False,
+    steps: Annotated[
+        Steps | None, typer.Option("--steps", help="What a step is, where it is not found rightly by itself.")
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the JSON; the script's own output goes to standard error.")
     ] = False,
@@ -97,7 +110,9 @@ def run(
 
     check_savable(save, html)
     with output.to_stderr(as_json):
-        ran = api.run(script[0], script[1:], module=module, on=on, stop_after=stop_after)
+        ran = api.run(
+            script[0], script[1:], module=module, on=on, stop_after=stop_after, steps=steps.value if steps else None
+        )
     if ran.diagnosis is not None:
         keep(ran.diagnosis, save, html)
         show(ran.diagnosis, as_json=as_json, quiet=quiet, width=width, stderr=True)

@@ -113,7 +113,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         treatments=["cudnn-benchmark"],
         facts=[
             f"{units.count(len(calls) / count)} convolutions a step take "
-            f"{units.duration(float(ns[calls].sum()) / count)} of {units.duration(evidence.wall_ns)} at {units.percent(reach)} of their roof",
+            f"{units.duration(float(ns[calls].sum()) / count)} of {units.duration(evidence.wall_ns)} "
+            f"at {units.percent(reach)} of their roof",
             f"the step's other convolutions reach {units.percent(share)} of theirs"
             if share is not None
             else f"the step has no other convolution: {units.percent(USUAL_SHARE)} of the roof is assumed for one",

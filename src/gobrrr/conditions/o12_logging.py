@@ -79,6 +79,8 @@ REPORTS = re.compile(
 
 WATCHER = "gobrrr/observe/live/watcher.py"
 
+IMPORT = "<frozen importlib._bootstrap>"
+
 DRIVES = re.compile(r"(^|/)tqdm/\S*\.py\(\d+\): (__iter__|__next__)$|: decorate|(^|/)rich/progress\.py\(\d+\): track$")
 """What only passes the loop through."""
 
@@ -115,10 +117,10 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 
 
 def _of_the_program(evidence: Evidence, rows: I8) -> I8:
-    """Without what a compiler writes while it compiles, and what watches a live run at its steps' ends."""
+    """Without what a compiler or an import does, and what watches a live run at its steps' ends."""
     events = evidence.replayed
     other = classify(events.names) == Call.COMPILE
-    other |= np.array([WATCHER in name for name in events.names], dtype=bool)
+    other |= np.array([WATCHER in name or IMPORT in name for name in events.names], dtype=bool)
     return _without(evidence, rows, other[events.name])
 
 

@@ -15,9 +15,10 @@ checked there. Where it would not fit, checkpointing does its work.
 ## What it costs
 
     at stake (high) = device time of the calls that are computed again
+                      + idle time of the device that launching and Python cause in front of them
     at stake (low)  = the same; nothing where the peak is not known
 
-Both count only as far as the device is what the step waits for: W - host bounds them.
+The first counts only as far as the device is what the step waits for, W - host, the second as far as it idles.
 
 ## What helps
 
@@ -48,11 +49,12 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.path import step_saving
+from gobrrr.analysis.idle import LAUNCHING, PYTHON
+from gobrrr.analysis.path import path_of, step_saving
 from gobrrr.analysis.recomputed import recomputed_calls
 from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import of_calls
-from gobrrr.conditions.common import by_signature, finding, places
+from gobrrr.conditions.claims import F8, of_calls, of_gaps
+from gobrrr.conditions.common import by_signature, finding, launching, places
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
 from gobrrr.model.live import Memory
@@ -76,23 +78,34 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     if fits is False:
         return None
     ns, count = evidence.calls.ns[calls], evidence.steps.count
-    low = ns if fits else np.zeros(len(calls))
-    total = float(ns.sum()) / count
+    gaps, idle = _issued(evidence, calls)
+    sure = 1.0 if fits else 0.0
+    device = step_saving(evidence, calls, sure * ns, ns)
+    waited = float(idle.sum()) / count
+    host = path_of(evidence).host_saving(sure * waited, waited)
     return finding(
         evidence,
         CODE,
         TITLE if fits else "activations recomputed",
         where=places(evidence, by_signature(evidence, calls)),
-        at_stake=step_saving(evidence, calls, low, ns),
-        claim=of_calls(calls, low, ns),
+        at_stake=(device[0] + host[0], device[1] + host[1]),
+        claim=of_calls(calls, sure * ns, ns) + of_gaps(evidence, gaps, idle, sure * idle, causes=(LAUNCHING, PYTHON)),
         certainty="high" if fits else "low",
         treatments=["no-checkpoint"],
         facts=[
             f"{units.count(len(calls) / count)} calls a step compute in the backward pass what the forward pass did: "
-            f"{units.duration(total)} of {units.duration(evidence.wall_ns)}",
+            f"{units.duration(float(ns.sum()) / count)} of {units.duration(evidence.wall_ns)}, and "
+            f"{units.duration(waited)} in front of them for dispatch and Python",
             _of_memory(memory, kept),
         ],
     )
+
+
+def _issued(evidence: Evidence, calls: I8) -> tuple[I8, F8]:
+    """(idle stretches in front of the calls, ns of launching and Python in each)."""
+    gaps, behind = launching(evidence)
+    mine = np.isin(evidence.priced.links.op[behind], evidence.calls.op[calls])
+    return gaps[mine], evidence.budget.gaps.of(LAUNCHING, PYTHON)[gaps[mine]].astype(np.float64)
 
 
 def _kept_bytes(evidence: Evidence, calls: I8) -> float:

@@ -39,7 +39,7 @@ class Row:
     share: float
 
 
-def rows(budget: Sequence[BudgetLine], tiny: float = words.TINY_SHARE) -> list[Row]:
+def rows(budget: Sequence[BudgetLine], tiny: float = words.TINY_SHARE, *, cpu: bool = False) -> list[Row]:
     """The rows to show: in the order of the kinds, largest first within a kind.
 
     Lines under `tiny` share one row, "other". No time is lost: the rows sum to what the lines sum to.
@@ -49,7 +49,7 @@ def rows(budget: Sequence[BudgetLine], tiny: float = words.TINY_SHARE) -> list[R
     small += sorted((one for one in timed if one.share >= tiny), key=lambda one: -one.ns)[MOST_ROWS:]
     if len(small) < 2:
         small = []
-    shown = [Row(one.line, words.label(one), one.ns, one.share) for one in timed if one not in small]
+    shown = [Row(one.line, words.label(one, cpu=cpu), one.ns, one.share) for one in timed if one not in small]
     if small:
         shown.append(Row("other", _names(small), sum(one.ns for one in small), sum(one.share for one in small)))
     return shown
@@ -62,7 +62,7 @@ def _names(lines: Sequence[BudgetLine]) -> str:
 
 def table(diagnosis: Diagnosis, page: Page) -> list[Line]:
     """The budget's rows; one sentence instead when there is none."""
-    shown = rows(diagnosis.budget)
+    shown = rows(diagnosis.budget, cpu=words.on_cpu(diagnosis))
     if not shown:
         return [[("   Where the time goes is unknown: no step could be taken apart.", "")]]
     largest = max(row.share for row in shown) or 1.0

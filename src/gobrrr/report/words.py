@@ -51,8 +51,6 @@ CAUSES = (
 
 
 ON_CPU = {
-    "launching": "dispatching operations",
-    "Python between ops": "in Python",
     "input data": "waiting for input data",
     "allocator": "in the allocator",
     "garbage collection": "in garbage collection",
@@ -81,12 +79,13 @@ def on_cpu(diagnosis: Diagnosis) -> bool:
     return diagnosis.live is not None and diagnosis.live.kind == "cpu"
 
 
-def label(line: BudgetLine) -> str:
-    """What stands in the second column beside the line's group."""
+def label(line: BudgetLine, *, cpu: bool = False) -> str:
+    """What stands in the second column beside the line's group; `cpu`: operations are dispatched, not launched."""
     if line.line == "below_roof":
         return f"{sanitise(line.cause)} kernels" if line.cause else ""
     if line.line == "overhead":
-        return _cause(line.cause)[0]
+        name = _cause(line.cause)[0]
+        return "dispatch" if cpu and name == "launching" else name
     return sanitise(line.cause) if line.cause else LABELS[line.line]
 
 

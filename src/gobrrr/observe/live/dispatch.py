@@ -148,7 +148,8 @@ class Looking:
             return
         self._replays += 1
         here = [self._sites.adopt(one) for one in captured.sites]
-        self._mode.adopt(tuple(msgspec.structs.replace(one, site=here[one.site], replayed=True) for one in captured.calls))
+        calls = (msgspec.structs.replace(one, site=here[one.site], replayed=True) for one in captured.calls)
+        self._mode.adopt(tuple(calls))
 
 
 @contextmanager

@@ -78,9 +78,9 @@ class TopCalls:
 
     def close(self) -> None:
         """Give it back."""
-        if self._ours is not None:
+        if self._ours is not None and torch.nn.Module.__call__ is self._ours:
             self._put(self._plain)
-            self._ours = None
+        self._ours = None
 
     def _put(self, method: Any) -> None:
         torch.nn.Module.__call__ = method
@@ -95,7 +95,8 @@ class TopCalls:
         here = threading.get_ident()
         if os.getpid() != self._pid:
             self.close()
-        if self._ours is None or here in self._inside:
+        taken = torch.nn.Module.__call__ is not self._ours  # by a tracer (torch.fx), or another thread is inside
+        if self._ours is None or taken or here in self._inside:
             return call(*args, **kwargs)
         self._put(self._plain)
         self._inside.add(here)
@@ -106,7 +107,7 @@ class TopCalls:
             return call(*args, **kwargs)
         finally:
             self._inside.discard(here)
-            if self._ours is not None:
+            if self._ours is not None and torch.nn.Module.__call__ is self._plain:
                 self._put(self._ours)
 
 

@@ -19,7 +19,7 @@ _TOOLS = 6
 
 
 def named(hook: Any) -> str | None:
-    """The package that a trace or profile function belongs to, as its users call it; None for no hook."""
+    """The package that a trace or profile function belongs to, as its users call it; None for no hook, and for ours."""
     if hook is None:
         return None
     owner = getattr(hook, "__self__", None)  # a method: the class of its object says more than where it was written
@@ -27,6 +27,8 @@ def named(hook: Any) -> str | None:
         module = getattr(one, "__module__", None)
         if isinstance(module, str) and module not in ("builtins", "types", ""):
             top = module.partition(".")[0]
+            if top == "gobrrr":
+                return None
             return _KNOWN.get(top, top) if top != "__main__" else getattr(hook, "__qualname__", top)
     return type(hook).__name__
 
@@ -39,7 +41,7 @@ def monitoring() -> tuple[str, ...]:
     found = []
     for number in range(_TOOLS):
         name = home.get_tool(number)
-        if name is not None and home.get_events(number):
+        if name not in (None, "gobrrr") and home.get_events(number):
             found.append(str(name))
     return tuple(found)
 

@@ -1,0 +1,109 @@
+"""Each reproduction of bench/cases, sick and healthy, diagnosed live: is the fault named on the one and not on the other?
+
+    python -m bench.live_cases [CASE ...]
+
+Every form runs in a process of its own, so that settings and compiled code of one don't reach the next. What the fault's
+own findings promise stands beside what the fix really saves. Writes bench/results/live_cases.json.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import bench.cases
+
+OUT = Path(__file__).parent / "results" / "live_cases.json"
+FORMS = ("faulty", "fixed")
+LONGEST_S = 300
+
+
+def names(device: str) -> Iterator[str]:
+    """The modules of the cases that show on a device."""
+    for one in pkgutil.iter_modules(bench.cases.__path__):
+        module = importlib.import_module(f"bench.cases.{one.name}")
+        if hasattr(module, "CASE") and module.RUNS_ON == device:
+            yield one.name
+
+
+def one_form(name: str, form: str, device: str) -> dict[str, Any]:
+    """Diagnose one form here: its codes, its step and what the case's own code is said to be worth."""
+    import gobrrr
+
+    module = importlib.import_module(f"bench.cases.{name}")
+    found = gobrrr.diagnose(lambda: getattr(module, form)(device))
+    wall = found.unprofiled_wall_ns
+    watched = {module.CODE, *getattr(module, "TEMPTING", ())}
+    promised = [
+        [one.treatment, *one.predicted_saving_ns]
+        for one in found.prescriptions
+        if one.finding in watched or one.treatment in watched
+    ]
+    places = [where for one in found.findings if one.code == module.CODE for where in one.where]
+    return {
+        "codes": [one.code for one in found.findings],
+        "regime": found.regime,
+        "wall_ms": (wall.value or 0.0) / 1e6,
+        "low_ms": (wall.low or 0.0) / 1e6,
+        "high_ms": (wall.high or 0.0) / 1e6,
+        "promised_ns": promised,
+        "source": places[0].source if places else None,
+        "text": str(found),
+    }
+
+
+def in_its_own_process(name: str, form: str, device: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "bench.live_cases", "--one", name, form, device]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=False)
+    lines = done.stdout.splitlines()
+    if done.returncode or not lines:
+        return {"error": (done.stderr.strip().splitlines() or ["nothing was printed"])[-1]}
+    row: dict[str, Any] = json.loads(lines[-1])
+    return row
+
+
+def main(chosen: list[str], device: str) -> None:
+    import torch
+
+    from gobrrr.hardware.measure.device import find_device
+
+    rows = {}
+    for name in names(device):
+        module = importlib.import_module(f"bench.cases.{name}")
+        if chosen and module.CASE not in chosen:
+            continue
+        row: dict[str, Any] = {
+            "case": module.CASE,
+            "code": module.CODE,
+            "what": (module.__doc__ or "").strip().splitlines()[0],
+            "negative": getattr(module, "NEGATIVE", False),
+        }
+        row |= {form: in_its_own_process(name, form, device) for form in FORMS}
+        rows[name] = row
+        codes = [one.get("codes", one.get("error")) for one in (row["faulty"], row["fixed"])]
+        print(f"{module.CASE:8}{module.CODE:5}{codes[0]} | {codes[1]}", flush=True)
+    report = {
+        "command": "python -m bench.live_cases",
+        "device": find_device(device).environment().device_name,
+        "torch": torch.__version__,
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "rows": rows,
+    }
+    out = OUT if device == "cpu" else OUT.with_name("live_cases_h100.json")
+    if not chosen:
+        out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--one"]:
+        print(json.dumps(one_form(*sys.argv[2:5])))
+    else:
+        wanted = [one for one in sys.argv[1:] if not one.startswith("--")]
+        main(wanted, "cuda" if "--cuda" in sys.argv else "cpu")

@@ -1,0 +1,94 @@
+"""C04: float64 that one array brought in, float64 that is meant, and none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gobrrr.conditions.base import NotChecked
+from tests.conditions.lives import framed
+from tests.conditions.makers import seen_of
+from tests.evidence import certain, check, found, predict
+from tests.traces import Trace
+
+SHAPE, ROW = [4096, 4096], [4096]
+MIXED = ["float32", "float64"]
+
+
+def contaminated(trace: Trace, passes: int = 8) -> None:
+    """A float32 activation times a float64 row, and what follows; 134 MB a float64 tensor, 268 for read and write."""
+    framed(
+        trace,
+        "model.py(7): scale",
+        lambda: trace.op("aten::mul", [SHAPE, ROW], 70.0, dtypes=MIXED, host_us=10.0),
+    )
+    for _ in range(passes):
+        trace.op("aten::relu", [SHAPE], 100.0, dtype="float64", host_us=10.0)
+
+
+def test_the_first_operation_that_promotes_is_named(tmp_path: Path):
+    seen = certain(seen_of(tmp_path, contaminated))
+    finding = found("C04", seen)
+    assert finding.title == "float64 by accident"
+    assert finding.certainty == "high"
+    assert finding.where[0].op == "aten::mul"
+    # half of the bytes: 8 passes of 100 us become 50 us each; of the mixed product only the written half shrinks
+    half = 8 * 50e3
+    third = 70e3 * (134.2 / (67.1 + 134.2)) / 2
+    assert finding.at_stake_ns[1] == pytest.approx(half + third, rel=0.03)
+    assert finding.at_stake_ns[0] <= finding.at_stake_ns[1]
+    given = predict("cast-at-source", seen, finding)
+    assert given is not None
+    assert given.predicted_saving_ns == finding.at_stake_ns
+
+
+def test_a_contraction_gets_the_lower_type_s_peak(tmp_path: Path):
+    def body(trace: Trace) -> None:
+        trace.op("aten::copy_", [SHAPE, SHAPE], 90.0, dtypes=["float64", "float32"], host_us=10.0)
+        trace.op("aten::mm", [SHAPE, SHAPE], 2600.0, dtype="float64", host_us=10.0, kernel="dgemm_128x64")
+
+    finding = found("C04", certain(seen_of(tmp_path, body)))
+    # an H100's float64 matrix peak is that of float32 on the vector units, 66.9 TFLOP/s: only the bytes halve there
+    assert finding.where[0].op == "aten::copy_"
+    assert finding.at_stake_ns[1] == pytest.approx(90e3, rel=0.05)
+    assert finding.at_stake_ns[0] == pytest.approx(0.0, abs=1e3)
+
+
+def test_float64_throughout_may_be_meant(tmp_path: Path):
+    def body(trace: Trace) -> None:
+        for _ in range(8):
+            trace.op("aten::relu", [SHAPE], 100.0, dtype="float64", host_us=10.0)
+
+    finding = found("C04", certain(seen_of(tmp_path, body)))
+    assert finding.title == "float64 throughout"
+    assert finding.certainty == "low"
+    assert "maybe meant" in finding.evidence[0]
+
+
+def test_an_update_in_place_stays_in_its_own_type(tmp_path: Path):
+    def body(trace: Trace) -> None:
+        trace.op("aten::add_", [SHAPE, SHAPE], 100.0, dtypes=MIXED, host_us=10.0)
+        for _ in range(8):
+            trace.op("aten::relu", [SHAPE], 60.0, dtype="float32", host_us=10.0)
+
+    finding = check("C04", certain(seen_of(tmp_path, body)))
+    assert finding is None or (not isinstance(finding, NotChecked) and finding.certainty == "low")
+
+
+def test_a_few_numbers_in_float64_are_no_finding(tmp_path: Path):
+    def body(trace: Trace) -> None:
+        for _ in range(8):
+            trace.op("aten::relu", [SHAPE], 60.0, dtype="float32", host_us=10.0)
+        trace.op("aten::add", [[], []], 2.0, dtypes=["float64", "float64"], host_us=5.0)
+        trace.op("aten::mul", [[16], []], 2.0, dtypes=["float64", "float64"], host_us=5.0)
+
+    assert check("C04", certain(seen_of(tmp_path, body))) is None
+
+
+def test_a_number_times_a_float32_tensor_stays_float32(tmp_path: Path):
+    def body(trace: Trace) -> None:
+        for _ in range(8):
+            trace.op("aten::mul", [SHAPE, []], 60.0, dtypes=["float32", "float64"], host_us=10.0)
+
+    assert check("C04", certain(seen_of(tmp_path, body))) is None

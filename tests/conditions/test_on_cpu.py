@@ -1,0 +1,170 @@
+"""A CPU as the device: no launches, no queue, no tensor cores, no graphs, no pinned memory, and none in the words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.path import Path as StepPath
+from gobrrr.analysis.path import path_of, step_saving
+from gobrrr.analysis.study import study
+from gobrrr.conditions import catalogue
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.common import as_far_as_priced
+from gobrrr.model.machine import Ceiling, Machine
+from gobrrr.observe.trace import read_trace
+from gobrrr.report import words
+from gobrrr.treatments import catalogue as treatments
+from tests.conditions.lives import live_of
+from tests.conditions.makers import seen_of, shipped
+from tests.evidence import certain, check, found, predict
+from tests.report.samples import overhead, waiting_for_input
+from tests.traces import Trace
+
+OF_A_GPU = re.compile(r"launch|tensor core|\bgpu\b|cuda|device idles|TF32|pinned|\bgraph\b", re.IGNORECASE)
+NOT_THERE = {"cuda-graph", "tf32", "prefetch-pinned", "pad-dimensions", "cudnn-benchmark"}
+
+
+def ceiling(value: float) -> Ceiling:
+    return Ceiling(value=value, provenance="measured", source="written in a test")
+
+
+def processor(bfloat16: float) -> Machine:
+    return Machine(
+        name="a CPU",
+        matrix_flop_per_s={"float32": ceiling(2e11), "bfloat16": ceiling(bfloat16), "float64": ceiling(1e11)},
+        vector_flop_per_s={"float32": ceiling(2e11), "float64": ceiling(1e11)},
+        memory_bytes_per_s=ceiling(2e10),
+    )
+
+
+def on_cpu(seen: Evidence) -> Evidence:
+    """The same evidence as of a run on a CPU."""
+    return replace(certain(seen), live=structs.replace(live_of(), kind="cpu"))
+
+
+def small_calls(trace: Trace) -> None:
+    for _ in range(60):
+        trace.op("aten::mm", [[64, 64], [64, 64]], 2.0, dtype="float32", host_us=20.0)
+
+
+def test_dispatch_bound_is_what_a_launch_bound_step_is_called(tmp_path: Path):
+    seen = on_cpu(seen_of(tmp_path, small_calls))
+    finding = found("O01", seen)
+    assert finding.title == "dispatch-bound"
+    assert finding.treatments == ["compile", "larger-batch"]
+    assert not any(OF_A_GPU.search(fact) for fact in finding.evidence)
+    assert finding.at_stake_ns[0] == 0
+    given = predict("larger-batch", seen, finding)
+    assert given is not None
+    assert given.predicted_saving_ns[1] == pytest.approx(finding.at_stake_ns[1] * 15 / 16)
+
+
+def test_host_and_device_are_one_path(tmp_path: Path):
+    seen = on_cpu(seen_of(tmp_path, small_calls))
+    path = path_of(seen)
+    assert path.host + path.busy == pytest.approx(path.wall)
+    calls = seen.calls_where(seen.groups_where("matmul"))
+    ns = seen.calls.ns[calls]
+    # each nanosecond of computing is one of the step's, whatever the host does
+    assert step_saving(seen, calls, ns / 2, ns)[0] == pytest.approx(float(ns.sum()) / 2 / seen.steps.count)
+    assert StepPath(10.0, 4.0, 6.0, 1, serial=True).device_saving(2.0, 9.0) == (2.0, 4.0)
+
+
+def slow_matmuls(trace: Trace) -> None:
+    for _ in range(6):
+        shapes = [[1024, 1024], [1024, 1024]]
+        trace.op("aten::mm", shapes, 12_000.0, dtype="float32", host_us=20.0, kernel="CPU aten::mm")
+
+
+def test_float32_matmuls_are_named_where_16_bit_is_faster_here(tmp_path: Path):
+    trace = Trace()
+    for number in range(3):
+        with trace.step(number):
+            slow_matmuls(trace)
+    rank = read_trace(str(trace.write(tmp_path))).ranks[0]
+    fast, slow = (on_cpu(study(rank, processor(bfloat16=one)).evidence[0]) for one in (4e11, 1e11))
+    finding = found("C01", fast)
+    # 12 ms at 179 of 200 GFLOP/s: half of that in bfloat16 less the dispatch of a cast, nothing for sure
+    assert finding.at_stake_ns == (0, pytest.approx(6 * 6e6, rel=0.02))
+    assert not any(OF_A_GPU.search(fact) for fact in (finding.title, *finding.evidence))
+    given = predict("bf16-autocast", fast, finding)
+    assert given is not None
+    assert 'autocast("cpu"' in given.how
+    assert check("C01", slow) is None
+
+
+@pytest.mark.parametrize("name", ["gpt2_b8_s1024.fwd", "gpt_fp32_notf32.faulty", "dit_adaln.faulty", "mlp_tiny.faulty"])
+def test_no_finding_speaks_of_what_a_cpu_has_not(name: str):
+    seen = on_cpu(shipped(name))
+    results = [as_far_as_priced(one.code, seen, one.check(seen)) for one in catalogue()]
+    found_ = [one.finding for one in results if isinstance(one, Found)]
+    assert not {one.code for one in found_} & {"C02", "C03", "C06", "D02", "Q01"}
+    for one in found_:
+        if one.code in ("O01", "O03", "O04", "D01"):  # those that speak of the host
+            assert not any(OF_A_GPU.search(fact) for fact in (one.title, *one.evidence)), one.evidence
+    known = {one.name: one for one in treatments()}
+    given = [known[name].predict(seen, one) for one in found_ for name in one.treatments]
+    assert not {one.treatment for one in given if one is not None} & NOT_THERE
+
+
+def test_what_only_a_gpu_can_have_is_not_missing_either(tmp_path: Path):
+    """However little is priced, C02 and C03 are no open questions on a CPU."""
+    seen = on_cpu(seen_of(tmp_path, small_calls, shapes=False))
+    for code in ("C02", "C03"):
+        assert as_far_as_priced(code, seen, None) is None
+
+
+def test_a_run_that_was_timed_without_the_profiler_is_not_inflated(tmp_path: Path):
+    seen = shipped("mlp_tiny.faulty")
+    assert check("Q01", seen) is not None
+    assert check("Q01", replace(seen, live=live_of())) is None
+
+
+def rnn(trace: Trace) -> None:
+    """Thirty turns, and a backward pass with a node for each of their operations (numbers 0 to 29)."""
+    for turn in range(30):
+        trace.view("aten::select", [30, 8, 64], ["0", str(turn)])
+        for _ in range(2):
+            trace.op("aten::mm", [[8, 64], [64, 64]], 2.0, dtype="float32", host_us=20.0)
+            trace.events[-1]["args"]["Sequence number"] = turn
+    trace.now += 10
+    for turn in reversed(range(30)):
+        begin = trace.now
+        trace.op("aten::mm", [[8, 64], [64, 64]], 2.0, dtype="float32", host_us=20.0)
+        trace._add(
+            "cpu_op", "autograd::engine::evaluate_function: MmBackward0", begin - 1, trace.now - begin + 1,
+            {"Sequence number": turn},
+        )  # fmt: skip
+        trace.now += 2
+
+
+def test_a_loop_s_backward_pass_is_the_loop_s(tmp_path: Path):
+    seen = certain(seen_of(tmp_path, rnn))
+    assert "90 pieces of device work" in found("O04", seen).evidence[0]
+    finding = found("O04", on_cpu(seen))
+    assert finding.treatments == ["batched-loop"]
+    assert "90 operations that compute" in finding.evidence[0]
+    assert not any(OF_A_GPU.search(fact) for fact in finding.evidence)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (overhead, r"the processor spends \d+ % of the step in dispatch and Python"),
+        (waiting_for_input, "the step waits for input data"),
+    ],
+)
+def test_the_sentence_of_a_cpu_s_verdict(made: Callable[..., object], said: str):
+    diagnosis = structs.replace(made(), live=structs.replace(live_of(), kind="cpu"))
+    assert re.search(said, words.reason(diagnosis))
+    assert "idles" not in words.reason(diagnosis)
+    launching = next(line for line in overhead().budget if line.cause == "launching")
+    assert words.label(launching, cpu=True) == "dispatch"
+    assert words.label(launching) == "launching"

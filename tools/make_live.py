@@ -1,0 +1,151 @@
+"""Write the tables of docs/live.md from bench/results; `--check` compares.
+
+The words of the page are its own; every figure comes from the results (live_cases.json, live_h100.json,
+watch_cost.json), each with its command, device, versions and date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results"
+PAGE = ROOT / "docs" / "live.md"
+Row = dict[str, Any]
+
+
+def load(name: str) -> dict[str, Any] | None:
+    """A result; None where it was never made."""
+    path = RESULTS / name
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def page() -> str:
+    """The page as it is, its tables anew."""
+    text = PAGE.read_text(encoding="utf-8")
+    tables = {"cases": cases(), "workloads": workloads(), "cost": cost()}
+    for name, table in tables.items():
+        between = re.compile(f"(<!-- {name}:start -->).*?(<!-- {name}:end -->)", re.DOTALL)
+        text = between.sub(lambda found, body=table: f"{found[1]}\n\n{body}\n\n{found[2]}", text)  # type: ignore[misc]
+    return text
+
+
+def made(found: dict[str, Any]) -> str:
+    """Where, with what and when."""
+    return f"{found['device']}, torch {found['torch']}, {found['date'][:10]}: `{found['command']}`"
+
+
+def cases() -> str:
+    """One row a case."""
+    parts = []
+    for name in ("live_cases.json", "live_cases_h100.json"):
+        found = load(name)
+        if found is not None:
+            parts.append(_cases(found))
+    return "\n\n".join(parts) or "Not run yet."
+
+
+def _cases(found: dict[str, Any]) -> str:
+    lines = [
+        f"{made(found)}.\n",
+        "| case | what | named | faulty, ms | fixed, ms | promised, ms | saved, ms |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    lines += [_case(row) for row in sorted(found["rows"].values(), key=lambda row: (row["negative"], row["case"]))]
+    judged = [row for row in found["rows"].values() if not row["negative"]]
+    right = sum(map(named, judged))
+    lines.append(f"\nNamed on the sick form and not on the healthy one: {right} of {len(judged)}.")
+    return "\n".join(lines)
+
+
+def named(row: Row) -> bool:
+    """The fault is named where it is, and not where it is mended."""
+    return row["code"] in row["faulty"].get("codes", ()) and row["code"] not in row["fixed"].get("codes", ())
+
+
+def _case(row: Row) -> str:
+    what = row["what"].rstrip(".")
+    sick, healthy = row["faulty"], row["fixed"]
+    if "error" in sick or "error" in healthy:
+        return f"| {row['case']} | {what} | failed: {sick.get('error') or healthy.get('error')} | | | | |"
+    if row["negative"]:
+        said = "nothing to promise" if not sick["promised_ns"] else "promised"
+    else:
+        said = f"{row['code']}" if named(row) else f"NOT {row['code']}"
+    best = max(sick["promised_ns"], key=lambda one: one[1] + one[2], default=None)
+    promised = f"{best[1] / 1e6:.2f} to {best[2] / 1e6:.2f}" if best else "nothing"
+    saved = sick["wall_ms"] - healthy["wall_ms"]
+    return (
+        f"| {row['case']} | {what} | {said} | {sick['wall_ms']:.2f} | {healthy['wall_ms']:.2f} | {promised} | {saved:.2f} |"
+    )
+
+
+def workloads() -> str:
+    """One row a form of each workload."""
+    found = load("live_h100.json")
+    if found is None:
+        return "Not run yet."
+    lines = [
+        f"{made(found)}. *Alone*: the same step timed by itself afterwards, in blocks without waits and step by step "
+        "with one.\n",
+        "| workload | step, ms | alone, ms | under the profiler, ms | regime | known | findings |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, row in found["workloads"].items():
+        lines += [_workload(f"{name}, {form}", row[form], row["regime"] if form == "faulty" else "") for form in FORMS]
+    return "\n".join(lines)
+
+
+FORMS = ("faulty", "fixed")
+
+
+def alone(row: Row) -> tuple[float, float]:
+    """The least and the most that the step took by itself."""
+    times = [one for run in row["alone"] for kind in ("pipelined_ms", "sync_ms") for one in run[kind]]
+    return min(times), max(times)
+
+
+def _workload(name: str, row: Row, known: str) -> str:
+    if "error" in row:
+        return f"| {name} | failed: {row['error']} | | | | | |"
+    found = row["diagnosis"]
+    wall = found["unprofiled_wall_ns"]
+    low, high = alone(row)
+    codes = ", ".join(one["code"] for one in found["findings"]) or "none"
+    return (
+        f"| {name} | {wall['value'] / 1e6:.2f} ({wall['low'] / 1e6:.2f} to {wall['high'] / 1e6:.2f}) "
+        f"| {low:.2f} to {high:.2f} | {found['wall_ns'] / 1e6:.2f} | {found['regime']} | {known} | {codes} |"
+    )
+
+
+def cost() -> str:
+    """What watching adds to a step of 10 ms."""
+    found = load("watch_cost.json")
+    if found is None:
+        return "Not run yet."
+    lines = [f"{made(found)}, steps of {found['step_ms']:.0f} ms.\n", "| while | a boundary takes | of the step |"]
+    lines.append("| --- | --- | --- |")
+    for name, ns in found["boundary_ns"].items():
+        lines.append(f"| {name} | {ns / 1e3:.2f} us | {ns / 1e6 / found['step_ms']:.4%} |")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args(arguments)
+    text = page()
+    if options.check:
+        return int(text != PAGE.read_text(encoding="utf-8"))
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
