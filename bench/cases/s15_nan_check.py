@@ -11,7 +11,7 @@ CASE, CODE, RUNS_ON = "S15", "O02", "cuda"
 
 def _made(device: str, look: bool) -> Workload:
     torch.manual_seed(0)
-    width, rows = (2048, 512) if device == "cuda" else (256, 64)  # on a GPU the device is the bound
+    width, rows = (2048, 2048) if device == "cuda" else (256, 64)  # on a GPU the device is the bound
     model = torch.nn.Sequential(*[torch.nn.Linear(width, width) for _ in range(8)]).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     x = torch.randn(rows, width, device=device)

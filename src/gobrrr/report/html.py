@@ -14,7 +14,7 @@ from importlib.resources import files
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.report import json, terminal, words
 from gobrrr.report.advice import worth_doing
-from gobrrr.report.page import advice, charts, machine, machines, modules, tables, totals, verdict
+from gobrrr.report.page import advice, charts, live, machine, machines, modules, tables, totals, verdict
 from gobrrr.report.page.data import as_script, page_data
 from gobrrr.report.page.links import Link, link
 from gobrrr.report.page.machines import own
@@ -100,6 +100,7 @@ NAVIGATION = (
     ("roofline", "Roofline"),
     ("timeline", "Timeline"),
     ("totals", "Totals"),
+    ("live", "Run"),
     ("modules", "Modules"),
     ("ops", "Operations"),
     ("kernels", "Kernels"),
@@ -111,6 +112,7 @@ NAVIGATION = (
 def _top(diagnosis: Diagnosis) -> Markup:
     absent = {"todo"} if not worth_doing(diagnosis) else set()
     absent |= {"kernels"} if not diagnosis.kernels else set()
+    absent |= {"live"} if diagnosis.live is None else set()
     absent |= {"machines"} if not diagnosis.machines else set()
     names = {**dict(NAVIGATION), **({"machine": "Versions"} if diagnosis.machines else {})}  # not Machines, Machine
     links = [el("a", name, href=f"#{target}") for target, name in names.items() if target not in absent]
@@ -143,6 +145,7 @@ def _sections(diagnosis: Diagnosis, links: list[Link]) -> Markup:
         charts.roofline(diagnosis),
         charts.timeline(diagnosis),
         totals.totals(diagnosis),
+        live.live(diagnosis),
         modules.modules(diagnosis),
         tables.ops(diagnosis),
         tables.kernels(diagnosis),

@@ -6,7 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
@@ -55,6 +55,8 @@ class Recorder:
         # one cycle: without `acc_events` torch warns, where it has it, that earlier ones would be lost
         kept = {"acc_events": True} if "acc_events" in signature(torch_profile.__init__).parameters else {}
         self._profiler = torch_profile(activities=activities, record_shapes=True, with_stack=True, **kept)
+        with record_function("gobrrr"):
+            pass  # the first one imports what it needs: not in a step that counts
         with _without_chatter():
             self._profiler.__enter__()
 
@@ -74,8 +76,7 @@ class Recorder:
         wait()
         with record_function(CALIBRATION):
             self.loops = time_loops()
-        with _without_chatter():
-            profiler.__exit__(None, None, None)
+        _stop(profiler)
         self._kept = profiler
 
     def abandon(self) -> None:
@@ -83,8 +84,7 @@ class Recorder:
         self._close_step()
         profiler, self._profiler = self._profiler, None
         if profiler is not None:
-            with _without_chatter():
-                profiler.__exit__(None, None, None)
+            _stop(profiler)
 
     def read(self, notes: list[str]) -> RankProfile:
         """What was recorded. Raises InputError where the profiler wrote nothing."""
@@ -98,6 +98,12 @@ class Recorder:
         if self._open is not None:
             self._open.__exit__(None, None, None)
             self._open = None
+
+
+def _stop(profiler: Any) -> None:
+    """Stop recording. What torch then makes of the events for its own tables is not needed here."""
+    with _without_chatter(), suppress(UnicodeDecodeError):  # of a name that is not UTF-8; the results are there by then
+        profiler.__exit__(None, None, None)
 
 
 def _tiny_ops() -> None:

@@ -42,6 +42,7 @@ def _about(one: Diagnosis) -> list[str | Markup]:
     """What was looked at, the device, and over how many steps and ranks it speaks."""
     steps = f"{one.steps:,} step{'' if one.steps == 1 else 's'}"
     how = "predicted; nothing was run" if predicted(one) else one.steps_from.removeprefix(f"{one.steps} ")
+    how = f"run here: {one.live.steps_from}" if one.live is not None else how
     parts = [one.device or "device unknown", f"{steps} ({how})" if how else steps]
     if one.ranks > 1:
         parts.append(f"{one.ranks:,} ranks")
@@ -56,7 +57,8 @@ def _tiles(one: Diagnosis) -> Markup:
     without = one.unprofiled_wall_ns
     if predicted(one):
         return join([_tile(*tile) for tile in _predicted_tiles(one)])
-    doubt = f"{without.how}, {units.duration_range(without.low, without.high)}" if without.value is not None else ""
+    how = without.how if one.live is None else f"median of {len(one.live.times.ns)} steps"
+    doubt = f"{how}, {units.duration_range(without.low, without.high)}" if without.value is not None else ""
     return join(
         [
             _tile("A step under the profiler", units.duration(one.wall_ns), "what the trace shows"),
