@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -24,10 +26,11 @@ from gobrrr.observe.live import make_watcher, need_torch
 
 if TYPE_CHECKING:
     from gobrrr.observe.live.loop import Finder, Found
-    from gobrrr.observe.live.watcher import Watcher
+    from gobrrr.observe.live.watcher import Options, Watcher
 
 Stages = Callable[[str, int, int], None]
 MOST_SAID = 200
+RANKS_WARMUP = 6
 QUICK_S = 30.0
 """What measuring this CPU's ceilings may take, the first time that a step is diagnosed on it."""
 
@@ -127,7 +130,7 @@ def run(
     def eye() -> Finder:
         from gobrrr.observe.live.loop import Finder
 
-        made.append(make_watcher())
+        made.append(make_watcher(_in_step() if _number("WORLD_SIZE", 1) > 1 else None))
         return Finder(made[0], steps=steps)
 
     ran = scripts.run(script, arguments, is_module=module, loop=WhenTorchArrives(eye), stop_after=stop_after)
@@ -137,6 +140,8 @@ def run(
     if found.failure is not None or found.how is None:
         more = f" ({'; '.join(found.remarks)})" if found.remarks else ""
         return Ran(status=ran.status, why_not=f"{script}: {found.failure or found.text}{more}")
+    if _number("RANK", 0) > 0:
+        return Ran(status=ran.status)  # the first rank speaks for all
     watcher = made[0]
     watcher.steps_from = found.text
     watcher.remarks += found.remarks
@@ -145,6 +150,19 @@ def run(
     except UsageError as error:
         return Ran(status=ran.status, why_not=str(error))
     return Ran(status=ran.status, diagnosis=diagnose_profile(profile, on=on))
+
+
+def _number(variable: str, otherwise: int) -> int:
+    """What torchrun says in the environment."""
+    value = os.environ.get(variable, "")
+    return int(value) if value.isdecimal() else otherwise
+
+
+def _in_step() -> Options:
+    """Among ranks all look at the same steps, whatever each one's clock says: one that stops alone hangs the others."""
+    from gobrrr.observe.live.watcher import Options as Made
+
+    return Made(warmup=RANKS_WARMUP, most_warmup=RANKS_WARMUP, window_s=math.inf, profiled_s=math.inf)
 
 
 def users_error(target: str, error: BaseException) -> str | None:

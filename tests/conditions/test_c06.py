@@ -41,6 +41,10 @@ def test_a_cliff_beside_healthy_layers(tmp_path: Path):
     given = predict("cudnn-benchmark", seen, finding)
     assert given is not None
     assert given.predicted_saving_ns == (0.0, finding.at_stake_ns[1])
+    other = predict("channels-last", seen, finding)
+    assert other is not None
+    assert other.predicted_saving_ns == (0.0, finding.at_stake_ns[1])
+    assert "this layer alone" in other.how
 
 
 def test_alone_the_share_is_assumed(tmp_path: Path):

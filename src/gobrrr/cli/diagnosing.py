@@ -116,7 +116,7 @@ def run(
     if ran.diagnosis is not None:
         keep(ran.diagnosis, save, html)
         show(ran.diagnosis, as_json=as_json, quiet=quiet, width=width, stderr=True)
-    else:
+    elif ran.why_not:
         failures.complain(ran.why_not, ran.status)
     raise typer.Exit(ran.status)
 

@@ -23,6 +23,7 @@ says so, and the conversions of q, k, v and the output count as well.
                       + conversions of the matmuls' other operands
 
 On a CPU the softmax itself counts in the high end only: its exponentials are arithmetic that a fused kernel does too.
+Where `scaled_dot_product_attention` took the form without a kernel there (dropout), nothing counts in the low end.
 The peak is the one of the model's own element type. Fused attention reached 17 % of it (a backward) to 37 % in the
 shipped H100 traces. Both count only as far as the device is what the step waits for: W - host bounds them.
 
@@ -87,6 +88,8 @@ RECOMPUTED = 1.25
 FUSED_SHARE = 0.15
 """Share of the matrix peak that a fused attention reaches at least: 0.17 is the least in the shipped H100 traces."""
 
+MATH = "aten::_scaled_dot_product_attention_math"
+
 BATCHED = ("bmm", "baddbmm", "matmul", "baddbmm_")
 
 
@@ -143,6 +146,9 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         passes[np.isin(found.passes, found.softmaxes)] = 0.0
     low = np.concatenate([passes, np.maximum(own - floor / FUSED_SHARE, 0.0), np.zeros(len(around))])
     high = np.concatenate([ns[found.passes], np.maximum(own - floor, 0.0), around])
+    refused = _refused(evidence, found)
+    if refused:
+        low[:] = 0.0
     calls = np.concatenate([found.passes, found.matmuls, found.conversions])
     return finding(
         evidence,
@@ -153,8 +159,26 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         claim=of_calls(calls, low, high),
         certainty=certainty_of(evidence),
         treatments=_treatments(evidence, found),
-        facts=[*_facts(evidence, found, floor), *_widened(evidence, found), *_averaged(evidence, found)],
+        facts=[*_facts(evidence, found, floor), *_widened(evidence, found), *_averaged(evidence, found), *refused],
     )
+
+
+def _refused(evidence: Evidence, found: Attention) -> list[str]:
+    """Where a CPU's scaled_dot_product_attention took the form without a kernel: it has none with dropout."""
+    forward = [call for call in found.softmaxes.tolist() if "backward" not in _name(evidence.group_of(call))]
+    # a softmax over little is told from dispatch in the backward pass alone
+    math = any(_in_math_form(evidence, call) for call in forward) if forward else MATH in evidence.events.names
+    if not evidence.on_cpu or not math:
+        return []
+    return [
+        "it is the math form of scaled_dot_product_attention: on a CPU the fused kernel takes no dropout, so that "
+        "something is gained only where attention can go without"
+    ]
+
+
+def _in_math_form(evidence: Evidence, call: int) -> bool:
+    around = evidence.ancestors(int(evidence.calls.op[call]))
+    return any("scaled_dot_product" in evidence.events.name_of(row) for row in around)
 
 
 def _treatments(evidence: Evidence, found: Attention) -> list[str]:
@@ -168,7 +192,7 @@ def _is_module(evidence: Evidence, call: int) -> bool:
     row = int(evidence.calls.op[call])
     if not re.fullmatch(r"MultiheadAttention_\d+", evidence.module(row) or ""):
         return False
-    return not any("scaled_dot_product" in evidence.events.name_of(one) for one in evidence.ancestors(row))
+    return not _in_math_form(evidence, call)
 
 
 def _averaged(evidence: Evidence, found: Attention) -> list[str]:
@@ -241,7 +265,7 @@ def _math_form(evidence: Evidence, found: Attention) -> list[str]:
     names = {_name(evidence.group_of(call)) for call in found.softmaxes.tolist()}
     around = {evidence.events.name_of(row) for row in evidence.ancestors(int(evidence.calls.op[found.softmaxes[0]]))}
     compiled = [name for name in names if name.startswith("triton_")]
-    if any("_safe_softmax" in name for name in names) or "aten::_scaled_dot_product_attention_math" in around:
+    if any("_safe_softmax" in name for name in names) or MATH in around:
         which = f" ({compiled[0]})" if compiled else ""
         facts = [f"it is the math form of scaled_dot_product_attention, not a fused kernel{which}"]
         if any("where" in name and "arange" in name for name in compiled):

@@ -5,7 +5,8 @@ change: the converters around each convolution vanish, and batch norm reads whol
 
 Predicted saving: of layout copies (M05) the finding's own interval, as far as they are between NCHW and NHWC; of
 normalization (M03) between nothing and the part of the finding's high end that batch norms have whose channels lie
-outside. Both as far as the device is what the step waits for.
+outside. Both as far as the device is what the step waits for. Of a convolution on a fallback algorithm (C06) from
+nothing to its high end, for that layer alone, in the order that it does not have now.
 
 An operation without such a kernel returns the usual order and brings the converters back. Grouped convolutions can be
 slower.
@@ -31,6 +32,8 @@ images = images.to(memory_format=torch.channels_last)
 def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     """What the docstring says, of the finding's stake."""
     low, high = finding.at_stake_ns
+    if finding.code == "C06":
+        return prescription(NAME, finding, (0.0, high), _other_order(finding), "the other order has a better kernel")
     if finding.code == "M05":
         share = reordered(evidence).image_share(evidence)
     elif finding.code == "M03":
@@ -40,3 +43,10 @@ def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     if share <= 0:
         return None
     return prescription(NAME, finding, (low, high * share), HOW, "every operation between keeps the order")
+
+
+def _other_order(finding: Finding) -> str:
+    """The layer of a convolution's cliff in the order that it does not have now: which one is tried, not told."""
+    module = finding.where[0].module if finding.where else None
+    of = f"{module}, this layer alone" if module else "this layer alone"
+    return f"the other memory format for {of}: torch.contiguous_format where it is channels_last, else channels_last"
