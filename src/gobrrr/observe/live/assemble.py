@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
@@ -25,11 +26,21 @@ def assembled(
     notes = [note for note in notes if not note.startswith(NOT_NEWS)]
     fixed = processor.fixed_ns(rank.events, CALIBRATION)
     seen = _shortened(seen) if seen is not None else None
+    live = msgspec.convert(_from_here(msgspec.to_builtins(live), os.path.join(os.getcwd(), "")), Live)
     events = with_owners(processor.without(rank.events, CALIBRATION))
     rank = replace(rank, events=events, live=live, seen=seen)
     if live.kind == "cpu":
         rank = _on_processor(rank, fixed or 0.0, cpu)
     return Profile(target=target, origin="live", ranks=(rank,), notes=tuple(notes))
+
+
+def _from_here(value: Any, here: str) -> Any:
+    """The same builtins, texts that name a file below this folder without the folder."""
+    if isinstance(value, str):
+        return value.removeprefix(here)
+    if isinstance(value, dict):
+        return {key: _from_here(item, here) for key, item in value.items()}
+    return [_from_here(item, here) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _shortened(seen: Recording) -> Recording:

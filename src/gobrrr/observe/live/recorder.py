@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from inspect import signature
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -52,12 +52,12 @@ class Recorder:
         self.gpu = on_gpu()
         activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if self.gpu else [])
         wait()
-        # one cycle: without `acc_events` torch warns, where it has it, that earlier ones would be lost
-        kept = {"acc_events": True} if "acc_events" in signature(torch_profile.__init__).parameters else {}
-        self._profiler = torch_profile(activities=activities, record_shapes=True, with_stack=True, **kept)
+        self._profiler = torch_profile(activities=activities, record_shapes=True, with_stack=True)
         with record_function("gobrrr"):
             pass  # the first one imports what it needs: not in a step that counts
-        with _without_chatter():
+        with _without_chatter(), warnings.catch_warnings():
+            # there is one cycle; `acc_events`, which torch advises, would read all events in Python here and now
+            warnings.filterwarnings("ignore", message=".*Profiler clears events")
             self._profiler.__enter__()
 
     def mark(self) -> None:

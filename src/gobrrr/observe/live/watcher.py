@@ -41,7 +41,7 @@ class Options:
     most_warmup_s: float = 60.0
     window: int = 10
     window_s: float = 10.0
-    profiled: int = 3
+    profiled: int = 5
     profiled_s: float = 5.0
     look: bool = True
 
