@@ -1,9 +1,9 @@
-"""Each reproduction of bench/cases, sick and healthy, diagnosed live: is the fault named on the one and not on the other?
+"""Each reproduction of bench/cases, sick and healthy, diagnosed live: is the fault named on the one, not on the other?
 
     python -m bench.live_cases [CASE ...]
 
-Every form runs in a process of its own, so that settings and compiled code of one don't reach the next. What the fault's
-own findings promise stands beside what the fix really saves. Writes bench/results/live_cases.json.
+Every form runs in a process of its own, so that settings and compiled code of one don't reach the next. What the
+fault's own findings promise stands beside what the fix really saves. Writes bench/results/live_cases.json.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def names(device: str) -> Iterator[str]:
     """The modules of the cases that show on a device."""
     for one in pkgutil.iter_modules(bench.cases.__path__):
         module = importlib.import_module(f"bench.cases.{one.name}")
-        if hasattr(module, "CASE") and module.RUNS_ON == device:
+        if hasattr(module, "CASE") and device == module.RUNS_ON:
             yield one.name
 
 

@@ -79,7 +79,12 @@ def main(out, names):
             gc.collect()
             torch.cuda.empty_cache()
             one = row[form]
-            print(name, form, one.get("error") or (one["seconds"], one["diagnosis"]["regime"], one["findings"]), flush=True)
+            print(
+                name,
+                form,
+                one.get("error") or (one["seconds"], one["diagnosis"]["regime"], one["findings"]),
+                flush=True,
+            )
         rows[name] = row
         report = {
             "device": torch.cuda.get_device_name(),

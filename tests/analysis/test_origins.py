@@ -1,4 +1,4 @@
-"""The line of an operation, in the backward pass too: by sequence numbers, and by the step that was looked at op by op."""
+"""The line of an operation, in the backward pass too: by sequence numbers, and by the step that was looked at."""
 
 from __future__ import annotations
 

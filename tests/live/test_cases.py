@@ -1,0 +1,72 @@
+"""The reproductions of what people hit, each sick and healthy, run and diagnosed on this CPU.
+
+A shared machine can stall any one step: what is said in two of three runs counts.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from types import ModuleType
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from bench.live_cases import names  # noqa: E402
+from gobrrr.model.diagnosis import Diagnosis  # noqa: E402
+from tests.live.look import codes, diagnosed  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore::DeprecationWarning")]  # of torch's own compiler
+RUNS, ENOUGH = 3, 2
+LARGEST_PROMISE = 0.05
+"""No more of the step than this may be promised on a negative case."""
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """One thread, unless the case is about threads; and nothing that a case sets stays."""
+    threads, tracer = torch.get_num_threads(), sys.gettrace()
+    torch.set_num_threads(1)
+    yield
+    sys.settrace(tracer)
+    torch.set_num_threads(threads)
+
+
+def mostly(says: Callable[[], bool]) -> bool:
+    """What two of three runs say; the third only where the first two differ."""
+    found: list[bool] = []
+    while len(found) < RUNS and found.count(True) < ENOUGH and found.count(False) < ENOUGH:
+        found.append(says())
+    return found.count(True) >= ENOUGH
+
+
+def case(name: str) -> ModuleType:
+    return import_module(f"bench.cases.{name}")
+
+
+@pytest.mark.parametrize("name", [one for one in names("cpu") if not getattr(case(one), "NEGATIVE", False)])
+def test_the_fault_is_named_where_it_is_and_only_there(name: str) -> None:
+    one = case(name)
+    assert mostly(lambda: one.CODE in codes(diagnosed(one.faulty())))
+    assert mostly(lambda: one.CODE not in codes(diagnosed(one.fixed())))
+
+
+def promised(found: Diagnosis, tempting: tuple[str, ...]) -> float:
+    """The least that the tempting treatments promise, as a share of the step."""
+    wall = found.unprofiled_wall_ns.value or 1.0
+    named = [one for one in found.prescriptions if one.treatment in tempting or one.finding in tempting]
+    return max((one.predicted_saving_ns[0] / wall for one in named), default=0.0)
+
+
+@pytest.mark.parametrize("name", [one for one in names("cpu") if getattr(case(one), "NEGATIVE", False)])
+def test_where_the_obvious_treatment_gives_little_little_is_promised(name: str) -> None:
+    one = case(name)
+    assert mostly(lambda: promised(diagnosed(one.faulty()), one.TEMPTING) <= LARGEST_PROMISE)
+
+
+def test_attention_weights_that_nobody_reads_need_not_be_asked_for() -> None:
+    found = next(one for one in diagnosed(case("m12_attention_weights").faulty()).findings if one.code == "M02")
+    assert found.treatments == ["need-weights-false"]
+    assert "m12_attention_weights.py" in (found.where[0].source or "")
