@@ -2,7 +2,7 @@
 
     python -m bench.gpu.live_workloads OUT.json [NAME ...]
 
-Each step is timed by itself, twice, after it was diagnosed: blocks of steps with one wait at the end (`pipelined`)
+Each step is timed by itself before and after it is diagnosed: blocks of steps with one wait at the end (`pipelined`)
 and single steps with a wait after each (`sync`).
 """
 
@@ -45,19 +45,20 @@ def timed(step):
 
 def looked_at(name, form, make):
     """One workload's row."""
-    made = []
+    made, alone = [], []
 
     def workload():
         """Made while gobrrr watches, as it is for `gobrrr diagnose FILE.py:NAME`: so a graph's capture is seen."""
         made.append(make("cuda"))
+        alone.append(timed(made[0]))
         return gobrrr.Workload(step=made[0])
 
     began = time.perf_counter()
     found = gobrrr.diagnose(workload)
-    step = made[0]
     seconds = time.perf_counter() - began
+    alone.append(timed(made[0]))
     return {
-        "alone": [timed(step), timed(step)],
+        "alone": alone,
         "seconds": seconds,
         "diagnosis": json.loads(to_json(msgspec.structs.replace(found, timeline=None, kernels=[]))),
         "text": str(found),

@@ -53,7 +53,8 @@ def diagnose(
     watcher = make_watcher(progress=stages, steps_from="the step was called as a whole")
     with loaded_as_before() if isinstance(target, str) else nullcontext():
         pulled = pull_named(watcher, target) if isinstance(target, str) else pull(watcher, target, args, kwargs)
-        profile = watcher.profile(name_of(target), cpu_name())
+        named = pulled.workload.name if pulled.workload is not None else ""
+        profile = watcher.profile(target if isinstance(target, str) else named or name_of(target), cpu_name())
         if scale:
             profile = _scaled(profile, pulled.workload, stages)
     return diagnose_profile(profile, on=on, stages=stages)

@@ -43,6 +43,9 @@ ORDER: tuple[Line, ...] = ("compute", "memory", "below_roof", "unpriced", "commu
 DIFFERENT = 0.05
 """A measured step that the profiled one can't be brought closer to than this is worth a note."""
 
+PACED = 0.25
+"""A host whose pace differs by more than this beyond what recording explains is worth a note."""
+
 TELLING = 0.005
 """Less of the device time than this in kernels faster than their floor is not worth a note."""
 
@@ -286,6 +289,13 @@ def _counted(rank: RankProfile) -> Live | None:
 
 def _differing(lead: Study) -> list[str]:
     """Steps that took another time under the profiler than without it, beyond what recording explains."""
+    pace = lead.evidence[0].cost.pace if lead.evidence else 1.0
+    if abs(pace - 1.0) > PACED:
+        how = "slower" if pace < 1 else "faster"
+        return [
+            f"the host was {how} in the profiled steps than recording explains: its lines are brought to the measured "
+            "step in proportion"
+        ]
     if abs(lead.scale - 1.0) <= DIFFERENT:
         return []
     longer = "longer" if lead.scale > 1 else "shorter"

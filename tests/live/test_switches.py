@@ -53,7 +53,8 @@ def backward() -> None:
     torch.ones(2, requires_grad=True).sum().backward()
 
 
-def test_a_program_with_everything_as_it_comes() -> None:
+def test_a_program_with_everything_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)  # the default
     before = sys.gettrace(), sys.getprofile()
     sys.settrace(None)
     sys.setprofile(None)

@@ -173,12 +173,12 @@ def test_step_times_by_hand() -> None:
 
 def test_a_watched_loader_gives_every_batch_and_then_an_answer() -> None:
     x = torch.randn(64, 64)
-    with gobrrr.watch(list(range(40))) as steps:
+    with gobrrr.watch(list(range(60))) as steps:
         got = []
         for batch in steps:
             x @ x
             got.append(batch)
-    assert got == list(range(40))
+    assert got == list(range(60))
     assert steps.done
     assert isinstance(steps.diagnosis, Diagnosis)
     assert steps.diagnosis.live is not None
@@ -201,7 +201,7 @@ def test_a_loop_that_ends_early_says_so_and_a_break_leaves_nothing() -> None:
 def test_boundaries_by_hand_and_what_is_done_then() -> None:
     said: list[Diagnosis] = []
     with gobrrr.watch(then=said.append) as steps:
-        for _ in range(30):
+        for _ in range(60):
             torch.ones(10).sum()
             steps.boundary()
     assert len(said) == 1
@@ -217,7 +217,7 @@ def test_a_decorated_step_is_itself_and_knows_its_diagnosis() -> None:
         return x @ x
 
     x = torch.eye(8)
-    for _ in range(30):
+    for _ in range(60):
         assert torch.equal(train(x), x)
     assert train.__name__ == "train"
     assert train.__doc__ == "One step."

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,12 +23,15 @@ from gobrrr.analysis.steps import Steps, find_steps, steady
 from gobrrr.model.events import EventTable
 
 HALVINGS = 12
-MOST_COST = 8.0
-"""Times the default cost of recording: by then nothing but the least share of the host's time is left."""
+MOST_COST = 4.0
+"""Times the measured cost of recording that a step may owe to it: loops of one operation are the cheapest case."""
 
 MOST_TIMES = 2.0
 """Times the measured cost of recording that a CPU's steps may owe to it. What is left beyond that is the machine's, in
 all parts of a step alike: a shared one runs at another speed from second to second."""
+
+LEAST_PACE = 0.05
+"""Of the host's time at least this share stays: steps are told apart by it."""
 
 LEAST_GAP = 0.02
 """Of a stretch between a CPU's operations at least this share is the program's own."""
@@ -49,25 +53,30 @@ class Anchored:
 
 
 def anchor_device(events: EventTable, links: Links, steps: Steps, cost: ObserverCost, wall_ns: float) -> Anchored:
-    """Replay with as much of `cost` as gives steps of `wall_ns`; where less than none is needed, with a slower host."""
+    """Replay with as much of `cost` as gives steps of `wall_ns`.
+
+    Where even `MOST_COST` times the cost is too little, or none of it already too much, the host itself ran at another
+    pace in the profiled steps: its time is then shortened or lengthened alike, and the kernels keep theirs.
+    """
 
     def at(cost_: ObserverCost) -> tuple[EventTable, Steps]:
         moved = replay(events, links, cost_, steps.start, steps.stop)
         return moved, steady(moved, links, find_steps(moved, links))
 
-    def costing(factor: float) -> ObserverCost:
-        return cost.scaled(factor) if factor >= 0 else slower(1.0 - factor)
-
-    factor = _solve(lambda one: at(costing(one))[1].wall_ns, wall_ns, -1.0, MOST_COST)
-    moved, window = at(costing(factor))
-    return Anchored(moved, window, costing(factor), wall_ns / window.wall_ns if window.wall_ns else 1.0)
+    factor = _solve(lambda one: at(costing(cost, one))[1].wall_ns, wall_ns, -1.0, MOST_COST + 1.0 - LEAST_PACE)
+    found = costing(cost, factor)
+    moved, window = at(found)
+    return Anchored(moved, window, found, wall_ns / window.wall_ns if window.wall_ns else 1.0)
 
 
-def slower(factor: float) -> ObserverCost:
-    """A host that takes `factor` times as long between its events: what a noisy machine does to the measured steps."""
-    return ObserverCost(
-        op_ns=0, runtime_ns=0, annotation_ns=0, python_ns=0, least_share=factor, own_work=False
-    )  # fmt: skip
+def costing(cost: ObserverCost, factor: float) -> ObserverCost:
+    """A cost that falls with -`factor`: below 0 none and a host slower by up to twice, up to `MOST_COST` so many times
+    `cost`, beyond that a host that is faster, up to one that takes no time."""
+    if factor < 0:
+        return msgspec.structs.replace(NO_COST, pace=1.0 - factor)
+    beyond = max(factor - MOST_COST, 0.0)
+    scaled = cost.scaled(min(factor, MOST_COST))
+    return msgspec.structs.replace(scaled, least_share=max(scaled.least_share, LEAST_PACE), pace=1.0 - beyond)
 
 
 def _solve(length: Callable[[float], float], wanted: float, low: float, high: float) -> float:
@@ -76,6 +85,11 @@ def _solve(length: Callable[[float], float], wanted: float, low: float, high: fl
     if abs(at_zero - wanted) <= CLOSE * wanted:
         return 0.0
     low, high = (0.0, high) if at_zero > wanted else (low, 0.0)
+    if high > 0:
+        # where the device is the bound a faster host is no shorter step: then the least factor that comes as near
+        wanted = max(wanted, (1 + CLOSE) * length(high))
+        if at_zero <= wanted:
+            return 0.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         reached = length(middle)

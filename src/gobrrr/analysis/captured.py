@@ -18,7 +18,7 @@ from gobrrr.analysis.price import Group, Priced
 from gobrrr.analysis.roofline import Floor, floor
 from gobrrr.analysis.steps import Steps
 from gobrrr.analysis.tally import FREE, grouped
-from gobrrr.model.events import I8, EventTable
+from gobrrr.model.events import I8, EventTable, Mask
 from gobrrr.model.machine import Machine
 from gobrrr.model.recording import Recording
 from gobrrr.model.work import UNKNOWN, OpCall, Work
@@ -39,10 +39,10 @@ def with_captured(
     real = np.array([one.work.count not in FREE for one in groups], dtype=bool)
     of_call = of_call[real[of_call]]
     start = events.start_ns[priced.links.device[rows]]
-    inside = rows[(start >= steps.start) & (start < steps.stop)]
-    if len(inside) == len(of_call) * steps.count:
-        return _one_by_one(priced, events, inside, groups, np.tile(of_call, steps.count))
-    return _as_one(priced, events, inside, groups, of_call, steps.count)
+    inside = (start >= steps.start) & (start < steps.stop)
+    if int(inside.sum()) == len(of_call) * steps.count and len(rows) % len(of_call) == 0:
+        return _one_by_one(priced, events, rows, groups, np.tile(of_call, len(rows) // len(of_call)))
+    return _as_one(priced, events, rows, inside, groups, of_call, steps.count)
 
 
 def _one_by_one(priced: Priced, events: EventTable, rows: I8, groups: list[Group], which: I8) -> Priced:
@@ -51,7 +51,9 @@ def _one_by_one(priced: Priced, events: EventTable, rows: I8, groups: list[Group
     return _put(priced, order, groups, which, floors[which])
 
 
-def _as_one(priced: Priced, events: EventTable, rows: I8, groups: list[Group], of_call: I8, steps: int) -> Priced:
+def _as_one(
+    priced: Priced, events: EventTable, rows: I8, inside: Mask, groups: list[Group], of_call: I8, steps: int
+) -> Priced:
     """One group for all; no floor where that of an operation is not known."""
     works = [groups[one].work for one in of_call.tolist()]
     floors = [groups[one].floor for one in of_call.tolist()]
@@ -66,7 +68,7 @@ def _as_one(priced: Priced, events: EventTable, rows: I8, groups: list[Group], o
         )
     group = Group(OpCall(name=REPLAY), _sum(works), whole)
     duration = events.duration_ns[priced.links.device[rows]].astype(np.float64)
-    total = float(duration.sum())
+    total = float(duration[inside].sum())
     share = duration / total if total else np.zeros(len(rows))
     ns = np.full(len(rows), np.nan) if whole is None else whole.ns * steps * share
     return _put(priced, rows, [group], np.zeros(len(rows), dtype=np.int64), ns)

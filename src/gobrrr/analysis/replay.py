@@ -55,6 +55,7 @@ class ObserverCost(msgspec.Struct, frozen=True, kw_only=True):
     python_ns: float
     least_share: float
     own_work: bool = True  # what the profiler recorded as its own work is taken out as well
+    pace: float = 1.0  # what is left of the host's time is multiplied by this: the host itself was slower or faster
 
     def scaled(self, factor: float) -> ObserverCost:
         """The same with all costs times `factor`."""
@@ -63,6 +64,8 @@ class ObserverCost(msgspec.Struct, frozen=True, kw_only=True):
             runtime_ns=self.runtime_ns * factor,
             annotation_ns=self.annotation_ns * factor,
             python_ns=self.python_ns * factor,
+            pace=self.pace,
+            own_work=self.own_work,
             least_share=max(0.0, 1.0 - (1.0 - self.least_share) * factor),
         )
 
@@ -119,7 +122,7 @@ def _host(events: EventTable, links: Links, cost: ObserverCost, start: int, stop
         elapsed = np.maximum(elapsed - covered(own, at[:-1], at[1:]), 0)
     share = np.full(len(elapsed), cost.least_share)
     share[covered(_input(events, rows), at[:-1], at[1:]) > 0] = max(cost.least_share, INPUT_SHARE)
-    left = np.maximum(elapsed - charge, share * elapsed)
+    left = np.maximum(elapsed - charge, share * elapsed) * cost.pace
     blocked = union(events.start_ns[waits], events.end_ns[waits])
     if len(blocked.start):
         left = np.where(covered(blocked, at[:-1], at[1:]) > 0, 0.0, left)

@@ -106,6 +106,8 @@ def _regime(shares: dict[str, float]) -> Regime:
         if shares["unexplained"] > max(shares["overhead"], shares["input"]):
             return "unknown"
         return "input" if shares["input"] > shares["overhead"] else "overhead"
+    if shares["input"] + shares["transfer"] > MAJORITY and shares["input"] >= shares["transfer"]:
+        return "input"  # the data's whole way to the device: waiting for it, and its copy with nothing else running
     if any(shares[side] + shares["unpriced"] > MAJORITY for side in sides) and shares["unpriced"] > PERCEPTIBLE:
         return "unknown"
     return "mixed"

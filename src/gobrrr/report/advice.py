@@ -187,12 +187,10 @@ def not_checked(items: Iterable[NotChecked], page: Page, *, most: int = 2) -> li
     """What could not be looked at, by what it needs; at most `most` lines."""
     by_need: dict[str, list[str]] = {}
     for one in items:
-        by_need.setdefault(sanitise(one.needs), []).append(sanitise(one.code))
+        by_need.setdefault(sanitise(one.needs).removeprefix("needs "), []).append(sanitise(one.code))
     if not by_need:
         return []
-    text = page.joint.join(
-        f"{', '.join(codes)}: needs {need.removeprefix('needs ')}" for need, codes in by_need.items()
-    )
+    text = page.joint.join(f"{', '.join(codes)}: needs {need}" for need, codes in by_need.items())
     return page.wrapped(f"Not checked: {text}", first=" ", rest="   ", lines=most)
 
 

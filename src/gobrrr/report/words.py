@@ -189,11 +189,19 @@ def _mixed(diagnosis: Diagnosis) -> str:
     return f"{both}: no side takes half of the step"
 
 
+def _and_copies(diagnosis: Diagnosis) -> str:
+    """Copies to and from the device that nothing hides, where they take long enough to be named."""
+    copies = share(diagnosis, "transfer")
+    return f", and copies take {units.percent(copies)}" if copies >= 0.05 else ""
+
+
 _REASONS: dict[str, Callable[[Diagnosis], str]] = {
     "compute": _side("compute", "arithmetic"),
     "memory": _side("memory", "moving bytes"),
     "overhead": _overhead,
-    "input": lambda d: f"the {_waiter(d)} waits for input data {units.percent(sides(d)['input'])} of the step",
+    "input": lambda d: (
+        f"the {_waiter(d)} waits for input data {units.percent(sides(d)['input'])} of the step{_and_copies(d)}"
+    ),
     "communication": lambda d: (
         f"communication that nothing hides takes {units.percent(share(d, 'communication'))} of the step"
     ),

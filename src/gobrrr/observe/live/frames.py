@@ -43,5 +43,5 @@ def _installed(path: str, folders: Sequence[str]) -> bool:
 def _foreign(path: str) -> bool:
     own = f"{os.sep}lib{os.sep}python{sys.version_info[0]}"
     prefixes = tuple({sys.base_prefix + own, sys.prefix + own})
-    packages = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+    packages = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}", f"{os.sep}torchinductor_")
     return any(one in path for one in packages) or path.startswith(prefixes)

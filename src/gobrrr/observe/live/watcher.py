@@ -45,6 +45,11 @@ class Options:
     profiled_s: float = 5.0
     look: bool = True
 
+    @property
+    def most(self) -> int:
+        """The most steps that looking takes: warm-up, 1 + `window`, 1 + `profiled`, and two."""
+        return self.most_warmup + self.window + self.profiled + 4
+
     def __post_init__(self) -> None:
         if self.window < 2 or self.profiled < 1 or self.warmup < 0:
             raise UsageError("a window needs two steps, a profile one, and a warm-up none or more")
@@ -142,8 +147,8 @@ class Watcher:
         self.close()
         if self._recorder is None or not self._recorded or self._times is None:
             raise UsageError(
-                f"{target}: the loop ended after {self._steps} steps, while {self.phase.value}; "
-                f"looking takes {self.options.warmup + self.options.window + self.options.profiled + 4} steps"
+                f"{target}: the loop ended after {max(self._steps, 0)} steps, while {self.phase.value}; "
+                f"looking takes up to {self.options.most} steps"
             )
         notes: list[str] = []
         rank = self._recorder.read(notes)
