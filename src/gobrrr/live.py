@@ -25,7 +25,7 @@ from gobrrr.model.workload import Workload
 from gobrrr.observe.live import make_watcher, need_torch
 
 if TYPE_CHECKING:
-    from gobrrr.observe.live.loop import Finder, Found
+    from gobrrr.observe.live.loops.loop import Finder, Found
     from gobrrr.observe.live.watcher import Options, Watcher
 
 Stages = Callable[[str, int, int], None]
@@ -87,7 +87,7 @@ def _measure_once(stages: Stages | None) -> None:
 
 def _scaled(profile: Profile, workload: Workload | None, stages: Stages | None) -> Profile:
     """The profile with the scaling test of its step."""
-    from gobrrr.observe.live.scaling import scale_workload
+    from gobrrr.observe.live.ops.scaling import scale_workload
 
     if workload is None:
         raise UsageError(
@@ -123,13 +123,13 @@ def run(
     """Run a script under a watcher; what the script raises is printed as python would and becomes its exit status."""
     if not has_torch():
         raise UsageError("a live run needs torch: pip install torch")
-    from gobrrr.observe.live import script as scripts
-    from gobrrr.observe.live.arrival import WhenTorchArrives
+    from gobrrr.observe.live.loops import script as scripts
+    from gobrrr.observe.live.loops.arrival import WhenTorchArrives
 
     made: list[Watcher] = []
 
     def eye() -> Finder:
-        from gobrrr.observe.live.loop import Finder
+        from gobrrr.observe.live.loops.loop import Finder
 
         made.append(make_watcher(_in_step() if _number("WORLD_SIZE", 1) > 1 else None))
         return Finder(made[0], steps=steps)

@@ -16,8 +16,8 @@ from torch.nn.modules.module import _has_any_global_hook
 from torch.optim import optimizer as optimizers
 from torch.overrides import _get_current_function_mode_stack
 
-from gobrrr.observe.live import step_intent
-from gobrrr.observe.live.loop import Finder, Found
+from gobrrr.observe.live.loops import step_intent
+from gobrrr.observe.live.loops.loop import Finder, Found
 
 
 def state() -> Any:

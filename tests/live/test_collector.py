@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from gobrrr.observe.live.collector import CollectorWatch  # noqa: E402
+from gobrrr.observe.live.watches.collector import CollectorWatch  # noqa: E402
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from gobrrr.model.live import Compiled  # noqa: E402
-from gobrrr.observe.live.compiler import CompilerWatch  # noqa: E402
+from gobrrr.observe.live.watches.compiler import CompilerWatch  # noqa: E402
 from tests.live import program  # noqa: E402
 
 Step = Callable[[int], Any]
@@ -202,7 +202,7 @@ def _run(folder: Path, watched: bool, logs: str) -> tuple[str, str]:
             f"""
             import sys
             import torch
-            from gobrrr.observe.live.compiler import CompilerWatch
+            from gobrrr.observe.live.watches.compiler import CompilerWatch
 
             def step(x):
                 if x.sum().item() > 0:

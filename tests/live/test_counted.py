@@ -16,7 +16,7 @@ from gobrrr import cost  # noqa: E402
 from gobrrr.analysis.dispatched import counted_live  # noqa: E402
 from gobrrr.model.recording import RecordedCall, Recording  # noqa: E402
 from gobrrr.model.work import OpCall  # noqa: E402
-from gobrrr.observe.live.dispatch import watch  # noqa: E402
+from gobrrr.observe.live.ops.dispatch import watch  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

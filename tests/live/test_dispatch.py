@@ -16,7 +16,7 @@ from torch.nn.modules import module as hooks  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode, _len_torch_dispatch_stack  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from gobrrr.observe.live.dispatch import GraphBook, Looking, Seen, looking, watch  # noqa: E402
+from gobrrr.observe.live.ops.dispatch import GraphBook, Looking, Seen, looking, watch  # noqa: E402
 from gobrrr.observe.static import record  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.torch
 
 from torch import nn  # noqa: E402
 
-from gobrrr.observe.live import step_intent  # noqa: E402
-from gobrrr.observe.live.loop import NOTHING  # noqa: E402
+from gobrrr.observe.live.loops import step_intent  # noqa: E402
+from gobrrr.observe.live.loops.loop import NOTHING  # noqa: E402
 from tests.live.loops import Decoder, X, model, seen, steps, train  # noqa: E402
 from tests.live.loops import untold as untold  # noqa: E402
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.torch
 from torch.nn.modules import module as modules  # noqa: E402
 from torch.optim import optimizer as optimizers  # noqa: E402
 
-from gobrrr.observe.live.script import Stopped  # noqa: E402
+from gobrrr.observe.live.loops.script import Stopped  # noqa: E402
 from tests.live.loops import (  # noqa: E402
     Fake,
     X,

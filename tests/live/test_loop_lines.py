@@ -13,7 +13,7 @@ pytestmark = pytest.mark.torch
 
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack  # noqa: E402
 
-from gobrrr.observe.live.loop import NOTHING  # noqa: E402
+from gobrrr.observe.live.loops.loop import NOTHING  # noqa: E402
 from tests.live.loops import (  # noqa: E402
     Fake,
     X,

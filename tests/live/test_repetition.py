@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.observe.live.repetition import TIMES, Repetition, matches, once, outermost, shortest
+from gobrrr.observe.live.loops.repetition import TIMES, Repetition, matches, once, outermost, shortest
 
 small = st.lists(st.integers(0, 2), max_size=40)
 

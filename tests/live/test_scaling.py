@@ -15,8 +15,8 @@ from torch import nn  # noqa: E402
 from gobrrr.analysis.dispatched import counted_live  # noqa: E402
 from gobrrr.errors import UsageError  # noqa: E402
 from gobrrr.model.workload import Workload  # noqa: E402
-from gobrrr.observe.live.scaling import follows, rebatchable, scale, scale_workload, scaled  # noqa: E402
-from gobrrr.observe.live.state import kept  # noqa: E402
+from gobrrr.observe.live.ops.scaling import follows, rebatchable, scale, scale_workload, scaled  # noqa: E402
+from gobrrr.observe.live.ops.state import kept  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from gobrrr.errors import InputError, UsageError
-from gobrrr.observe.live import script
-from gobrrr.observe.live.arrival import WhenTorchArrives
+from gobrrr.observe.live.loops import script
+from gobrrr.observe.live.loops.arrival import WhenTorchArrives
 
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -24,7 +24,7 @@ needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed")
 DRIVER = """
 import sys
 sys.path.insert(1, {source!r})
-from gobrrr.observe.live import script
+from gobrrr.observe.live.loops import script
 
 class Eye:
     stop_after = False
@@ -42,7 +42,7 @@ sys.exit(ran.status)
 FINDER_DRIVER = DRIVER.replace("Eye())", "Finder(Fake()))").replace(
     "module = sys",
     """
-from gobrrr.observe.live.loop import Finder
+from gobrrr.observe.live.loops.loop import Finder
 class Fake:
     done, steps_from = False, ""
     def open(self): pass
@@ -340,7 +340,9 @@ def test_torch_is_not_imported_before_the_script_does(tmp_path: Path) -> None:
     opened = 'def open(self): print("opened", "torch" in sys.modules, file=sys.stderr)'
     later = "WhenTorchArrives(Eye)"
     driver = DRIVER.replace("def open(self): pass", opened).replace("loop=Eye()", f"loop={later}")
-    driver = driver.replace("module = sys", "from gobrrr.observe.live.arrival import WhenTorchArrives\nmodule = sys", 1)
+    driver = driver.replace(
+        "module = sys", "from gobrrr.observe.live.loops.arrival import WhenTorchArrives\nmodule = sys", 1
+    )
     command = [sys.executable, "-c", driver.format(source=SOURCE), name]
     environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
     ours = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)

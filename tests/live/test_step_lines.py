@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gobrrr.observe.live import step_lines
-from gobrrr.observe.live.step_lines import Escape, MonitoredLine, TracedLine, begins, counting
+from gobrrr.observe.live.loops import step_lines
+from gobrrr.observe.live.loops.step_lines import Escape, MonitoredLine, TracedLine, begins, counting
 
 KINDS = [TracedLine, *([MonitoredLine] if hasattr(sys, "monitoring") else [])]
 

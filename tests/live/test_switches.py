@@ -17,8 +17,8 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from gobrrr.model.live import Switches  # noqa: E402
-from gobrrr.observe.live import tools  # noqa: E402
-from gobrrr.observe.live.switches import Precision, SwitchWatch  # noqa: E402
+from gobrrr.observe.live.watches import tools  # noqa: E402
+from gobrrr.observe.live.watches.switches import Precision, SwitchWatch  # noqa: E402
 
 HEALTHY_STATUS = Path(os.devnull)
 

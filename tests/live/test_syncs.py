@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from gobrrr.model.live import HostSync  # noqa: E402
-from gobrrr.observe.live.syncs import SyncWatch, looking  # noqa: E402
+from gobrrr.observe.live.watches.syncs import SyncWatch, looking  # noqa: E402
 from tests.live import program  # noqa: E402
 
 

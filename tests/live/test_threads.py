@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from gobrrr.model.live import Threads  # noqa: E402
-from gobrrr.observe.live import cgroup  # noqa: E402
-from gobrrr.observe.live.threads import System, ThreadWatch  # noqa: E402
+from gobrrr.observe.live.watches import cgroup  # noqa: E402
+from gobrrr.observe.live.watches.threads import System, ThreadWatch  # noqa: E402
 
 
 def observed(system: System | None = None, step: Any = lambda: None, steps: int = 4) -> Threads:

@@ -18,8 +18,8 @@ SOURCE = str(Path(__file__).resolve().parents[2] / "src")
 DRIVER = """
 import sys
 sys.path.insert(1, {source!r})
-from gobrrr.observe.live import script
-from gobrrr.observe.live.arrival import WhenTorchArrives
+from gobrrr.observe.live.loops import script
+from gobrrr.observe.live.loops.arrival import WhenTorchArrives
 
 class Fake:
     steps_from, count, restarts = "", 0, 0
@@ -30,7 +30,7 @@ class Fake:
     def restart(self): self.restarts, self.count = self.restarts + 1, 0
 
 def finder():
-    from gobrrr.observe.live.loop import Finder
+    from gobrrr.observe.live.loops.loop import Finder
     return Finder(fake)
 
 fake = Fake()

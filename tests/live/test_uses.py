@@ -12,8 +12,8 @@ import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
 from gobrrr.model.live import TensorUse  # noqa: E402
-from gobrrr.observe.live import readings  # noqa: E402
-from gobrrr.observe.live.dispatch import watch  # noqa: E402
+from gobrrr.observe.live.ops import readings  # noqa: E402
+from gobrrr.observe.live.ops.dispatch import watch  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -176,7 +176,7 @@ class TensorUse(msgspec.Struct, frozen=True, kw_only=True):
     `kind` says what was seen. "weight_cast": a parameter was converted, `share` of its `bytes` without need. "padding":
     `share` of `total` ids, mask or target entries are padding. "duplicates": `share` of `total` indices repeat an
     earlier one. "rows": `share` of `total` rows of a table are used. "cat_growth": a tensor was appended to by copying
-    all of it. gobrrr.observe.live.uses defines each exactly.
+    all of it. gobrrr.observe.live.ops.uses defines each exactly.
     """
 
     kind: str

@@ -14,15 +14,15 @@ from gobrrr.model.live import Live, ProfilerCost
 from gobrrr.model.profile import Profile, RankProfile
 from gobrrr.observe.live.assemble import assembled
 from gobrrr.observe.live.clock import Clock, on_gpu, wait
-from gobrrr.observe.live.collector import CollectorWatch
-from gobrrr.observe.live.compiler import CompilerWatch
-from gobrrr.observe.live.dispatch import GraphBook, Looking
-from gobrrr.observe.live.memory import MemoryWatch
-from gobrrr.observe.live.observer import Observer
+from gobrrr.observe.live.ops.dispatch import GraphBook, Looking
 from gobrrr.observe.live.recorder import Loops, Recorder, time_loops
-from gobrrr.observe.live.switches import SwitchWatch
-from gobrrr.observe.live.syncs import SyncWatch
-from gobrrr.observe.live.threads import ThreadWatch
+from gobrrr.observe.live.watches.collector import CollectorWatch
+from gobrrr.observe.live.watches.compiler import CompilerWatch
+from gobrrr.observe.live.watches.memory import MemoryWatch
+from gobrrr.observe.live.watches.observer import Observer
+from gobrrr.observe.live.watches.switches import SwitchWatch
+from gobrrr.observe.live.watches.syncs import SyncWatch
+from gobrrr.observe.live.watches.threads import ThreadWatch
 
 LEAD_IN = 1
 """Profiled steps that do not count: the profiler's own start falls into the first."""

@@ -21,9 +21,9 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 from gobrrr.errors import InputError, UsageError
-from gobrrr.observe.live.arrival import Eye
+from gobrrr.observe.live.loops.arrival import Eye
 
-_HERE = str(Path(__file__).resolve().parent) + os.sep
+_HERE = str(Path(__file__).resolve().parents[1]) + os.sep
 INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 
 

@@ -26,7 +26,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from gobrrr.model.live import TensorUse
 from gobrrr.model.recording import RecordedCall
-from gobrrr.observe.live import readings
+from gobrrr.observe.live.ops import readings
 from gobrrr.observe.static.arguments import dtype_word, schema_of
 from gobrrr.observe.static.memory import storage_of
 from gobrrr.observe.static.sites import Sites

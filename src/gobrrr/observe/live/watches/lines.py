@@ -13,7 +13,7 @@ from types import FrameType
 
 from gobrrr.observe.static.sites import DEEPEST, own
 
-HERE = str(Path(__file__).resolve().parents[2]) + os.sep
+HERE = str(Path(__file__).resolve().parents[3]) + os.sep
 """Files of gobrrr itself begin so."""
 
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+$")

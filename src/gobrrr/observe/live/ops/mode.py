@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mod
 
 from gobrrr.model.recording import Place, RecordedCall
 from gobrrr.model.work import OpCall
-from gobrrr.observe.live.uses import Uses
+from gobrrr.observe.live.ops.uses import Uses
 from gobrrr.observe.static.arguments import op_call, schema_of, tensor_record
 from gobrrr.observe.static.owners import NO_TASK, Owners, with_recomputed
 from gobrrr.observe.static.recorder import COPIES, SILENT, composite, non_blocking

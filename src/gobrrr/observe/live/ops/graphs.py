@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from gobrrr.model.recording import RecordedCall, Site
-from gobrrr.observe.live.mode import Dispatched, following
+from gobrrr.observe.live.ops.mode import Dispatched, following
 from gobrrr.observe.static.sites import Sites
 
 _METHODS = ("capture_begin", "capture_end", "replay")

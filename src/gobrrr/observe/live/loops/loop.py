@@ -14,12 +14,12 @@ from typing import Any, Literal, Protocol
 
 import torch
 
-from gobrrr.observe.live.script import Stopped, in_main_thread
-from gobrrr.observe.live.step_calls import CALLS, CallLoop, ModuleCalls, Site, TopCalls, callee_name
-from gobrrr.observe.live.step_compiled import Compiling, FunctionCalls
-from gobrrr.observe.live.step_lines import LineCount, counting
-from gobrrr.observe.live.step_optimizers import OptimizerSteps
-from gobrrr.observe.live.step_sites import SEARCH_S, SiteSearch
+from gobrrr.observe.live.loops.script import Stopped, in_main_thread
+from gobrrr.observe.live.loops.step_calls import CALLS, CallLoop, ModuleCalls, Site, TopCalls, callee_name
+from gobrrr.observe.live.loops.step_compiled import Compiling, FunctionCalls
+from gobrrr.observe.live.loops.step_lines import LineCount, counting
+from gobrrr.observe.live.loops.step_optimizers import OptimizerSteps
+from gobrrr.observe.live.loops.step_sites import SEARCH_S, SiteSearch
 
 MOST_STOPS = 3
 """How often a script is told to stop that catches what stops it."""

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
 
-from gobrrr.observe.live.repetition import Repetition, once, outermost
-from gobrrr.observe.live.step_lines import Escape, begins
+from gobrrr.observe.live.loops.repetition import Repetition, once, outermost
+from gobrrr.observe.live.loops.step_lines import Escape, begins
 
 SEARCH_S = 1.0
 """The repetition must have lasted so long: an inner loop (over layers) seldom does."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from gobrrr.observe.live.step_calls import Anchor, TopCalls, site_of_caller
+from gobrrr.observe.live.loops.step_calls import Anchor, TopCalls, site_of_caller
 
 
 class CompiledFunction:

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from gobrrr.model.live import Switches
-from gobrrr.observe.live.tools import STATUS, debugger, monitoring, named
-from gobrrr.observe.live.variables import slowing
+from gobrrr.observe.live.watches.tools import STATUS, debugger, monitoring, named
+from gobrrr.observe.live.watches.variables import slowing
 
 _BLOCKING = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING")
 

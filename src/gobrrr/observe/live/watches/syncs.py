@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from gobrrr.model.live import HostSync
-from gobrrr.observe.live.lines import HERE, spelled, user_frame
+from gobrrr.observe.live.watches.lines import HERE, spelled, user_frame
 
 _SYNC = "called a synchronizing"  # "... CUDA operation": c10/cuda/CUDAFunctions.cpp
 _PROTOTYPE = "Synchronization debug mode"

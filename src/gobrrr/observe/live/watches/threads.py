@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from gobrrr.model.live import Threads
-from gobrrr.observe.live import cgroup
+from gobrrr.observe.live.watches import cgroup
 
 _NOT_LOADERS = ("PoolWorker", "Manager")
 """Children of multiprocessing that a data loader does not start."""

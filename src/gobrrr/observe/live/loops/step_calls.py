@@ -21,8 +21,8 @@ from typing import Any
 
 import torch
 
-from gobrrr.observe.live import step_intent
-from gobrrr.observe.live.repetition import once, shortest
+from gobrrr.observe.live.loops import step_intent
+from gobrrr.observe.live.loops.repetition import once, shortest
 
 CALLS = 10
 """Calls in a loop's worth of repetition, without gradients, that are taken for an inference loop."""
@@ -34,7 +34,7 @@ evaluation before that."""
 TAIL = 3 * CALLS_BEFORE_TRAINING
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
-_HERE = str(Path(__file__).resolve().parent) + os.sep
+_HERE = str(Path(__file__).resolve().parents[1]) + os.sep
 Site = tuple[CodeType, int]
 
 

@@ -10,7 +10,7 @@ from types import ModuleType
 
 _TRAINS = re.compile(rb"\.backward\(|\boptim\.[A-Z]|Trainer\(|\.fit\(|\bAccelerator\(")
 _INSTALLED = ("site-packages", "dist-packages")
-_OTHERS = (os.path.dirname(os.__file__) + os.sep, str(Path(__file__).resolve().parents[2]) + os.sep)
+_OTHERS = (os.path.dirname(os.__file__) + os.sep, str(Path(__file__).resolve().parents[3]) + os.sep)
 MOST_BYTES = 4_000_000
 """Source that is read at most."""
 

@@ -21,8 +21,8 @@ from gobrrr.model.live import Counted, Scaling
 from gobrrr.model.recording import Recording
 from gobrrr.model.workload import Workload
 from gobrrr.observe.live.clock import wait
-from gobrrr.observe.live.dispatch import watch
-from gobrrr.observe.live.state import kept
+from gobrrr.observe.live.ops.dispatch import watch
+from gobrrr.observe.live.ops.state import kept
 from gobrrr.observe.targets import step_of
 
 FACTORS = (1, 2, 4)

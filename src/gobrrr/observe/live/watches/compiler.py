@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gobrrr.model.live import Compiled, GraphBreak, Recompile
-from gobrrr.observe.live.guards import compiled_again, guard, limit_line, named
-from gobrrr.observe.live.lines import of_stack, within
+from gobrrr.observe.live.watches.guards import compiled_again, guard, limit_line, named
+from gobrrr.observe.live.watches.lines import of_stack, within
 
 _LIMIT = "torch._dynamo hit config."
 _SKIP = "skipping cudagraphs"

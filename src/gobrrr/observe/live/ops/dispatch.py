@@ -19,9 +19,9 @@ import torch
 
 from gobrrr.model.live import TensorUse
 from gobrrr.model.recording import RecordedCall, Recording, Site
-from gobrrr.observe.live.graphs import GraphBook
-from gobrrr.observe.live.mode import Dispatched, following
-from gobrrr.observe.live.uses import Uses
+from gobrrr.observe.live.ops.graphs import GraphBook
+from gobrrr.observe.live.ops.mode import Dispatched, following
+from gobrrr.observe.live.ops.uses import Uses
 from gobrrr.observe.static.sites import Sites
 
 __all__ = ["GraphBook", "Looking", "Seen", "looking", "watch"]

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from gobrrr.observe.live.lines import function, spelled
+from gobrrr.observe.live.watches.lines import function, spelled
 from gobrrr.observe.static.sites import own
 
 

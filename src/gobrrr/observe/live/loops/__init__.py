@@ -1,0 +1,1 @@
+"""A script that is run unchanged: where its step loop is."""
