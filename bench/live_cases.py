@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import pkgutil
 import subprocess
 import sys
@@ -75,7 +76,7 @@ def main(chosen: list[str], device: str) -> None:
     from gobrrr.hardware.measure.device import find_device
 
     rows = {}
-    for name in names(device):
+    for name in (*names(device), *(names("ranks") if device == "cpu" else ())):
         module = importlib.import_module(f"bench.cases.{name}")
         if chosen and module.CASE not in chosen:
             continue
@@ -103,7 +104,8 @@ def main(chosen: list[str], device: str) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--one"]:
-        print(json.dumps(one_form(*sys.argv[2:5])))
+        print(json.dumps(one_form(*sys.argv[2:5])), flush=True)
+        os._exit(0)  # a peer may wait for this rank for ever
     else:
         wanted = [one for one in sys.argv[1:] if not one.startswith("--")]
         main(wanted, "cuda" if "--cuda" in sys.argv else "cpu")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import update_wrapper
 from importlib.util import find_spec
-from types import TracebackType
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
+from types import MethodType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import finalize
 
 import msgspec
 
@@ -132,6 +135,7 @@ def run(
         from gobrrr.observe.live.loops.loop import Finder
 
         made.append(make_watcher(_in_step() if _number("WORLD_SIZE", 1) > 1 else None))
+        made[0].gives_way = True  # to a watch or a diagnosis of the script's own
         return Finder(made[0], steps=steps)
 
     ran = scripts.run(script, arguments, is_module=module, loop=WhenTorchArrives(eye), stop_after=stop_after)
@@ -200,11 +204,26 @@ class Steps:
         self._watcher, self._items, self._on, self._then = watcher, items, on, then
         self._diagnosis: Diagnosis | None = None
         self._open = False
+        self._why_not = ""
+        self._begun = self._failed = False
 
     def __enter__(self) -> Steps:
-        self._watcher.open()
+        self.begin()
         self._open = True
         return self
+
+    def begin(self, *, displace: bool = True) -> None:
+        """Begin to watch; where that can't be, the loop runs on unwatched and reading `diagnosis` says why."""
+        self._why_not, self._begun = "", True
+        try:
+            self._watcher.open(displace=displace)
+        except UsageError as error:
+            self._why_not = str(error)
+
+    def __call__(self, step: Callable[..., Any]) -> WatchedStep:
+        """As a decorator that was given options."""
+        self._watcher.steps_from = f"each call of {name_of(step)}"
+        return WatchedStep(step, self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -223,54 +242,110 @@ class Steps:
         # a step begins when its batch is asked for: waiting for data is part of it
         for item in items:
             yield item
-            if not self._watcher.done:
+            if not self.done:
                 self.boundary()
 
     def __len__(self) -> int:
         return len(self._items)  # type: ignore[arg-type]
 
     def boundary(self) -> None:
-        """One step has ended and the next begins."""
-        before = self.done
-        self._watcher.boundary()
-        if self.done and not before and self._then is not None:
-            self._then(self.diagnosis)
+        """One step has ended and the next begins. What fails in the measuring ends the measuring, not the loop."""
+        if not self._begun:
+            raise UsageError("open it first: with gobrrr.watch() as steps: ... steps.boundary()")
+        if self.done:
+            return
+        try:
+            self._watcher.boundary()
+        except Exception as error:
+            self._why_not, self._failed = f"the measuring failed: {type(error).__name__}: {error}", True
+            self._watcher.close()
+        if self._watcher.done and self._then is not None:
+            self._tell(self._then)
+
+    def _tell(self, then: Callable[[Diagnosis], object]) -> None:
+        """Call what the user gave; what it raises is the user's, what diagnosing raises is not."""
+        try:
+            found = self.diagnosis
+        except Exception as error:
+            warnings.warn(f"gobrrr has no diagnosis: {error}", RuntimeWarning, stacklevel=3)
+            return
+        then(found)
+
+    @property
+    def watched(self) -> bool:
+        """Whether a boundary would be taken note of now."""
+        return self._watcher.opened
 
     @property
     def done(self) -> bool:
-        """Whether enough was seen: from here on nothing is measured."""
-        return self._watcher.done
+        """Whether enough was seen, or nothing can be: from here on nothing is measured."""
+        return self._watcher.done or bool(self._why_not)
+
+    @property
+    def over(self) -> bool:
+        """Whether there is no more to be seen, so that it can't begin again."""
+        return self._watcher.done or self._failed
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Within a step of it no other watch may begin; between two, it gives way."""
+        self._watcher.gives_way = False
+        try:
+            yield
+        finally:
+            self._watcher.gives_way = True
+
+    def close(self) -> None:
+        """Everything as it was."""
+        self._watcher.close()
 
     @property
     def diagnosis(self) -> Diagnosis:
         """The answer. Raises UsageError where too few steps have run."""
+        if self._why_not:
+            raise UsageError(f"the watched loop: {self._why_not}")
         if self._diagnosis is None:
             self._diagnosis = diagnose_profile(self._watcher.profile("the watched loop", cpu_name()), on=self._on)
         return self._diagnosis
 
 
 class WatchedStep:
-    """A function that runs one step, watched call by call until enough was seen."""
+    """A function that runs one step, watched call by call until enough was seen; a method, where it is one of a class.
+
+    Calls within a call, and calls on another thread meanwhile, are not steps. After an exception it begins again.
+    """
 
     def __init__(self, step: Callable[..., Any], steps: Steps) -> None:
-        self._step, self._steps = step, steps
-        self._begun = False
+        if iscoroutinefunction(step) or isgeneratorfunction(step) or isasyncgenfunction(step):
+            raise UsageError(f"{name_of(step)} is asynchronous or a generator: a call of it runs no step")
         update_wrapper(self, step)
+        self._step, self._steps = step, steps
+        self._within = False
+        finalize(self, steps.close)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """One step; what it raises passes through."""
-        if self._steps.done:
+        if self._within or not self._watched():
             return self._step(*args, **kwargs)
-        if not self._begun:
-            self._begun = True
-            self._steps.__enter__()
+        self._within = True
         try:
-            result = self._step(*args, **kwargs)
+            with self._steps.held():
+                result = self._step(*args, **kwargs)
         except BaseException:
-            self._steps.__exit__(None, None, None)
+            self._steps.close()
             raise
+        finally:
+            self._within = False
         self._steps.boundary()
         return result
+
+    def _watched(self) -> bool:
+        if not self._steps.watched and not self._steps.over:
+            self._steps.begin(displace=False)
+        return self._steps.watched
 
     @property
     def diagnosis(self) -> Diagnosis:
@@ -289,8 +364,10 @@ def watch(
         chosen = Options(**options)
     except TypeError as error:
         raise UsageError(f"watch: {str(error).partition('()')[2].strip() or error}") from None
-    if callable(loop) and not hasattr(loop, "__iter__"):
+    if callable(loop) and (not hasattr(loop, "__iter__") or hasattr(loop, "forward")):  # a Sequential is no loop
         watcher = make_watcher(chosen, steps_from=f"each call of {name_of(loop)}")
         return WatchedStep(loop, Steps(watcher, None, on, then))
+    if isinstance(loop, str | bytes) or not (loop is None or hasattr(loop, "__iter__") or hasattr(loop, "__getitem__")):
+        raise UsageError(f"watch takes something to iterate over or the function of a step, not {type(loop).__name__}")
     watcher = make_watcher(chosen, steps_from="each turn of the watched loop")
     return Steps(watcher, loop, on, then)

@@ -5,18 +5,22 @@ A shared machine can stall any one step: what is said in two of three runs count
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from bench.live_cases import names  # noqa: E402
+from bench.live_cases import in_its_own_process, names  # noqa: E402
 from gobrrr.model.diagnosis import Diagnosis  # noqa: E402
+from tests.conftest import ROOT  # noqa: E402
 from tests.live.look import codes, diagnosed  # noqa: E402
+from tests.live.test_parity import kept_machine  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore::DeprecationWarning")]  # of torch's own compiler
 RUNS, ENOUGH = 3, 2
@@ -70,3 +74,21 @@ def test_attention_weights_that_nobody_reads_need_not_be_asked_for() -> None:
     found = next(one for one in diagnosed(case("m12_attention_weights").faulty()).findings if one.code == "M02")
     assert found.treatments == ["need-weights-false"]
     assert "m12_attention_weights.py" in (found.where[0].source or "")
+
+
+@pytest.mark.parametrize("name", list(names("ranks")))
+def test_what_needs_two_ranks_is_named_and_its_healthy_form_is_not(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept_machine(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), str(ROOT)]))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+    def said(form: str) -> list[str]:
+        found = in_its_own_process(name, form, "cpu")
+        assert "error" not in found, found
+        return list(found["codes"])
+
+    assert mostly(lambda: case(name).CODE in said("faulty"))
+    assert mostly(lambda: case(name).CODE not in said("fixed"))

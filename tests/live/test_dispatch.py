@@ -369,3 +369,34 @@ def test_waits_and_copies_on_a_gpu() -> None:
     assert [one.host_copy for one in seen.calls if one.host_copy] == ["HtoD"]
     assert [one.call.name for one in seen.calls if one.waits][-1] == "aten::_local_scalar_dense"
     assert all(one.place == "device" for one in seen.calls if one.call.name == "aten::addmm")
+
+
+def test_a_module_is_where_the_program_says() -> None:
+    class Block(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(2))
+            self.act = torch.nn.GELU()
+
+        def forward(self, x: Any) -> Any:
+            for one in self.layers:
+                x = self.act(one(x))
+            return x
+
+    model, x = torch.nn.Sequential(Block(), Block()), torch.randn(2, 4)
+    found = watch(lambda: model(x).sum().backward())
+    paths = {found.sites[one.site].path for one in found.calls if one.call.name == "aten::addmm"}
+    assert paths == {f"Sequential.{block}.layers.{layer}" for block in range(2) for layer in range(2)}
+    backward = {found.sites[one.site].path for one in found.calls if one.call.name == "aten::gelu_backward"}
+    assert backward == {"Sequential.0.act", "Sequential.1.act"}
+
+
+def test_the_type_of_autocast_is_seen() -> None:
+    model, x = torch.nn.Linear(4, 4), torch.randn(2, 4)
+    assert watch(lambda: model(x)).autocast is None
+
+    def under() -> None:
+        with torch.autocast("cpu", torch.bfloat16):
+            model(x)
+
+    assert watch(under).autocast == "bfloat16"

@@ -25,6 +25,7 @@ IMAGE_ORDERS = {(0, 1, 2, 3), (0, 2, 3, 1)}
 """Dimensions of [N, C, H, W] from the outermost in memory to the innermost: channels outside, channels inside."""
 
 FLOATING = ("float64", "float32", "bfloat16", "float16")
+QUANTISED = ("int8", "uint8", "float8")
 
 CONVERTER = re.compile(r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|tensorTransform|batched_transpose", re.IGNORECASE)
 """Kernels in which a convolution library turns its operands into the order that its own kernel takes."""
@@ -33,6 +34,11 @@ CONVERTER = re.compile(r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|tensorTransfo
 def casts(evidence: Evidence) -> I8:
     """Calls that only turn a tensor of one floating type into another."""
     return evidence.calls_where(np.array([_casts(group) for group in evidence.priced.groups], dtype=bool))
+
+
+def dequantisations(evidence: Evidence) -> I8:
+    """Calls that only turn a tensor of one byte an element into a floating type."""
+    return evidence.calls_where(np.array([_dequantises(group) for group in evidence.priced.groups], dtype=bool))
 
 
 def reorders(evidence: Evidence) -> I8:
@@ -119,6 +125,11 @@ def _pair(group: Group) -> tuple[Tensor, Tensor] | None:
 def _casts(group: Group) -> bool:
     pair = _pair(group)
     return pair is not None and pair[0].dtype != pair[1].dtype and {one.dtype for one in pair} <= set(FLOATING)
+
+
+def _dequantises(group: Group) -> bool:
+    pair = _pair(group)
+    return pair is not None and pair[1].dtype.startswith(QUANTISED) and pair[0].dtype in FLOATING
 
 
 def _reorders(group: Group) -> bool:

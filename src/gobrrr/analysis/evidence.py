@@ -154,6 +154,9 @@ class Evidence:
 
         For an operation of the backward pass, that around the forward operation that it differentiates.
         """
+        site = int(self.sites[row]) if row >= 0 and self.seen is not None else ABSENT
+        if self.seen is not None and site >= 0 and (path := self.seen.sites[site].path) is not None:
+            return path
         frame = self._frame(row, lambda name: name.startswith("nn.Module: "))
         return frame.removeprefix("nn.Module: ") if frame else None
 

@@ -11,6 +11,8 @@ from gobrrr.model.events import I8, EventTable, Kind
 
 STEP = "Optimizer.step#"
 
+BACKWARD = "autograd::engine::evaluate_function"
+
 LISTS = ("_foreach_", "_fused_")
 """Operations that take all parameters at once."""
 
@@ -52,10 +54,27 @@ def _annotated(evidence: Evidence) -> I8:
     spans = optimizer_spans(events)
     inside = np.zeros(len(links.device), dtype=bool)
     launch = np.maximum(links.launch, 0)
-    for row in spans.tolist():
-        within = (events.start_ns[launch] >= events.start_ns[row]) & (events.start_ns[launch] < events.end_ns[row])
+    begins = _updates_begin(events, spans)
+    for row, begin in zip(spans.tolist(), begins, strict=True):
+        within = (events.start_ns[launch] >= begin) & (events.start_ns[launch] < events.end_ns[row])
         inside |= within & (links.launch >= 0) & (events.thread[launch] == events.thread[row])
     return np.flatnonzero(inside & (links.op >= 0) & _in_steps(evidence, launch))
+
+
+def _updates_begin(events: EventTable, spans: I8) -> list[int]:
+    """When the updates within each span begin: after the last backward pass of a closure that it was given.
+
+    `optimizer.step(closure)` runs forward and backward pass within the annotation, as Lightning does in every step.
+    """
+    named = np.array([name.startswith(BACKWARD) for name in events.names], dtype=bool)
+    rows = np.flatnonzero(named[events.name] & (events.kind == Kind.OP))
+    starts, ends = events.start_ns[rows], events.end_ns[rows]
+    begins = []
+    for row in spans.tolist():
+        begin, end = int(events.start_ns[row]), int(events.end_ns[row])
+        within = (starts >= begin) & (starts < end)
+        begins.append(int(ends[within].max()) if within.any() else begin)
+    return begins
 
 
 def _in_steps(evidence: Evidence, launch: I8) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

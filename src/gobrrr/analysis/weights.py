@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.copies import casts, weight_casts
+from gobrrr.analysis.copies import casts, dequantisations, weight_casts
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.fusion import tensors
 from gobrrr.model.events import I8
@@ -37,6 +37,7 @@ def repeated_casts(evidence: Evidence) -> Conversions:
     found = casts(evidence)
     uses = evidence.live.uses if evidence.live else None
     if uses is not None:
+        found = np.union1d(found, dequantisations(evidence))
         return _seen(evidence, found, [one for one in uses if one.kind == "weight_cast" and one.share])
     if evidence.training:
         return Conversions(found[:0], np.empty(0), False)

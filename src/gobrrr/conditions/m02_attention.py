@@ -22,8 +22,14 @@ says so, and the conversions of q, k, v and the output count as well.
     at stake (high) = that with the whole peak (a backward recomputes the scores: 5/4 of its FLOPs)
                       + conversions of the matmuls' other operands
 
-On a CPU the softmax itself counts in the high end only: its exponentials are arithmetic that a fused kernel does too.
-Where `scaled_dot_product_attention` took the form without a kernel there (dropout), nothing counts in the low end.
+On a CPU a fused kernel masks, scales and takes the exponentials as well, and reached 28 to 46 % of the float32 peak
+with all of that (32 shapes from 32 x [64, 32] to 8 x [512, 64], forward and backward; torch 2.13 on an AMD EPYC):
+
+    at stake (low)  = time of all these calls - the matmuls' FLOPs (5/4 in a backward) at 25 % of the float32 peak
+    at stake (high) = the same at 50 %
+
+It was slower than matmuls on the matrix units in 16 bit, and takes no dropout: with either nothing counts in the low
+end, and a mask's dropped blocks are not counted. Short sequences come out at nothing.
 The peak is the one of the model's own element type. Fused attention reached 17 % of it (a backward) to 37 % in the
 shipped H100 traces. Both count only as far as the device is what the step waits for: W - host bounds them.
 
@@ -88,6 +94,11 @@ RECOMPUTED = 1.25
 FUSED_SHARE = 0.15
 """Share of the matrix peak that a fused attention reaches at least: 0.17 is the least in the shipped H100 traces."""
 
+ON_CPU = (0.25, 0.5)
+"""Share of the float32 peak that a CPU's fused attention reaches, softmax and masks included: see "What it costs"."""
+
+DROPS = ("dropout", "bernoulli")
+
 MATH = "aten::_scaled_dot_product_attention_math"
 
 BATCHED = ("bmm", "baddbmm", "matmul", "baddbmm_")
@@ -141,15 +152,14 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     bulk = low_precision(evidence)
     floor = np.array([_floor(evidence, call, found, bulk) for call in found.matmuls.tolist()])
     own, around = ns[found.matmuls], ns[found.conversions]
-    passes = ns[found.passes].copy()
-    if evidence.on_cpu:  # the exponentials are the processor's arithmetic, which a fused kernel does as well
-        passes[np.isin(found.passes, found.softmaxes)] = 0.0
-    low = np.concatenate([passes, np.maximum(own - floor / FUSED_SHARE, 0.0), np.zeros(len(around))])
+    low = np.concatenate([ns[found.passes], np.maximum(own - floor / FUSED_SHARE, 0.0), np.zeros(len(around))])
     high = np.concatenate([ns[found.passes], np.maximum(own - floor, 0.0), around])
-    refused = _refused(evidence, found)
-    if refused:
-        low[:] = 0.0
     calls = np.concatenate([found.passes, found.matmuls, found.conversions])
+    refused = _refused(evidence, found)
+    if evidence.on_cpu:
+        low, high = (ns[calls] * one for one in _on_processor(evidence, found))
+    if refused:
+        low = np.zeros_like(low)
     return finding(
         evidence,
         CODE,
@@ -159,20 +169,37 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         claim=of_calls(calls, low, high),
         certainty=certainty_of(evidence),
         treatments=_treatments(evidence, found),
-        facts=[*_facts(evidence, found, floor), *_widened(evidence, found), *_averaged(evidence, found), *refused],
+        facts=[*refused, *_facts(evidence, found, floor), *_widened(evidence, found), *_averaged(evidence, found)],
     )
 
 
+def _on_processor(evidence: Evidence, found: Attention) -> tuple[float, float]:
+    """Shares of the calls' time that a CPU's fused kernel spares, which does the same arithmetic in one pass."""
+    total = float(evidence.calls.ns[np.concatenate([found.passes, found.matmuls])].sum())
+    works = [(call, evidence.group_of(call).work) for call in found.matmuls.tolist()]
+    flop = sum((RECOMPUTED if call in found.recomputed else 1.0) * (work.matrix_flop or 0.0) for call, work in works)
+    peak = peak_of(evidence, "float64" if any(work.matrix_dtype == "float64" for _, work in works) else "float32")
+    if peak is None or not total:
+        return 0.0, 0.0
+    slow, fast = (max(1.0 - flop / (share * peak) * 1e9 / total, 0.0) for share in ON_CPU)
+    narrow = any(work.matrix_dtype in ("bfloat16", "float16") for _, work in works)
+    return 0.0 if narrow else slow, fast
+
+
 def _refused(evidence: Evidence, found: Attention) -> list[str]:
-    """Where a CPU's scaled_dot_product_attention took the form without a kernel: it has none with dropout."""
+    """Where a CPU's scaled_dot_product_attention takes the form without a kernel: it has none with dropout."""
+    if not evidence.on_cpu:
+        return []
     forward = [call for call in found.softmaxes.tolist() if "backward" not in _name(evidence.group_of(call))]
     # a softmax over little is told from dispatch in the backward pass alone
     math = any(_in_math_form(evidence, call) for call in forward) if forward else MATH in evidence.events.names
-    if not evidence.on_cpu or not math:
+    drops = any(part in _name(evidence.group_of(call)) for call in found.passes.tolist() for part in DROPS)
+    if not math and not drops:
         return []
+    what = "it is the math form of scaled_dot_product_attention" if math else "its weights pass through a dropout"
     return [
-        "it is the math form of scaled_dot_product_attention: on a CPU the fused kernel takes no dropout, so that "
-        "something is gained only where attention can go without"
+        f"{what}: on a CPU the fused kernel takes no dropout, so that something is gained only where attention can go "
+        "without"
     ]
 
 

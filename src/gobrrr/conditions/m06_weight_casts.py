@@ -1,8 +1,10 @@
 """Weights that are converted to another element type in every call, although they stay what they are.
 
 Autocast keeps the converted weight only where it requires a gradient and gradients are recorded: under `no_grad` or
-`inference_mode` each call converts every weight again. A norm that computes with `self.weight.float()` does it by hand.
-Each conversion is a kernel of its own that reads and writes the whole weight, and a launch.
+`inference_mode` each call converts every weight again. A norm that computes with `self.weight.float()` does it by
+hand, and so does a layer that turns int8 weights into floating point in each call: at a small batch that costs more
+than the bytes that int8 spares. Each conversion is a kernel of its own that reads and writes the whole weight, and a
+launch.
 
 ## How it is recognised
 
@@ -23,7 +25,8 @@ as far as the device is what the step waits for (W - host), the second as far as
 
 ## What helps
 
-`model.to(torch.bfloat16)` once, without autocast; norms that need float32 keep a float32 copy.
+`model.to(torch.bfloat16)` once, without autocast; norms that need float32 keep a float32 copy. Quantised weights: a
+kernel that multiplies by them as they are (torchao's, or fp8), or 16-bit weights at small batches.
 
 ## Sick
 

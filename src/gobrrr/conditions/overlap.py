@@ -31,6 +31,8 @@ SPECIFIC_FIRST = (
     "O12",  # a log line is Python of its own
     "D02",  # a copy that blocks, of all that keeps the input waiting (D01)
     "D01",
+    "N02",  # what is reduced again, of all that is reduced
+    "N03",
     "N01",
     "R01",  # what is computed again vanishes as a whole
     "C04",  # the wrong type, whatever is done in it

@@ -45,6 +45,7 @@ class Site(msgspec.Struct, frozen=True, gc=False):
     modules: tuple[str, ...] = ()
     source: str | None = None
     user: str | None = None
+    path: str | None = None  # of the innermost module, as the program would write it: "GPT.blocks.3.attention"
 
 
 class Assumption(msgspec.Struct, frozen=True, gc=False):

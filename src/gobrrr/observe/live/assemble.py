@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any
 
@@ -17,17 +16,20 @@ from gobrrr.observe.live.frames import with_owners
 from gobrrr.observe.live.recorder import CALIBRATION
 
 NOT_NEWS = ("no kernel, copy or set on any device", "no ProfilerStep")
+NO_OPERATION = "no operation of torch's ran on the thread of the steps, which is the only one that the profiler sees"
 
 
 def assembled(
-    target: str, rank: RankProfile, live: Live, seen: Recording | None, notes: list[str], cpu: str
+    target: str, rank: RankProfile, live: Live, seen: Recording | None, notes: list[str], *, cpu: str, here: str
 ) -> Profile:
-    """The profile. `cpu`: what the processor is called, where it is the device."""
+    """The profile. `cpu`: the processor's name, where it is the device. `here`: the folder that paths leave out."""
     notes = [note for note in notes if not note.startswith(NOT_NEWS)]
     fixed = processor.fixed_ns(rank.events, CALIBRATION)
-    seen = _shortened(seen) if seen is not None else None
-    live = msgspec.convert(_from_here(msgspec.to_builtins(live), os.path.join(os.getcwd(), "")), Live)
+    seen = _shortened(seen, here) if seen is not None else None
+    live = msgspec.convert(_from_here(msgspec.to_builtins(live), here), Live)
     events = with_owners(processor.without(rank.events, CALIBRATION))
+    if not len(events.of(Kind.OP)):
+        notes.append(NO_OPERATION)
     rank = replace(rank, events=events, live=live, seen=seen)
     if live.kind == "cpu":
         rank = _on_processor(rank, fixed or 0.0, cpu)
@@ -43,9 +45,8 @@ def _from_here(value: Any, here: str) -> Any:
     return [_from_here(item, here) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _shortened(seen: Recording) -> Recording:
+def _shortened(seen: Recording, here: str) -> Recording:
     """The sites' paths as seen from here, where they lie below."""
-    here = os.path.join(os.getcwd(), "")
     sites = tuple(
         msgspec.structs.replace(
             one,

@@ -15,9 +15,17 @@ PACKAGES = "site-packages/"
 """What stands in front of a frame of an installed package or of Python's own library."""
 
 
+def current_folder() -> str:
+    """The current folder with a separator at its end; "" where it was removed meanwhile."""
+    try:
+        return os.path.join(os.getcwd(), "")
+    except OSError:
+        return ""
+
+
 def with_owners(events: EventTable, roots: Sequence[str] | None = None) -> EventTable:
     """The same events, the frames of installed packages and of Python's own library marked as such by `PACKAGES`."""
-    folders = [one or os.getcwd() for one in (sys.path if roots is None else roots)]
+    folders = [one or current_folder() for one in (sys.path if roots is None else roots)]
     known: dict[str, bool] = {}
     return replace(events, names=tuple(_owned(name, folders, known) for name in events.names))
 

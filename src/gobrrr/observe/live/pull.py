@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,16 @@ import torch
 
 from gobrrr.errors import UsageError
 from gobrrr.model.workload import Workload
+from gobrrr.observe.live.frames import current_folder
 from gobrrr.observe.live.watcher import Watcher, watching
+from gobrrr.observe.live.watches.rivals import recording
 from gobrrr.observe.static.sites import own
 from gobrrr.observe.targets import find_callable, step_of
 
 _HERE = str(Path(__file__).resolve().parents[2])
 MOST_STEPS = 1_000
+MOST_DISTURBED = 3
+"""Steps that start a profiler of their own, after which no other is expected."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +42,15 @@ def pull(watcher: Watcher, step: Any, inputs: Sequence[Any], keywords: dict[str,
     Where the first call makes a Workload, that one's step is run instead. Raises UsageError where a call returns a
     module, a generator or a function and so ran nothing.
     """
+    if recording():
+        raise UsageError(
+            "one of torch's profilers records already, and two can't at once: diagnose the step outside it"
+        )
     with watching(watcher):
         pulled = _pulled(step, inputs, keywords)
         watcher.boundary()
         for _ in range(MOST_STEPS):
-            if watcher.done:
+            if watcher.done or watcher.disturbed >= MOST_DISTURBED:
                 break
             pulled.call()
             watcher.boundary()
@@ -55,7 +65,10 @@ def _pulled(step: Any, inputs: Sequence[Any], keywords: dict[str, Any]) -> Pulle
     made = step(*inputs, **keywords)
     if isinstance(made, Workload):
         return _of_workload(made)
-    if isinstance(made, torch.nn.Module | Generator) or inspect.isroutine(made):
+    if inspect.iscoroutine(made):
+        made.close()
+        raise UsageError("the step is asynchronous and ran nothing: give a function that calls asyncio.run(...)")
+    if isinstance(made, torch.nn.Module | Generator | AsyncGenerator | partial) or inspect.isroutine(made):
         raise UsageError(
             f"the step returned a {type(made).__name__} and ran nothing of it; "
             "what makes a step returns gobrrr.Workload(step=...)"
@@ -81,13 +94,16 @@ def pull_named(watcher: Watcher, target: str) -> Pulled:
 
 @contextmanager
 def loaded_as_before() -> Iterator[None]:
-    """The search path, the arguments and the modules of a loaded file put back at the end."""
-    path, arguments, known = list(sys.path), list(sys.argv), set(sys.modules)
+    """The search path, the arguments, the current folder and the modules of a loaded file put back at the end."""
+    path, arguments, known, folder = list(sys.path), list(sys.argv), set(sys.modules), current_folder()
     try:
         yield
     finally:
         sys.path[:] = path
         sys.argv[:] = arguments
+        if folder and current_folder() != folder:
+            with suppress(OSError):  # it is gone
+                os.chdir(folder)
         for name in set(sys.modules) - known:
             if name.startswith("_gobrrr_"):
                 del sys.modules[name]

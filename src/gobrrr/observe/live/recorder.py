@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -44,6 +45,7 @@ class Recorder:
         self._profiler: Any = None
         self._open: Any = None
         self._count = 0
+        self._hook: Any = None
         self.gpu = False
         self.loops: Loops | None = None
 
@@ -51,6 +53,7 @@ class Recorder:
         """Start recording. The steps that follow are not marked yet: the profiler's own start falls into the first."""
         self.gpu = on_gpu()
         activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if self.gpu else [])
+        self._hook = sys.getprofile()
         wait()
         self._profiler = torch_profile(activities=activities, record_shapes=True, with_stack=True)
         with record_function("gobrrr"):
@@ -76,7 +79,7 @@ class Recorder:
         wait()
         with record_function(CALIBRATION):
             self.loops = time_loops()
-        _stop(profiler)
+        self._stop(profiler)
         self._kept = profiler
 
     def abandon(self) -> None:
@@ -84,7 +87,7 @@ class Recorder:
         self._close_step()
         profiler, self._profiler = self._profiler, None
         if profiler is not None:
-            _stop(profiler)
+            self._stop(profiler)
 
     def read(self, notes: list[str]) -> RankProfile:
         """What was recorded. Raises InputError where the profiler wrote nothing."""
@@ -99,15 +102,28 @@ class Recorder:
             self._open.__exit__(None, None, None)
             self._open = None
 
+    def _stop(self, profiler: Any) -> None:
+        """Stop recording. What torch then makes of the events for its own tables is not needed here."""
+        hook, self._hook = self._hook, None
+        try:
+            with _without_chatter(), suppress(UnicodeDecodeError):  # of a name not in UTF-8; the results are there then
+                profiler.__exit__(None, None, None)
+        finally:
+            _hooked(hook)
 
-def _stop(profiler: Any) -> None:
-    """Stop recording. What torch then makes of the events for its own tables is not needed here."""
-    with _without_chatter(), suppress(UnicodeDecodeError):  # of a name that is not UTF-8; the results are there by then
-        profiler.__exit__(None, None, None)
+
+def _hooked(hook: Any) -> None:
+    """Give the program its profile function back: torch's profiler takes that of the thread, and leaves none."""
+    if hook is None or sys.getprofile() is not None:
+        return
+    if callable(hook):
+        sys.setprofile(hook)
+    elif hasattr(hook, "enable"):
+        hook.enable()  # cProfile's, which Python can't call
 
 
 def _tiny_ops() -> None:
-    one = torch.ones(1)
+    one = torch.ones(1, device="cpu")  # whatever the program made the default
     for _ in range(TINY_OPS):
         torch.add(one, one)
 
@@ -140,12 +156,13 @@ def _timed(loop: Callable[[], None]) -> float:
 @contextmanager
 def _without_chatter() -> Iterator[None]:
     """Lines that the profiler writes to standard error about itself are left out; all others come through."""
-    try:
-        saved = os.dup(2)
-    except OSError:
-        yield
-        return
-    with tempfile.TemporaryFile() as held:
+    with ExitStack() as stack:
+        try:
+            held = stack.enter_context(tempfile.TemporaryFile())
+            saved = os.dup(2)
+        except OSError:  # no room for a file, or standard error is closed: then they are seen, or nothing is
+            yield
+            return
         os.dup2(held.fileno(), 2)
         try:
             yield
@@ -155,4 +172,5 @@ def _without_chatter() -> Iterator[None]:
             held.seek(0)
             for line in held.read().splitlines(keepends=True):
                 if not line.startswith(CHATTER):
-                    os.write(2, line)
+                    with suppress(OSError):  # its reader is gone
+                        os.write(2, line)

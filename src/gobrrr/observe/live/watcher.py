@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,17 +10,21 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+import msgspec
+
 from gobrrr.errors import UsageError
-from gobrrr.model.live import Live, ProfilerCost
+from gobrrr.model.live import Live, ProfilerCost, Switches
 from gobrrr.model.profile import Profile, RankProfile
 from gobrrr.observe.live.assemble import assembled
 from gobrrr.observe.live.clock import Clock, on_gpu, wait
+from gobrrr.observe.live.frames import current_folder
 from gobrrr.observe.live.ops.dispatch import GraphBook, Looking
 from gobrrr.observe.live.recorder import Loops, Recorder, time_loops
 from gobrrr.observe.live.watches.collector import CollectorWatch
 from gobrrr.observe.live.watches.compiler import CompilerWatch
 from gobrrr.observe.live.watches.memory import MemoryWatch
 from gobrrr.observe.live.watches.observer import Observer
+from gobrrr.observe.live.watches.rivals import RivalWatch, recording
 from gobrrr.observe.live.watches.switches import SwitchWatch
 from gobrrr.observe.live.watches.syncs import SyncWatch
 from gobrrr.observe.live.watches.threads import ThreadWatch
@@ -75,6 +80,8 @@ STEADY = 1.25
 class Watcher:
     """`open()`, then `boundary()` whenever a step has ended and the next begins, until `done`; `close()` in any case.
 
+    One watcher is open at a time. `gives_way`: it is closed where another is to be opened.
+
     `profile(target)` then is what was observed. Nothing stays in the program: hooks, settings and the profiler are gone
     when it is done, and after `close()`.
     """
@@ -82,11 +89,18 @@ class Watcher:
     options: Options = field(default_factory=Options)
     progress: Progress | None = None
     steps_from: str = ""
+    gives_way: bool = False
 
     def __post_init__(self) -> None:
         self.phase = Phase.WARMUP
         self.remarks: list[str] = []
         self.graphs = GraphBook()
+        self.disturbed = 0
+        self._rival = RivalWatch(self._rival_begins)
+        self._spoilt = False
+        self._thread: int | None = None
+        self._elsewhere = 0
+        self._here = current_folder()
         self._opened = False
         self._began = time.perf_counter()
         self._reset()
@@ -96,10 +110,25 @@ class Watcher:
         """Whether all that was wanted has been observed."""
         return self.phase is Phase.DONE
 
-    def open(self) -> None:
-        """Put the observers in place: before the first step, and before the program is loaded where that can be."""
+    @property
+    def opened(self) -> bool:
+        """Whether it is open now."""
+        return self._opened
+
+    def open(self, *, displace: bool = True) -> None:
+        """Put the observers in place: before the first step, and before the program is loaded where that can be.
+
+        Raises UsageError where another watcher is open and does not give way (or `displace` is False): each would see
+        the other's doings. Opened again, it begins again, unless it is done.
+        """
+        if self.done or self._opened:
+            return
+        _taken(self, displace)
         self._opened = True
+        self.phase, self._thread = Phase.WARMUP, None
+        self._reset()
         self.graphs.open()
+        self._rival.open()
         for one in self._observers:
             one.open()
 
@@ -117,8 +146,11 @@ class Watcher:
             one.open()
 
     def boundary(self) -> None:
-        """One step has ended and the next begins; the first call begins the first step."""
-        if self.done:
+        """One step has ended and the next begins; the first call begins the first step.
+
+        The thread of the first call counts: what others call is left out.
+        """
+        if self.done or not self._opened or self._of_another_thread() or self._under_another():
             return
         now = time.perf_counter()
         if self.phase is Phase.WARMUP:
@@ -138,6 +170,8 @@ class Watcher:
             for one in self._observers:
                 one.close()
             self.graphs.close()
+            self._rival.close()
+            _given_back(self)
 
     def profile(self, target: str, cpu: str = "cpu") -> Profile:
         """What was observed; `cpu` is the processor's name, for the case that it is the device.
@@ -146,13 +180,54 @@ class Watcher:
         """
         self.close()
         if self._recorder is None or not self._recorded or self._times is None:
-            raise UsageError(
-                f"{target}: the loop ended after {max(self._steps, 0)} steps, while {self.phase.value}; "
-                f"looking takes up to {self.options.most} steps"
-            )
+            raise UsageError(f"{target}: {self._too_little()}")
         notes: list[str] = []
         rank = self._recorder.read(notes)
         return self._assembled(target, rank, notes, cpu)
+
+    # -- what is in the way
+
+    def _too_little(self) -> str:
+        if self.disturbed:
+            return (
+                f"another of torch's profilers recorded in {self.disturbed} of the steps, and two can't at once: "
+                "leave it out"
+            )
+        others = f" ({self._elsewhere} others ran on other threads)" if self._elsewhere else ""
+        return (
+            f"the loop ended after {max(self._steps, 0)} steps{others}, while {self.phase.value}; "
+            f"looking takes up to {self.options.most} steps"
+        )
+
+    def _of_another_thread(self) -> bool:
+        """A profiler can only be stopped from the thread that started it."""
+        here = threading.get_ident()
+        if self._thread is None:
+            self._thread = here
+        self._elsewhere += here != self._thread
+        return here != self._thread
+
+    def _rival_begins(self) -> None:
+        """A profiler of the program's own is about to start, somewhere in a step: ours makes way."""
+        if self.phase not in (Phase.WARMUP, Phase.WINDOW, Phase.PROFILE):
+            return
+        self._spoilt = True
+        if self._recorder is not None and threading.get_ident() == self._thread:
+            self._recorder.abandon()
+
+    def _under_another(self) -> bool:
+        """Whether another profiler records now; after it, or after a step that it was part of, all begins again."""
+        theirs = self.phase in (Phase.WARMUP, Phase.WINDOW) and recording()
+        if not theirs and not self._spoilt:
+            return False
+        self.disturbed += 1
+        self._spoilt = False
+        if self.phase is not Phase.WARMUP:
+            self.restart()
+        self._steps = -1
+        self._stamps.clear()
+        self._graphs_made.clear()
+        return theirs
 
     # -- phases
 
@@ -243,7 +318,8 @@ class Watcher:
         self._profiled_steps = -LEAD_IN
         self._profile_began = time.perf_counter()
         self._recorder = Recorder()
-        self._recorder.begin()
+        with self._rival.ours():
+            self._recorder.begin()
 
     def _profiled(self, now: float) -> None:
         assert self._recorder is not None
@@ -289,6 +365,11 @@ class Watcher:
 
     # -- what was observed
 
+    def _switched(self) -> Switches | None:
+        found = self._switches.found()
+        seen = self._looking.seen if self._looking is not None else None
+        return found if found is None or seen is None else msgspec.structs.replace(found, autocast=seen.autocast)
+
     def _assembled(self, target: str, rank: RankProfile, notes: list[str], cpu: str) -> Profile:
         live = Live(
             kind="cuda" if self._recorder is not None and self._recorder.gpu else "cpu",
@@ -299,7 +380,7 @@ class Watcher:
             compiled=self._compiler.found(),
             syncs=self._sync_watch.found() if self._sync_watch is not None else None,
             collector=self._collector.found(),
-            switches=self._switches.found(),
+            switches=self._switched(),
             threads=self._threads.found(),
             memory=self._memory.found(),
             uses=self._looking.seen.uses if self._looking is not None and self._looking.seen is not None else None,
@@ -308,7 +389,26 @@ class Watcher:
             seconds=time.perf_counter() - self._began,
         )
         seen = self._looking.found() if self._looking is not None else None
-        return assembled(target, rank, live, seen, [*self.remarks, *notes], cpu)
+        return assembled(target, rank, live, seen, [*self.remarks, *notes], cpu=cpu, here=self._here)
+
+
+_OPEN: list[Watcher] = []
+"""The watcher that is open, of which there is one at most."""
+_LOCK = threading.Lock()
+
+
+def _taken(watcher: Watcher, displace: bool) -> None:
+    if displace and _OPEN and _OPEN[0].gives_way:
+        _OPEN[0].close()
+    with _LOCK:
+        if _OPEN:
+            raise UsageError("steps are watched already: one watch or diagnosis at a time, not one within another")
+        _OPEN.append(watcher)
+
+
+def _given_back(watcher: Watcher) -> None:
+    with _LOCK:
+        _OPEN[:] = [one for one in _OPEN if one is not watcher]
 
 
 def _observer(without: Loops | None, with_it: Loops | None) -> ProfilerCost | None:

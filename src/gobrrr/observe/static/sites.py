@@ -40,6 +40,9 @@ class Sites:
         self._stack: list[str] = []
         self._names: dict[int, str] = {}
         self._counts: dict[str, int] = {}
+        self._paths: list[str] = []
+        self._around: list[Any] = []
+        self._inner: dict[tuple[int, int], str] = {}
         self._files: dict[str, int] = {}
 
     @contextmanager
@@ -58,18 +61,18 @@ class Sites:
     def here(self) -> int:
         """The site of the caller."""
         _, source, user = self._lines()
-        return self._add(tuple(self._stack), source, user)
+        return self._add(tuple(self._stack), source, user, self._paths[-1] if self._paths else None)
 
     def adopt(self, site: Site) -> int:
         """A site that another recording found."""
-        return self._add(site.modules, site.source, site.user)
+        return self._add(site.modules, site.source, site.user, site.path)
 
-    def _add(self, modules: tuple[str, ...], source: str | None, user: str | None) -> int:
-        key = (modules, source, user)
+    def _add(self, modules: tuple[str, ...], source: str | None, user: str | None, path: str | None) -> int:
+        key = (modules, source, user, path)
         at = self._index.get(key)
         if at is None:
             at = self._index[key] = len(self.found)
-            self.found.append(Site(modules, source, user))
+            self.found.append(Site(modules, source, user, path))
         return at
 
     def line(self) -> str | None:
@@ -85,13 +88,30 @@ class Sites:
     def _enter(self, module: Any, _: Any) -> None:
         self.module_calls += 1
         self.compiled |= type(module).__name__ == "OptimizedModule"
+        self._paths.append(self._path(module))
+        self._around.append(module)
         self._stack.append(self._name(module))
 
     def _leave(self, module: Any, _: Any, __: Any) -> None:
         name = self._name(module)
         # an exception in a module leaves its children on the stack
-        while self._stack and self._stack.pop() != name:
-            pass
+        while self._stack:
+            self._paths.pop()
+            self._around.pop()
+            if self._stack.pop() == name:
+                break
+
+    def _path(self, module: Any) -> str:
+        """Where a module is in the one around it, as the program would write it: "GPT.blocks.3.attention"."""
+        if not self._around:
+            return type(module).__name__
+        parent = self._around[-1]
+        key = (id(parent), id(module))
+        name = self._inner.get(key)
+        if name is None:
+            named = (one for one, other in parent.named_modules() if other is module)
+            name = self._inner[key] = next(named, type(module).__name__)
+        return f"{self._paths[-1]}.{name}" if name else self._paths[-1]
 
     def _name(self, module: Any) -> str:
         """The profiler's name for a module: its class, numbered in order of appearance."""

@@ -23,7 +23,7 @@ from typing import Any
 from gobrrr.errors import InputError, UsageError
 from gobrrr.observe.live.loops.arrival import Eye
 
-_HERE = str(Path(__file__).resolve().parents[1]) + os.sep
+_HERE = str(Path(__file__).resolve().parents[2]) + os.sep
 INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 
 

@@ -34,7 +34,7 @@ evaluation before that."""
 TAIL = 3 * CALLS_BEFORE_TRAINING
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
-_HERE = str(Path(__file__).resolve().parents[1]) + os.sep
+_HERE = str(Path(__file__).resolve().parents[2]) + os.sep
 Site = tuple[CodeType, int]
 
 

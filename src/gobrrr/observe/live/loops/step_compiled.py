@@ -1,7 +1,7 @@
 """Functions that the program compiles: a decode loop often calls a compiled function, not a module.
 
 `torch.compile` is ours until the loop is known. What it returns for a function is wrapped, and the wrapper stays with
-the program: it hands every call on (0.1 us) when nobody asks any more.
+the program: it hands every call on when nobody asks any more.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Executions of one line of the program, counted at no cost elsewhere; and a way out of torch's own calls.
 
 Python 3.12 and later watch one line of one code object (sys.monitoring). Before that a trace function is asked at each
-call of a Python function (0.1 us) and answers only for frames of that code; a torch function mode would instead cost a
+call of a Python function and answers only for frames of that code; a torch function mode would instead cost a
 microsecond at each of torch's functions, and its handler is no place to begin a step in. Where a debugger or a coverage
 tool already traces, nothing is counted.
 """

@@ -37,7 +37,7 @@ class Seen:
     `on_cpu`: nothing ran on a GPU, and the CPU's operations are taken as the device's. `replays`: CUDA graphs that were
     replayed and whose capture is taken as what ran; `unseen_replays`: those whose capture was not seen, so that their
     work is missing. `left_out`: operations beyond the most that are written down. `compiled`: a compiled module was run
-    as it is written.
+    as it is written. `autocast`: the type that modules ran in under autocast.
     """
 
     calls: tuple[RecordedCall, ...]
@@ -50,6 +50,7 @@ class Seen:
     left_out: int = 0
     compiled: bool = False
     seconds: float = 0.0
+    autocast: str | None = None
 
     @property
     def whole(self) -> bool:
@@ -122,6 +123,7 @@ class Looking:
         self.seen = Seen(
             calls=tuple(msgspec.structs.replace(one, place="device") for one in calls) if on_cpu else calls,
             sites=tuple(self._sites.found),
+            autocast=self._uses.autocast,
             uses=self._uses.found(training=any(one.phase == "backward" for one in calls)),
             module_calls=self._sites.module_calls,
             on_cpu=on_cpu,

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 
@@ -45,9 +46,11 @@ class Dispatched(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if any(issubclass(one, FakeTensor) for one in types):  # a tracer's, which has a mode of its own: nothing runs
+            return func(*args, **kwargs)
         if any(map(_takes_itself_apart, types)):
             return NotImplemented  # a DTensor, say: what it does to its local tensors comes here again
-        kwargs = kwargs or {}
         plain = isinstance(func, torch._ops.OpOverload)
         if plain and torch.is_inference_mode_enabled() and composite(func):  # which doesn't take it apart first
             with self:

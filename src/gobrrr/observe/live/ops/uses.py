@@ -60,6 +60,7 @@ class Uses:
 
     def __init__(self, sites: Sites) -> None:
         self._sites = sites
+        self.autocast: str | None = None  # the type that a module's forward ran in, where autocast was on
         self._weights: dict[int, Any] = {}
         self._findings: dict[tuple[Any, ...], _Finding] = {}
         self._times: Counter[Any] = Counter()  # conversions of a parameter in the whole step
@@ -68,8 +69,14 @@ class Uses:
         self._masks: dict[tuple[Any, ...], tuple[Any, tuple[int, int] | None]] = {}
 
     def module(self, module: Any, _: Any) -> None:
-        """A hook before a module's forward: its parameters are known as such."""
-        for one in module._parameters.values():
+        """A hook before a module's forward: its parameters are known as such, and so are quantised matrices it keeps."""
+        kept = (
+            one for one in module._buffers.values() if one is not None and one.dim() > 1 and one.element_size() == 1
+        )
+        for kind in ("cuda", "cpu"):
+            if torch.is_autocast_enabled(kind):
+                self.autocast = str(torch.get_autocast_dtype(kind)).removeprefix("torch.")
+        for one in (*module._parameters.values(), *kept):
             if one is not None and (storage := storage_of(one)) is not None:
                 self._weights.setdefault(storage._cdata, one)
 

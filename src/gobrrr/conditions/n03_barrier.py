@@ -1,0 +1,97 @@
+"""All ranks wait for each other at a barrier in every step.
+
+A barrier lets each step take as long as the slowest rank's: where batches differ in length, or one rank logs or
+collects garbage, all others wait. Gradients that are reduced need no barrier beside them.
+
+## How it is recognised
+
+`torch.distributed.barrier()` once a step or more, by its Python frames and its operation.
+
+## What it costs
+
+    at stake (high) = the host's time within it, as far as the device idles meanwhile
+    at stake (low)  = 0
+
+The low end: where the step reduces gradients as well, the waiting may only move there. It goes as far as the ranks
+differ from step to step and not in the mean.
+
+## What helps
+
+- No barrier in the loop: before and after checkpoints and evaluation it has its place.
+- Batches of even lengths on all ranks (a sampler that sorts by length, packing), and the same extra work on all of them
+  at the same step.
+
+## Sick
+
+```python
+for batch in loader:  # lengths differ from rank to rank
+    train(batch)
+    torch.distributed.barrier()
+```
+
+## Healthy
+
+```python
+for batch in loader:
+    train(batch)
+```
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.scopes import frames, idle_under, spans_of
+from gobrrr.conditions.base import Found
+from gobrrr.conditions.claims import of_gaps
+from gobrrr.conditions.common import finding
+from gobrrr.model.diagnosis import NotChecked, Place
+from gobrrr.model.events import I8, Kind
+
+CODE = "N03"
+TITLE = "ranks wait at a barrier in every step"
+_FRAME = re.compile(r"torch/distributed/distributed_c10d\.py\(\d+\): (monitored_)?barrier$")
+OPERATIONS = ("c10d::barrier", "gloo:barrier")
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """Barriers, and the idle time within them."""
+    operations = _operations(evidence)
+    count = evidence.steps.count
+    if len(operations) < count:
+        return None
+    rows = frames(evidence, lambda name: _FRAME.search(name) is not None)
+    rows = rows if len(rows) else operations
+    idle = idle_under(evidence, spans_of(evidence, rows)).astype(np.float64)
+    gaps = np.flatnonzero(idle > 0)
+    high = float(idle.sum()) / count
+    facts = [
+        f"{units.count(len(operations) / count)} barriers a step hold the host for {units.duration(high)} while "
+        "nothing computes",
+        "how much of it is this rank's own lead can't be told from one rank",
+    ]
+    row = int(operations[0])
+    place = Place(op=evidence.events.name_of(row), source=evidence.source(row), count=len(operations) / count, ns=high)
+    return finding(
+        evidence, CODE, TITLE, where=[place], at_stake=(0.0, high),
+        claim=of_gaps(evidence, gaps, idle[gaps], np.zeros(len(gaps))), certainty="medium",
+        treatments=["no-barrier"], facts=facts,
+    )  # fmt: skip
+
+
+def _operations(evidence: Evidence) -> I8:
+    """Rows of the barriers within the steps: the operation, or the backend's own record of it."""
+    events, steps = evidence.replayed, evidence.steps
+    rows = events.of(Kind.OP, Kind.ANNOTATION)
+    rows = rows[(events.end_ns[rows] > steps.start) & (events.start_ns[rows] < steps.stop)]
+    found = rows
+    for name in OPERATIONS:
+        wanted = np.array([one == name for one in events.names] or [False], dtype=bool)
+        found = rows[wanted[events.name[rows]]]
+        if len(found):
+            break
+    return found

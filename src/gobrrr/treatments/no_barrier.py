@@ -1,0 +1,28 @@
+"""Take the barrier out of the loop, and even out what the ranks do.
+
+Predicted saving: from nothing to the time that the ranks spend in it. Where gradients are reduced in the same step, the
+waiting moves there as far as one rank is always the slow one; only what varies from step to step goes away.
+"""
+
+from __future__ import annotations
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.model.diagnosis import Finding, Prescription
+from gobrrr.treatments.base import prescription
+
+NAME = "no-barrier"
+NUMERICS = "none"
+CODE = """
+for step, batch in enumerate(loader):
+    train(batch)  # reducing the gradients keeps the ranks together
+    if step % 1000 == 0:
+        torch.distributed.barrier()  # before a checkpoint, if at all
+"""
+
+
+def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+    """The finding's stake."""
+    if finding.code != "N03":
+        return None
+    how = "no torch.distributed.barrier() in the loop; batches of even lengths on all ranks"
+    return prescription(NAME, finding, finding.at_stake_ns, how, "high: no rank is slower than the others in the mean")
