@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gobrrr import api, cli
+from gobrrr import api, cli, live
 from gobrrr.errors import InputError
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.report import failures, json, terminal
@@ -200,11 +200,20 @@ def test_machine(run: Run) -> None:
 
 def test_demo(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "diagnose", lambda *_, **__: samples.overhead())
+    monkeypatch.setattr(live, "has_torch", lambda: False)
     status, out, _ = run("demo")
     assert status == 0
+    assert "torch is not installed here" in out
     assert out.count("OVERHEAD-BOUND") == len(cli.DEMO)
     assert all(name in out for name in cli.DEMO)
     assert run("demo", "--all")[1].count("OVERHEAD-BOUND") > len(cli.DEMO)
+
+
+def test_the_demo_ends_with_a_step_of_its_own(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "diagnose", lambda *_, **__: samples.overhead())
+    monkeypatch.setattr(live, "has_torch", lambda: True)
+    monkeypatch.setattr(live, "diagnose_demo", lambda _: samples.memory())
+    assert "MEMORY-BOUND" in run("demo")[1]
 
 
 def test_a_shipped_trace_from_file_to_screen(run: Run, h100: Path, tmp_path: Path) -> None:

@@ -319,7 +319,7 @@ def test_a_mistake_is_one_line(run: Run, write: Any, tmp_path: Path, target: str
     ("text", "message"),
     [
         ("raise ValueError('bad\\nvalue')", r"work\.py:1: ValueError: bad"),
-        ("def step(:\n", "SyntaxError"),
+        ("def step(:\n", "is not Python"),
         ("import no_such_module_here\n", "no_such_module_here"),
         ("import sys\nsys.exit(3)\n", "SystemExit|exit"),
         ("", "nothing to call"),

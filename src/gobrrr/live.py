@@ -55,7 +55,11 @@ def diagnose(
         raise UsageError(f"{target}: a named step takes no arguments; give it a Workload's inputs")
     watcher = make_watcher(progress=stages, steps_from="the step was called as a whole")
     with loaded_as_before() if isinstance(target, str) else nullcontext():
-        pulled = pull_named(watcher, target) if isinstance(target, str) else pull(watcher, target, args, kwargs)
+        ready = _scalable if scale else None
+        if isinstance(target, str):
+            pulled = pull_named(watcher, target, ready)
+        else:
+            pulled = pull(watcher, target, args, kwargs, ready)
         named = pulled.workload.name if pulled.workload is not None else ""
         profile = watcher.profile(target if isinstance(target, str) else named or name_of(target), cpu_name())
         if scale:
@@ -88,14 +92,24 @@ def _measure_once(stages: Stages | None) -> None:
     cache.save(measure("cpu", limit_s=QUICK_S, progress=stages))
 
 
-def _scaled(profile: Profile, workload: Workload | None, stages: Stages | None) -> Profile:
-    """The profile with the scaling test of its step."""
-    from gobrrr.observe.live.ops.scaling import scale_workload
+def _scalable(workload: Workload | None) -> None:
+    """Refuse a step whose batch can't be doubled before it is measured."""
+    from gobrrr.observe.live.ops.scaling import rebatchable
 
     if workload is None:
         raise UsageError(
             "scaling the batch needs to know the inputs: let the target return a gobrrr.Workload with inputs"
         )
+    reason = rebatchable(workload)
+    if reason:
+        raise UsageError(f"the batch can't be multiplied: {reason}")
+
+
+def _scaled(profile: Profile, workload: Workload | None, stages: Stages | None) -> Profile:
+    """The profile with the scaling test of its step."""
+    from gobrrr.observe.live.ops.scaling import scale_workload
+
+    assert workload is not None  # `_scalable` has seen to it
     rank = profile.ranks[0]
     assert rank.live is not None
     found = scale_workload(workload, stages, count=counted_live)

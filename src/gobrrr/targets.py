@@ -15,7 +15,7 @@ from gobrrr.model.workload import Workload
 from gobrrr.report.text import sanitise
 
 STDIN = "-"
-_LIVE = re.compile(r"[^:]+:[A-Za-z_][\w.]*")
+_LIVE = re.compile(r"[^:]+:[^\W\d][\w.]*")
 
 
 def is_live(target: object) -> bool:
@@ -49,6 +49,9 @@ def check_target(target: object) -> str:
         raise UsageError(f"{sanitise(name)} names a step and no trace: gobrrr diagnose runs it")
     if exists:
         return name
+    home = name.rpartition(":")[0]
+    if home.endswith(".py") and os.path.exists(home):
+        raise UsageError(f"{sanitise(name)}: a step is named {sanitise(home)}:NAME, a callable of that file")
     raise InputError(f"{sanitise(name) or repr(name)}: no such file or folder{_nearest_file(name)}")
 
 

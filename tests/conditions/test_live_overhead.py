@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.scopes import scope_of
@@ -164,6 +165,26 @@ def threads(**given: object) -> Threads:
 def test_as_many_threads_as_processors_are_healthy(tmp_path: Path):
     for one in (threads(), threads(intra=1), threads(quota=1.5), threads(workers=4, worker_threads=3.0)):
         assert told("O09", tmp_path, threads=one) is None
+
+
+def test_threads_that_wait_for_processors_of_others_are_told_on_a_cpu_alone(tmp_path: Path):
+    def body(trace: Trace) -> None:
+        for _ in range(10):
+            trace.op("aten::mul", [[1024, 1024], [1024, 1024]], 1000.0, dtype="float32")
+            trace.op("aten::mul", [[8, 8], [8, 8]], 1000.0, dtype="float32")  # too small to be split
+
+    seen = ran(tmp_path, body, threads=threads(waited_ns=4e6))
+    assert check("O09", seen) is None  # a GPU's kernels take no turns
+    seen = replace(seen, live=structs.replace(live_of(threads=threads(waited_ns=4e6)), kind="cpu"))
+    finding = found("O09", seen)
+    assert finding.title == "threads wait for processors that others have"
+    assert finding.at_stake_ns == pytest.approx((0, 4e6))
+    given = predict("limit-threads", seen, finding)
+    assert given is not None
+    assert "set_num_threads(1)" in given.how
+    for healthy in (threads(waited_ns=0.09 * seen.wall_ns), threads(waited_ns=4e6, intra=1), threads()):
+        quiet = replace(seen, live=structs.replace(live_of(threads=healthy), kind="cpu"))
+        assert check("O09", quiet) is None
 
 
 def test_workers_with_pools_of_their_own_are_named_with_the_wait_for_input(tmp_path: Path):

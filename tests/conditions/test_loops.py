@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import evidence_of
+from tests.conditions.lives import live_of
 from tests.conditions.makers import extra, seen_of, shipped
 from tests.evidence import certain, check, evidence_from, findings, found, predict
 from tests.traces import Trace
@@ -44,6 +47,37 @@ def test_an_optimizer_that_loops_over_the_parameters(tmp_path: Path):
     given = predict("fused-optimizer", seen, finding)
     assert given is not None
     assert given.predicted_saving_ns == pytest.approx(finding.at_stake_ns)
+
+
+def test_a_closure_s_passes_are_not_the_optimizer_s(tmp_path: Path):
+    """Lightning runs forward and backward pass within `optimizer.step(closure)`."""
+
+    def body(trace: Trace, update: bool) -> None:
+        with trace.annotated("Optimizer.step#AdamW.step"):
+            for _ in range(70):
+                trace.op("aten::mm", [[64, 64], [64, 64]], 2.0, host_us=20.0)
+            with trace.inside("autograd::engine::evaluate_function: MmBackward0"):
+                trace.op("aten::mm", [[64, 64], [64, 64]], 2.0, host_us=20.0)
+            if update:
+                loop_over_parameters(trace)
+
+    assert check("O03", seen_of(tmp_path, lambda trace: body(trace, update=False))) is None
+    finding = found("O03", seen_of(tmp_path, lambda trace: body(trace, update=True)))
+    assert "180 of 251 launches a step are the optimizer's" in finding.evidence[0]
+
+
+def test_on_a_cpu_the_fused_form_spares_passes_as_well(tmp_path: Path):
+    def body(trace: Trace) -> None:
+        backward(trace)
+        with trace.annotated("Optimizer.step#AdamW.step"):
+            loop_over_parameters(trace)
+
+    seen = certain(seen_of(tmp_path, body))
+    plain = found("O03", seen).at_stake_ns
+    there = found("O03", replace(seen, live=structs.replace(live_of(), kind="cpu"))).at_stake_ns
+    assert there[0] == pytest.approx(plain[0])
+    # 180 loops of 2 us, of which 7/20 of a floor of less than 0.1 us stay
+    assert there[1] - plain[1] == pytest.approx(180 * 2e3, rel=0.05)
 
 
 def test_an_adam_by_hand_needs_no_annotation(tmp_path: Path):

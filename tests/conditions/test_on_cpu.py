@@ -100,6 +100,47 @@ def test_float32_matmuls_are_named_where_16_bit_is_faster_here(tmp_path: Path):
     assert check("C01", slow) is None
 
 
+def attention(trace: Trace, dtype: str = "float32", dropout: bool = False, ms: float = 1.0) -> None:
+    scores = [4, 8, 256, 256]
+    given = {"dtype": dtype, "host_us": 20.0}
+    trace.op("aten::bmm", [[32, 256, 64], [32, 64, 256]], 4000.0 * ms, **given)
+    trace.op("aten::div", [scores, []], 6000.0 * ms, **given)
+    trace.op("aten::_softmax", [scores, [], []], 8000.0 * ms, **given)
+    if dropout:
+        trace.op("aten::bernoulli_", [scores, []], 1000.0 * ms, **given)
+    trace.op("aten::bmm", [[32, 256, 256], [32, 256, 64]], 4000.0 * ms, **given)
+
+
+def attention_seen(folder: Path, **options: object) -> Evidence:
+    trace = Trace()
+    for number in range(3):
+        with trace.step(number):
+            attention(trace, **options)  # type: ignore[arg-type]
+    return on_cpu(study(read_trace(str(trace.write(folder))).ranks[0], processor(bfloat16=4e11)).evidence[0])
+
+
+def test_a_cpu_s_fused_attention_does_the_same_arithmetic_in_one_pass(tmp_path: Path):
+    seen = attention_seen(tmp_path)
+    # 2 matmuls of 2 * 32 * 256 * 256 * 64 = 268 MFLOP at a quarter and at half of 200 GFLOP/s, of 22 ms
+    slow, fast = (2 * 268_435_456 / (share * 2e11) * 1e9 for share in (0.25, 0.5))
+    finding = found("M02", seen)
+    assert finding.at_stake_ns == (pytest.approx(22e6 - slow, rel=0.01), pytest.approx(22e6 - fast, rel=0.01))
+    given = predict("sdpa", seen, finding)
+    assert given is not None
+    assert given.predicted_saving_ns == finding.at_stake_ns
+
+
+def test_a_cpu_s_attention_that_is_as_fast_as_a_fused_one_is_healthy(tmp_path: Path):
+    assert check("M02", attention_seen(tmp_path, ms=0.2)) is None
+
+
+def test_a_cpu_s_attention_with_a_dropout_or_in_16_bit_is_promised_nothing_for_sure(tmp_path: Path):
+    dropped = found("M02", attention_seen(tmp_path, dropout=True))
+    assert dropped.at_stake_ns[0] == 0 < dropped.at_stake_ns[1]
+    assert "takes no dropout" in dropped.evidence[0]
+    assert found("M02", attention_seen(tmp_path, dtype="bfloat16")).at_stake_ns[0] == 0
+
+
 @pytest.mark.parametrize("name", ["gpt2_b8_s1024.fwd", "gpt_fp32_notf32.faulty", "dit_adaln.faulty", "mlp_tiny.faulty"])
 def test_no_finding_speaks_of_what_a_cpu_has_not(name: str):
     seen = on_cpu(shipped(name))

@@ -99,6 +99,24 @@ def test_turns_that_were_lost_are_of_a_step() -> None:
     assert 0 <= found.involuntary_switches * 5 <= after - before
 
 
+def test_what_the_threads_wait_for_a_processor_is_of_a_step(tmp_path: Path) -> None:
+    tasks = {name: tmp_path / "self" / "task" / name / "schedstat" for name in ("7", "8", "9")}
+    for at, task in enumerate(tasks.values()):
+        task.parent.mkdir(parents=True)
+        task.write_text(f"100 {1000 * at} 3\n")
+
+    def step() -> None:
+        tasks["7"].write_text("900 400 5\n")
+        tasks["8"].write_text("900 1600 5\n")
+        tasks["9"].unlink(missing_ok=True)  # ended
+        other = tmp_path / "self" / "task" / "10" / "schedstat"  # begun meanwhile: what it waited before is not known
+        other.parent.mkdir(exist_ok=True)
+        other.write_text("5 5000 1\n")
+
+    assert observed(System(proc=tmp_path), step, 4).waited_ns == (400 + 600) / 4
+    assert observed(System(proc=tmp_path / "absent")).waited_ns is None
+
+
 class Rows(torch.utils.data.Dataset):  # type: ignore[misc,unused-ignore]
     def __len__(self) -> int:
         return 8

@@ -268,3 +268,11 @@ def test_a_restarted_watcher_begins_again() -> None:
             watcher.boundary()
     finally:
         watcher.close()
+
+
+def test_the_demonstrations_step_names_its_faults_at_their_lines() -> None:
+    found = live.diagnose_demo()
+    places = {one.code: one.where[0] for one in found.findings}
+    assert {"M02", "O03"} <= set(places)
+    assert (places["M02"].source or "").endswith("forward")
+    assert "lab/example.py" in (places["O03"].source or "")

@@ -82,17 +82,20 @@ class Reordered:
     """Calls that turn a layout around, and the nanoseconds of it, by what would make it vanish.
 
     `turned`: convolutions with converters in them; `images`: copies between NCHW and NHWC in a model that convolves;
-    `others`: copies into any other order.
+    `others`: copies into any other order. `outside`: a processor's convolutions on NCHW, and what they take above their
+    floors.
     """
 
     turned: I8
     converting: NDArray[np.float64]
     images: I8
     others: I8
+    outside: I8
+    above: NDArray[np.float64]
 
     def image_share(self, evidence: Evidence) -> float:
         """Share of the time that the order of images is to blame for."""
-        images = float(self.converting.sum()) + float(evidence.calls.ns[self.images].sum())
+        images = float(self.converting.sum()) + float(evidence.calls.ns[self.images].sum()) + float(self.above.sum())
         total = images + float(evidence.calls.ns[self.others].sum())
         return images / total if total > 0 else 0.0
 
@@ -102,7 +105,32 @@ def reordered(evidence: Evidence) -> Reordered:
     turned, converting = converters(evidence)
     copies = reorders(evidence)
     images = image_orders(evidence, copies) & convolutional(evidence)
-    return Reordered(turned, converting, copies[images], copies[~images])
+    outside = _channels_outside(evidence)
+    floor = np.nan_to_num(evidence.calls.floor_ns[outside], nan=np.inf)
+    above = np.maximum(evidence.calls.ns[outside] - floor, 0.0)
+    return Reordered(turned, converting, copies[images], copies[~images], outside, above)
+
+
+def _channels_outside(evidence: Evidence) -> I8:
+    """A processor's convolutions whose images have their channels outside: its library turns them within the call."""
+    if not evidence.on_cpu:
+        return np.empty(0, dtype=np.int64)
+    return evidence.calls_where(np.array([_convolves_outside(group) for group in evidence.priced.groups], dtype=bool))
+
+
+def _convolves_outside(group: Group) -> bool:
+    if group.work.family != "convolution":
+        return False
+    given = [one for one in tensors(group.call) if len(one.shape) == 4]
+    # without the weights, the last of the forward and of the backward pass's tensors of images and weights
+    return any(_is_outside(one) for one in given[:-1])
+
+
+def _is_outside(image: Tensor) -> bool:
+    """Whether an image of several channels and points is NCHW by its strides."""
+    if image.strides is None or len(image.strides) != 4 or image.shape[1] <= IMAGE_CHANNELS:
+        return False
+    return image.shape[2] * image.shape[3] > 1 and image.strides[1] > max(image.strides[2:])
 
 
 def over_images(evidence: Evidence, calls: I8) -> NDArray[np.bool_]:

@@ -64,7 +64,7 @@ def diagnose(
     if targets.names_a_step(target):
         if stacks:
             raise UsageError("--stacks is for traces; a step that is run is always recorded with its stacks")
-        with _users_errors(target), stages(target) as progress:
+        with output.to_stderr(as_json), _users_errors(target), stages(target) as progress:
             result = api.diagnose(target, on=on, scale=scale, stages=progress)
     else:
         name = targets.check_target(target)

@@ -7,12 +7,14 @@ turn holds up the rest. A data loader's worker processes multiply it: each may o
 ## How it is recognised
 
 In a live run: torch's threads within an operation beside the processors that this process may use (affinity mask and
-control group), or the loader's workers beside them. Beside it the turns that were lost in the steps without the
-profiler (involuntary context switches), and the load before the first step.
+control group), or the loader's workers beside them. Or there are no more threads than processors, but ready to run they
+waited for one for a tenth of the step and more, all together: other processes have it. Beside it the turns that were
+lost in the steps without the profiler (involuntary context switches), and the load before the first step.
 
 ## What it costs
 
     at stake (high), threads = what the operations that are split among threads take above their floors
+    at stake (high), shared  = as much of that as the threads waited for a processor
     at stake (high), workers = the device's idle time in front of its input and under computing on the host
     at stake (low)           = nothing
 
@@ -58,6 +60,7 @@ from gobrrr.model.work import Tensor, TensorList
 
 CODE = "O09"
 TITLE = "more threads than processors"
+TITLE_SHARED = "threads wait for processors that others have"
 
 GRAIN = 32_768
 """Elements below which torch does not split an operation (at::internal::GRAIN_SIZE)."""
@@ -72,6 +75,10 @@ MOST_WORKING = 2.0
 """Workers wait most of the time: as many as twice the processors are no finding."""
 
 
+LEAST_WAIT = 0.1
+"""Share of the step that the threads of a process wait for a processor where others compute beside it."""
+
+
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Threads of this process, and of its workers, beside the processors."""
     threads = evidence.live.threads if evidence.live is not None else None
@@ -79,26 +86,29 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         return NotChecked(code=CODE, needs="needs a live run: gobrrr diagnose file.py:step")
     room = max(math.ceil(threads.available), 1)
     own, workers = threads.intra > room, working(threads) > MOST_WORKING * room
-    if not own and not workers:
+    shared = _shared(evidence, threads)
+    if not own and not workers and not shared:
         return None
-    calls = _split(evidence) if own and evidence.on_cpu else np.empty(0, dtype=np.int64)
-    above = np.maximum(evidence.calls.ns - np.nan_to_num(evidence.calls.floor_ns), 0.0)[calls]
-    gaps = evidence.budget.gaps
-    idle = gaps.of(INPUT, HOST_WORK).astype(np.float64)
     path, count = path_of(evidence), evidence.steps.count
+    calls = _split(evidence) if (own or shared) and evidence.on_cpu else np.empty(0, dtype=np.int64)
+    above = np.maximum(evidence.calls.ns - np.nan_to_num(evidence.calls.floor_ns), 0.0)[calls]
+    if not own and above.any():
+        above *= min(shared * count / float(above.sum()), 1.0)
+    gaps = evidence.budget.gaps
+    idle = gaps.of(INPUT, HOST_WORK).astype(np.float64) * (own or workers)
     high = path.device_saving(0.0, float(above.sum()) / count)[1]
     high += path.host_saving(0.0, float(idle.sum()) / count)[1]
     claim = of_calls(calls, np.zeros_like(above), above) if len(calls) else NOTHING
     return finding(
         evidence,
         CODE,
-        TITLE,
+        TITLE if own or workers else TITLE_SHARED,
         where=places(evidence, by_signature(evidence, calls)),
         at_stake=(0.0, high),
         claim=claim + of_gaps(evidence, np.arange(len(gaps)), idle, np.zeros_like(idle), causes=(INPUT, HOST_WORK)),
         certainty="medium",
         treatments=["limit-threads"],
-        facts=_facts(threads, own, float(above.sum()) / count, float(idle.sum()) / count),
+        facts=_facts(threads, own or shared > 0, float(above.sum()) / count, float(idle.sum()) / count),
     )
 
 
@@ -106,6 +116,15 @@ def working(threads: Threads) -> float:
     """Threads of all workers that may compute at one time; 0 without workers."""
     each = max((threads.worker_threads or 1.0) - OWN_THREADS, 1.0)
     return (threads.workers or 0) * each
+
+
+def _shared(evidence: Evidence, threads: Threads) -> float:
+    """Nanoseconds of a step that threads waited for a processor, where operations are split and it is much; else 0.
+
+    A thread that has its turn meanwhile waits for those that have not, and spins.
+    """
+    waited = threads.waited_ns or 0.0
+    return waited if threads.intra > 1 and evidence.on_cpu and waited >= LEAST_WAIT * evidence.wall_ns else 0.0
 
 
 def _split(evidence: Evidence) -> I8:
@@ -139,6 +158,8 @@ def _facts(threads: Threads, own: bool, above: float, idle: float) -> list[str]:
         facts.append(f"a data loader has {units.count(threads.workers)} worker processes{each}")
     if idle > 0:
         facts.append(f"{units.duration(idle)} a step of input and computing on the host")
+    if threads.waited_ns is not None:
+        facts.append(f"its threads waited for a processor for {units.duration(threads.waited_ns)} a step, all together")
     if threads.involuntary_switches is not None:
         facts.append(f"{units.count(threads.involuntary_switches)} turns a step were lost to other threads")
     if threads.load is not None and threads.processors is not None:

@@ -125,7 +125,8 @@ class Threads(msgspec.Struct, frozen=True, kw_only=True):
 
     `usable`: the affinity mask's; `quota`: processors' worth of time that the control group allows, None: unlimited or
     not known. `workers`: processes that a data loader started, `worker_threads` the operating system's threads of the
-    median one. `load`: the load average before the first step.
+    median one. `load`: the load average before the first step. `waited_ns`: what all threads of this process together
+    waited for a processor, ready to run.
     """
 
     intra: int
@@ -137,6 +138,7 @@ class Threads(msgspec.Struct, frozen=True, kw_only=True):
     worker_threads: float | None = None
     load: float | None = None
     involuntary_switches: float | None = None  # of a step
+    waited_ns: float | None = None  # of a step
 
     @property
     def available(self) -> float:

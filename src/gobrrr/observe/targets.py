@@ -14,7 +14,7 @@ from typing import Any
 from gobrrr.errors import InputError, UsageError
 from gobrrr.model.workload import Workload
 
-TARGET = re.compile(r"(?P<home>.+?):(?P<name>[A-Za-z_][\w.]*)")
+TARGET = re.compile(r"(?P<home>.+?):(?P<name>[^\W\d][\w.]*)")
 
 
 def find_callable(target: str) -> Callable[..., Any]:
@@ -34,6 +34,8 @@ def find_callable(target: str) -> Callable[..., Any]:
         if found is None:
             known = [one for one, value in vars(module).items() if callable(value) and not one.startswith("_")]
             raise UsageError(f"{home} has no {name}; it has {', '.join(known[:12]) or 'nothing to call'}")
+    if isinstance(found, Workload):
+        return lambda: found
     if not callable(found):
         raise UsageError(f"{home}:{name} is no callable but {type(found).__name__}")
     return found  # type: ignore[no-any-return]
@@ -42,12 +44,17 @@ def find_callable(target: str) -> Callable[..., Any]:
 def step_of(workload: Workload, forward: Callable[..., Any]) -> tuple[Callable[..., Any], Sequence[Any]]:
     """The callable that runs a Workload's step, and what it is called with; `forward` calls a model without gradients.
 
-    Raises UsageError where the Workload has neither a step nor a model.
+    Raises UsageError where the Workload has neither a step nor a model, or its inputs are no arguments.
     """
+    run = workload.model if workload.step is None else workload.step
+    if run is None:
+        raise UsageError("a Workload needs a step, or a model to call with its inputs")
+    if not callable(run):
+        raise UsageError(f"a Workload's step or model is something to call, not {type(run).__name__}")
+    if isinstance(workload.inputs, str) or not isinstance(workload.inputs, Sequence):
+        raise UsageError(f"a Workload's inputs are a tuple of arguments, not {type(workload.inputs).__name__}: (x,)")
     if workload.step is not None:
         return workload.step, workload.inputs
-    if workload.model is None:
-        raise UsageError("a Workload needs a step, or a model to call with its inputs")
     return lambda *inputs: forward(workload.model, *inputs), workload.inputs
 
 
@@ -58,6 +65,11 @@ def _file(path: Path) -> Any:
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise InputError(f"{path}: not a Python file")
+    try:
+        spec.loader.get_code(name)  # type: ignore[attr-defined]
+    except (SyntaxError, ValueError) as error:
+        line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
+        raise InputError(f"{path} is not Python: {getattr(error, 'msg', error)}{line}") from None
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.resolve().parent))
     sys.modules[name] = module
@@ -67,10 +79,12 @@ def _file(path: Path) -> Any:
 
 
 def _module(name: str) -> Any:
-    sys.path.insert(0, os.getcwd())
+    folder = os.getcwd()
+    sys.path.insert(0, folder)
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise UsageError(f"{name}: {error}") from error
     finally:
-        sys.path.remove(os.getcwd())
+        if folder in sys.path:
+            sys.path.remove(folder)

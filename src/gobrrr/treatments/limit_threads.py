@@ -4,7 +4,8 @@
 loader, whose libraries (OpenCV, NumPy) have pools of their own.
 
 Predicted saving: between nothing and the finding's stake: what the operations that are split take above their floors,
-and the waits for input. How much of that is the threads' own doing only a run with fewer of them tells.
+and the waits for input; where other processes have the processors, no more of it than the threads waited for one. How
+much of that is the threads' own doing only a run with fewer of them tells.
 
 Reductions that are split into other parts are rounded differently.
 """
@@ -37,6 +38,10 @@ def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     room = max(math.floor(threads.available), 1)
     if threads.intra > room:
         how = f"torch.set_num_threads({room}), or OMP_NUM_THREADS={room}"
+    elif threads.waited_ns and not threads.workers:
+        had = threads.intra - threads.waited_ns / evidence.wall_ns
+        fewer = min(max(math.floor(had), 1), threads.intra - 1)
+        how = f"torch.set_num_threads({fewer}), or the processors for this process alone"
     else:
         how = f"fewer workers than {threads.workers}, and torch.set_num_threads(1) in worker_init_fn"
     assumes = "high: with as many threads as processors each operation reaches its floor"

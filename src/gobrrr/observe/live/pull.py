@@ -36,11 +36,18 @@ class Pulled:
     workload: Workload | None = None
 
 
-def pull(watcher: Watcher, step: Any, inputs: Sequence[Any], keywords: dict[str, Any]) -> Pulled:
+def pull(
+    watcher: Watcher,
+    step: Any,
+    inputs: Sequence[Any],
+    keywords: dict[str, Any],
+    ready: Callable[[Workload | None], None] | None = None,
+) -> Pulled:
     """Run the step until the watcher has seen enough. What the step raises passes through.
 
-    Where the first call makes a Workload, that one's step is run instead. Raises UsageError where a call returns a
-    module, a generator or a function and so ran nothing.
+    Where the first call makes a Workload, that one's step is run instead. `ready` is told what it is before the step is
+    run again and again, and may refuse it. Raises UsageError where a call returns a module, a generator or a function
+    and so ran nothing.
     """
     if recording():
         raise UsageError(
@@ -48,6 +55,8 @@ def pull(watcher: Watcher, step: Any, inputs: Sequence[Any], keywords: dict[str,
         )
     with watching(watcher):
         pulled = _pulled(step, inputs, keywords)
+        if ready is not None:
+            ready(pulled.workload)
         watcher.boundary()
         for _ in range(MOST_STEPS):
             if watcher.done or watcher.disturbed >= MOST_DISTURBED:
@@ -62,7 +71,7 @@ def _pulled(step: Any, inputs: Sequence[Any], keywords: dict[str, Any]) -> Pulle
         return _of_workload(step)
     if isinstance(step, torch.nn.Module):
         return Pulled(lambda: _forward(step, *inputs, **keywords), Workload(model=step, inputs=inputs))
-    made = step(*inputs, **keywords)
+    made = _called(step, *inputs, **keywords)
     if isinstance(made, Workload):
         return _of_workload(made)
     if inspect.iscoroutine(made):
@@ -73,12 +82,17 @@ def _pulled(step: Any, inputs: Sequence[Any], keywords: dict[str, Any]) -> Pulle
             f"the step returned a {type(made).__name__} and ran nothing of it; "
             "what makes a step returns gobrrr.Workload(step=...)"
         )
-    return Pulled(lambda: step(*inputs, **keywords))
+    return Pulled(lambda: _called(step, *inputs, **keywords))
 
 
 def _of_workload(workload: Workload) -> Pulled:
     call, inputs = step_of(workload, _forward)
-    return Pulled(lambda: call(*inputs), workload)
+    return Pulled(lambda: _called(call, *inputs), workload)
+
+
+def _called(step: Any, *inputs: Any, **keywords: Any) -> Any:
+    """What raises from here on is the user's, though no line of theirs may have been reached: wrong arguments, say."""
+    return step(*inputs, **keywords)
 
 
 def _forward(model: Any, *inputs: Any, **keywords: Any) -> Any:
@@ -86,10 +100,10 @@ def _forward(model: Any, *inputs: Any, **keywords: Any) -> Any:
         return model(*inputs, **keywords)
 
 
-def pull_named(watcher: Watcher, target: str) -> Pulled:
+def pull_named(watcher: Watcher, target: str, ready: Callable[[Workload | None], None] | None = None) -> Pulled:
     """The same for "file.py:callable" or "package.module:callable"."""
     with loaded_as_before():
-        return pull(watcher, find_callable(target), (), {})
+        return pull(watcher, find_callable(target), (), {}, ready)
 
 
 @contextmanager
@@ -112,7 +126,7 @@ def loaded_as_before() -> Iterator[None]:
 def user_line(error: BaseException) -> str:
     """ " at file.py:12", the innermost line of an error outside torch and installed packages.
 
-    "" where there is none, or where gobrrr's own code was called from there and failed.
+    " when it was called" where the call itself failed; "" where gobrrr's own code was called from there and failed.
     """
     found, trace = "", error.__traceback__
     while trace is not None:
@@ -120,6 +134,9 @@ def user_line(error: BaseException) -> str:
         if own(file):
             found = f" at {Path(file).name}:{trace.tb_lineno}"
         elif file.startswith(_HERE):
-            found = ""
+            found = " when it was called" if trace.tb_frame.f_code in _CALLING else ""
         trace = trace.tb_next
     return found
+
+
+_CALLING = (_called.__code__, _forward.__code__)

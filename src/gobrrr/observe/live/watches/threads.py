@@ -38,6 +38,19 @@ class System:
             return None
         return next((int(line.split()[1]) for line in lines if line.startswith("Threads:")), None)
 
+    def waits_ns(self) -> dict[str, int]:
+        """What each thread of this process has waited for a processor so far; empty where Linux does not tell.
+
+        The second number of `schedstat`: time on a run queue (Documentation/scheduler/sched-stats).
+        """
+        found = {}
+        for task in (self.proc / "self" / "task").glob("*/schedstat"):
+            try:
+                found[task.parent.name] = int(task.read_text(encoding="ascii").split()[1])
+            except (OSError, IndexError, ValueError):  # the thread has ended, or a system without the numbers
+                continue
+        return found
+
 
 class ThreadWatch:
     """Reads threads, processors and quota at the window's begin, and counts what the window cost in lost turns.
@@ -49,6 +62,7 @@ class ThreadWatch:
         self._system = system or System()
         self._load: float | None = None
         self._before: int | None = None
+        self._waits: dict[str, int] = {}
         self._record: Threads | None = None
 
     def open(self) -> None:
@@ -58,13 +72,15 @@ class ThreadWatch:
     def window_begins(self) -> None:
         """Lost turns count from here on."""
         self._before = _involuntary()
+        self._waits = self._system.waits_ns()
 
     def step(self, index: int) -> None:
         """Nothing: the system counts."""
 
     def window_ends(self, steps: int) -> None:
         """Read all there is; the loader's processes are running now."""
-        after = _involuntary()
+        after, waits = _involuntary(), self._system.waits_ns()
+        waited = sum(max(ns - self._waits.get(task, ns), 0) for task, ns in waits.items())
         lost = None if after is None or self._before is None or not steps else (after - self._before) / steps
         loaders = _loaders()
         each = [one for one in map(self._system.threads_of, loaders) if one is not None]
@@ -78,6 +94,7 @@ class ThreadWatch:
             worker_threads=median(each) if each else None,
             load=self._load,
             involuntary_switches=lost,
+            waited_ns=waited / steps if steps and waits else None,
         )
 
     def close(self) -> None:
