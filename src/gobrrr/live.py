@@ -6,7 +6,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import update_wrapper
 from importlib.util import find_spec
@@ -89,7 +89,11 @@ def _measure_once(stages: Stages | None) -> None:
         return
     from gobrrr.hardware.measure import measure
 
-    cache.save(measure("cpu", limit_s=QUICK_S, progress=stages))
+    where = cache.folder()
+    if not os.access(next(one for one in (where, *where.parents) if one.exists()), os.W_OK):
+        return  # it would be measured anew each time; the answer says that it has no floors
+    with suppress(UsageError):
+        cache.save(measure("cpu", limit_s=QUICK_S, progress=stages))
 
 
 def _scalable(workload: Workload | None) -> None:

@@ -428,3 +428,17 @@ def test_workers_promise_nothing_certain_where_the_step_needs_all_processors(tmp
     given = predict("dataloader-workers", on_cpu, found("D01", on_cpu))
     assert given is not None
     assert given.predicted_saving_ns[0] == 0
+
+
+@pytest.mark.parametrize(("usable", "workers"), [(2, 1), (6, 4), (64, 8)])
+def test_workers_beside_a_step_on_the_same_processors(tmp_path: Path, usable: int, workers: int):
+    """They share its caches and maybe its cores: nothing is sure, and no more are told than there is room for."""
+    seen = ran(tmp_path, fed(20_000.0))
+    finding = found("D01", seen)
+    there = threads(intra=2, usable=usable)
+    given = predict(
+        "dataloader-workers", replace(seen, live=structs.replace(live_of(threads=there), kind="cpu")), finding
+    )
+    assert given is not None
+    assert given.predicted_saving_ns[0] == 0 < given.predicted_saving_ns[1]
+    assert f"num_workers={workers}," in given.how

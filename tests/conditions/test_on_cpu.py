@@ -141,6 +141,33 @@ def test_a_cpu_s_attention_with_a_dropout_or_in_16_bit_is_promised_nothing_for_s
     assert found("M02", attention_seen(tmp_path, dtype="bfloat16")).at_stake_ns[0] == 0
 
 
+def convolution(trace: Trace, inside: bool) -> None:
+    """5.4 ms for 64 x 64 x 9 products on 8 x 32 x 32 points: 604 MFLOP, 3.02 ms at 200 GFLOP/s."""
+    image, weight = [8, 64, 32, 32], [64, 64, 3, 3]
+    strides = [[65536, 1, 2048, 64], [576, 1, 192, 64]] if inside else [[65536, 1024, 32, 1], [576, 9, 3, 1]]
+    trace.op("aten::mkldnn_convolution", [image, weight, [], [], [], [], []], 5400.0, dtype="float32",
+             concrete=["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "1"], strides=[*strides, *[[]] * 5])  # fmt: skip
+
+
+def test_a_cpu_s_convolutions_want_their_channels_innermost(tmp_path: Path):
+    def seen(inside: bool) -> Evidence:
+        trace = Trace()
+        for number in range(3):
+            with trace.step(number):
+                convolution(trace, inside)
+        return on_cpu(study(read_trace(str(trace.write(tmp_path))).ranks[0], processor(bfloat16=4e11)).evidence[0])
+
+    outside = seen(inside=False)
+    finding = found("M05", outside)
+    assert finding.title == "convolutions on images with the channels outside"
+    assert finding.at_stake_ns == (0, pytest.approx(5.4e6 - 2 * 8 * 32 * 32 * 64 * 64 * 9 / 2e11 * 1e9, rel=0.1))
+    given = predict("channels-last", outside, finding)
+    assert given is not None
+    assert given.predicted_saving_ns == finding.at_stake_ns
+    assert check("M05", replace(outside, live=None)) is None  # a GPU's library shows its converters
+    assert check("M05", seen(inside=True)) is None
+
+
 @pytest.mark.parametrize("name", ["gpt2_b8_s1024.fwd", "gpt_fp32_notf32.faulty", "dit_adaln.faulty", "mlp_tiny.faulty"])
 def test_no_finding_speaks_of_what_a_cpu_has_not(name: str):
     seen = on_cpu(shipped(name))

@@ -100,6 +100,25 @@ def test_a_program_that_is_written_to_train(monkeypatch: pytest.MonkeyPatch) -> 
     assert seen(program, steps="module")[0].at == list(range(9, 100))
 
 
+def test_a_training_that_updates_its_weights_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_intent, "training_is_written", lambda: True)
+    net, loss = model(), nn.MSELoss()
+
+    def program() -> None:
+        for _ in steps(50):
+            net.zero_grad()
+            out = net(X)
+            loss(out, torch.zeros_like(out)).backward()
+            for weight in net.parameters():
+                weight.data.add_(weight.grad, alpha=-0.1)
+
+    fake, found = seen(program)
+    assert (found.how, found.text) == ("module", "calls of Sequential")
+    assert fake.at == list(range(fake.at[0], 50))
+    assert 30 <= fake.at[0] <= 33  # two calls a step, 64 of them
+    assert not any(weight._post_accumulate_grad_hooks for weight in net.parameters())
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,8 +65,10 @@ def diagnose(
     if targets.names_a_step(target):
         if stacks:
             raise UsageError("--stacks is for traces; a step that is run is always recorded with its stacks")
+        _printable()
         with output.to_stderr(as_json), _users_errors(target), stages(target) as progress:
             result = api.diagnose(target, on=on, scale=scale, stages=progress)
+        _printable()
     else:
         name = targets.check_target(target)
         _refuse_terminal_input(name)
@@ -109,10 +112,15 @@ def run(
     from gobrrr import api
 
     check_savable(save, html)
+    if as_json:
+        _printable()
     with output.to_stderr(as_json):
         ran = api.run(
             script[0], script[1:], module=module, on=on, stop_after=stop_after, steps=steps.value if steps else None
         )
+    if sys.stdout is None or sys.stdout.closed:
+        # by whom it was started, or by the script: its own affair
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if ran.diagnosis is not None:
         keep(ran.diagnosis, save, html)
         show(ran.diagnosis, as_json=as_json, quiet=quiet, width=width, stderr=True)
@@ -188,6 +196,12 @@ def _users_errors(target: str) -> Iterator[None]:
             raise
         failures.traceback_if_wanted(error)
         raise UsageError(said) from error
+
+
+def _printable() -> None:
+    """Refuse to go on where the answer can't be printed."""
+    if sys.stdout is None or sys.stdout.closed:
+        raise UsageError("standard output is closed: there is nowhere to print the answer")
 
 
 def _refuse_terminal_input(name: str) -> None:

@@ -66,6 +66,7 @@ from gobrrr.model.diagnosis import NotChecked
 
 CODE = "M05"
 TITLE = "layout copies"
+TITLE_OUTSIDE = "convolutions on images with the channels outside"
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
@@ -102,7 +103,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     return finding(
         evidence,
         CODE,
-        TITLE,
+        TITLE_OUTSIDE if float(seen.above.sum()) > float(converting.sum()) + float(copying.sum()) else TITLE,
         where=places(evidence, by_signature(evidence, np.union1d(turned, seen.outside) if heavy else copies)),
         at_stake=step_saving(evidence, calls, low, high),
         claim=of_calls(calls, low, high),

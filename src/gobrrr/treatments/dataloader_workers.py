@@ -5,7 +5,9 @@ With N workers the step waits for input only as long as item time * batch / N ex
 Predicted saving: at the low end the idle time in loaders and host operations; at the high end the same with the
 freeing and Python between them, but not the copy to the device (see prefetch-pinned). Both ends go as far as the
 interval of the step's estimated time. A step never gets shorter than the device's busy time. Where the CPU is the
-device and the step's threads need all processors, the low end is nothing: workers that compute take turns with it.
+device the low end is nothing: workers share its caches, its memory and maybe its cores with the step (a step of 26.6
+ms, 2 of them in loading, took 28.6 with one worker on the core's other thread). Told are as many workers as there are
+processors left, at most 8.
 
 A batch that is loaded in this thread has to be handed over then, which takes 0.4 ms and more: that is taken off the
 low end, and a batch that is loaded in less is promised nothing. For a small dataset in memory it harms: index a whole
@@ -31,6 +33,7 @@ loader = DataLoader(dataset, batch_size, num_workers=8, prefetch_factor=2, persi
 """
 
 
+MOST_WORKERS = 8
 HANDOVER_NS = 400_000
 """Taking a batch of 32 samples of ten numbers from one worker, over and over (torch 2.13 on two cores, median of 100);
 without workers the same batch took 12 us. A larger batch takes longer."""
@@ -49,8 +52,9 @@ def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
         )
         assumes = "a batch that is there in less time than it takes to hand one over needs no worker"
         return prescription(NAME, finding, (0.0, 0.0), how, assumes)
-    saving = 0.0 if _crowded(evidence) else low - handed, path.at_most(min(high, idle, path.idle))
-    how = "DataLoader(..., num_workers=8, persistent_workers=True), with the transforms in the dataset"
+    saving = 0.0 if evidence.on_cpu else low - handed, path.at_most(min(high, idle, path.idle))
+    loader = f"DataLoader(..., num_workers={_workers(evidence)}, persistent_workers=True)"
+    how = f"{loader}, with the transforms in the dataset"
     return prescription(NAME, finding, saving, how, "enough cores: item time * batch / workers is below the step")
 
 
@@ -63,7 +67,9 @@ def _single(evidence: Evidence) -> float:
     return float(np.isin(events.name[rows], wanted).sum()) / evidence.steps.count
 
 
-def _crowded(evidence: Evidence) -> bool:
-    """Whether a CPU that is the device has no processor left for workers."""
+def _workers(evidence: Evidence) -> int:
+    """How many workers the processors have room for beside the step, 1 at least; the most where it is not known."""
     threads = evidence.live.threads if evidence.live is not None else None
-    return evidence.on_cpu and threads is not None and threads.available < threads.intra + 1
+    if threads is None:
+        return MOST_WORKERS
+    return min(max(int(threads.available) - (threads.intra if evidence.on_cpu else 1), 1), MOST_WORKERS)

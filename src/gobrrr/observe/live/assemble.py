@@ -14,6 +14,7 @@ from gobrrr.model.recording import Recording
 from gobrrr.observe.live import processor
 from gobrrr.observe.live.frames import with_owners
 from gobrrr.observe.live.recorder import CALIBRATION
+from gobrrr.observe.live.typical import typical_only
 
 NOT_NEWS = ("no kernel, copy or set on any device", "no ProfilerStep")
 NO_OPERATION = "no operation of torch's ran on the thread of the steps, which is the only one that the profiler sees"
@@ -27,7 +28,7 @@ def assembled(
     fixed = processor.fixed_ns(rank.events, CALIBRATION)
     seen = _shortened(seen, here) if seen is not None else None
     live = msgspec.convert(_from_here(msgspec.to_builtins(live), here), Live)
-    events = with_owners(processor.without(rank.events, CALIBRATION))
+    events = with_owners(typical_only(processor.without(rank.events, CALIBRATION), notes))
     if not len(events.of(Kind.OP)):
         notes.append(NO_OPERATION)
     rank = replace(rank, events=events, live=live, seen=seen)

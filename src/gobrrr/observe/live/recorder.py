@@ -18,6 +18,7 @@ import torch
 from torch.profiler import ProfilerActivity, record_function
 from torch.profiler import profile as torch_profile
 
+from gobrrr.errors import InputError
 from gobrrr.model.profile import RankProfile
 from gobrrr.observe.file import read_file
 from gobrrr.observe.live.clock import on_gpu, wait
@@ -26,7 +27,7 @@ CALIBRATION = "gobrrr calibration"
 """The annotation around operations on one element: what recording an operation adds to its own duration."""
 
 TINY_OPS = 200
-CHATTER = b"USDT:"
+CHATTER = (b"USDT:", b"ERROR: External init callback must run in same thread")
 """How the lines begin that torch's profiler itself writes to standard error."""
 
 
@@ -90,12 +91,16 @@ class Recorder:
             self._stop(profiler)
 
     def read(self, notes: list[str]) -> RankProfile:
-        """What was recorded. Raises InputError where the profiler wrote nothing."""
-        with tempfile.TemporaryDirectory(prefix="gobrrr-") as folder:
-            path = Path(folder) / "trace.json"
-            with _without_chatter():
-                self._kept.export_chrome_trace(os.fspath(path))
-            return read_file(os.fspath(path), notes, python=True, progress=None)
+        """What was recorded. Raises InputError where the profiler could not write it."""
+        try:
+            with tempfile.TemporaryDirectory(prefix="gobrrr-") as folder:
+                path = Path(folder) / "trace.json"
+                with _without_chatter():
+                    self._kept.export_chrome_trace(os.fspath(path))
+                return read_file(os.fspath(path), notes, python=True, progress=None)
+        except (OSError, InputError) as error:
+            where = tempfile.gettempdir() if tempfile.tempdir else "a temporary folder"
+            raise InputError(f"the profile can't be written to {where} and read back (no room?): {error}") from None
 
     def _close_step(self) -> None:
         if self._open is not None:

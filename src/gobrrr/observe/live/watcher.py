@@ -20,6 +20,7 @@ from gobrrr.observe.live.clock import Clock, on_gpu, wait
 from gobrrr.observe.live.frames import current_folder
 from gobrrr.observe.live.ops.dispatch import GraphBook, Looking
 from gobrrr.observe.live.recorder import Loops, Recorder, time_loops
+from gobrrr.observe.live.turns import give_back, take
 from gobrrr.observe.live.watches.collector import CollectorWatch
 from gobrrr.observe.live.watches.compiler import CompilerWatch
 from gobrrr.observe.live.watches.memory import MemoryWatch
@@ -31,6 +32,12 @@ from gobrrr.observe.live.watches.threads import ThreadWatch
 
 LEAD_IN = 1
 """Profiled steps that do not count: the profiler's own start falls into the first."""
+
+
+NS_PER_S = 1e9
+RECORDED_S = 0.2
+"""Recording may add this much to the profiled steps together: torch keeps 8 GB of records a second of it, so that of
+steps with very many operations fewer are recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +105,7 @@ class Watcher:
         self.disturbed = 0
         self._rival = RivalWatch(self._rival_begins)
         self._spoilt = False
+        self.displaced = False
         self._thread: int | None = None
         self._elsewhere = 0
         self._here = current_folder()
@@ -123,9 +131,9 @@ class Watcher:
         """
         if self.done or self._opened:
             return
-        _taken(self, displace)
+        take(self, displace=displace)
         self._opened = True
-        self.phase, self._thread = Phase.WARMUP, None
+        self.phase, self._thread, self.displaced = Phase.WARMUP, None, False
         self._reset()
         self.graphs.open()
         self._rival.open()
@@ -171,7 +179,7 @@ class Watcher:
                 one.close()
             self.graphs.close()
             self._rival.close()
-            _given_back(self)
+            give_back(self)
 
     def profile(self, target: str, cpu: str = "cpu") -> Profile:
         """What was observed; `cpu` is the processor's name, for the case that it is the device.
@@ -193,6 +201,8 @@ class Watcher:
                 f"another of torch's profilers recorded in {self.disturbed} of the steps, and two can't at once: "
                 "leave it out"
             )
+        if self.displaced:
+            return "a watch or a diagnosis of the program's own began meanwhile, and this one gave way"
         others = f" ({self._elsewhere} others ran on other threads)" if self._elsewhere else ""
         return (
             f"the loop ended after {max(self._steps, 0)} steps{others}, while {self.phase.value}; "
@@ -244,7 +254,7 @@ class Watcher:
         self._times: Any = None
         self._recorder: Recorder | None = None
         self._recorded = False
-        self._profiled_steps = 0
+        self._profiled_steps, self._most_profiled = 0, self.options.profiled
         self._sync_watch: SyncWatch | None = None
         self._looking: Looking | None = None
         self._warmup_steps = 0
@@ -316,17 +326,25 @@ class Watcher:
     def _begin_profile(self) -> None:
         self.phase = Phase.PROFILE
         self._profiled_steps = -LEAD_IN
-        self._profile_began = time.perf_counter()
         self._recorder = Recorder()
         with self._rival.ours():
             self._recorder.begin()
+        self._profile_began = time.perf_counter()
+
+    def _few_enough(self, now: float) -> int:
+        """How many steps are recorded, by what recording added to the step that does not count."""
+        took = now - self._profile_began - self._times.wall_ns / NS_PER_S
+        most = int(RECORDED_S / took) - 1 if took > 0 else self.options.profiled
+        return max(1, min(most, self.options.profiled))
 
     def _profiled(self, now: float) -> None:
         assert self._recorder is not None
         self._profiled_steps += 1
         self._steps += 1
+        if self._profiled_steps == 0:
+            self._most_profiled = self._few_enough(now)
         late = now - self._profile_began > self.options.profiled_s and self._profiled_steps >= 1
-        if self._profiled_steps < self.options.profiled and not late:
+        if self._profiled_steps < self._most_profiled and not late:
             self._recorder.mark()
             self._told(self._profiled_steps, self.options.profiled)
             return
@@ -390,25 +408,6 @@ class Watcher:
         )
         seen = self._looking.found() if self._looking is not None else None
         return assembled(target, rank, live, seen, [*self.remarks, *notes], cpu=cpu, here=self._here)
-
-
-_OPEN: list[Watcher] = []
-"""The watcher that is open, of which there is one at most."""
-_LOCK = threading.Lock()
-
-
-def _taken(watcher: Watcher, displace: bool) -> None:
-    if displace and _OPEN and _OPEN[0].gives_way:
-        _OPEN[0].close()
-    with _LOCK:
-        if _OPEN:
-            raise UsageError("steps are watched already: one watch or diagnosis at a time, not one within another")
-        _OPEN.append(watcher)
-
-
-def _given_back(watcher: Watcher) -> None:
-    with _LOCK:
-        _OPEN[:] = [one for one in _OPEN if one is not watcher]
 
 
 def _observer(without: Loops | None, with_it: Loops | None) -> ProfilerCost | None:

@@ -27,7 +27,8 @@ from gobrrr.observe.live.loops.repetition import once, shortest
 CALLS = 10
 """Calls in a loop's worth of repetition, without gradients, that are taken for an inference loop."""
 CALLS_WITH_GRADIENTS = 64
-"""The same where a backward pass has run: an optimizer's step may follow when gradients have been accumulated."""
+"""The same where a backward pass has run: an optimizer's step may follow when gradients have been accumulated. So where
+the program is written to train, and takes backward passes for parameters that no optimizer has."""
 CALLS_BEFORE_TRAINING = 300
 """The same where an optimizer has the module's parameters, or the program is written to train: this may be an
 evaluation before that."""
@@ -139,6 +140,7 @@ class CallLoop:
         self._modules: list[tuple[Any, Site | None]] = []
         self._threads: dict[int, _Thread] = {}
         self._training: bool | None = None
+        self._by_hand: _ByHand | None = None
 
     def call(self, module: Any, site: Site | None) -> Anchor | None:
         """One more call at the top, before it runs."""
@@ -156,6 +158,8 @@ class CallLoop:
 
     def clear(self) -> None:
         """Let go of the modules."""
+        if self._by_hand is not None:
+            self._by_hand.close()
         self._keys.clear()
         self._modules.clear()
         self._threads.clear()
@@ -183,11 +187,41 @@ class CallLoop:
         hidden = len(modules) < len(callees)  # a compiled function's parameters are not known
         if self._training is None:
             self._training = an_optimizer_has(None if hidden else parameters) or step_intent.training_is_written()
+            if self._training and not hidden:
+                self._by_hand = _ByHand(parameters)
         if self._training:
-            return CALLS_BEFORE_TRAINING
+            by_hand = self._by_hand is not None and self._by_hand.seen()
+            return CALLS_WITH_GRADIENTS if by_hand else CALLS_BEFORE_TRAINING
         if any(thread.graded[-covered:]) and (hidden or any(p.grad is not None for p in parameters)):
             return CALLS_WITH_GRADIENTS
         return CALLS
+
+
+class _ByHand:
+    """Whether a program takes backward passes for parameters that no optimizer has: it updates them itself.
+
+    Passes are counted by a hook on one parameter, which is gone after `close()`.
+    """
+
+    def __init__(self, parameters: list[Any]) -> None:
+        self._parameters = parameters
+        self._passes = 0
+        trained = next((one for one in parameters if one.requires_grad and one.is_leaf), None)
+        self._hook = trained.register_post_accumulate_grad_hook(self._passed) if trained is not None else None
+
+    def seen(self) -> bool:
+        """Whether there were as many passes as calls make a loop."""
+        return self._passes >= CALLS and not an_optimizer_has(self._parameters)
+
+    def close(self) -> None:
+        """No hook."""
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+        self._parameters = []
+
+    def _passed(self, _: Any) -> None:
+        self._passes += 1
 
 
 def callee_name(callee: Any) -> str:

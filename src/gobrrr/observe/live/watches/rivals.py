@@ -13,7 +13,7 @@ from torch.autograd import profiler as home
 
 def recording() -> bool:
     """Whether one of torch's profilers records on this thread now."""
-    return torch._C._autograd._profiler_type().name != "NONE"
+    return bool(torch._C._autograd._profiler_type().name != "NONE")
 
 
 class RivalWatch:

@@ -1,0 +1,51 @@
+"""Of the recorded steps those that do what most of them do: an evaluation between two steps is not the step.
+
+The time without the profiler is the median step's, which has none of what only some steps do. Steps that did more or
+less would be squeezed into it.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from gobrrr.model.events import EventTable, Kind
+
+STEP = re.compile(r"ProfilerStep\s*#\s*\d+")
+
+MOST_OFF = 0.25
+"""A step whose number of operations is further from the median than this share of it did something else."""
+
+
+def typical_only(events: EventTable, notes: list[str]) -> EventTable:
+    """The events with the marks of the longest run of like steps alone; a note says how many were left out."""
+    named = np.array([STEP.match(name) is not None for name in events.names], dtype=bool)
+    marks = events.of(Kind.ANNOTATION, Kind.OP)
+    marks = marks[named[events.name[marks]]] if len(marks) else marks
+    ids, first = np.unique(events.name[marks], return_index=True)
+    order = np.argsort(events.start_ns[marks[first]], kind="stable")
+    ids, rows = ids[order], marks[first][order]
+    starts = np.sort(events.start_ns[events.of(Kind.OP)])
+    ops = np.searchsorted(starts, events.end_ns[rows]) - np.searchsorted(starts, events.start_ns[rows])
+    if not len(ops) or (kept := _longest_run(np.abs(ops - np.median(ops)) <= MOST_OFF * np.median(ops))).all():
+        return events
+    notes.append(
+        f"{int((~kept).sum())} of {len(kept)} recorded steps are left out: they did more or less than the others, as "
+        "where one evaluates or the batch is another"
+    )
+    left = np.isin(events.name, ids[~kept]) & named[events.name]
+    if not len(events.on_device):  # on a CPU nothing of the step runs after it, and what follows would close up to it
+        left |= events.start_ns >= int(events.end_ns[rows[kept]].max())
+    return events.take(np.flatnonzero(~left))
+
+
+def _longest_run(flags: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """The flags of the longest run alone, the first of several; all are up where none is."""
+    if not flags.any():
+        return np.ones_like(flags)
+    runs = np.split(np.arange(len(flags)), np.flatnonzero(np.diff(flags.astype(np.int8))) + 1)
+    longest = max((run for run in runs if flags[run[0]]), key=len)
+    result = np.zeros_like(flags)
+    result[longest] = True
+    return result
