@@ -260,6 +260,7 @@ def _notes(studies: list[Study], lead: Study, beaten: tuple[float, str]) -> list
     if not any(one.evidence for one in studies):
         here = any(len(one.links.device) for one in studies)
         what = "no device work of any length in the steps" if here else "no GPU events in this trace"
+        what = "no operation computed in the steps" if lead.rank.live is not None else what
         notes.append(f"{what}: the host is all that was observed")
     graph = _share(lead, lead.links.in_graph & np.isnan(lead.priced.floor_ns))
     if graph > 0.01:

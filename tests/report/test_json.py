@@ -6,6 +6,7 @@ import math
 import os
 import stat
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -183,3 +184,15 @@ def test_a_saved_file_has_the_usual_mode(tmp_path: Path) -> None:
     plain.touch()
     json.save(samples.overhead(), tmp_path / "x.json")
     assert stat.S_IMODE((tmp_path / "x.json").stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+
+
+def test_what_is_no_regular_file_stays_what_it_is(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    got: list[bytes] = []
+    reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()))
+    reader.start()
+    json.write(pipe, b"{}")
+    reader.join(10)
+    assert got == [b"{}"]
+    assert pipe.is_fifo()

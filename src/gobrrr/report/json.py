@@ -62,7 +62,10 @@ def write(path: str | os.PathLike[str], data: bytes) -> None:
     check_savable(path)
     target = Path(path)
     try:
-        _replace(target, data)
+        if target.exists() and not target.is_file():
+            target.write_bytes(data)  # a pipe or a device stays what it is
+        else:
+            _replace(target, data)
     except OSError as error:
         raise UsageError(f"{_shown(target)}: can't be written: {error.strerror or error}") from None
 
