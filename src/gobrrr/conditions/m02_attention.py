@@ -23,7 +23,8 @@ says so, and the conversions of q, k, v and the output count as well.
                       + conversions of the matmuls' other operands
 
 On a CPU a fused kernel masks, scales and takes the exponentials as well, and reached 28 to 46 % of the float32 peak
-with all of that (32 shapes from 32 x [64, 32] to 8 x [512, 64], forward and backward; torch 2.13 on an AMD EPYC):
+with all of that (8 pairs of shape and mask in float32, from 32 x [64, 32] to 8 x [512, 64], forward and backward, one
+thread; torch 2.13 on an AMD EPYC):
 
     at stake (low)  = time of all these calls - the matmuls' FLOPs (5/4 in a backward) at 25 % of the float32 peak
     at stake (high) = the same at 50 %

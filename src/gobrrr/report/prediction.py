@@ -38,7 +38,8 @@ class Block(nn.Module):
 
 
 def workload():
-    device = "cuda"  # stands for the GPU that --on names; none has to be here
+    # to predict it, a GPU stands here for the one that --on names; to diagnose it, what there is
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     model = nn.Sequential(*(Block(1024, 16) for _ in range(12)), nn.Linear(1024, 32000)).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     x = torch.randn(8, 1024, 1024, device=device)
