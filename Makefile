@@ -4,6 +4,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TORCH := $(VENV)/.torch
 ARGS ?=
+# Tests that time something have the machine to themselves.
+TIMED := tests/live tests/lab tests/hardware tests/test_startup.py tests/observe/test_time.py
 
 .DEFAULT_GOAL := help
 
@@ -31,7 +33,8 @@ test: $(TORCH) ## everything that CI checks: lint, format, types, layers, sizes,
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_sizes.py src
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(TIMED:%=--ignore %) $(ARGS)
+	$(BIN)/python -m pytest $(TIMED) $(ARGS)
 
 demo: $(STAMP) ## diagnose the shipped traces
 	$(BIN)/gobrrr demo

@@ -28,6 +28,9 @@ from gobrrr.model.events import I8
 HOST_SPREAD = 1.5
 """Host-bound times vary by half from run to run on the same machine (the README of the shipped H100 traces)."""
 
+DEVICE_LEADS = 0.8
+"""Share of the step for which the device is busy where host and device are about even, and it is not the host alone."""
+
 QUEUED_NS = 3_000
 """A call that begins this soon after the one before it was waiting for the device and not for the host."""
 
@@ -84,13 +87,16 @@ class Path:
         """
         return high * (self.idle + self.spread.up) / self.idle if self.idle else 0.0
 
-    def device_saving(self, low: float, high: float) -> tuple[float, float]:
+    def device_saving(self, low: float, high: float, host_less: float = 0.0) -> tuple[float, float]:
         """What the wall loses if the device's path gets shorter by `low` to `high`.
 
         W' is at least the host's time, so that the saving is at most W - host; the low end allows for a host that is
-        slower by `HOST_SPREAD`, unless host and device are one.
+        slower by `HOST_SPREAD`, unless host and device are one. `host_less`: what the same change takes from the host,
+        which counts in the high end where the device is busy for most of the step (`DEVICE_LEADS`): elsewhere a
+        shorter device waits for the host's other work.
         """
-        upper = min(high, max(self.wall - self.host, 0.0))
+        leads = self.busy >= DEVICE_LEADS * self.wall
+        upper = min(high, max(self.wall - max(self.host - (host_less if leads else 0.0), 0.0), 0.0))
         if self.serial:
             return min(low, upper), upper
         return min(low, max(self.wall - HOST_SPREAD * self.host, 0.0), upper), upper
@@ -143,12 +149,15 @@ def queued(evidence: Evidence) -> NDArray[np.bool_]:
 
 
 def step_saving(
-    evidence: Evidence, calls: I8, low: NDArray[np.float64], high: NDArray[np.float64]
+    evidence: Evidence, calls: I8, low: NDArray[np.float64], high: NDArray[np.float64], launches: float = 0.0
 ) -> tuple[float, float]:
     """What one step loses if each of `calls` gets shorter by `low` to `high` (ns).
 
     Where the host lets the device wait behind a call, the call's own saving is hidden: it counts in the high end only.
+    `launches`: how many of them a step no longer has.
     """
     behind = queued(evidence)[calls]
     count = evidence.steps.count
-    return path_of(evidence).device_saving(float(low[behind].sum()) / count, float(high.sum()) / count)
+    path = path_of(evidence)
+    less = launches * path.host_per_launch
+    return path.device_saving(float(low[behind].sum()) / count, float(high.sum()) / count, less)

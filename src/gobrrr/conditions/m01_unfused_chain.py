@@ -27,8 +27,9 @@ that bound, t - (b - s_high) / r: the fused kernel may reach the roof, and what 
 predecessor's output in the same shape (`sigmoid(y) * y`) may be there already. The low end is what is the high end
 above, unless a call behind the chain takes more tensors of the chain's shape than were written since (a residual). All
 of it counts only as far as the device is what the step waits for: W - host bounds it, and a launch-bound step gains
-nothing from less traffic. On a CPU the low end is always the bytes at the roof: the chain's arithmetic may be what
-takes the time, and fusing does not shorten that.
+nothing from less traffic. Where the device is busy for 80 % of the step or more, the launches that vanish come off the
+host as well. On a CPU the low end is always the bytes at the roof: the chain's arithmetic may be what takes the time,
+and fusing does not shorten that.
 
 ## What helps
 
@@ -109,7 +110,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     count = evidence.steps.count
     device = sum(saving.high for _, saving in found) / count
     calls, each_low, each_high = _by_call(evidence, found)
-    low, high = step_saving(evidence, calls, each_low, each_high)
+    gone = sum(len(chain.calls) - 1 for chain, _ in found) / count
+    low, high = step_saving(evidence, calls, each_low, each_high, gone)
     groups = _grouped(evidence, found)
     facts = [_fact(evidence, one) for one in groups[:MOST_PLACES]]
     facts.append(

@@ -29,7 +29,7 @@ def assembled(
     seen = _shortened(seen, here) if seen is not None else None
     live = msgspec.convert(_from_here(msgspec.to_builtins(live), here), Live)
     events = with_owners(typical_only(processor.without(rank.events, CALIBRATION), notes))
-    if not len(events.of(Kind.OP)):
+    if live.kind == "cpu" and not len(events.of(Kind.OP)):
         notes.append(NO_OPERATION)
     rank = replace(rank, events=events, live=live, seen=seen)
     if live.kind == "cpu":

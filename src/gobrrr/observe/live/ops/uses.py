@@ -69,7 +69,7 @@ class Uses:
         self._masks: dict[tuple[Any, ...], tuple[Any, tuple[int, int] | None]] = {}
 
     def module(self, module: Any, _: Any) -> None:
-        """A hook before a module's forward: its parameters are known as such, and so are quantised matrices it keeps."""
+        """A hook before a module's forward: its parameters are known as such, and the quantised matrices it keeps."""
         kept = (
             one for one in module._buffers.values() if one is not None and one.dim() > 1 and one.element_size() == 1
         )
