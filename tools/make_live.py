@@ -75,7 +75,8 @@ def _case(row: Row) -> str:
     if "error" in sick or "error" in healthy:
         return f"| {row['case']} | {what} | failed: {sick.get('error') or healthy.get('error')} | | | | |"
     if row["negative"]:
-        said = "nothing to promise" if not sick["promised_ns"] else "promised"
+        most = max((one[2] / 1e6 for one in sick["promised_ns"]), default=0.0)
+        said = "nothing to promise" if most < LITTLE * sick["wall_ms"] else "promised"
     else:
         said = f"{row['code']}" if named(row) else f"NOT {row['code']}"
     best = max(sick["promised_ns"], key=lambda one: one[1] + one[2], default=None)
@@ -91,8 +92,8 @@ def workloads() -> str:
     if found is None:
         return "Not run yet."
     lines = [
-        f"{made(found)}. *Alone*: the same step timed by itself afterwards, in blocks without waits and step by step "
-        "with one.\n",
+        f"{made(found)}. *Alone*: the same step timed by itself before and after, in blocks of ten with one wait at the end "
+        "and step by step; a block begins on an empty queue, which a step in the middle of a loop does not.\n",
         "| workload | step, ms | alone, ms | under the profiler, ms | regime | known | findings |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
@@ -102,6 +103,8 @@ def workloads() -> str:
 
 
 FORMS = ("faulty", "fixed")
+LITTLE = 0.05
+"""No more of a step than this may be promised on a negative case."""
 
 
 def alone(row: Row) -> tuple[float, float]:
