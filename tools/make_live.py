@@ -92,7 +92,7 @@ def workloads() -> str:
     if found is None:
         return "Not run yet."
     lines = [
-        f"{made(found)}. *Alone*: the same step timed by itself before and after, in blocks of ten with one wait at the "
+        f"{made(found)}. *Alone*: the same step timed by itself before and after, in blocks of ten with a wait at the "
         "end and step by step; a block begins on an empty queue, which a step in the middle of a loop does not.\n",
         "| workload | step, ms | alone, ms | under the profiler, ms | regime | known | findings |",
         "| --- | --- | --- | --- | --- | --- | --- |",

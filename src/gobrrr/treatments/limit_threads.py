@@ -23,8 +23,10 @@ NUMERICS = "rounding"
 CODE = """
 torch.set_num_threads(len(os.sched_getaffinity(0)))  # or fewer, by the container's quota
 
+
 def one_thread(worker):
     torch.set_num_threads(1)
+
 
 loader = DataLoader(dataset, batch_size, num_workers=2, worker_init_fn=one_thread)
 """
