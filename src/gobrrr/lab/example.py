@@ -10,7 +10,7 @@ from torch import nn
 
 from gobrrr.model.workload import Workload
 
-WIDTH, HEADS, LENGTH, BATCH, WORDS = 128, 4, 512, 1, 2_000
+WIDTH, HEADS, LENGTH, BATCH, WORDS = 128, 8, 512, 1, 2_000
 
 
 class Block(nn.Module):
