@@ -40,7 +40,8 @@ def one_form(name: str, form: str, device: str) -> dict[str, Any]:
 
     module = importlib.import_module(f"bench.cases.{name}")
     found = gobrrr.diagnose(lambda: getattr(module, form)(device))
-    wall = found.unprofiled_wall_ns
+    assert found.live is not None
+    times = found.live.times
     watched = {module.CODE, *getattr(module, "TEMPTING", ())}
     promised = [
         [one.treatment, *one.predicted_saving_ns]
@@ -51,9 +52,9 @@ def one_form(name: str, form: str, device: str) -> dict[str, Any]:
     return {
         "codes": [one.code for one in found.findings],
         "regime": found.regime,
-        "wall_ms": (wall.value or 0.0) / 1e6,
-        "low_ms": (wall.low or 0.0) / 1e6,
-        "high_ms": (wall.high or 0.0) / 1e6,
+        "wall_ms": times.wall_ns / 1e6,
+        "low_ms": times.low_ns / 1e6,
+        "high_ms": times.high_ns / 1e6,
         "promised_ns": promised,
         "source": places[0].source if places else None,
         "text": str(found),

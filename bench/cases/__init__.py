@@ -4,7 +4,7 @@ One file a case, `<id>_<words>.py`, with
 
     CASE = "L05"                      # the case it reproduces
     CODE = "O03"                      # what must be named on the sick form and not on the healthy one
-    RUNS_ON = "cpu"                   # "cpu", or "cuda" for what a CPU does not show
+    RUNS_ON = "cpu"                   # "cuda" for what a CPU does not show, "ranks" for what takes two (ranks.py)
     def faulty(device: str = "cpu") -> Workload: ...
     def fixed(device: str = "cpu") -> Workload: ...
 

@@ -85,9 +85,13 @@ def test_what_was_not_seen_whole_prices_nothing(seen: Recording | None) -> None:
     assert np.isnan(found.floor_ns).all()
 
 
-def test_an_operation_without_a_count_leaves_the_whole_without_a_floor() -> None:
-    found, _ = priced(replays(3), recording(*CALLS, OpCall(name="mine::unknown", inputs=(X,))))
-    assert len({found.groups[one].call.name for one in found.group.tolist()}) == 3 or np.isnan(found.floor_ns).all()
+def test_an_operation_without_a_count_leaves_its_kernel_or_the_whole_without_a_floor() -> None:
+    seen = recording(*CALLS, OpCall(name="mine::unknown", inputs=(X,)))
+    one_by_one, _ = priced(replays(3), seen)
+    assert np.isnan(one_by_one.floor_ns).tolist() == [False, False, True] * 3
+    as_one, _ = priced(replays(4), seen)
+    assert {as_one.groups[one].call.name for one in as_one.group.tolist()} == {REPLAY}
+    assert np.isnan(as_one.floor_ns).all()
 
 
 def test_launched_work_keeps_its_own_price() -> None:

@@ -378,3 +378,14 @@ def test_reading_does_not_ring_torch_s_alarm_for_waits() -> None:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert {one.kind for one in seen.uses} == {"padding", "rows"}
+
+
+def test_what_can_not_be_read_is_counted_and_not_taken_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(*_: Any) -> None:
+        raise RuntimeError("no values here")
+
+    monkeypatch.setattr(readings, "kinds", unreadable)
+    table, ids = torch.nn.Embedding(8, 4), torch.tensor([1, 2])
+    found = watch(lambda: table(ids))
+    assert found.unread == 1
+    assert found.uses == ()

@@ -33,7 +33,8 @@ def assembled(
         notes.append(NO_OPERATION)
     rank = replace(rank, events=events, live=live, seen=seen)
     if live.kind == "cpu":
-        rank = _on_processor(rank, fixed or 0.0, cpu)
+        # an operation on one element takes at most as long in its own event as it does from Python
+        rank = _on_processor(rank, fixed if fixed is not None else live.dispatch_ns or 0.0, cpu)
     return Profile(target=target, origin="live", ranks=(rank,), notes=tuple(notes))
 
 

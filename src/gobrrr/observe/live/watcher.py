@@ -329,7 +329,6 @@ class Watcher:
         self._recorder = Recorder()
         with self._rival.ours():
             self._recorder.begin()
-
         self._profile_began = time.perf_counter()  # what loading the profiler took is no recording
 
     def _few_enough(self, now: float) -> int:
@@ -408,7 +407,14 @@ class Watcher:
             seconds=time.perf_counter() - self._began,
         )
         seen = self._looking.found() if self._looking is not None else None
-        return assembled(target, rank, live, seen, [*self.remarks, *notes], cpu=cpu, here=self._here)
+        return assembled(target, rank, live, seen, [*self.remarks, *self._unread(), *notes], cpu=cpu, here=self._here)
+
+    def _unread(self) -> list[str]:
+        """What casts, padding and repeated indices were not looked for in: never the same as not there."""
+        seen = self._looking.seen if self._looking is not None else None
+        if seen is None or not seen.unread:
+            return []
+        return [f"{seen.unread} operations of the step could not be looked at for casts, padding and repeated indices"]
 
 
 def _observer(without: Loops | None, with_it: Loops | None) -> ProfilerCost | None:

@@ -75,7 +75,7 @@ def _facts(found: Live) -> list[Fact]:
         of = f" of {units.bytes_(memory.capacity_bytes)}" if memory.capacity_bytes else ""
         rows.append(("memory peak", f"{units.bytes_(memory.peak_bytes)}{of}"))
     if memory is not None and memory.mallocs is not None:
-        calls = f"{units.count(memory.mallocs)} allocations and {units.count(memory.frees or 0)} frees a step"
+        calls = f"{units.count(memory.mallocs)} allocations and {units.count(memory.frees)} frees a step"
         rows.append(("the allocator asks the driver for", calls))
     if threads is not None:
         rows.append(("threads", f"{threads.intra} in an operation, {units.count(threads.available)} processors"))

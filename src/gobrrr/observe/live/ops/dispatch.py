@@ -37,7 +37,8 @@ class Seen:
     `on_cpu`: nothing ran on a GPU, and the CPU's operations are taken as the device's. `replays`: CUDA graphs that were
     replayed and whose capture is taken as what ran; `unseen_replays`: those whose capture was not seen, so that their
     work is missing. `left_out`: operations beyond the most that are written down. `compiled`: a compiled module was run
-    as it is written. `autocast`: the type that modules ran in under autocast.
+    as it is written. `autocast`: the type that modules ran in under autocast. `unread`: operations whose arguments
+    could not be looked at for `uses`.
     """
 
     calls: tuple[RecordedCall, ...]
@@ -51,6 +52,7 @@ class Seen:
     compiled: bool = False
     seconds: float = 0.0
     autocast: str | None = None
+    unread: int = 0
 
     @property
     def whole(self) -> bool:
@@ -124,6 +126,7 @@ class Looking:
             calls=tuple(msgspec.structs.replace(one, place="device") for one in calls) if on_cpu else calls,
             sites=tuple(self._sites.found),
             autocast=self._uses.autocast,
+            unread=self._uses.unread,
             uses=self._uses.found(training=any(one.phase == "backward" for one in calls)),
             module_calls=self._sites.module_calls,
             on_cpu=on_cpu,

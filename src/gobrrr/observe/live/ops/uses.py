@@ -60,6 +60,7 @@ class Uses:
 
     def __init__(self, sites: Sites) -> None:
         self._sites = sites
+        self.unread = 0  # operations that might have been a use, and whose arguments could not be read
         self.autocast: str | None = None  # the type that a module's forward ran in, where autocast was on
         self._weights: dict[int, Any] = {}
         self._findings: dict[tuple[Any, ...], _Finding] = {}
@@ -81,7 +82,7 @@ class Uses:
                 self._weights.setdefault(storage._cdata, one)
 
     def see(self, func: Any, args: tuple[Any, ...], kwargs: Given, outputs: Any, call: RecordedCall) -> None:
-        """One operation after it ran. What can't be read is left out; nothing is raised."""
+        """One operation after it ran. What can't be read is left out and counted in `unread`; nothing is raised."""
         look = _LOOKS.get(schema_of(func)[0])
         if look is None:
             return
@@ -89,7 +90,7 @@ class Uses:
         try:
             look(self, given, outputs, call)
         except (RuntimeError, TypeError, KeyError, NotImplementedError):  # a tensor unlike any that is meant here
-            return
+            self.unread += 1
 
     def found(self, *, training: bool) -> tuple[TensorUse, ...]:
         """What was seen. `training`: a backward pass was in the step."""
