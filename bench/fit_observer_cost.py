@@ -1,4 +1,4 @@
-"""Fit what recording costs the host: the constants of `gobrrr.analysis.replay.DEFAULT_COST`.
+"""Fit what recording costs the host: the constants of `gobrrr.analysis.observer.DEFAULT_COST`.
 
     python -m bench.fit_observer_cost
 
@@ -21,7 +21,8 @@ from typing import Any
 
 from bench.accuracy import shipped
 from gobrrr.analysis.links import Links, link
-from gobrrr.analysis.replay import DEFAULT_COST, ObserverCost, replay
+from gobrrr.analysis.observer import DEFAULT_COST, ObserverCost
+from gobrrr.analysis.replay import replay
 from gobrrr.analysis.steps import Steps, find_steps, steady
 from gobrrr.model.events import EventTable
 from gobrrr.observe.trace import read_trace

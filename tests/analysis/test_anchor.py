@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gobrrr.analysis.anchor import anchor_device, anchor_processor
 from gobrrr.analysis.links import link
-from gobrrr.analysis.replay import ObserverCost
+from gobrrr.analysis.observer import ObserverCost
 from gobrrr.analysis.steps import find_steps
 from gobrrr.model.events import EventTable, Kind
 from tests.analysis.tables import Row, launched, table

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from gobrrr.analysis.calls import Call, classify
 from gobrrr.analysis.links import Links, link
-from gobrrr.analysis.replay import DEFAULT_COST, NO_COST, STACKS_COST, ObserverCost, replay
+from gobrrr.analysis.observer import DEFAULT_COST, NO_COST, STACKS_COST, ObserverCost
+from gobrrr.analysis.replay import replay
 from gobrrr.analysis.steps import Steps, find_steps
 from gobrrr.model.events import EventTable, Kind
 from gobrrr.observe.trace import read_trace

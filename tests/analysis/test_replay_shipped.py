@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from gobrrr.analysis.intervals import union
-from gobrrr.analysis.replay import DEFAULT_COST, NO_COST, ObserverCost, replay
+from gobrrr.analysis.observer import DEFAULT_COST, NO_COST, ObserverCost
+from gobrrr.analysis.replay import replay
 from gobrrr.analysis.steps import find_steps
 from gobrrr.model.events import EventTable
 from tests.analysis.tables import DDP, HOLDOUT, NO_DEVICE, PUBLIC, SHIPPED, Read, read, short

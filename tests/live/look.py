@@ -16,13 +16,14 @@ def _ceiling(value: float) -> Ceiling:
 
 
 CPU = Machine(
-    name="a CPU of two cores",
-    matrix_flop_per_s={"float32": _ceiling(2e11), "bfloat16": _ceiling(4e11), "float64": _ceiling(1e11)},
-    vector_flop_per_s={"float32": _ceiling(2e11), "float64": _ceiling(1e11)},
-    memory_bytes_per_s=_ceiling(2e10),
+    # above what the machines reach that these tests run on: where a kernel beats its ceiling there is nothing to say
+    name="a fast CPU",
+    matrix_flop_per_s={"float32": _ceiling(5e11), "bfloat16": _ceiling(1e12), "float64": _ceiling(2.5e11)},
+    vector_flop_per_s={"float32": _ceiling(5e11), "float64": _ceiling(2.5e11)},
+    memory_bytes_per_s=_ceiling(5e10),
     cache_bytes=_ceiling(32 * 2.0**20),
-    cache_bytes_per_s=_ceiling(6e10),
-    inner_cache_bytes_per_s=_ceiling(2e11),
+    cache_bytes_per_s=_ceiling(1.5e11),
+    inner_cache_bytes_per_s=_ceiling(5e11),
     memory_bytes=_ceiling(16e9),
 )
 

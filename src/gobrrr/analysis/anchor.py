@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from gobrrr.analysis.intervals import covered, union
 from gobrrr.analysis.links import Links
-from gobrrr.analysis.replay import NO_COST, ObserverCost, host_charges, replay
+from gobrrr.analysis.observer import NO_COST, ObserverCost
+from gobrrr.analysis.replay import host_charges, replay
 from gobrrr.analysis.stalls import stalled_until
 from gobrrr.analysis.steps import Steps, find_steps, steady
 from gobrrr.model.events import EventTable

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from gobrrr.analysis.budget import DeviceBudget
 from gobrrr.analysis.fusion import Fusion
+from gobrrr.analysis.observer import ObserverCost
 from gobrrr.analysis.origins import forward_ops
 from gobrrr.analysis.price import Class, Group, Priced
-from gobrrr.analysis.replay import ObserverCost, replay
+from gobrrr.analysis.replay import replay
 from gobrrr.analysis.sites import sites_of
 from gobrrr.analysis.steps import Steps, find_steps, steady
 from gobrrr.model.diagnosis import Place, Wall

@@ -15,8 +15,9 @@ from gobrrr.analysis.fusion import find_chains
 from gobrrr.analysis.idle import HostTime, host_time
 from gobrrr.analysis.intervals import exclusive, union
 from gobrrr.analysis.links import Links, link
+from gobrrr.analysis.observer import NO_COST, ObserverCost, observer_cost
 from gobrrr.analysis.price import Priced, price_all
-from gobrrr.analysis.replay import DEFAULT_COST, NO_COST, STACKS_COST, ObserverCost, replay
+from gobrrr.analysis.replay import replay
 from gobrrr.analysis.steps import FEW_MISSING, Steps, find_steps, steady
 from gobrrr.analysis.summary import in_steps
 from gobrrr.model.diagnosis import DeviceTotals, Wall
@@ -184,16 +185,6 @@ def _too_short(events: EventTable, links: Links, steps: Steps, window: Steps) ->
         if window.wall_ns < SHORTEST * busy and window.count == steps.count:
             return "the replayed step is shorter than its device is busy"
     return None
-
-
-def observer_cost(rank: RankProfile) -> ObserverCost:
-    """What recording cost in this trace: as measured in a live run, else by what was recorded."""
-    if rank.live is not None and rank.live.observer is not None:
-        one = rank.live.observer
-        return ObserverCost(
-            op_ns=one.op_ns, runtime_ns=one.op_ns, annotation_ns=one.op_ns, python_ns=one.python_ns, least_share=0.35
-        )
-    return STACKS_COST if "with_stack" in rank.meta.recorded else DEFAULT_COST
 
 
 def _evidence(

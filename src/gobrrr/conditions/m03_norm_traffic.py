@@ -22,8 +22,8 @@ once; the framework's own: as counted for it) and B the bandwidth:
 
 A compiler's norm kernels reach 47 % of the bandwidth or more in the shipped traces. None of them shows a compiled batch
 norm that does: batch norms add nothing to the low end. On a CPU neither was seen: there only norms that are written out
-count, from nothing. Both count only as far as the
-device is what the step waits for: W - host bounds them.
+count, from nothing, and B is the rate at the roofs of their calls, since its caches hold whole activations. Both count
+only as far as the device is what the step waits for: W - host bounds them.
 
 ## What helps
 
@@ -110,8 +110,17 @@ def _least_of_written(evidence: Evidence, written: list[Written], bandwidth: flo
     parts = [np.empty(0)]
     for one in written:
         ns = evidence.calls.ns[list(one.calls)]
-        parts.append(ns / max(float(ns.sum()), 1.0) * one.bytes / bandwidth * 1e9)
+        rate = _rate_of(evidence, one) if evidence.on_cpu else bandwidth / 1e9
+        parts.append(ns / max(float(ns.sum()), 1.0) * one.bytes / rate)
     return np.concatenate(parts)
+
+
+def _rate_of(evidence: Evidence, one: Written) -> float:
+    """Bytes a nanosecond at the roofs of a written norm's calls: a processor's caches hold whole activations."""
+    calls = list(one.calls)
+    moved = sum(evidence.group_of(call).work.bytes or 0.0 for call in calls)
+    floor = float(evidence.calls.floor_ns[calls].sum())
+    return moved / floor if moved and floor > 0 else float("inf")
 
 
 def _of_written(evidence: Evidence, written: list[Written]) -> list[str]:
