@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gobrrr.analysis.calls import Call, classify
+from gobrrr.analysis.graph import graph_of
 from gobrrr.analysis.links import Links, link
 from gobrrr.analysis.observer import DEFAULT_COST, NO_COST, STACKS_COST, ObserverCost
 from gobrrr.analysis.replay import replay
+from gobrrr.analysis.replay import replayed as run
 from gobrrr.analysis.steps import Steps, find_steps
-from gobrrr.model.events import EventTable, Kind
+from gobrrr.model.events import I8, EventTable, Kind
 from gobrrr.observe.trace import read_trace
 from tests.analysis.tables import Row, launched, table
 from tests.traces import Trace
@@ -46,7 +49,18 @@ def wall(events: EventTable, links: Links) -> float:
 
 def replayed(made: tuple[EventTable, Links, Steps], cost: ObserverCost, *, cut: bool = False) -> float:
     events, links, steps = made
-    return wall(replay(events, links, cost, steps.start, steps.stop, cut_all=cut), links)
+    window = (steps.start, steps.stop)
+    moved = without(events, links, cost, *window) if cut else replay(events, links, cost, *window)
+    return wall(moved, links)
+
+
+def without(
+    events: EventTable, links: Links, cost: ObserverCost, start: int, stop: int, waits: I8 | None = None
+) -> EventTable:
+    """Replayed with the host not waiting in `waits` (rows; None: in none)."""
+    graph = graph_of(events, links, cost, start, stop)
+    cut = np.ones(len(graph.waits), dtype=bool) if waits is None else np.isin(graph.waits, waits)
+    return run(replace(graph, cut=cut))
 
 
 # -- the recorder's cost ------------------------------------------------------------
@@ -147,7 +161,7 @@ def test_only_the_named_waits_are_cut(tmp_path: Path):
     events, links, steps = made
     waits = np.flatnonzero(classify(events.names)[events.name] == Call.WAIT)
     walls = [
-        wall(replay(events, links, NO_COST, steps.start, steps.stop, without=waits[:count]), links)
+        wall(without(events, links, NO_COST, steps.start, steps.stop, waits[:count]), links)
         for count in range(len(waits) + 1)
     ]
     assert walls[0] == pytest.approx(4_000, rel=0.01)
@@ -199,7 +213,7 @@ def test_a_pageable_copy_from_the_device_blocks(tmp_path: Path):
     links = link(events)
     moved = replay(events, links, NO_COST, 0, now)
     assert moved.start_ns[links.device] == pytest.approx(events.start_ns[links.device], abs=6_000)
-    cut = replay(events, links, NO_COST, 0, now, cut_all=True)
+    cut = without(events, links, NO_COST, 0, now)
     # without it the host issues 6 times 320 us of its own; the device then has no pause at all
     assert cut.end_ns[links.device].max() == pytest.approx(6 * 906_000, rel=0.01)
 
@@ -275,7 +289,7 @@ def test_the_host_stops_when_the_queue_is_full(tmp_path: Path):
     trace.op("aten::mm", MATRIX, 100.0, host_us=10.0)
     events = read_trace(str(trace.write(tmp_path))).ranks[0].events
     links = link(events)
-    moved = replay(events, links, NO_COST, 0, int(events.end_ns.max()), cut_all=True)
+    moved = without(events, links, NO_COST, 0, int(events.end_ns.max()))
     starts = moved.start_ns[links.device]
     assert starts[-2] - starts[0] == pytest.approx(1_799 * 101_000, rel=0.01)
     assert starts[-1] - starts[0] == pytest.approx(776 * 101_000 + 120_000_000, rel=0.01)

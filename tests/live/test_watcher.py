@@ -94,7 +94,7 @@ def test_the_wall_is_the_programs_own_and_the_budget_sums_to_it() -> None:
     wall = found.unprofiled_wall_ns
     assert wall.how == "measured"
     assert wall.value is not None
-    assert 10e6 <= wall.value < 20e6  # it sleeps for 10 ms
+    assert 10e6 <= wall.value < 50e6  # it sleeps for 10 ms; a shared machine sleeps longer
     assert sum(one.ns for one in found.budget) == pytest.approx(wall.value, rel=1e-9)
     assert found.regime == "overhead"
     assert found.origin == "live"

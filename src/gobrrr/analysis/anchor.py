@@ -15,10 +15,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from gobrrr.analysis.graph import host_charges
 from gobrrr.analysis.intervals import covered, union
 from gobrrr.analysis.links import Links
 from gobrrr.analysis.observer import NO_COST, ObserverCost
-from gobrrr.analysis.replay import host_charges, replay
+from gobrrr.analysis.replay import replay
 from gobrrr.analysis.stalls import stalled_until
 from gobrrr.analysis.steps import Steps, find_steps, steady
 from gobrrr.model.events import EventTable

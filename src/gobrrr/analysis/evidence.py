@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from gobrrr.analysis.budget import DeviceBudget
 from gobrrr.analysis.fusion import Fusion
+from gobrrr.analysis.graph import StepGraph, graph_of, serial_graph
 from gobrrr.analysis.observer import ObserverCost
 from gobrrr.analysis.origins import forward_ops
 from gobrrr.analysis.price import Class, Group, Priced
-from gobrrr.analysis.replay import replay
+from gobrrr.analysis.replay import replayed
 from gobrrr.analysis.sites import sites_of
-from gobrrr.analysis.steps import Steps, find_steps, steady
+from gobrrr.analysis.steps import Steps, find_steps, without_first
 from gobrrr.model.diagnosis import Place, Wall
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
 from gobrrr.model.live import Live
@@ -111,20 +112,29 @@ class Evidence:
         """Whether a backward pass ran: outputs of the forward pass may be kept for it."""
         return any("Backward" in name or "autograd::engine" in name for name in self.events.names)
 
+    @cached_property
+    def graph(self) -> StepGraph:
+        """The step as the simulator runs it, without the profiler: what replays to `replayed`."""
+        window = self.recorded_steps
+        if self.on_cpu:
+            return serial_graph(self.events, self.priced.links, window.start, window.stop)
+        return graph_of(self.events, self.priced.links, self.cost, window.start, window.stop)
+
+    def steps_of(self, events: EventTable) -> Steps:
+        """The steps of a replayed timeline of this trace that stand for `steps`: without the first where it is."""
+        links = self.priced.links
+        found = find_steps(events, links)
+        return without_first(events, links, found) if self.steps.count < found.count else found
+
+    def length(self, graph: StepGraph) -> float:
+        """What one step takes when a graph of this trace runs, in ns."""
+        return self.steps_of(replayed(graph)).wall_ns
+
     def without_waits(self, waits: I8 | None = None) -> float:
         """Wall time of one step, replayed with the host not waiting for the device in `waits` (rows; None: never)."""
-        cut = replay(
-            self.events,
-            self.priced.links,
-            self.cost,
-            self.recorded_steps.start,
-            self.recorded_steps.stop,
-            without=waits,
-            cut_all=waits is None,
-        )
-        links = self.priced.links
-        found = find_steps(cut, links)
-        return min(steady(cut, links, found).wall_ns, self.wall_ns)
+        graph = self.graph
+        cut = np.ones(len(graph.waits), dtype=bool) if waits is None else np.isin(graph.waits, waits)
+        return min(self.length(replace(graph, cut=cut)), self.wall_ns)
 
     def ancestors(self, row: int) -> Iterator[int]:
         """The operations around an operation, innermost first."""

@@ -69,18 +69,34 @@ def steady(events: EventTable, links: Links, steps: Steps) -> Steps:
     A step begins when the host begins it and the device is done with what was launched before. Only for three steps
     or more.
     """
-    if steps.count < 3 or len(steps.begins) != steps.count or not len(links.device):
+    begins = _beginnings(events, links, steps)
+    if begins is None:
         return steps
-    launched = np.where(links.launch >= 0, events.start_ns[np.maximum(links.launch, 0)], events.start_ns[links.device])
-    end = events.end_ns[links.device]
-    begins = [
-        max(begin, int(end[launched < begin].max(initial=begin))) if number else steps.start
-        for number, begin in enumerate(steps.begins)
-    ]
     lengths = np.diff([*begins, steps.stop])
     if lengths[0] <= OUTLIER * np.median(lengths[1:]) or lengths[1:].min() <= 0:
         return steps
     return replace(steps, start=begins[1], count=steps.count - 1, begins=steps.begins[1:])
+
+
+def without_first(events: EventTable, links: Links, steps: Steps) -> Steps:
+    """The steps without the first one, as `steady` leaves it out; unchanged for fewer than three."""
+    begins = _beginnings(events, links, steps)
+    if begins is None:
+        return steps
+    return replace(steps, start=begins[1], count=steps.count - 1, begins=steps.begins[1:])
+
+
+def _beginnings(events: EventTable, links: Links, steps: Steps) -> list[int] | None:
+    """When each step begins: with the host, and not before the work launched earlier is done; None for fewer than three
+    steps."""
+    if steps.count < 3 or len(steps.begins) != steps.count or not len(links.device):
+        return None
+    launched = np.where(links.launch >= 0, events.start_ns[np.maximum(links.launch, 0)], events.start_ns[links.device])
+    end = events.end_ns[links.device]
+    return [
+        max(begin, int(end[launched < begin].max(initial=begin))) if number else steps.start
+        for number, begin in enumerate(steps.begins)
+    ]
 
 
 def _annotated(events: EventTable, links: Links) -> Steps | None:

@@ -1,0 +1,347 @@
+"""A step as a graph that can be replayed, and changed: the host's time, the work on the device, the waits of both.
+
+Kernel durations in a trace are right; host times are not: every recorded event costs the host time to record. The
+graph keeps each kernel's duration, the order in which the host issues work, the streams' order and the waits of host
+and device for each other, and takes the cost of recording out of the host's time. A wait lasts as long as the device
+needs, never as long as it lasted.
+
+What is not recorded is inferred: a kernel that started later than its launch and its stream allowed was waiting for the
+device work that ended last before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.analysis.calls import Call, classify, communicates
+from gobrrr.analysis.intervals import EMPTY, Spans, covered, union
+from gobrrr.analysis.links import Links
+from gobrrr.analysis.observer import NO_COST, ObserverCost
+from gobrrr.model.events import I8, EventTable, Kind
+
+F8 = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+SLACK_NS = 3_000
+"""A kernel that starts this much later than it could have was waiting for something that is not recorded."""
+
+LONGEST_PAUSE_NS = 20_000
+"""A pause between queued work that is longer than this is not the device's own."""
+
+UNRECORDED_NS = 200_000
+"""Work that starts this much later than all that is recorded allowed keeps the delay: its reason is unknown."""
+
+INPUT_SHARE = 0.9
+"""While data is loaded the host computes (decoding, collating) and dispatches little: little of that time is the
+profiler's."""
+
+HOST_KINDS = (Kind.OP, Kind.ANNOTATION, Kind.PYTHON, Kind.RUNTIME)
+
+
+@dataclass(frozen=True)
+class StepGraph:
+    """One rank's window as the simulator runs it. What a change would give is this graph, changed and replayed.
+
+    Host: `at` are all begins and ends of its events (recorded clock, sorted, unique) and `left[i]` the time in ns that
+    it needs from `at[i]` to `at[i + 1]` without the profiler and without waiting. Waits, by start: `waits` are the rows
+    of the calls that block until the device is done, `awaited` the work that each waits for (index into
+    `links.device`, -1: none that is recorded), `reaction` how long the host takes to notice, `own` a wait for something
+    else; `cut`: the host no longer waits there.
+
+    Work, parallel to `links.device`, in ns: `issued` (recorded clock) when the host had handed it over, `called` the
+    order of that, `ahead`: before the recording; `duration`; `latency` from the issue to the earliest begin; `held` for
+    an unknown reason; `gap` the stream's own pause behind it; `stream` a number, `after` the work of another stream
+    that it waits for (-1: none); `gone`: it no longer runs and takes no place in the launch queue.
+
+    `serial`: host and device are one processor (a CPU): work runs inside the host's time and nothing overlaps.
+    """
+
+    events: EventTable
+    links: Links
+    start: int
+    stop: int
+    at: I8
+    left: F8
+    waits: I8
+    awaited: I8
+    reaction: F8
+    own: F8
+    cut: Mask
+    issued: I8
+    called: I8
+    ahead: Mask
+    duration: F8
+    latency: F8
+    held: F8
+    gap: F8
+    stream: I8
+    after: I8
+    gone: Mask
+    serial: bool = False
+
+    def passed(self, when: I8) -> F8:
+        """Host time, without waits, at instants of the recorded clock; outside its record the clock runs on."""
+        if not len(self.at):
+            return when.astype(np.float64)
+        inside = np.interp(when, self.at, np.concatenate([[0.0], np.cumsum(self.left)]))
+        result: F8 = inside + np.minimum(when - self.at[0], 0) + np.maximum(when - self.at[-1], 0)
+        return result
+
+
+def graph_of(events: EventTable, links: Links, cost: ObserverCost, start: int, stop: int) -> StepGraph:
+    """The graph of the window [start, stop) with recording at `cost` taken out of the host's time."""
+    rows = _host_rows(events, start, stop)
+    at, left, waits = _host_time(events, links, cost, rows, start, stop)
+    device = links.device
+    begin, end = events.start_ns[device], events.end_ns[device]
+    known = links.launch >= 0
+    row = np.maximum(links.launch, 0)
+    call = np.where(known, events.start_ns[row], begin)
+    # work may begin while its call still runs (a long call loads code first), and at the latest some time behind it
+    issued = np.where(known, np.clip(begin, call, events.end_ns[row]), begin)
+    stream = _streams(events, device)
+    free = _previous_end(stream, begin, end)
+    latency = _latency((begin - issued)[known & (free <= issued)])
+    kept = _kept_order(events, device, stream, begin, end)
+    possible = np.maximum(issued + latency, np.maximum(free, np.where(kept >= 0, end[np.maximum(kept, 0)], 0)))
+    late = _inferred(begin, end, possible)
+    wait_start, wait_end = events.start_ns[waits], events.end_ns[waits]
+    awaited, reaction = _awaited(wait_start, wait_end, call, end)
+    return StepGraph(
+        events=events,
+        links=links,
+        start=start,
+        stop=stop,
+        at=at,
+        left=left,
+        waits=waits,
+        awaited=awaited,
+        reaction=reaction,
+        # a wait that no recorded work explains (another process, another device) keeps its length
+        own=np.where(awaited < 0, wait_end - wait_start, 0).astype(np.float64),
+        cut=np.zeros(len(waits), dtype=bool),
+        issued=issued,
+        called=call,
+        ahead=_backlog(begin, known),
+        duration=(end - begin).astype(np.float64),
+        latency=np.minimum(begin - issued, latency).astype(np.float64),
+        held=np.where((late < 0) & (begin - possible >= UNRECORDED_NS), begin - possible, 0).astype(np.float64),
+        gap=_gaps(begin, end, stream, issued),
+        stream=stream,
+        after=np.where(late >= 0, late, kept),
+        gone=np.zeros(len(device), dtype=bool),
+    )
+
+
+def serial_graph(events: EventTable, links: Links, start: int, stop: int) -> StepGraph:
+    """The graph of a CPU's window, whose work runs within the host's own time: nothing is queued or waited for."""
+    plain = graph_of(events, links, NO_COST, start, stop)
+    begin, end = events.start_ns[links.device], events.end_ns[links.device]
+    inside = (end >= start) & (begin <= stop)
+    at = np.unique(np.concatenate([plain.at, begin[inside], end[inside]]))
+    busy = covered(union(begin, end), at[:-1], at[1:])
+    nothing = np.empty(0, dtype=np.int64)
+    return replace(
+        plain,
+        at=at,
+        left=np.diff(at).astype(np.float64) - busy,
+        waits=nothing,
+        awaited=nothing,
+        reaction=np.empty(0),
+        own=np.empty(0),
+        cut=np.empty(0, dtype=bool),
+        issued=begin,
+        gap=np.zeros(len(begin)),
+        serial=True,
+    )
+
+
+def _host_time(
+    events: EventTable, links: Links, cost: ObserverCost, rows: I8, start: int, stop: int
+) -> tuple[I8, F8, I8]:
+    """(begins and ends of the host's events, what it needs between them, the rows of its waits)."""
+    at, charge = host_charges(events, cost, start, stop)
+    waits = _waits(events, links, rows)
+    elapsed = np.diff(at).astype(np.float64)
+    own = _overhead(events) if cost.own_work else EMPTY
+    if len(own.start):
+        elapsed = np.maximum(elapsed - covered(own, at[:-1], at[1:]), 0)
+    share = np.full(len(elapsed), cost.least_share)
+    share[covered(_input(events, rows), at[:-1], at[1:]) > 0] = max(cost.least_share, INPUT_SHARE)
+    left = np.maximum(elapsed - charge, share * elapsed) * cost.pace
+    blocked = union(events.start_ns[waits], events.end_ns[waits])
+    if len(blocked.start):
+        left = np.where(covered(blocked, at[:-1], at[1:]) > 0, 0.0, left)
+    return at, left, waits
+
+
+def _host_rows(events: EventTable, start: int, stop: int) -> I8:
+    rows = events.of(*HOST_KINDS)
+    return rows[(events.end_ns[rows] >= start) & (events.start_ns[rows] <= stop)]
+
+
+def host_charges(events: EventTable, cost: ObserverCost, start: int, stop: int) -> tuple[I8, F8]:
+    """(all begins and ends of the host's events in the window, sorted; what recording costs each stretch between)."""
+    rows = _host_rows(events, start, stop)
+    price = np.zeros(256)
+    for kind, value in zip(HOST_KINDS, (cost.op_ns, cost.annotation_ns, cost.python_ns, cost.runtime_ns), strict=True):
+        price[int(kind)] = value / 2
+    each = price[events.kind[rows]]
+    at, where = np.unique(np.concatenate([events.start_ns[rows], events.end_ns[rows]]), return_inverse=True)
+    charge = np.bincount(where, weights=np.concatenate([each, each]), minlength=len(at)).astype(np.float64)
+    # an event's begin is charged to the stretch that follows it, its end to the stretch that it closes
+    return at, _charged(charge)
+
+
+def _input(events: EventTable, rows: I8) -> Spans:
+    """Where the host loads data."""
+    loads = rows[classify(events.names)[events.name[rows]] == Call.INPUT]
+    return union(events.start_ns[loads], events.end_ns[loads])
+
+
+def _charged(charge: F8) -> F8:
+    """Half of a boundary's cost to the stretch before it, half to the one after."""
+    return (charge[:-1] + charge[1:]) / 2
+
+
+def _overhead(events: EventTable) -> Spans:
+    """Time that the profiler itself recorded as its own."""
+    rows = events.of(Kind.OVERHEAD)
+    return union(events.start_ns[rows], events.end_ns[rows]) if len(rows) else EMPTY
+
+
+def _waits(events: EventTable, links: Links, rows: I8) -> I8:
+    """Calls that block the host until the device is done: synchronizations, and copies to pageable memory."""
+    call = classify(events.names)
+    runtime = rows[events.kind[rows] == Kind.RUNTIME]
+    synchronizes = runtime[call[events.name[runtime]] == Call.WAIT]
+    copies = links.launch[(events.kind[links.device] == Kind.MEMCPY) & (links.launch >= 0) & _blocks(events, links)]
+    copies = copies[np.isin(copies, runtime)]
+    waits = np.unique(np.concatenate([synchronizes, copies]))
+    waits = waits[np.argsort(events.start_ns[waits], kind="stable")]
+    return waits[~_others_busy(events, waits, runtime)]
+
+
+def _others_busy(events: EventTable, waits: I8, runtime: I8) -> Mask:
+    """Whether another thread issues work while this one waits: then the wait is not on the path."""
+    if not len(waits):
+        return np.empty(0, dtype=bool)
+    busy = np.zeros(len(waits), dtype=bool)
+    order = np.argsort(events.start_ns[runtime], kind="stable")
+    starts, threads = events.start_ns[runtime][order], events.thread[runtime][order]
+    for thread in np.unique(events.thread[waits]):
+        mine = np.flatnonzero(events.thread[waits] == thread)
+        other = starts[threads != thread]
+        first = np.searchsorted(other, events.start_ns[waits[mine]], side="right")
+        last = np.searchsorted(other, events.end_ns[waits[mine]], side="left")
+        busy[mine] = last > first
+    return busy
+
+
+def _blocks(events: EventTable, links: Links) -> Mask:
+    """Device-to-host copies into pageable memory, and copies by a call without "Async" in its name."""
+    pageable = np.array(["Device -> Pageable" in name for name in events.names], dtype=bool)
+    plain = np.array([name in ("cudaMemcpy", "hipMemcpy", "hipMemcpyWithStream") for name in events.names], dtype=bool)
+    return pageable[events.name[links.device]] | (plain[events.name[np.maximum(links.launch, 0)]] & (links.launch >= 0))
+
+
+def _streams(events: EventTable, rows: I8) -> I8:
+    """A number for each (device, stream) pair."""
+    _, device = np.unique(events.device[rows], return_inverse=True)
+    numbers, stream = np.unique(events.stream[rows], return_inverse=True)
+    return np.asarray(device).reshape(-1) * max(len(numbers), 1) + np.asarray(stream).reshape(-1)
+
+
+def _backlog(start: I8, known: Mask) -> Mask:
+    """Work without a launch in front of the first work with one: issued before the recording began."""
+    if not known.any():
+        return np.zeros(len(start), dtype=bool)
+    result: Mask = ~known & (start < start[known].min())
+    return result
+
+
+def _latency(seen: I8) -> int:
+    """From a launch on an idle stream to the begin of its work: the fastest of those that began behind their call."""
+    behind = seen[seen > 0]
+    return int(np.percentile(behind, 1, method="lower")) if len(behind) else 0
+
+
+def _previous_end(stream: I8, start: I8, end: I8) -> I8:
+    """The latest end on the same stream before each piece of work (0 for the first)."""
+    result = np.zeros(len(start), dtype=np.int64)
+    for one in np.unique(stream):
+        rows = np.flatnonzero(stream == one)
+        reach = np.maximum.accumulate(end[rows])
+        result[rows[1:]] = reach[:-1]
+    return result
+
+
+def _gaps(start: I8, end: I8, stream: I8, issued: I8) -> F8:
+    """The device's own pause behind each piece of work, before the next on its stream.
+
+    Where the next was already issued, the pause that was seen; elsewhere the median of those.
+    """
+    order = np.lexsort((start, stream))
+    before, after = order[:-1], order[1:]
+    pause = start[after] - end[before]
+    queued = (
+        (stream[after] == stream[before]) & (issued[after] <= end[before]) & (pause >= 0) & (pause <= LONGEST_PAUSE_NS)
+    )
+    typical = float(np.median(pause[queued])) if queued.any() else 0.0
+    result = np.full(len(start), typical)
+    result[before[queued]] = pause[queued]
+    return result
+
+
+def _inferred(start: I8, end: I8, possible: I8) -> I8:
+    """For work that started late for no recorded reason: the work that ended last before it; else -1."""
+    late = start > possible + SLACK_NS
+    result = np.full(len(start), -1, dtype=np.int64)
+    if not late.any():
+        return result
+    order = np.argsort(end, kind="stable")
+    at = np.searchsorted(end[order], start[late] + 1) - 1
+    found = np.where(at >= 0, order[np.maximum(at, 0)], -1)
+    close = (found >= 0) & (start[late] - end[np.maximum(found, 0)] <= SLACK_NS)
+    mine = np.flatnonzero(late)
+    result[late] = np.where(close & (found != mine) & (start[np.maximum(found, 0)] < start[mine]), found, -1)
+    return result
+
+
+def _kept_order(events: EventTable, rows: I8, stream: I8, start: I8, end: I8) -> I8:
+    """For each compute kernel the last one on another stream that had ended before it began; else -1.
+
+    Which events a stream waited for is not recorded, and a slow host hides it: no overlap of compute streams that was
+    not there is invented. Copies and communication are meant to overlap and stay free.
+    """
+    result = np.full(len(rows), -1, dtype=np.int64)
+    talks = communicates(events.names)
+    compute = np.flatnonzero((events.kind[rows] == Kind.KERNEL) & ~talks[events.name[rows]])
+    if len(np.unique(stream[compute])) < 2:
+        return result
+    order = compute[np.argsort(end[compute], kind="stable")]
+    at = np.searchsorted(end[order], start[compute], side="right") - 1
+    found = np.where(at >= 0, order[np.maximum(at, 0)], -1)
+    other = (found >= 0) & (stream[np.maximum(found, 0)] != stream[compute])
+    result[compute] = np.where(other, found, -1)
+    return result
+
+
+def _awaited(wait_start: I8, wait_end: I8, call: I8, end: I8) -> tuple[I8, F8]:
+    """For each wait: the work whose end it waited for (-1: it did not block), and how long the host took to notice."""
+    target = np.full(len(wait_start), -1, dtype=np.int64)
+    reaction = np.zeros(len(wait_start))
+    if not len(end):
+        return target, reaction
+    order = np.argsort(end, kind="stable")
+    for index in range(len(wait_start)):
+        at = int(np.searchsorted(end[order], wait_end[index], side="right")) - 1
+        while at >= 0 and call[order[at]] >= wait_end[index]:
+            at -= 1
+        if at >= 0 and end[order[at]] > wait_start[index]:
+            target[index] = order[at]
+            reaction[index] = float(wait_end[index] - end[order[at]])
+    return target, reaction
