@@ -86,7 +86,7 @@ def page(results: dict[str, Any]) -> str:
         f"Made by `{results['command']}` ({results['date']}). What a trace alone says of the step without the",
         "profiler, held against measurements on an NVIDIA H100 80GB HBM3 (torch 2.11.0+cu130). A step is measured with",
         "a synchronize after each and in a loop that runs ahead; the range of both is shown. The host of that machine",
-        "is shared: host-bound times vary by half from run to run.",
+        "is shared: host-bound times vary by half from run to run. Errors are distances from the measured range.",
         "",
     ]
     parts = {
@@ -106,7 +106,7 @@ def summary(rows: list[dict[str, Any]]) -> list[str]:
     widths = [(row["estimate_ms"][2] - row["estimate_ms"][0]) / 2 / row["estimate_ms"][1] for row in rows]
     lines = [
         f"The interval meets the measured range in {covered} of {len(rows)}; its median half-width is "
-        f"{percent(statistics.median(widths))}."
+        f"{percent(statistics.median(widths))} of the estimate, the widest {percent(max(widths))}."
     ]
     for which, errors in (("device", bound), ("host", rest)):
         if errors:

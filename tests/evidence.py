@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from gobrrr.analysis.claims import NOTHING, Found, lengths
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import Stopwatch
 from gobrrr.conditions import catalogue
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import lengths
 from gobrrr.conditions.overlap import settle
 from gobrrr.model.diagnosis import Finding, NotChecked, Prescription, Wall
 from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import evidence_of
 from gobrrr.treatments import catalogue as treatments
+from gobrrr.treatments.prescribing import prescription
 
 
 def evidence_from(path: Path, on: str | None = None) -> Evidence:
@@ -23,7 +24,7 @@ def evidence_from(path: Path, on: str | None = None) -> Evidence:
 
 def certain(evidence: Evidence) -> Evidence:
     """The same with a wall that is known: no interval."""
-    return replace(evidence, wall=None)
+    return replace(evidence, wall=None, cost_ends=None)
 
 
 def between(evidence: Evidence, low: float, high: float) -> Evidence:
@@ -58,5 +59,10 @@ def findings(evidence: Evidence) -> list[Finding]:
 
 
 def predict(name: str, evidence: Evidence, finding: Finding) -> Prescription | None:
-    """What one treatment promises for a finding."""
-    return next(one for one in treatments() if one.name == name).predict(evidence, finding)
+    """What one treatment promises for a finding, whose claim is the condition's own where it finds something here."""
+    result = claimed(finding.code, evidence)
+    found_ = Found(finding, result.claim, result.gone) if isinstance(result, Found) else Found(finding, NOTHING)
+    plan = next(one for one in treatments() if one.name == name).predict(evidence, found_)
+    if plan is None:
+        return None
+    return prescription(Stopwatch(evidence), name, found_, plan, evidence.wall_ns)

@@ -10,6 +10,7 @@ import pytest
 
 import gobrrr
 from gobrrr import api
+from gobrrr import catalogues as home
 from gobrrr.errors import InputError, UnknownDeviceError, UsageError
 from gobrrr.model.profile import Profile
 from gobrrr.report import terminal
@@ -27,7 +28,7 @@ TREATMENTS = (
 
 @pytest.fixture
 def catalogues(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "_catalogues", lambda: (CONDITIONS, TREATMENTS))
+    monkeypatch.setattr(home, "_catalogues", lambda: (CONDITIONS, TREATMENTS))
 
 
 @pytest.fixture
@@ -35,13 +36,14 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Profile, str | None]
     """A pipeline that answers at once, and what it was called with."""
     calls: list[tuple[Profile, str | None]] = []
 
-    def diagnose(profile: Profile, *, on: str | None = None) -> Any:
+    def diagnose(profile: Profile, *, on: str | None = None, panel: bool = False) -> Any:
+        assert not panel
         calls.append((profile, on))
         return samples.overhead()
 
-    fake = ModuleType("gobrrr.pipeline")
+    fake = ModuleType("gobrrr.changes")
     fake.diagnose = diagnose  # type: ignore[attr-defined]
-    monkeypatch.setattr(gobrrr, "pipeline", fake, raising=False)
+    monkeypatch.setattr(gobrrr, "changes", fake, raising=False)
     return calls
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gobrrr import api, cli, live
+from gobrrr import api, catalogues, cli, live
 from gobrrr.errors import InputError
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.report import failures, json, terminal
@@ -135,7 +135,7 @@ def test_options_reach_the_library(run: Run, trace: str, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(api, "diagnose", diagnose)
     run("diagnose", trace, "--on", "h100", "--stacks")
-    assert seen == {"target": trace, "on": "h100", "python": True, "scale": False, "progress": None}
+    assert seen == {"target": trace, "on": "h100", "python": True, "scale": False, "panel": False, "progress": None}
 
 
 def test_a_save_that_can_not_work_is_refused_before_the_work(run: Run, trace: str, monkeypatch: Any) -> None:
@@ -164,7 +164,7 @@ def test_report_shows_a_saved_diagnosis(run: Run, tmp_path: Path) -> None:
 
 @pytest.fixture
 def _catalogues(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "_catalogues", lambda: (CONDITIONS, TREATMENTS))
+    monkeypatch.setattr(catalogues, "_catalogues", lambda: (CONDITIONS, TREATMENTS))
 
 
 def test_a_trace_without_a_command_is_told_the_command(run: Run, trace: str) -> None:

@@ -25,6 +25,8 @@ NONE = type(None)
 REGIMES = {"compute", "memory", "overhead", "communication", "transfer", "input", "mixed", "unknown"}
 LINES = {"compute", "memory", "below_roof", "unpriced", "communication", "transfer", "overhead"}
 CERTAINTY = {"high", "medium", "low"}
+THROUGHPUT = {"larger-batch"}
+"""They make a step do more work and no shorter: ranked behind the others."""
 Shape = dict[str, Any]
 """A name's type, types, set of values, [what each item is], or the shape of an object within."""
 CONTRACT: Shape = {
@@ -56,7 +58,8 @@ CONTRACT: Shape = {
         }
     ],
     "not_checked": [{"code": str, "needs": str}],
-    "prescriptions": [{"treatment": str, "finding": str, "predicted_saving_ns": [NUMBER], "how": str}],
+    "prescriptions": [{"treatment": str, "finding": str, "predicted_saving_ns": [NUMBER], "how": str,
+                       "expected_ns": (*NUMBER, NONE)}],
     "trials": [
         {
             "treatment": str, "before_ns": NUMBER, "after_ns": NUMBER, "spread_ns": NUMBER,
@@ -84,6 +87,24 @@ def misfits(value: Any, shape: Any, at: str = "") -> list[str]:
         return [] if value in shape else [f"{at}: {value!r}"]
     fits = isinstance(value, shape) and not isinstance(value, bool)
     return [] if fits else [f"{at}: {value!r} is no {shape}"]
+
+
+def expected(prescription: dict[str, Any]) -> float:
+    """What a prescription is ranked by; the middle of its interval where the step can't be replayed."""
+    given = prescription["expected_ns"]
+    return sum(prescription["predicted_saving_ns"]) / 2 if given is None else given
+
+
+def strange(prescription: dict[str, Any]) -> bool:
+    """Whether it expects something outside its interval."""
+    low, high = prescription["predicted_saving_ns"]
+    return not low <= expected(prescription) <= high
+
+
+def remedied(one: dict[str, Any], code: str) -> float:
+    """What the best remedy of a finding is expected to save; those of throughput make no step shorter."""
+    own = [each for each in one["prescriptions"] if each["finding"] == code and each["treatment"] not in THROUGHPUT]
+    return max((each["expected_ns"] or 0.0 for each in own), default=0.0)
 
 
 def unequal(one: dict[str, Any]) -> list[str]:
@@ -118,10 +139,13 @@ def unequal(one: dict[str, Any]) -> list[str]:
     ]
     if sum(each["at_stake_ns"][0] for each in one["findings"]) > whole * 1.001:
         faults.append("the findings have more at stake than the step")
-    ranks = [-each["at_stake_ns"][1] for each in one["findings"]]
+    ranks = [(-remedied(one, each["code"]), -each["at_stake_ns"][1]) for each in one["findings"]]
     if ranks != sorted(ranks):
         faults.append("the findings are not ranked")
-    savings = [-sum(each["predicted_saving_ns"]) for each in one["prescriptions"]]
+    faults += [
+        f"expected of {each['treatment']} outside its interval" for each in one["prescriptions"] if strange(each)
+    ]
+    savings = [(each["treatment"] in THROUGHPUT, -expected(each)) for each in one["prescriptions"]]
     if savings != sorted(savings):
         faults.append("the prescriptions are not ranked")
     codes = {each["code"] for each in one["findings"]}

@@ -3,6 +3,7 @@
 capture   what `gobrrr diagnose` prints for a shipped trace, at 80 columns
 accuracy  the summary of bench/results/accuracy.json
 prediction  the summary of bench/results/predictions.json
+pairs     the summary of bench/results/pairs.json and bench/results/fidelity.json
 
 The table between the bench marks is `python -m bench.readme_table`'s.
 """
@@ -15,6 +16,7 @@ import sys
 from pathlib import Path
 
 import gobrrr
+from bench import fidelity, pairs
 from bench.accuracy import RESULTS, summary
 from gobrrr.report.terminal import render
 from tools import make_prediction
@@ -38,6 +40,12 @@ def accuracy() -> str:
     return f"  Held-out steps on an H100 ({results['date']}, `{results['command']}`): {parts}"
 
 
+def changes() -> str:
+    """How far what-ifs are off, and how near a replay without a change is."""
+    held, replayed = (json.loads(one.RESULTS.read_text()) for one in (pairs, fidelity))
+    return f"{pairs.line(held)}\n\n{fidelity.line(replayed)}"
+
+
 def prediction() -> str:
     """How far predictions of models that nothing was fitted to are off."""
     results = json.loads(make_prediction.RESULTS_FILE.read_text())
@@ -47,7 +55,7 @@ def prediction() -> str:
 
 def blocks() -> dict[str, str]:
     """Block by mark."""
-    return {"capture": capture(), "accuracy": accuracy(), "prediction": prediction()}
+    return {"capture": capture(), "accuracy": accuracy(), "prediction": prediction(), "pairs": changes()}
 
 
 def page(text: str) -> str:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from gobrrr.api import run as run
     from gobrrr.api import save as save
     from gobrrr.api import watch as watch
+    from gobrrr.api import what_if as what_if
+    from gobrrr.changes import Prediction as Prediction
     from gobrrr.cost.registry import rule as rule
     from gobrrr.errors import EmptyTraceError as EmptyTraceError
     from gobrrr.errors import GobrrrError as GobrrrError
@@ -56,6 +58,8 @@ _HOME = {
     "run": "gobrrr.api",
     "save": "gobrrr.api",
     "watch": "gobrrr.api",
+    "what_if": "gobrrr.api",
+    "Prediction": "gobrrr.changes",
     "rule": "gobrrr.cost",
     "EmptyTraceError": "gobrrr.errors",
     "GobrrrError": "gobrrr.errors",
@@ -81,6 +85,7 @@ __all__ = [
     "Machine",
     "NotATraceError",
     "OpCall",
+    "Prediction",
     "Profile",
     "UnknownDeviceError",
     "UsageError",
@@ -101,6 +106,7 @@ __all__ = [
     "run",
     "save",
     "watch",
+    "what_if",
 ]
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from gobrrr.catalogues import codes as codes
+from gobrrr.catalogues import explain as explain
 from gobrrr.errors import UsageError
 from gobrrr.model import show
 from gobrrr.model.diagnosis import Diagnosis
@@ -16,6 +17,7 @@ from gobrrr.report.text import sanitise
 from gobrrr.targets import called, check_target, is_live
 
 if TYPE_CHECKING:
+    from gobrrr.changes import Prediction
     from gobrrr.live import Ran
     from gobrrr.model.counted import Counted
     from gobrrr.model.experiment import LabReport
@@ -61,6 +63,7 @@ def diagnose(
     on: str | None = None,
     python: bool = False,
     scale: bool = False,
+    panel: bool = False,
     progress: Progress | None = None,
     stages: Stages | None = None,
     **kwargs: Any,
@@ -73,7 +76,9 @@ def diagnose(
     "file.py:callable" or "package.module:callable". A step runs some 25 times: it is timed without the profiler, and
     its budget is that of the unprofiled step. What it raises passes through.
 
-    `on` names the machine whose ceilings count ("h100"), where the trace's own device is not meant or not known.
+    `on` names a machine ("b200"). Where the step ran on another one, the answer is that of the step there, replayed;
+    where it is not known what it ran on, its ceilings count. `panel` also replays combinations of treatments and
+    machines (`what_ifs`), which the HTML page shows.
     `python` also reads a trace's Python frames, `progress` is called with the bytes read and their total, `stages` with
     what a live run does now, how much of it is done, and how much there is. `scale` also runs a Workload's step with
     its batch doubled twice. Raises InputError (can't be read), UnknownDeviceError (`on`) or UsageError (not a target).
@@ -83,16 +88,50 @@ def diagnose(
     if is_live(target):
         from gobrrr import live
 
-        return live.diagnose(target, args, kwargs, on=on, scale=scale, stages=stages)
+        return live.diagnose(target, args, kwargs, on=on, scale=scale, panel=panel, stages=stages)
     if args or kwargs:
         raise UsageError("arguments are for a step that is run; a trace takes none")
     if scale:
         raise UsageError("scaling the batch needs a step that can be run, as a Workload; a trace can't be run again")
     profile = _profile(target, python=python, progress=progress)  # type: ignore[arg-type]
-    from gobrrr import pipeline
+    from gobrrr import changes
 
-    diagnosis: Diagnosis = pipeline.diagnose(profile, on=on)
-    return diagnosis
+    return changes.diagnose(profile, on=on, panel=panel)
+
+
+def what_if(
+    target: Target | Callable[..., Any] | Workload,
+    treatments: str | Sequence[str] = (),
+    *,
+    on: str | None = None,
+    args: Sequence[Any] = (),
+    panel: bool = False,
+    python: bool = False,
+    progress: Progress | None = None,
+    stages: Stages | None = None,
+) -> Prediction:
+    """What a step would take with treatments applied together, or on the machine `on`, before either is tried.
+
+        gobrrr.what_if("trace.json.gz", ["compile", "cuda-graph"], on="b200").what_if.step_ns
+
+    `target` is what `diagnose` takes (`args` for a callable), `panel` as there; `treatments`: one name or several. The
+    result holds the numbers with their interval (`what_if`), the diagnosis of the step as it is, and the replayed
+    timeline, which `save_trace(path)` writes for Perfetto. Raises UsageError where a name is no treatment or the step
+    can't be replayed, InputError or UnknownDeviceError as `diagnose` does.
+    """
+    if on is not None:
+        machine(on)
+    from gobrrr import changes
+
+    names = (treatments,) if isinstance(treatments, str) else tuple(treatments)
+    if is_live(target):
+        from gobrrr import live
+
+        profile = live.profile_of(target, args, {}, stages=stages)
+        live.ready(profile, None, stages)
+    else:
+        profile = _profile(target, python=python, progress=progress)  # type: ignore[arg-type]
+    return changes.predict(profile, names, on=on, panel=panel)
 
 
 def watch(
@@ -385,55 +424,3 @@ def _made(step: str) -> Callable[[], object]:
     if not callable(made):
         raise UsageError(f"{sanitise(step)}() returned no callable step")
     return made
-
-
-def codes() -> dict[str, dict[str, str]]:
-    """What `explain` knows: {"conditions": {code: title}, "treatments": {name: title}}."""
-    conditions, treatments = _catalogues()
-    return {
-        "conditions": {one.code: one.title for one in conditions},
-        "treatments": {one.name: _title(one) for one in treatments},
-    }
-
-
-def explain(code: str) -> str:
-    """What a condition ("O01") or a treatment is, in Markdown. Raises UsageError with the nearest codes."""
-    conditions, treatments = _catalogues()
-    wanted = _key(code)
-    for condition in conditions:
-        if _key(condition.code) == wanted:
-            return _headed(f"{condition.code}: {condition.title}", condition.explanation)
-    for treatment in treatments:
-        if _key(treatment.name) == wanted:
-            text = _headed(treatment.name, treatment.explanation)
-            paste = treatment.code_to_paste.strip()
-            return text if not paste or paste in text else f"{text}\n\n```python\n{paste}\n```"
-    raise UsageError(_unknown_code(code, [one.code for one in conditions] + [one.name for one in treatments]))
-
-
-def _catalogues() -> tuple[Sequence[Any], Sequence[Any]]:
-    from gobrrr import conditions, treatments
-
-    return conditions.catalogue(), treatments.catalogue()
-
-
-def _key(code: str) -> str:
-    return code.strip().lower().replace("-", "_")
-
-
-def _headed(title: str, explanation: str) -> str:
-    text = explanation.strip()
-    return text if text.startswith("# ") else f"# {title}\n\n{text}"
-
-
-def _title(treatment: Any) -> str:
-    """A treatment's title: its own, or its explanation's first line."""
-    first = str(treatment.explanation).strip().splitlines() or [""]
-    return str(getattr(treatment, "title", "") or first[0].lstrip("# ").rstrip("."))
-
-
-def _unknown_code(code: str, known: Sequence[str]) -> str:
-    by_key = {_key(one): one for one in known}
-    close = [by_key[key] for key in difflib.get_close_matches(_key(code), by_key, n=4, cutoff=0.5)]
-    hint = f"did you mean {', '.join(close)}?" if close else "gobrrr explain lists all codes"
-    return f"{sanitise(code)}: no condition or treatment of that name; {hint}"

@@ -17,7 +17,7 @@ from weakref import finalize
 
 import msgspec
 
-from gobrrr import pipeline
+from gobrrr import changes
 from gobrrr.analysis.dispatched import counted_live
 from gobrrr.errors import UsageError
 from gobrrr.hardware import cache
@@ -45,9 +45,18 @@ def diagnose(
     *,
     on: str | None = None,
     scale: bool = False,
+    panel: bool = False,
     stages: Stages | None = None,
 ) -> Diagnosis:
     """Run a step until enough of it was seen, and diagnose it. `target` is a callable, a Workload or a name."""
+    profile = profile_of(target, args, kwargs, scale=scale, stages=stages)
+    return diagnose_profile(profile, on=on, panel=panel, stages=stages)
+
+
+def profile_of(
+    target: Any, args: Sequence[Any], kwargs: dict[str, Any], *, scale: bool = False, stages: Stages | None = None
+) -> Profile:
+    """Run a step until enough of it was seen. `target` is a callable, a Workload or a name."""
     need_torch()
     from gobrrr.observe.live.pull import loaded_as_before, pull, pull_named
 
@@ -64,7 +73,7 @@ def diagnose(
         profile = watcher.profile(target if isinstance(target, str) else named or name_of(target), cpu_name())
         if scale:
             profile = _scaled(profile, pulled.workload, stages)
-    return diagnose_profile(profile, on=on, stages=stages)
+    return profile
 
 
 def name_of(target: Any) -> str:
@@ -76,11 +85,18 @@ def name_of(target: Any) -> str:
     return str(getattr(target, "__qualname__", None) or type(target).__qualname__)
 
 
-def diagnose_profile(profile: Profile, *, on: str | None = None, stages: Stages | None = None) -> Diagnosis:
+def diagnose_profile(
+    profile: Profile, *, on: str | None = None, panel: bool = False, stages: Stages | None = None
+) -> Diagnosis:
     """Diagnose what a watcher saw; where the device is this CPU and was never measured, it is measured first."""
+    ready(profile, on, stages)
+    return changes.diagnose(profile, on=on, panel=panel)
+
+
+def ready(profile: Profile, on: str | None, stages: Stages | None) -> None:
+    """Measure this CPU's ceilings where the profile needs them."""
     if on is None and all(rank.live is not None and rank.live.kind == "cpu" for rank in profile.ranks):
         _measure_once(stages)
-    return pipeline.diagnose(profile, on=on)
 
 
 def _measure_once(stages: Stages | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from dataclasses import replace as changed
 from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
@@ -9,6 +11,8 @@ from msgspec.structs import replace
 
 from gobrrr import units
 from gobrrr.analysis.across import combine
+from gobrrr.analysis.budget import budget_lines
+from gobrrr.analysis.claims import Found, lengths
 from gobrrr.analysis.dispatched import counted_live
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.host import host_budget
@@ -18,8 +22,6 @@ from gobrrr.analysis.summary import contradictions, coverage, op_rows, speed_of_
 from gobrrr.analysis.timeline import modules, roofs, timeline, with_modules
 from gobrrr.analysis.verdict import judge
 from gobrrr.conditions import catalogue as conditions
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import lengths
 from gobrrr.conditions.common import as_far_as_priced
 from gobrrr.conditions.overlap import settle
 from gobrrr.errors import UnknownDeviceError
@@ -29,17 +31,19 @@ from gobrrr.model.diagnosis import (
     BudgetLine,
     Diagnosis,
     Finding,
-    Line,
     NotChecked,
     Prescription,
     Wall,
 )
+from gobrrr.model.events import I8
 from gobrrr.model.live import Live
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import DeviceProperties, Profile, RankProfile
-from gobrrr.treatments import catalogue as treatments
+from gobrrr.treatments.prescribing import prescribe
 
-ORDER: tuple[Line, ...] = ("compute", "memory", "below_roof", "unpriced", "communication", "transfer", "overhead")
+THROUGHPUT = ("larger-batch",)
+"""Treatments that make no step shorter."""
+
 DIFFERENT = 0.05
 """A measured step that the profiled one can't be brought closer to than this is worth a note."""
 
@@ -50,12 +54,33 @@ TELLING = 0.005
 """Less of the device time than this in kernels faster than their floor is not worth a note."""
 
 
+@dataclass(frozen=True)
+class Examined:
+    """A diagnosis, and what it was made from: for a question that comes after it.
+
+    `evidence`: of the leading device, None without device work; `found`: its findings with what they claim;
+    `row_of_group`: the row of `diagnosis.ops` of each of its kinds of calls, -1 for none.
+    """
+
+    diagnosis: Diagnosis
+    lead: Study
+    evidence: Evidence | None
+    found: list[Found]
+    row_of_group: I8
+    machine: Machine | None
+
+
 def diagnose(profile: Profile, *, on: str | Machine | None = None) -> Diagnosis:
     """Diagnose what a door observed. `on` is the machine or its name; otherwise the trace's own device is looked up.
 
     Raises UnknownDeviceError when `on` names no known machine. An unknown device in the trace is a note, not an error:
     the budget without floors is still given.
     """
+    return examine(profile, on=on).diagnosis
+
+
+def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
+    """`diagnose`, with what the diagnosis was made from."""
     notes = list(profile.notes)
     machine, device = _machine(profile, on, notes)
     studies = [study(rank, machine) for rank in profile.ranks]
@@ -69,14 +94,14 @@ def diagnose(profile: Profile, *, on: str | Machine | None = None) -> Diagnosis:
         budget, wall, covered.device_time, sums, machine, lead.ahead, beaten[0], on_device=len(lead.evidence) > 0,
         scaling=lead.rank.live.scaling if lead.rank.live is not None else None,
     )  # fmt: skip
-    findings, unchecked, prescriptions = _examine(lead, wall)
+    findings, unchecked, prescriptions, found = _check(lead, wall)
     if lead.doubt:
         notes.append(f"the step without the profiler can't be estimated: {lead.doubt}")
     notes += _notes(studies, lead, beaten)
     notes += _differing(lead)
     rows, row_of_group = op_rows(lead.rank.events, lead.priced, lead.steps)
     front = lead.evidence[0] if lead.evidence else None
-    return Diagnosis(
+    diagnosis = Diagnosis(
         target=profile.target,
         origin=profile.origin,
         device=device,
@@ -108,6 +133,7 @@ def diagnose(profile: Profile, *, on: str | Machine | None = None) -> Diagnosis:
         memory_peak_bytes=_peak(lead.rank.live),
         version=_version(),
     )
+    return Examined(diagnosis, lead, front, found, row_of_group, machine)
 
 
 def _recorded(profile: Profile, studies: list[Study]) -> float | None:
@@ -185,23 +211,13 @@ def _budget(studies: list[Study]) -> tuple[list[BudgetLine], Wall]:
         lines, wall = host_budget(studies[0].rank.events, studies[0].steps), studies[0].wall
         whole = studies[0].steps.wall_ns
         scale = wall.value / whole if wall.value and whole else 1.0
-        return _lines({key: ns * scale for key, ns in lines.items()}, whole * scale), wall
+        return budget_lines({key: ns * scale for key, ns in lines.items()}, whole * scale), wall
     sums, wall = combine(with_device)
     if wall.how == "measured" and wall.value:
         # the last thousandths, or what the profiled steps differed by from the measured ones
         scale = wall.value / sum(sums.values())
         sums = {key: ns * scale for key, ns in sums.items()}
-    return _lines(sums, wall.value or sum(sums.values())), wall
-
-
-def _lines(sums: dict[tuple[str, str | None], float], wall: float) -> list[BudgetLine]:
-    order = {str(line): at for at, line in enumerate(ORDER)}
-    ranked = sorted(sums.items(), key=lambda item: (order[item[0][0]], -item[1]))
-    return [
-        BudgetLine(line=line, cause=cause, ns=ns, share=ns / wall if wall > 0 else 0.0)  # type: ignore[arg-type]
-        for (line, cause), ns in ranked
-        if ns > 0
-    ]
+    return budget_lines(sums, wall.value or sum(sums.values())), wall
 
 
 def _spared(lead: Study) -> float | None:
@@ -223,11 +239,11 @@ def _own_length(one: Study) -> tuple[bool, float]:
     return len(one.evidence) > 0, (one.wall.value or one.steps.wall_ns) - exposed
 
 
-def _examine(lead: Study, wall: Wall) -> tuple[list[Finding], list[NotChecked], list[Prescription]]:
+def _check(lead: Study, wall: Wall) -> tuple[list[Finding], list[NotChecked], list[Prescription], list[Found]]:
     """Run every condition on the leading device; share out what is at stake; price the treatments."""
     if not lead.evidence:
         needs = "a trace with device work"
-        return [], [NotChecked(code=one.code, needs=needs) for one in conditions()], []
+        return [], [NotChecked(code=one.code, needs=needs) for one in conditions()], [], []
     evidence = lead.evidence[0]
     results = [as_far_as_priced(one.code, evidence, one.check(evidence)) for one in conditions()]
     found = [one for one in results if isinstance(one, Found)]
@@ -235,24 +251,19 @@ def _examine(lead: Study, wall: Wall) -> tuple[list[Finding], list[NotChecked], 
     # ranks together may take less than the leading one alone seemed to
     step = min(evidence.wall_ns, wall.value or evidence.wall_ns)
     findings = settle(found, lengths(evidence), evidence.steps.count, step)
-    return findings, unchecked, _prescribe(evidence, findings, step)
+    whose = {one.finding.code: one for one in found}
+    kept = [changed(whose[one.code], finding=one) for one in findings]
+    prescriptions = prescribe(evidence, kept, step)
+    return _ranked(findings, prescriptions), unchecked, prescriptions, kept
 
 
-def _prescribe(evidence: Evidence, findings: list[Finding], step: float) -> list[Prescription]:
-    """What each finding's treatments would save, at most the step; the most expected saving first.
-
-    The middle of an interval is what is expected of it: by the high ends a wide guess would lead, by the low ends a
-    sure trifle.
-    """
-    known = {one.name: one for one in treatments()}
-    result = []
-    for finding in findings:
-        for place, name in enumerate(finding.treatments):
-            predicted = known[name].predict(evidence, finding)
-            if predicted is not None:
-                low, high = (min(one, step) for one in predicted.predicted_saving_ns)
-                result.append((-(low + high), -low, place, name, replace(predicted, predicted_saving_ns=(low, high))))
-    return [one[-1] for one in sorted(result, key=lambda one: one[:-1])]
+def _ranked(findings: list[Finding], prescriptions: list[Prescription]) -> list[Finding]:
+    """The findings whose remedies are expected to save most first; those without one by what is at stake."""
+    best: dict[str, float] = {}
+    for one in prescriptions:
+        if one.treatment not in THROUGHPUT:
+            best[one.finding] = max(best.get(one.finding, 0.0), one.expected_ns or 0.0)
+    return sorted(findings, key=lambda one: -best.get(one.code, 0.0))  # what is at stake decides between equals
 
 
 def _notes(studies: list[Study], lead: Study, beaten: tuple[float, str]) -> list[str]:

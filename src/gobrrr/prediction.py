@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from gobrrr import pipeline, units
+from gobrrr.analysis.elsewhere import ELSEWHERE
 from gobrrr.analysis.evidence import arguments_text
 from gobrrr.analysis.expected import Expected, expect, expect_copy
 from gobrrr.analysis.forecast import step_ns, table, timed
+from gobrrr.analysis.machine_rows import ceilings_of, machine_row
 from gobrrr.analysis.roofline import floor
 from gobrrr.analysis.tally import beside
 from gobrrr.cost import price
@@ -26,10 +28,6 @@ from gobrrr.model.profile import DeviceProperties, Profile, RankProfile, TraceMe
 from gobrrr.model.recording import Recording
 from gobrrr.model.work import OpCall, Work
 from gobrrr.report.text import sanitise
-
-ELSEWHERE = 0.17
-"""What the shares of one GPU miss on another, as a share of the time: leave-one-GPU-out over nine NVIDIA and three AMD
-GPUs with one efficiency each (computed from NeuSight's published measurements, arXiv 2407.13853)."""
 
 MOST_CHANGED = 8
 TELLING = 0.005
@@ -158,48 +156,15 @@ def _diagnosed(recording: Recording, one: Forecast, hosts: Hosts) -> Diagnosis:
 def _row(
     recording: Recording, works: dict[OpCall, Work], one: Forecast, found: Diagnosis, first: Forecast
 ) -> MachineRow:
-    wall = found.unprofiled_wall_ns
-    memory = one.machine.memory_bytes
-    return MachineRow(
-        machine=one.machine.name,
-        step_ns=wall.value or one.step_ns,
-        low_ns=wall.low or one.low_ns,
-        high_ns=wall.high or one.high_ns,
+    return machine_row(
+        found,
+        one.machine,
         device_ns=one.device_ns,
         host_ns=one.host_ns,
-        regime=found.regime,
-        compute_share=_share(found, "compute"),
-        memory_share=_share(found, "memory"),
-        overhead_share=_share(found, "overhead"),
-        speed_of_light_ns=found.speed_of_light_ns,
-        fits=None if memory is None else recording.peak_bytes <= memory.value,
-        ridge_flop_per_byte=_ridge(one.machine),
-        step_flop_per_byte=_intensity(found),
-        ceilings=_ceilings(one.machine),
+        peak_bytes=float(recording.peak_bytes),
         changed=_changed(recording, works, one, first) if one is not first else [],
+        times=(one.step_ns, one.low_ns, one.high_ns),
     )
-
-
-def _share(found: Diagnosis, side: str) -> float:
-    """The share of a side in the budget: its line, and what is below its roof."""
-    return sum(one.share for one in found.budget if one.line == side or (one.line, one.cause) == ("below_roof", side))
-
-
-def _ridge(machine: Machine) -> float | None:
-    peak = machine.matrix_flop_per_s.get("bfloat16") or machine.matrix_flop_per_s.get("float16")
-    if peak is None or machine.memory_bytes_per_s is None:
-        return None
-    return peak.value / machine.memory_bytes_per_s.value
-
-
-def _intensity(found: Diagnosis) -> float | None:
-    flop, moved = found.totals.flop, found.totals.bytes_as_run
-    return flop / moved if flop and moved else None
-
-
-def _ceilings(machine: Machine) -> str:
-    measured = machine.memory_bytes_per_s is not None and machine.memory_bytes_per_s.provenance == "measured"
-    return "measured" if measured else "datasheet"
 
 
 def _changed(recording: Recording, works: dict[OpCall, Work], one: Forecast, first: Forecast) -> list[ChangedOp]:
@@ -240,7 +205,7 @@ def _notes(recording: Recording, one: Forecast, row: MachineRow) -> list[str]:
 
 def _rests_on(one: Forecast) -> str:
     spread = units.percent(one.device_spread)
-    return f"{_ceilings(one.machine)} ceilings of {one.machine.name}, stored shares of them, device time to {spread}"
+    return f"{ceilings_of(one.machine)} ceilings of {one.machine.name}, stored shares of them, device time to {spread}"
 
 
 def _at(source: str | None) -> str:

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import NOTHING
+from gobrrr.analysis.claims import NOTHING, Found
 from gobrrr.conditions.common import as_far_as_priced
 from gobrrr.model.diagnosis import Diagnosis, Finding, NotChecked
 from gobrrr.observe.trace import read_trace

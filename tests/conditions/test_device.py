@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gobrrr.model.diagnosis import NotChecked
-from tests.conditions.makers import shipped
+from tests.conditions.makers import shipped, what_its_calls_lose
 from tests.conftest import H100
 from tests.evidence import check, evidence_from, found, predict
 from tests.traces import Trace
@@ -132,7 +132,7 @@ def test_weights_that_are_averaged_over_the_heads_need_not_be_asked_for(tmp_path
     assert "need_weights=True" in finding.evidence[-1]
     given = predict("need-weights-false", seen, finding)
     assert given is not None
-    assert given.predicted_saving_ns == finding.at_stake_ns
+    assert given.predicted_saving_ns == what_its_calls_lose(finding)
     plain = found("M02", seen_of(tmp_path, attention))
     assert plain.treatments == ["sdpa"]
     assert predict("need-weights-false", seen, plain) is None

@@ -9,11 +9,10 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from gobrrr.analysis.claims import Found, outside
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.scopes import scope_of
 from gobrrr.conditions.again import longer_steps
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import outside
 from gobrrr.model.diagnosis import Finding, NotChecked
 from gobrrr.model.live import (
     Collection,
@@ -69,8 +68,13 @@ def test_pauses_in_many_steps_are_at_stake_with_their_mean(tmp_path: Path):
 
 
 def test_one_long_pause_counts_with_its_mean_and_is_a_guess(tmp_path: Path):
-    finding = found("O07", ran(tmp_path, eager, collector=collector((3, 12e6, 2))))
+    seen = ran(tmp_path, eager, collector=collector((3, 12e6, 2)))
+    finding = found("O07", seen)
     assert finding.at_stake_ns == pytest.approx((0, 1.2e6))
+    given = predict("gc-freeze", seen, finding)
+    assert given is not None
+    assert given.predicted_saving_ns == pytest.approx((0, 1.2e6))
+    assert given.expected_ns == pytest.approx(0.6e6)
     assert finding.certainty == "low"
     assert any("guess" in fact for fact in finding.evidence)
 
@@ -119,7 +123,9 @@ def test_anomaly_detection_costs_its_stacks_and_its_checks(tmp_path: Path):
     # 5 stacks of 400 us, and 5 checks whose 50 us lie behind a device that is done
     assert finding.at_stake_ns[1] == pytest.approx(2e6 + 2.5e5, rel=0.15)
     assert finding.at_stake_ns[0] == 0  # on a GPU it may be hidden
-    assert predict("debug-off", seen, finding) is not None
+    given = predict("debug-off", seen, finding)
+    assert given is not None
+    assert given.predicted_saving_ns == pytest.approx(finding.at_stake_ns, rel=0.05)
     # without the switch the same calls are the program's own
     assert check("O08", ran(tmp_path, body, switches=Switches())) is None
 
@@ -222,7 +228,7 @@ def test_a_break_is_at_stake_with_its_own_function_s_time(tmp_path: Path):
     assert finding.where[0].source == "/home/me/train.py(12): forward"
     given = predict("whole-graph", seen, finding)
     assert given is not None
-    assert given.predicted_saving_ns == (0, finding.at_stake_ns[1])
+    assert given.predicted_saving_ns == (0, pytest.approx(finding.at_stake_ns[1]))
     assert "torch.where" in given.how
 
 
@@ -279,6 +285,8 @@ def test_steps_that_compiled_count_with_what_they_took_longer(tmp_path: Path):
     given = predict("static-shapes", seen, finding)
     assert given is not None
     assert "mark_dynamic" in given.how
+    # in steps that the analysed ones do not hold: half of it is expected
+    assert given.predicted_saving_ns == pytest.approx(finding.at_stake_ns)
 
 
 def test_a_function_that_was_given_up_runs_eagerly(tmp_path: Path):
@@ -365,7 +373,9 @@ def test_what_reports_is_named_with_its_line(name: str, what: str, tmp_path: Pat
     assert (finding.where[0].op, finding.where[0].source) == (what, "train.py(12): step")
     assert finding.at_stake_ns[1] == pytest.approx(0.5e6, rel=0.05)
     assert finding.at_stake_ns[0] == pytest.approx(0.25e6, rel=0.05)
-    assert predict("log-less", seen, finding) is not None
+    given = predict("log-less", seen, finding)
+    assert given is not None
+    assert given.predicted_saving_ns == pytest.approx(finding.at_stake_ns, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -412,13 +422,12 @@ def test_a_batch_that_is_there_sooner_than_a_worker_could_send_it_is_promised_no
     assert "num_workers=0" in given.how
 
 
-def test_a_slow_batch_is_promised_less_than_its_wait_by_the_handing_over(tmp_path: Path):
+def test_a_slow_batch_is_there_as_often_as_the_workers_make_one(tmp_path: Path):
     seen = ran(tmp_path, fed(20_000.0))
-    finding = found("D01", seen)
-    given = predict("dataloader-workers", seen, finding)
+    given = predict("dataloader-workers", seen, found("D01", seen))
     assert given is not None
-    assert given.predicted_saving_ns[0] == pytest.approx(finding.at_stake_ns[0] - 400_000)
-    assert given.predicted_saving_ns[1] > 19e6
+    # eight workers, one batch in 2.5 ms, in 5 if they get into each other's way; the step itself takes less
+    assert given.predicted_saving_ns == pytest.approx([seen.wall_ns - one * 20e6 / 8 for one in (2, 1)], rel=0.01)
 
 
 def test_workers_promise_nothing_certain_where_the_step_needs_all_processors(tmp_path: Path):
@@ -440,5 +449,6 @@ def test_workers_beside_a_step_on_the_same_processors(tmp_path: Path, usable: in
         "dataloader-workers", replace(seen, live=structs.replace(live_of(threads=there), kind="cpu")), finding
     )
     assert given is not None
-    assert given.predicted_saving_ns[0] == 0 < given.predicted_saving_ns[1]
+    # a worker needs 20 ms for a batch: one alone is no faster than the step is
+    assert given.predicted_saving_ns == (0, pytest.approx(seen.wall_ns - 20e6 / workers, abs=0.1e6))
     assert f"num_workers={workers}," in given.how

@@ -46,7 +46,9 @@ def test_an_optimizer_that_loops_over_the_parameters(tmp_path: Path):
     assert finding.at_stake_ns[0] == pytest.approx(finding.at_stake_ns[1] / 2)
     given = predict("fused-optimizer", seen, finding)
     assert given is not None
-    assert given.predicted_saving_ns == pytest.approx(finding.at_stake_ns)
+    # one launch behind the backward pass's 2 ms, for 180 kernels of 2 us, which take a third of that in one pass
+    left = [2000e3 + 360e3, 2000e3 + 360e3 / 3]
+    assert given.predicted_saving_ns == pytest.approx([seen.wall_ns - one for one in left], abs=15e3)
 
 
 def test_a_closure_s_passes_are_not_the_optimizer_s(tmp_path: Path):
@@ -142,7 +144,6 @@ def test_a_loop_over_timesteps(tmp_path: Path):
     finding = found("O04", seen)
     assert finding.where[0].op == "aten::select"
     assert finding.evidence[0] == "aten::select counts up: 50 turns a step, 100 pieces of device work, 2 a turn"
-    assert predict("batched-loop", seen, finding) is not None
     # it is all that makes this step launch-bound
     assert [one.code for one in findings(seen) if one.code in ("O01", "O04")] == ["O04"]
 
@@ -197,9 +198,17 @@ def test_each_step_compiles_again(tmp_path: Path):
     finding = found("O05", seen)
     assert finding.at_stake_ns[0] == finding.at_stake_ns[1] == pytest.approx(8e6, rel=0.1)
     assert "4 of 4 recorded steps compile" in finding.evidence
-    given = predict("static-shapes", seen, finding)
+    given = predict("static-shapes", certain(seen), finding)
     assert given is not None
-    assert given.predicted_saving_ns == (0, finding.at_stake_ns[1])
+    assert given.predicted_saving_ns == (0, pytest.approx(finding.at_stake_ns[1], rel=0.01))
+    assert given.expected_ns == pytest.approx(finding.at_stake_ns[1] / 2, rel=0.01)
+
+
+def test_a_step_that_compiles_keeps_its_device_s_time(tmp_path: Path):
+    seen = compiled(tmp_path, (0, 1, 2, 3))
+    given = predict("static-shapes", seen, found("O05", seen))
+    assert given is not None
+    assert given.predicted_saving_ns[1] <= seen.wall_ns - 2e6
 
 
 def test_modules_that_an_eager_program_loads_need_a_warm_up(tmp_path: Path):

@@ -8,7 +8,7 @@ import pytest
 
 from gobrrr.model.live import TensorUse
 from tests.conditions.lives import ran
-from tests.conditions.makers import seen_of, shipped
+from tests.conditions.makers import seen_of, shipped, what_its_calls_lose
 from tests.conditions.test_traffic import linear
 from tests.evidence import certain, check, findings, found, predict
 from tests.traces import Trace
@@ -30,7 +30,7 @@ def test_weights_cast_in_every_step_of_an_inference_can_be_cast_once(tmp_path: P
     assert check("M04", seen) is None
     given = predict("cast-once", seen, finding)
     assert given is not None
-    assert given.predicted_saving_ns == finding.at_stake_ns
+    assert given.predicted_saving_ns == what_its_calls_lose(finding)
 
 
 def test_in_training_a_trace_does_not_tell_that_they_could_be_kept(tmp_path: Path):

@@ -8,7 +8,7 @@ import pytest
 
 from gobrrr.model.live import TensorUse
 from tests.conditions.lives import ran
-from tests.conditions.makers import seen_of, shipped
+from tests.conditions.makers import seen_of, shipped, what_its_calls_lose
 from tests.evidence import certain, check, found, predict
 from tests.traces import Trace
 
@@ -42,7 +42,7 @@ def test_all_rows_are_updated_for_the_few_in_use(tmp_path: Path):
     assert "1,000,000 x 64 (256 MB in float32), 512 ids a step" in finding.evidence[0]
     given = predict("sparse-embedding", seen, finding)
     assert given is not None
-    assert given.predicted_saving_ns == finding.at_stake_ns
+    assert given.predicted_saving_ns == what_its_calls_lose(finding)
 
 
 def test_a_small_table_of_which_most_rows_are_used_is_healthy(tmp_path: Path):

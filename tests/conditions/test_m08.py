@@ -9,7 +9,7 @@ import pytest
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.live import TensorUse
 from tests.conditions.lives import ran
-from tests.conditions.makers import seen_of
+from tests.conditions.makers import seen_of, what_its_calls_lose
 from tests.evidence import certain, check, found, predict
 from tests.traces import Trace
 
@@ -33,7 +33,7 @@ def test_values_that_queue_for_four_rows(tmp_path: Path):
     assert "each by index, >99.9 % of them" in finding.evidence[0]
     given = predict("gather-backward", seen, finding)
     assert given is not None
-    assert given.predicted_saving_ns == finding.at_stake_ns
+    assert given.predicted_saving_ns == what_its_calls_lose(finding)
 
 
 def test_as_many_rows_as_values_need_not_repeat(tmp_path: Path):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conditions.makers import seen_of
+from tests.conditions.makers import seen_of, what_its_calls_lose
 from tests.evidence import certain, check, evidence_from, found, predict
 from tests.traces import Trace
 
@@ -47,7 +47,7 @@ def test_a_cache_that_grows_from_step_to_step(tmp_path: Path):
     assert "from 1024 to 1027" in finding.evidence[0]
     given = predict("preallocate", seen, finding)
     assert given is not None
-    assert given.predicted_saving_ns == finding.at_stake_ns
+    assert given.predicted_saving_ns == what_its_calls_lose(finding)
 
 
 def test_a_cache_that_grows_within_a_step(tmp_path: Path):

@@ -9,7 +9,7 @@ import pytest
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.live import TensorUse
 from tests.conditions.lives import ran
-from tests.conditions.makers import seen_of
+from tests.conditions.makers import seen_of, what_its_calls_lose
 from tests.evidence import check, found, predict
 from tests.traces import Trace
 
@@ -43,7 +43,7 @@ def test_the_share_of_the_work_on_tokens(tmp_path: Path):
     assert finding.where[0].source == "train.py(5): step"
     given = predict("bucket-or-pack", seen, finding)
     assert given is not None
-    assert given.predicted_saving_ns == finding.at_stake_ns
+    assert given.predicted_saving_ns == what_its_calls_lose(finding)
 
 
 def test_one_witness_is_less_sure(tmp_path: Path):

@@ -43,7 +43,10 @@ def test_an_average_over_the_weights(tmp_path: Path, annotated: bool):
     assert check("O03", seen) is None
     given = predict("foreach", seen, finding)
     assert given is not None
-    assert given.predicted_saving_ns == pytest.approx(finding.at_stake_ns)
+    assert given.predicted_saving_ns[0] == pytest.approx(finding.at_stake_ns[0], rel=0.02)
+    # what the host does while those kernels run is not at stake, and stays: at most 2 us for each
+    most = finding.at_stake_ns[1]
+    assert most - 120 * 2e3 < given.predicted_saving_ns[1] <= most
 
 
 def loop_optimizer(trace: Trace) -> None:

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import Path as StepPath
 from gobrrr.analysis.path import path_of, step_saving
 from gobrrr.analysis.study import study
 from gobrrr.conditions import catalogue
-from gobrrr.conditions.base import Found
 from gobrrr.conditions.common import as_far_as_priced
 from gobrrr.model.machine import Ceiling, Machine
 from gobrrr.observe.trace import read_trace
 from gobrrr.report import words
 from gobrrr.treatments import catalogue as treatments
 from tests.conditions.lives import live_of
-from tests.conditions.makers import seen_of, shipped
+from tests.conditions.makers import seen_of, shipped, what_its_calls_lose
 from tests.evidence import certain, check, found, predict
 from tests.report.samples import overhead, waiting_for_input
 from tests.traces import Trace
@@ -63,7 +63,8 @@ def test_dispatch_bound_is_what_a_launch_bound_step_is_called(tmp_path: Path):
     assert finding.at_stake_ns[0] == 0
     given = predict("larger-batch", seen, finding)
     assert given is not None
-    assert given.predicted_saving_ns[1] == pytest.approx(finding.at_stake_ns[1] * 15 / 16)
+    # what is dispatched once for 16 times the work; at the least the time grows with the work
+    assert given.predicted_saving_ns == (0, pytest.approx(finding.at_stake_ns[1] * 15 / 16, rel=0.02))
 
 
 def test_host_and_device_are_one_path(tmp_path: Path):
@@ -127,7 +128,7 @@ def test_a_cpu_s_fused_attention_does_the_same_arithmetic_in_one_pass(tmp_path: 
     assert finding.at_stake_ns == (pytest.approx(22e6 - slow, rel=0.01), pytest.approx(22e6 - fast, rel=0.01))
     given = predict("sdpa", seen, finding)
     assert given is not None
-    assert given.predicted_saving_ns == finding.at_stake_ns
+    assert given.predicted_saving_ns == what_its_calls_lose(finding)
 
 
 def test_a_cpu_s_attention_that_is_as_fast_as_a_fused_one_is_healthy(tmp_path: Path):
@@ -163,7 +164,7 @@ def test_a_cpu_s_convolutions_want_their_channels_innermost(tmp_path: Path):
     assert finding.at_stake_ns == (0, pytest.approx(5.4e6 - 2 * 8 * 32 * 32 * 64 * 64 * 9 / 2e11 * 1e9, rel=0.1))
     given = predict("channels-last", outside, finding)
     assert given is not None
-    assert given.predicted_saving_ns == finding.at_stake_ns
+    assert given.predicted_saving_ns == what_its_calls_lose(finding)
     assert check("M05", replace(outside, live=None)) is None  # a GPU's library shows its converters
     assert check("M05", seen(inside=True)) is None
 
@@ -172,14 +173,16 @@ def test_a_cpu_s_convolutions_want_their_channels_innermost(tmp_path: Path):
 def test_no_finding_speaks_of_what_a_cpu_has_not(name: str):
     seen = on_cpu(shipped(name))
     results = [as_far_as_priced(one.code, seen, one.check(seen)) for one in catalogue()]
-    found_ = [one.finding for one in results if isinstance(one, Found)]
+    claims = [one for one in results if isinstance(one, Found)]
+    found_ = [one.finding for one in claims]
     assert not {one.code for one in found_} & {"C02", "C03", "C06", "D02", "Q01"}
     for one in found_:
         if one.code in ("O01", "O03", "O04", "D01"):  # those that speak of the host
             assert not any(OF_A_GPU.search(fact) for fact in (one.title, *one.evidence)), one.evidence
     known = {one.name: one for one in treatments()}
-    given = [known[name].predict(seen, one) for one in found_ for name in one.treatments]
-    assert not {one.treatment for one in given if one is not None} & NOT_THERE
+    given = {name for one in claims for name in one.finding.treatments if known[name].predict(seen, one) is not None}
+    assert given
+    assert not given & NOT_THERE
 
 
 def test_what_only_a_gpu_can_have_is_not_missing_either(tmp_path: Path):

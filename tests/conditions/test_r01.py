@@ -11,7 +11,7 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.live import Memory
 from tests.conditions.lives import live_of
-from tests.conditions.makers import seen_of
+from tests.conditions.makers import seen_of, what_its_calls_lose
 from tests.evidence import certain, check, found, predict
 from tests.traces import Trace
 
@@ -53,7 +53,7 @@ def test_what_fits_is_not_worth_computing_again(tmp_path: Path):
     assert "10.0 GB of 80.0 GB" in finding.evidence[1]
     given = predict("no-checkpoint", seen, finding)
     assert given is not None
-    assert given.predicted_saving_ns == finding.at_stake_ns
+    assert given.predicted_saving_ns == what_its_calls_lose(finding)
 
 
 def test_what_would_not_fit_is_healthy(tmp_path: Path):

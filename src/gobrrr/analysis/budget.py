@@ -11,9 +11,12 @@ from gobrrr.analysis.idle import CAUSES, Gaps, HostTime, gaps_of
 from gobrrr.analysis.intervals import EMPTY, Spans, clip, complement, covered, exclusive, subtract, union
 from gobrrr.analysis.price import Class, Priced
 from gobrrr.analysis.steps import Steps
+from gobrrr.model.diagnosis import BudgetLine, Line
 from gobrrr.model.events import I8, EventTable
 
 Key = tuple[str, str | None]
+
+ORDER: tuple[Line, ...] = ("compute", "memory", "below_roof", "unpriced", "communication", "transfer", "overhead")
 
 
 @dataclass(frozen=True)
@@ -110,3 +113,14 @@ def _add_compute(lines: dict[Key, float], priced: Priced, here: I8, ns: I8, even
         lines[line, None] += float(at_roof[mask].sum())
         lines["below_roof", line] += float((own - at_roof)[mask].sum())
     lines["unpriced", None] += float(own[~known].sum())
+
+
+def budget_lines(sums: dict[Key, float], wall: float) -> list[BudgetLine]:
+    """The lines of a step of `wall` ns, in the budget's order, without empty ones."""
+    order = {str(line): at for at, line in enumerate(ORDER)}
+    ranked = sorted(sums.items(), key=lambda item: (order[item[0][0]], -item[1]))
+    return [
+        BudgetLine(line=line, cause=cause, ns=ns, share=ns / wall if wall > 0 else 0.0)  # type: ignore[arg-type]
+        for (line, cause), ns in ranked
+        if ns > 0
+    ]

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from gobrrr.analysis.budget import DeviceBudget
 from gobrrr.analysis.fusion import Fusion
 from gobrrr.analysis.graph import StepGraph, graph_of, serial_graph
+from gobrrr.analysis.intervals import Spans
+from gobrrr.analysis.lead import loading
 from gobrrr.analysis.observer import ObserverCost
 from gobrrr.analysis.origins import forward_ops
 from gobrrr.analysis.price import Class, Group, Priced
@@ -73,6 +75,7 @@ class Evidence:
     wall: Wall | None = None  # the estimate with its interval; value None where there is none
     live: Live | None = None  # of a live run: what it measured beside the events
     seen: Recording | None = None  # of a live run: one step's operations as they were dispatched
+    cost_ends: tuple[ObserverCost, ObserverCost] | None = None  # at the low and the high end of the wall's interval
     frames: bool = False  # all Python frames were read, not only the long ones
 
     @property
@@ -112,13 +115,32 @@ class Evidence:
         """Whether a backward pass ran: outputs of the forward pass may be kept for it."""
         return any("Backward" in name or "autograd::engine" in name for name in self.events.names)
 
+    @property
+    def replayable(self) -> bool:
+        """Whether the step's graph runs as the step did: there is an estimate or a measurement of its wall."""
+        return self.wall is None or self.wall.value is not None
+
     @cached_property
     def graph(self) -> StepGraph:
         """The step as the simulator runs it, without the profiler: what replays to `replayed`."""
-        window = self.recorded_steps
+        return self._graph_at(self.cost)
+
+    @cached_property
+    def graphs(self) -> tuple[StepGraph, ...]:
+        """The same with the host at the low end of what is known of it, as expected, and at the high end.
+
+        Where the step was measured, the host is known: one graph.
+        """
+        if self.cost_ends is None:
+            return (self.graph,)
+        low, high = self.cost_ends
+        return self._graph_at(low), self.graph, self._graph_at(high)
+
+    def _graph_at(self, cost: ObserverCost) -> StepGraph:
+        window, floors = self.recorded_steps, self.priced.floor_ns
         if self.on_cpu:
-            return serial_graph(self.events, self.priced.links, window.start, window.stop)
-        return graph_of(self.events, self.priced.links, self.cost, window.start, window.stop)
+            return serial_graph(self.events, self.priced.links, window.start, window.stop, floors)
+        return graph_of(self.events, self.priced.links, cost, window.start, window.stop, floors)
 
     def steps_of(self, events: EventTable) -> Steps:
         """The steps of a replayed timeline of this trace that stand for `steps`: without the first where it is."""
@@ -170,6 +192,11 @@ class Evidence:
             return path
         frame = self._frame(row, lambda name: name.startswith("nn.Module: "))
         return frame.removeprefix("nn.Module: ") if frame else None
+
+    @cached_property
+    def loading(self) -> Spans:
+        """When the host loads data, as recorded."""
+        return loading(self.events)
 
     @cached_property
     def sites(self) -> I8:

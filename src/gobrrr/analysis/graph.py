@@ -54,9 +54,11 @@ class StepGraph:
     Work, parallel to `links.device`, in ns: `issued` (recorded clock) when the host had handed it over, `called` the
     order of that, `ahead`: before the recording; `duration`; `latency` from the issue to the earliest begin; `held` for
     an unknown reason; `gap` the stream's own pause behind it; `stream` a number, `after` the work of another stream
-    that it waits for (-1: none); `gone`: it no longer runs and takes no place in the launch queue.
+    that it waits for (-1: none); `gone`: it no longer runs and takes no place in the launch queue; `floor` the least
+    time that a machine needs for it (NaN: not known).
 
-    `serial`: host and device are one processor (a CPU): work runs inside the host's time and nothing overlaps.
+    `serial`: host and device are one processor (a CPU): work runs inside the host's time and nothing overlaps. `until`:
+    what the host does from there on (recorded clock) is not replayed; None: all is.
     """
 
     events: EventTable
@@ -80,7 +82,9 @@ class StepGraph:
     stream: I8
     after: I8
     gone: Mask
+    floor: F8
     serial: bool = False
+    until: int | None = None
 
     def passed(self, when: I8) -> F8:
         """Host time, without waits, at instants of the recorded clock; outside its record the clock runs on."""
@@ -91,8 +95,13 @@ class StepGraph:
         return result
 
 
-def graph_of(events: EventTable, links: Links, cost: ObserverCost, start: int, stop: int) -> StepGraph:
-    """The graph of the window [start, stop) with recording at `cost` taken out of the host's time."""
+def graph_of(
+    events: EventTable, links: Links, cost: ObserverCost, start: int, stop: int, floor_ns: F8 | None = None
+) -> StepGraph:
+    """The graph of the window [start, stop) with recording at `cost` taken out of the host's time.
+
+    `floor_ns`: the floor of each piece of work, parallel to `links.device`.
+    """
     rows = _host_rows(events, start, stop)
     at, left, waits = _host_time(events, links, cost, rows, start, stop)
     device = links.device
@@ -133,12 +142,13 @@ def graph_of(events: EventTable, links: Links, cost: ObserverCost, start: int, s
         stream=stream,
         after=np.where(late >= 0, late, kept),
         gone=np.zeros(len(device), dtype=bool),
+        floor=np.full(len(device), np.nan) if floor_ns is None else floor_ns,
     )
 
 
-def serial_graph(events: EventTable, links: Links, start: int, stop: int) -> StepGraph:
+def serial_graph(events: EventTable, links: Links, start: int, stop: int, floor_ns: F8 | None = None) -> StepGraph:
     """The graph of a CPU's window, whose work runs within the host's own time: nothing is queued or waited for."""
-    plain = graph_of(events, links, NO_COST, start, stop)
+    plain = graph_of(events, links, NO_COST, start, stop, floor_ns)
     begin, end = events.start_ns[links.device], events.end_ns[links.device]
     inside = (end >= start) & (begin <= stop)
     at = np.unique(np.concatenate([plain.at, begin[inside], end[inside]]))

@@ -23,9 +23,10 @@ QUEUE_DEPTH = 1_024
 
 @dataclass(frozen=True)
 class Run:
-    """A graph's run: `begin` of each piece of work, and when the host `resumed` after each wait, both in ns."""
+    """A graph's run, in ns: `begin` and `end` of each piece of work, and when the host `resumed` after each wait."""
 
     begin: F8
+    end: F8
     resumed: F8
 
 
@@ -64,6 +65,8 @@ def _order(graph: StepGraph) -> tuple[list[int], list[float]]:
         [np.where(graph.ahead, begins.min(initial=0) - 1, graph.called), graph.events.start_ns[graph.waits]]
     )
     order = np.lexsort((np.arange(len(when)), when))
+    if graph.until is not None:
+        order = order[: int(np.searchsorted(when[order], graph.until))]
     return order.tolist(), np.concatenate([ready, at_wait]).tolist()
 
 
@@ -110,7 +113,7 @@ def walk(graph: StepGraph, meets: frozenset[int] = frozenset()) -> Generator[tup
         ends[index] = (yield index, earliest) if index in meets else earliest + duration[index]
         free[stream] = ends[index] + gap[index]
         recent.append(earliest)
-    return Run(np.array(begin), np.array(resumed))
+    return Run(np.array(begin), np.array(ends), np.array(resumed))
 
 
 def moved(graph: StepGraph, ran: Run) -> EventTable:
@@ -121,7 +124,7 @@ def moved(graph: StepGraph, ran: Run) -> EventTable:
     start = np.rint(new_start).astype(np.int64)
     duration = np.rint(new_stop - new_start).astype(np.int64)
     start[graph.links.device] = np.rint(ran.begin).astype(np.int64)
-    duration[graph.links.device] = np.rint(np.where(graph.gone, 0.0, graph.duration)).astype(np.int64)
+    duration[graph.links.device] = np.rint(ran.end - ran.begin).astype(np.int64)
     return replace(events, start_ns=start, duration_ns=np.maximum(duration, 0))
 
 

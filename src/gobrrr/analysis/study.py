@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -14,8 +15,9 @@ from gobrrr.analysis.evidence import Evidence, calls_of
 from gobrrr.analysis.fusion import find_chains
 from gobrrr.analysis.idle import HostTime, host_time
 from gobrrr.analysis.intervals import exclusive, union
+from gobrrr.analysis.lead import running
 from gobrrr.analysis.links import Links, link
-from gobrrr.analysis.observer import NO_COST, ObserverCost, observer_cost
+from gobrrr.analysis.observer import LEFT_FACTOR, NO_COST, ObserverCost, observer_cost
 from gobrrr.analysis.price import Priced, price_all
 from gobrrr.analysis.replay import replay
 from gobrrr.analysis.steps import FEW_MISSING, Steps, find_steps, steady
@@ -39,9 +41,6 @@ SHORTEST = 0.98
 
 REPEATABLE = 0.03
 """A step repeats no better: clocks move with power (bench/results/h100_holdout.json times each step twice)."""
-
-LOW_FACTOR, HIGH_FACTOR = 1.4, 0.4
-"""The recording cost of the interval's ends, as multiples of the default: the replay is run with both."""
 
 
 @dataclass(frozen=True)
@@ -75,21 +74,21 @@ def study(rank: RankProfile, machine: Machine | None) -> Study:
         return _measured(rank, rank.live, machine, links, steps, priced, devices)
     if rank.ends is not None:
         return _unprofiled(rank, machine, links, steps, priced, devices, rank.ends)
-    cost = observer_cost(rank)
+    cost = observer_cost(rank, machine)
     doubt = unreplayable(events, links, steps) if rank.whole else "part of the file is missing"
     replayed, window = events, steps
     if doubt is None:
         replayed = replay(events, links, cost, steps.start, steps.stop)
-        window = steady(replayed, links, find_steps(replayed, links))
+        replayed, window = running(replayed, links, steady(replayed, links, find_steps(replayed, links)))
         doubt = _too_short(events, links, steps, window)
     if doubt is not None:
         replayed, window, cost = events, steps, NO_COST
         wall = Wall(value=None, low=None, high=None, how="unknown")
     else:
-        wall = _wall(events, links, steps, cost, window.wall_ns)
+        wall = estimated(events, links, steps, cost, window.wall_ns)
     host = host_time(replayed, links)
     evidence = tuple(
-        _evidence(rank, priced, steps, replayed, window, device, machine, cost, wall, host)
+        _evidence(rank, priced, steps, replayed, window, device, machine, cost, wall, host, doubt is None)
         for device in _active(events, links, steps)
     )
     wall = _less_waiting(wall, evidence)
@@ -133,7 +132,7 @@ def _measured(
     events, times, wall = rank.events, live.times, _wall_of(live)
     priced = with_captured(priced, events, steps, rank.seen, machine)
     anchored = (anchor_processor if live.kind == "cpu" else anchor_device)(
-        events, links, steps, observer_cost(rank), times.wall_ns
+        events, links, steps, observer_cost(rank, machine), times.wall_ns
     )
     # a CPU's timeline has no queue to replay: what it is brought to stands for what was recorded
     seen, recorded = (anchored.events, anchored.steps) if live.kind == "cpu" else (events, steps)
@@ -198,6 +197,7 @@ def _evidence(
     cost: ObserverCost,
     wall: Wall,
     host: HostTime,
+    estimated: bool = False,
 ) -> Evidence:
     budget = device_budget(replayed, priced, steps, device, host)
     calls = calls_of(replayed, priced, budget, steps)
@@ -215,6 +215,7 @@ def _evidence(
         ),
         machine=machine,
         cost=cost,
+        cost_ends=(cost.left(1 / LEFT_FACTOR), cost.left(LEFT_FACTOR)) if estimated else None,
         frames=rank.python,
         wall=wall,
         live=rank.live,
@@ -229,25 +230,30 @@ def _step_of(events: EventTable, links: Links, steps: Steps, first: I8) -> I8:
     return np.searchsorted(np.array(steps.begins, dtype=np.int64), when, side="right")
 
 
-def _wall(events: EventTable, links: Links, steps: Steps, cost: ObserverCost, value: float) -> Wall:
-    """The estimate and the replays at both ends of the recording cost.
+def estimated(
+    events: EventTable, links: Links, steps: Steps, cost: ObserverCost, value: float, factor: float = LEFT_FACTOR
+) -> Wall:
+    """The estimate `value`, with replays in which what stays of the host's time is shorter and longer by `factor`.
 
-    The low end also takes the host's lead before a step's first work as hidden, as it is in a loop that runs ahead;
-    each end repeats no better than to `REPEATABLE`. A trace with very many launches is replayed in part: the ends are
-    then taken in proportion.
+    The high end is also that of a step that waits for its end, where a loop that runs ahead would be faster. A host is
+    taken for no slower than it was recorded. Apart from that each end repeats no better than to `REPEATABLE`. A trace
+    with very many launches is replayed in part: the ends are then taken in proportion.
     """
-    whole, part = value, _front(events, links)
+    part = _front(events, links)
     if part is not None:
         events, links = part
         steps = find_steps(events, links)
-        whole = _replayed(events, links, steps, cost)[0]
-    low, hidden = _replayed(events, links, steps, cost.scaled(LOW_FACTOR))
-    high, _ = _replayed(events, links, steps, cost.scaled(HIGH_FACTOR))
+    within, alone = _replayed(events, links, steps, cost)
+    whole = within if part is not None else value
     if not whole > 0:
         return Wall(value=None, low=None, high=None, how="unknown")
-    ends = [1.0, low / whole, hidden / whole, high / whole]
-    low_end, high_end = min(ends) * (1 - REPEATABLE), max(ends) * (1 + REPEATABLE)
-    return Wall(value=value, low=value * low_end, high=value * high_end, how="estimated")
+    faster, _ = _replayed(events, links, steps, cost.left(1 / factor))
+    slower, _ = _replayed(events, links, steps, cost.left(factor))
+    slower = min(slower, steady(events, links, steps).wall_ns)
+    down, up = max(1 - faster / whole, 0.0), max(max(alone, slower) / whole - 1, 0.0)
+    # the host's pace and the device's clocks vary independently of each other
+    down, up = math.hypot(down, REPEATABLE), math.hypot(up, REPEATABLE)
+    return Wall(value=value, low=value * (1 - down), high=value * (1 + up), how="estimated")
 
 
 def _less_waiting(wall: Wall, evidence: tuple[Evidence, ...]) -> Wall:
@@ -272,17 +278,10 @@ def _front(events: EventTable, links: Links) -> tuple[EventTable, Links] | None:
 
 
 def _replayed(events: EventTable, links: Links, steps: Steps, cost: ObserverCost) -> tuple[float, float]:
-    """(wall of one replayed step, the same from the device's first to its last work)."""
+    """One replayed step, in ns: in a loop that runs ahead, and on its own."""
     other = replay(events, links, cost, steps.start, steps.stop)
     window = steady(other, links, find_steps(other, links))
-    return window.wall_ns, _device_span(other, links, window)
-
-
-def _device_span(events: EventTable, links: Links, steps: Steps) -> float:
-    """From the first to the last device work within the window, a step."""
-    start, stop = events.start_ns[links.device], events.end_ns[links.device]
-    inside = (start >= steps.start) & (start < steps.stop)
-    return float(stop[inside].max() - start[inside].min()) / steps.count if inside.any() else steps.wall_ns
+    return running(other, links, window)[1].wall_ns, window.wall_ns
 
 
 def device_totals(rank: RankProfile, links: Links) -> tuple[DeviceTotals, ...]:

@@ -75,6 +75,11 @@ def _beaten(contradicted: float) -> list[str]:
     return [f"{share} of the device time is in kernels faster than their floor: the machine or a count is not right"]
 
 
+def regime_of(budget: list[BudgetLine]) -> Regime:
+    """The regime that a budget alone says: one share over half, else mixed or unknown."""
+    return _regime(_shares(budget))
+
+
 def _shares(budget: list[BudgetLine]) -> dict[str, float]:
     """Share of the wall by side; `below_roof` goes to its kernel's bound, waiting for input is a side of its own."""
     shares: dict[str, float] = dict.fromkeys(

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,6 +18,8 @@ from gobrrr.report import failures, output
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from gobrrr.changes import Prediction
 
 DEMO = (
     "mlp_tiny.faulty",
@@ -35,7 +38,16 @@ class Steps(str, Enum):
     line = "line"
 
 
-OnMachine = Annotated[str | None, typer.Option("--on", metavar="NAME", help="The machine whose ceilings count.")]
+OnMachine = Annotated[
+    str | None, typer.Option("--on", metavar="NAME", help="The step on this machine (gobrrr machine --list).")
+]
+Changes = Annotated[
+    str | None,
+    typer.Option("--what-if", metavar="A,B", help="Also the step with these treatments, by replay (none: as it is)."),
+]
+Replayed = Annotated[
+    Path | None, typer.Option("--replayed", metavar="FILE", help="Write the replayed timeline, for Perfetto.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="One line, the verdict; no progress bar.")]
 
 
@@ -45,6 +57,8 @@ def diagnose(
         str, typer.Argument(metavar="TARGET", help='A trace, a folder of ranks, a URL, "-", or FILE.py:STEP.')
     ],
     on: OnMachine = None,
+    what_if: Changes = None,
+    replayed: Replayed = None,
     as_json: AsJson = False,
     save: AsSave = None,
     html: AsHtml = None,
@@ -58,24 +72,53 @@ def diagnose(
     TARGET is a file that torch.profiler wrote (.json or .json.gz), a folder with one such file a rank, a URL, or "-"
     for standard input. Or it is FILE.py:NAME or package.module:NAME, a callable that runs one step, or one that returns
     a gobrrr.Workload: the step is run here, timed without the profiler and looked at with it (needs torch).
+
+    \b
+      gobrrr diagnose trace.json.gz --what-if compile,cuda-graph
+      gobrrr diagnose trace.json.gz --on b200
     """
     from gobrrr import api, targets
 
-    check_savable(save, html)
+    check_savable(save, html, replayed)
+    if what_if is not None or replayed is not None:
+        prediction = _predicted(target, what_if or "", on, stacks, quiet, as_json, panel=html is not None)
+        if replayed is not None:
+            prediction.save_trace(replayed)
+        keep(prediction.diagnosis, save, html)
+        show(prediction.diagnosis, as_json=as_json, quiet=quiet, width=width, what_if=prediction.what_if)
+        return
+    panel = html is not None
     if targets.names_a_step(target):
         if stacks:
             raise UsageError("--stacks is for traces; a step that is run is always recorded with its stacks")
         _printable()
         with output.to_stderr(as_json), _users_errors(target), stages(target) as progress:
-            result = api.diagnose(target, on=on, scale=scale, stages=progress)
+            result = api.diagnose(target, on=on, scale=scale, panel=panel, stages=progress)
         _printable()
     else:
         name = targets.check_target(target)
         _refuse_terminal_input(name)
         with output.progress(name, quiet) as read:
-            result = api.diagnose(name, on=on, python=stacks, scale=scale, progress=read)
+            result = api.diagnose(name, on=on, python=stacks, scale=scale, panel=panel, progress=read)
     keep(result, save, html)
     show(result, as_json=as_json, quiet=quiet, width=width)
+
+
+def _predicted(
+    target: str, what_if: str, on: str | None, stacks: bool, quiet: bool, as_json: bool, *, panel: bool
+) -> Prediction:
+    """The step with the treatments that `what_if` lists, from a trace or from running it."""
+    from gobrrr import api, targets
+
+    names = [one.strip() for one in what_if.split(",") if one.strip()]
+    if targets.names_a_step(target):
+        _printable()
+        with output.to_stderr(as_json), _users_errors(target), stages(target) as progress:
+            return api.what_if(target, names, on=on, panel=panel, stages=progress)
+    name = targets.check_target(target)
+    _refuse_terminal_input(name)
+    with output.progress(name, quiet) as read:
+        return api.what_if(name, names, on=on, panel=panel, python=stacks, progress=read)
 
 
 @app.command(

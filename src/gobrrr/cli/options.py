@@ -11,7 +11,7 @@ from gobrrr.report import output
 
 # Everything else is imported inside the commands: `gobrrr --help` answers in a tenth of a second.
 if TYPE_CHECKING:
-    from gobrrr.model.diagnosis import Diagnosis
+    from gobrrr.model.diagnosis import Diagnosis, WhatIf
     from gobrrr.report.stages import StageProgress
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -30,9 +30,18 @@ AsSave = Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Als
 
 
 def show(
-    result: Diagnosis, *, as_json: bool, quiet: bool = False, width: int | None = None, stderr: bool = False
+    result: Diagnosis,
+    *,
+    as_json: bool,
+    quiet: bool = False,
+    width: int | None = None,
+    stderr: bool = False,
+    what_if: WhatIf | None = None,
 ) -> None:
-    """Print a diagnosis as JSON, as one line, or as the page; `stderr`: where a script's own output stays alone."""
+    """Print a diagnosis as JSON, as one line, or as the page; `stderr`: where a script's own output stays alone.
+
+    `what_if`: the change that was asked for, which follows the page.
+    """
     from gobrrr.report import json, terminal, words
 
     if as_json:
@@ -40,7 +49,7 @@ def show(
     elif quiet:
         output.text(f"{words.headline(result)} (certainty: {result.certainty})", stderr=stderr)
     else:
-        terminal.print_to(result, output.console(stderr=stderr), width=width)
+        terminal.print_to(result, output.console(stderr=stderr), width=width, what_if=what_if)
 
 
 def keep(result: Diagnosis, save: Path | None, page: Path | None) -> None:

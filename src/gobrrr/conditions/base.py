@@ -15,18 +15,9 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
+from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.conditions.claims import Claim
-from gobrrr.model.diagnosis import Finding, NotChecked
-
-
-@dataclass(frozen=True)
-class Found:
-    """A finding, and the part of the timeline that its stake rests on."""
-
-    finding: Finding
-    claim: Claim
-
+from gobrrr.model.diagnosis import NotChecked
 
 Check = Callable[[Evidence], "Found | NotChecked | None"]
 

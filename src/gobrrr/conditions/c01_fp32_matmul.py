@@ -54,12 +54,11 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
+from gobrrr.analysis.claims import Found, of_calls
 from gobrrr.analysis.contractions import low_precision, off_matrix_units, peak_of, saved_at
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import path_of, step_saving
 from gobrrr.analysis.price import Group
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import of_calls
 from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8

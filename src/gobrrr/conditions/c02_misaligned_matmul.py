@@ -48,10 +48,9 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.alignment import USUAL_SHARE, aligned_share, large_matmuls, odd_sizes, padded
+from gobrrr.analysis.claims import Found, of_calls
 from gobrrr.analysis.evidence import Evidence, shapes_text
 from gobrrr.analysis.path import step_saving
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import of_calls
 from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
 from gobrrr.model.diagnosis import NotChecked
 

@@ -49,11 +49,10 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
+from gobrrr.analysis.claims import Found, of_calls
 from gobrrr.analysis.doubles import conversions, double_calls, first_promotion, float32_share
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import step_saving
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import of_calls
 from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
 from gobrrr.model.diagnosis import NotChecked, Place
 

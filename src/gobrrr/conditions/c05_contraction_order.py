@@ -54,10 +54,9 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.chains import Order, orders
+from gobrrr.analysis.claims import F8, Found, of_calls
 from gobrrr.analysis.evidence import Evidence, shapes_text
 from gobrrr.analysis.path import step_saving
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import F8, of_calls
 from gobrrr.conditions.common import MOST_PLACES, certainty_of, finding, unable
 from gobrrr.model.diagnosis import Certainty, NotChecked, Place
 

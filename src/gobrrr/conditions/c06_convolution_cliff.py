@@ -53,11 +53,10 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.calls import NAME_CHARACTERS
+from gobrrr.analysis.claims import Found, of_calls
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import step_saving
 from gobrrr.analysis.price import Group
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import of_calls
 from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8

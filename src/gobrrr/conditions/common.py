@@ -9,12 +9,11 @@ import msgspec
 import numpy as np
 
 from gobrrr import units
+from gobrrr.analysis.claims import NO_CALLS, NOTHING, Claim, Found
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.fusion import tensors
 from gobrrr.analysis.inputs import input_stretches
 from gobrrr.analysis.price import Group
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import NOTHING, Claim
 from gobrrr.model.diagnosis import Certainty, Finding, NotChecked, Place
 from gobrrr.model.events import I8
 
@@ -44,8 +43,12 @@ def finding(
     certainty: Certainty,
     treatments: list[str],
     facts: list[str],
+    gone: I8 = NO_CALLS,
 ) -> Found | None:
-    """The finding, or None where less than `LEAST_SHARE` of the step is at stake. 0 <= low <= high <= wall."""
+    """The finding, or None where less than `LEAST_SHARE` of the step is at stake. 0 <= low <= high <= wall.
+
+    `gone`: calls that no longer are launches of their own once it is mended.
+    """
     high = min(max(at_stake[1], 0.0), evidence.wall_ns)
     low = min(max(at_stake[0], 0.0), high)
     if high < LEAST_SHARE * evidence.wall_ns:
@@ -59,7 +62,7 @@ def finding(
         treatments=treatments,
         evidence=facts,
     )
-    return Found(made, claim)
+    return Found(made, claim, gone)
 
 
 def about_measurement(code: str, title: str, facts: list[str], treatments: list[str], where: list[Place]) -> Found:
@@ -134,7 +137,7 @@ def as_far_as_priced(code: str, evidence: Evidence, result: Found | NotChecked |
         return result
     fact = f"only {units.percent(share)} of the device's compute time is priced: more may be in the rest"
     facts = [*result.finding.evidence, fact]
-    return Found(msgspec.structs.replace(result.finding, certainty="low", evidence=facts), result.claim)
+    return Found(msgspec.structs.replace(result.finding, certainty="low", evidence=facts), result.claim, result.gone)
 
 
 def shapes_known(evidence: Evidence) -> bool:

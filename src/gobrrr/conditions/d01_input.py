@@ -52,12 +52,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from gobrrr import units
+from gobrrr.analysis.claims import F8, Found, of_gaps, of_work
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.inputs import host_rows, input_gaps, input_stretches, inward_copies
 from gobrrr.analysis.intervals import Spans, covered, union
 from gobrrr.analysis.path import path_of
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import F8, of_gaps, of_work
 from gobrrr.conditions.common import LEAST_SHARE, MOST_PLACES, finding
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from gobrrr import units
+from gobrrr.analysis.claims import Claim, of_calls, of_gaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import DRAINING, LAUNCHING, PYTHON
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.scopes import frames, spent_under
-from gobrrr.conditions.claims import Claim, of_calls, of_gaps
 from gobrrr.model.events import I8, Kind
 from gobrrr.model.live import Switches
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from gobrrr import units
+from gobrrr.analysis.claims import F8, Claim, Found, of_calls, of_gaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import LAUNCHING, PYTHON
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.scopes import scope_of
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import F8, Claim, of_calls, of_gaps
 from gobrrr.conditions.m01_unfused_chain import check as chains_found
 from gobrrr.model.events import I8
 

@@ -66,12 +66,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from gobrrr import units
+from gobrrr.analysis.claims import F8, Found, of_calls
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.fusion import Chain
 from gobrrr.analysis.path import KERNEL_GAP_NS, step_saving
 from gobrrr.analysis.rereads import Rereads, read_inside
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import F8, of_calls
 from gobrrr.conditions.common import MOST_PLACES, certainty_of, finding, short_op, signature, unable
 from gobrrr.conditions.m02_attention import find_attention
 from gobrrr.model.diagnosis import NotChecked, Place
@@ -127,6 +126,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         where=[_place(evidence, one) for one in groups[:MOST_PLACES]],
         at_stake=(low, high),
         claim=of_calls(calls, each_low, each_high),
+        gone=np.array([call for chain, _ in found for call in chain.calls[1:]], dtype=np.int64),
         certainty=certainty_of(evidence, "medium"),
         treatments=["compile"],
         facts=facts,

@@ -68,13 +68,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from gobrrr import units
+from gobrrr.analysis.claims import F8, Found, of_calls
 from gobrrr.analysis.contractions import low_precision, peak_of
 from gobrrr.analysis.evidence import Evidence, shapes_text
 from gobrrr.analysis.fusion import output_of, tensors
 from gobrrr.analysis.path import step_saving
 from gobrrr.analysis.price import Group
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import F8, of_calls
 from gobrrr.conditions.common import by_signature, certainty_of, finding, places, short_op, unable
 from gobrrr.cost.arguments import integers
 from gobrrr.model.diagnosis import NotChecked
@@ -168,10 +167,16 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         where=places(evidence, by_signature(evidence, found.softmaxes)),
         at_stake=step_saving(evidence, calls, low, high),
         claim=of_calls(calls, low, high),
+        gone=np.concatenate([found.passes, _second_products(found)]),
         certainty=certainty_of(evidence),
         treatments=_treatments(evidence, found),
         facts=[*refused, *_facts(evidence, found, floor), *_widened(evidence, found), *_averaged(evidence, found)],
     )
+
+
+def _second_products(found: Attention) -> I8:
+    """Every second matmul of the attentions: two products and the passes between them are one kernel."""
+    return found.matmuls[1::2]
 
 
 def _on_processor(evidence: Evidence, found: Attention) -> tuple[float, float]:

@@ -53,11 +53,10 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
+from gobrrr.analysis.claims import F8, Found, of_calls
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.norms import Written, batch_norms, outside, own_norms, written_norms
 from gobrrr.analysis.path import step_saving
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import F8, of_calls
 from gobrrr.conditions.common import by_signature, certainty_of, finding, places, short_op, unable
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
@@ -93,6 +92,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         where=places(evidence, by_signature(evidence, calls)),
         at_stake=step_saving(evidence, calls, low, high),
         claim=of_calls(calls, low, high),
+        gone=np.array([call for one in written for call in one.calls[1:]], dtype=np.int64),
         certainty=certainty_of(evidence, "medium"),
         treatments=_treatments(evidence, written, own),
         facts=[*_of_written(evidence, written), *_of_own(evidence, own, memory.value)],

@@ -46,12 +46,11 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
+from gobrrr.analysis.claims import Found, of_calls
 from gobrrr.analysis.copies import casts, weight_casts
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import step_saving
 from gobrrr.analysis.weights import repeated_casts
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import of_calls
 from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
 from gobrrr.model.diagnosis import NotChecked
 
@@ -89,6 +88,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         where=places(evidence, by_signature(evidence, calls)),
         at_stake=step_saving(evidence, calls, low, ns),
         claim=of_calls(calls, low, ns),
+        gone=calls,
         certainty=certainty_of(evidence, "medium"),
         treatments=[*(["cast-once"] if weights.any() else []), "compile"],
         facts=facts,

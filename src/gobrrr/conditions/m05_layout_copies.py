@@ -56,11 +56,10 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
+from gobrrr.analysis.claims import Found, of_calls
 from gobrrr.analysis.copies import Reordered, over_images, reordered
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import step_saving
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import of_calls
 from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
 from gobrrr.model.diagnosis import NotChecked
 
@@ -107,6 +106,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         where=places(evidence, by_signature(evidence, np.union1d(turned, seen.outside) if heavy else copies)),
         at_stake=step_saving(evidence, calls, low, high),
         claim=of_calls(calls, low, high),
+        gone=copies,
         certainty=certainty_of(evidence, "high" if heavy and len(turned) else "medium"),
         treatments=_treatments(seen),
         facts=facts,

@@ -49,9 +49,9 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
+from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.weights import Conversions, repeated_casts
-from gobrrr.conditions.base import Found
 from gobrrr.conditions.common import MOST_PLACES, by_signature, certainty_of, finding, places, unable
 from gobrrr.conditions.vanishing import vanishing
 from gobrrr.model.diagnosis import NotChecked, Place
@@ -88,6 +88,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         where=_where(evidence, seen),
         at_stake=gone.at_stake,
         claim=gone.claim,
+        gone=seen.calls,
         certainty=certainty_of(evidence, "high" if seen.seen else "medium"),
         treatments=["cast-once"],
         facts=facts,

@@ -46,11 +46,10 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
+from gobrrr.analysis.claims import F8, Found, of_calls
 from gobrrr.analysis.embeddings import BACKWARD, Table, dense_tables
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import path_of, step_saving
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import F8, of_calls
 from gobrrr.conditions.common import MOST_PLACES, by_signature, certainty_of, finding, places, unable
 from gobrrr.model.diagnosis import NotChecked, Place
 

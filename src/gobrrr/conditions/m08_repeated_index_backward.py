@@ -48,10 +48,9 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.accumulation import Adding, accumulations
+from gobrrr.analysis.claims import F8, Found, of_calls
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import step_saving
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import F8, of_calls
 from gobrrr.conditions.common import MOST_PLACES, finding, needs_machine, needs_shapes, places, shapes_known
 from gobrrr.model.diagnosis import NotChecked
 

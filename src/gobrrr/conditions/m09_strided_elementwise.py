@@ -41,13 +41,12 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
+from gobrrr.analysis.claims import Found, of_calls
 from gobrrr.analysis.copies import COPIES, dimension_order
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.fusion import COMPILED, output_of, tensors
 from gobrrr.analysis.path import step_saving
 from gobrrr.analysis.price import Group
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import of_calls
 from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
 from gobrrr.model.diagnosis import NotChecked
 

@@ -42,11 +42,10 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
+from gobrrr.analysis.claims import Found, of_calls
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.padding import padding
 from gobrrr.analysis.path import step_saving
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import of_calls
 from gobrrr.conditions.common import finding, needs_shapes, shapes_known
 from gobrrr.model.diagnosis import NotChecked, Place
 

@@ -51,10 +51,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr import units
+from gobrrr.analysis.claims import F8, Found, of_work
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.price import Class
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import F8, of_work
 from gobrrr.conditions.common import MOST_PLACES, finding
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8

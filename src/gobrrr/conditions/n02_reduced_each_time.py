@@ -45,26 +45,23 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
+from gobrrr.analysis.claims import Claim, Found, of_gaps, of_work
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.micro_batches import REDUCES, micro_batches, repeats, rows_within
 from gobrrr.analysis.price import Class
 from gobrrr.analysis.scopes import idle_under, spans_of
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import Claim, of_gaps, of_work
 from gobrrr.conditions.common import finding
 from gobrrr.model.diagnosis import NotChecked, Place
-from gobrrr.model.events import I8, Kind
+from gobrrr.model.events import Kind
 
 CODE = "N02"
 TITLE = "gradients reduced on every micro-batch"
-FORWARD = "DistributedDataParallel.forward"
-OPTIMIZER = "Optimizer.step#"
-REDUCES = ("c10d::allreduce_", "c10d::reduce_scatter", "c10d::_reduce_scatter", "c10d::allreduce_coalesced_")
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Collectives that repeat with the forward passes of a step."""
     times = micro_batches(evidence)
-    collectives = _within(evidence, REDUCES)
+    collectives = rows_within(evidence, REDUCES)
     if times < 2 or not repeats(evidence, collectives, times):
         return None
     share = (times - 1) / times
@@ -81,42 +78,6 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         evidence, CODE, TITLE, where=[place], at_stake=(0.0, high), claim=claim, certainty="medium",
         treatments=["no-sync"], facts=facts,
     )  # fmt: skip
-
-
-def micro_batches(evidence: Evidence) -> int:
-    """Forward passes of the wrapped model to a step of the optimizer; 1 where that is not told or not whole."""
-    forwards, steps = (len(_within(evidence, (name,))) for name in (FORWARD, OPTIMIZER))
-    count = evidence.recorded_steps.count
-    if steps not in (0, count) or forwards % count:
-        return 1
-    return max(forwards // count, 1)
-
-
-def repeats(evidence: Evidence, rows: I8, times: int) -> bool:
-    """Whether each step's collectives are `times` times the same, by name and sizes."""
-    count = evidence.recorded_steps.count
-    if not len(rows) or len(rows) % (count * times):
-        return False
-    kinds = np.stack([evidence.events.name[rows], evidence.events.dims[rows]])
-    shaped = kinds.reshape(2, count * times, -1)
-    return bool((shaped == shaped[:, :1]).all())
-
-
-def _within(evidence: Evidence, names: tuple[str, ...]) -> I8:
-    """Rows of host events of these names that begin within the recorded steps, by start."""
-    events, steps = evidence.events, evidence.recorded_steps
-    wanted = np.array([name.startswith(names) for name in events.names] or [False], dtype=bool)
-    rows = events.of(Kind.OP, Kind.ANNOTATION)
-    rows = rows[wanted[events.name[rows]]]
-    last = steps.host_stop if steps.host_stop is not None else steps.stop
-    begin = steps.begins[0] if steps.begins else steps.start
-    rows = rows[(events.start_ns[rows] >= begin) & (events.start_ns[rows] < last)]
-    # an annotation may stand on the autograd thread as well
-    if not len(rows):
-        return np.empty(0, dtype=np.int64)
-    threads = events.thread[rows]
-    busiest: I8 = rows[threads == np.bincount(threads).argmax()]
-    return rows if names == REDUCES else busiest
 
 
 def _exposed(evidence: Evidence, share: float) -> tuple[float, Claim]:

@@ -44,10 +44,9 @@ import re
 import numpy as np
 
 from gobrrr import units
+from gobrrr.analysis.claims import Found, of_gaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.scopes import frames, idle_under, spans_of
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import of_gaps
 from gobrrr.conditions.common import finding
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8, Kind

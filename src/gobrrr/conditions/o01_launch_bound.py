@@ -72,12 +72,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from gobrrr import units
+from gobrrr.analysis.claims import Claim, Found, of_gaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import LAUNCHING, PYTHON
 from gobrrr.analysis.path import HOST_SPREAD, KERNEL_GAP_NS, QUEUED_NS, Path, path_of
 from gobrrr.analysis.waits import expert_loop, inner_waits
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import Claim, of_gaps
 from gobrrr.conditions.common import MOST_PLACES, finding, launching
 from gobrrr.conditions.o04_repeated_ops import check as loop_found
 from gobrrr.model.diagnosis import Certainty, NotChecked, Place

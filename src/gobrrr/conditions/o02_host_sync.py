@@ -58,12 +58,11 @@ from collections import defaultdict
 import numpy as np
 
 from gobrrr import units
+from gobrrr.analysis.claims import Claim, Found, of_gaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import CAUSES, DRAINING
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.waits import cause_of, expert_loop, inner_waits
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import Claim, of_gaps
 from gobrrr.conditions.common import MOST_PLACES, finding
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8

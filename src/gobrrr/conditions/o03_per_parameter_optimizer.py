@@ -50,12 +50,11 @@ from collections import Counter
 import numpy as np
 
 from gobrrr import units
+from gobrrr.analysis.claims import F8, Found, of_calls, of_gaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import LAUNCHING, PYTHON
 from gobrrr.analysis.optimizers import LEAST_RUN, LISTS, updates
 from gobrrr.analysis.path import path_of, step_saving
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import F8, of_calls, of_gaps
 from gobrrr.conditions.common import MOST_PLACES, finding, launching
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8

@@ -48,13 +48,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr import units
+from gobrrr.analysis.claims import F8, Found, of_calls, of_gaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import LAUNCHING, PYTHON
 from gobrrr.analysis.loops import Loop, find_loops, work_of
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.waits import expert_loop, inner_waits
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import F8, of_calls, of_gaps
 from gobrrr.conditions.common import finding, launching
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8

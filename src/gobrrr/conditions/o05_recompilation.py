@@ -54,12 +54,11 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.calls import COMPILER, Call, classify, compiles
+from gobrrr.analysis.claims import Found, of_gaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import CAUSES, COMPILING
 from gobrrr.analysis.scopes import idle_under, spans_of
 from gobrrr.conditions.again import again_of
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import of_gaps
 from gobrrr.conditions.common import MOST_PLACES, finding
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8

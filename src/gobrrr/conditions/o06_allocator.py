@@ -52,11 +52,10 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.calls import Call, classify
+from gobrrr.analysis.claims import Found, of_gaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import ALLOCATOR
 from gobrrr.analysis.scopes import frames
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import of_gaps
 from gobrrr.conditions.common import MOST_PLACES, finding
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8, Kind

@@ -56,11 +56,10 @@ from statistics import median
 import numpy as np
 
 from gobrrr import units
+from gobrrr.analysis.claims import Claim, Found, of_gaps, outside
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import COLLECTING, LAUNCHING, PYTHON
 from gobrrr.analysis.scopes import frames
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import Claim, of_gaps, outside
 from gobrrr.conditions.common import MOST_PLACES, finding
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.live import Collector

@@ -46,9 +46,8 @@ for number, batch in enumerate(loader):
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import NOTHING, Found
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import NOTHING
 from gobrrr.conditions.common import finding
 from gobrrr.conditions.debug_costs import costs
 from gobrrr.model.diagnosis import NotChecked, Place

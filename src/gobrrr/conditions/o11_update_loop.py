@@ -49,12 +49,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr import units
+from gobrrr.analysis.claims import Found, of_gaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import LAUNCHING, PYTHON
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.update_loops import UpdateLoop, update_loops
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import of_gaps
 from gobrrr.conditions.common import MOST_PLACES, finding, launching
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8

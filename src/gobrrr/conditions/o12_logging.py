@@ -48,11 +48,10 @@ from numpy.typing import NDArray
 
 from gobrrr import units
 from gobrrr.analysis.calls import Call, classify
+from gobrrr.analysis.claims import Found, of_calls, of_gaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.scopes import frames, spans_of, spent_under
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import of_calls, of_gaps
 from gobrrr.conditions.common import MOST_PLACES, finding
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8

@@ -17,8 +17,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from gobrrr import units
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import F8
+from gobrrr.analysis.claims import F8, Found
 from gobrrr.conditions.common import LEAST_SHARE
 from gobrrr.model.diagnosis import Finding
 

@@ -48,12 +48,11 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
+from gobrrr.analysis.claims import F8, Found, of_calls, of_gaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import LAUNCHING, PYTHON
 from gobrrr.analysis.path import path_of, step_saving
 from gobrrr.analysis.recomputed import recomputed_calls
-from gobrrr.conditions.base import Found
-from gobrrr.conditions.claims import F8, of_calls, of_gaps
 from gobrrr.conditions.common import by_signature, finding, launching, places
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
@@ -90,6 +89,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         where=places(evidence, by_signature(evidence, calls)),
         at_stake=(device[0] + host[0], device[1] + host[1]),
         claim=of_calls(calls, sure * ns, ns) + of_gaps(evidence, gaps, idle, sure * idle, causes=(LAUNCHING, PYTHON)),
+        gone=calls,
         certainty="high" if fits else "low",
         treatments=["no-checkpoint"],
         facts=[

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gobrrr.analysis.claims import F8, Claim, of_calls, of_gaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import LAUNCHING, PYTHON
 from gobrrr.analysis.path import path_of, step_saving
-from gobrrr.conditions.claims import F8, Claim, of_calls, of_gaps
 from gobrrr.conditions.common import launching
 from gobrrr.model.events import I8
 

@@ -6,13 +6,15 @@ import msgspec
 
 from gobrrr.errors import UnknownDeviceError
 from gobrrr.hardware.match import match_device
-from gobrrr.model.machine import Ceiling, Machine
+from gobrrr.model.machine import RECORDING_MODES, Ceiling, Machine, ObserverCosts, RecordingCost
 from gobrrr.model.measured import Curve, Entry, Measurement, Quantity
 
 BANDWIDTH = "bandwidth by working set"
 LAST = "last level"
 RELIABLE = 0.25
 """An entry whose quartiles are further apart than this share of its median is shown, but is no ceiling."""
+STEADY = 0.5
+"""The same of what the profiler adds, which is a small difference of the times of a busy host."""
 HALF = "half of the fused multiply-add peak: one FLOP an instruction"
 
 
@@ -95,9 +97,27 @@ def machine_of(measured: Measurement, datasheet: Machine | None = None) -> Machi
         device_name=measured.environment.device_name,
         matrix_flop_per_s={**base.matrix_flop_per_s, **_matrix(measured, datasheet, source)},
         vector_flop_per_s={**base.vector_flop_per_s, **_vector(measured, datasheet, source)},
+        observer=_observer(measured, source) or base.observer,
         notes=(f"ceilings {source}", *_left_out(measured), *measured.notes, *base.notes),
         **{name: ceiling for name, ceiling in found.items() if ceiling is not None},
     )
+
+
+def _observer(measured: Measurement, source: str) -> ObserverCosts | None:
+    """What the profiler adds, by mode; a mode in which that of an operation is not known steadily is left out."""
+    modes = {}
+    for mode in RECORDING_MODES:
+        found = {
+            kind: measured.entry("observer", f"{kind}, {mode}") for kind in ("op", "runtime", "annotation", "python")
+        }
+        ns = {
+            f"{kind}_ns": one.amount.value * 1e9
+            for kind, one in found.items()
+            if one is not None and one.amount.spread <= STEADY
+        }
+        if found["op"] is not None and "op_ns" in ns:
+            modes[mode] = RecordingCost(spread=found["op"].amount.spread, **ns)
+    return ObserverCosts(modes=modes, source=f"{source} (the profiler)") if modes else None
 
 
 def _left_out(measured: Measurement) -> tuple[str, ...]:

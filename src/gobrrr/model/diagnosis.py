@@ -84,13 +84,19 @@ class NotChecked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prescription(msgspec.Struct, frozen=True, kw_only=True):
-    """A treatment for a finding, and what it would save."""
+    """A treatment for a finding, and what it alone would save: the step replayed with and without it.
+
+    `expected_ns` is what is expected within the interval; None where the step can't be replayed. `then`: what bounds
+    the step afterwards.
+    """
 
     treatment: str
     finding: str
     predicted_saving_ns: Interval
     how: str
     assumes: str = ""
+    expected_ns: float | None = None
+    then: str = ""
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
@@ -248,6 +254,40 @@ class MachineRow(msgspec.Struct, frozen=True, kw_only=True):
     changed: list[ChangedOp] = []
 
 
+class MovedOp(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of `Diagnosis.ops` after a change: its time and floor in a step, its bytes as run; calls that are part of
+    another kernel then have no time of their own."""
+
+    op: int
+    ns: float
+    floor_ns: float | None
+    bytes: float | None
+
+
+class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
+    """The step with treatments applied together, on this machine or another: its graph, changed and replayed.
+
+    `machine` None: the machine that it ran on. `step_ns` is what is expected, `low_ns` to `high_ns` its interval;
+    `expected_ns` is the saving against the step as it is, `saving_ns` its interval (negative: it takes longer).
+    `lines`: its budget, which sums to `step_ns`; `regime` is that of the budget. `then` says in words what bounds the
+    step. `ops`: the rows of `Diagnosis.ops` whose time changes. `work`: how many times today's work such a step does.
+    """
+
+    treatments: list[str]
+    machine: str | None
+    step_ns: float
+    low_ns: float
+    high_ns: float
+    expected_ns: float
+    saving_ns: Interval
+    regime: Regime
+    lines: list[BudgetLine]
+    then: str
+    assumes: list[str] = []
+    ops: list[MovedOp] = []
+    work: float = 1.0
+
+
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """Everything known about a step. Printing it prints the answer that a terminal shows."""
 
@@ -281,6 +321,8 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     roofs: list[Roof] = []
     memory_peak_bytes: float | None = None  # the most that tensors on the device held at once during the step
     machines: list[MachineRow] = []  # of a prediction: each machine that was asked for
+    what_ifs: list[WhatIf] = []  # treatments and machines together; the first one is the step as it is
+    what_if_roofs: dict[str, list[Roof]] = {}  # the ceilings of each other machine among them
     versions: dict[str, str] = {}  # what the trace says of the software that it was recorded with
     live: Live | None = None  # of a live run: what it measured beside the profiler's events
     version: str = ""

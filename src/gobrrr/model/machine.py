@@ -13,6 +13,33 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
 
 
+RECORDING_MODES = ("plain", "record_shapes", "with_stack", "record_shapes+with_stack")
+"""The profiler's switches that change what recording costs, as a trace names those that were on."""
+
+
+class RecordingCost(msgspec.Struct, frozen=True, kw_only=True):
+    """What recording one event adds to the host's time, in ns, by kind of event; None: not known, never free.
+
+    `runtime_ns` is that of a call of the device's runtime with the record of what it launches, `python_ns` that of one
+    call of a Python or C function, which only stacks record. `spread`: distance of the quartiles of `op_ns` over its
+    median, a share of one.
+    """
+
+    op_ns: float
+    runtime_ns: float | None = None
+    annotation_ns: float | None = None
+    python_ns: float | None = None
+    spread: float = 0.0
+
+
+class ObserverCosts(msgspec.Struct, frozen=True, kw_only=True):
+    """The profiler's cost on this machine by mode (`RECORDING_MODES`); a mode that is not there is not known."""
+
+    modes: dict[str, RecordingCost]
+    provenance: str = "measured"
+    source: str = ""
+
+
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """Ceilings of one device.
 
@@ -35,4 +62,5 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     link_bytes_per_s: Ceiling | None = None
     host_bytes_per_s: Ceiling | None = None
     processors: int | None = None  # streaming multiprocessors or compute units
+    observer: ObserverCosts | None = None  # what torch's profiler adds to the host's time
     notes: tuple[str, ...] = ()

@@ -37,6 +37,8 @@ def prescriptions(
         told = treated.setdefault(one.treatment, rank)
         lines += _prescription(rank, one, by_code.get(one.finding), seen, page, title_lines, room)
         lines.append(_how(one, page) if told == rank else _same(one, told, page))
+        if one.then and room:
+            lines += page.wrapped(f"then {sanitise(one.then)}", first=INDENT, rest=f"{INDENT}  ", lines=1, style="dim")
     if more := len(ranked) - most:
         lines += [[(f"    and {more} more: --json", "dim")]] if more > 0 else []
     return lines

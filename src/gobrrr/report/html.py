@@ -14,7 +14,7 @@ from importlib.resources import files
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.report import json, terminal, words
 from gobrrr.report.advice import worth_doing
-from gobrrr.report.page import advice, charts, live, machine, machines, modules, tables, totals, verdict
+from gobrrr.report.page import advice, charts, live, machine, machines, modules, tables, totals, verdict, what_if
 from gobrrr.report.page.data import as_script, page_data
 from gobrrr.report.page.links import Link, link
 from gobrrr.report.page.machines import own
@@ -80,22 +80,29 @@ def _asset(name: str) -> str:
 
 
 def _style(diagnosis: Diagnosis) -> str:
-    """The page's style, with that of the machines where the record has some."""
-    return "".join([_asset("page.css"), own("totals.css"), own("machines.css") if diagnosis.machines else ""])
+    """The page's style, with that of the panels that the record fills."""
+    return "".join([_asset("page.css"), own("totals.css"), *(own(f"{name}.css") for name in _panels(diagnosis))])
 
 
 def _script(diagnosis: Diagnosis) -> str:
-    """The page's scripts, with that of the machines where the record has some."""
+    """The page's scripts, with those of the panels that the record fills."""
     parts = "\n".join(
-        [*(_asset(f"{name}.js") for name in SCRIPTS), *([own("machines.js")] if diagnosis.machines else [])]
+        [*(_asset(f"{name}.js") for name in SCRIPTS), *(own(f"{name}.js") for name in _panels(diagnosis))]
     )
     return f'(() => {{\n"use strict";\n{parts}\n}})();'
+
+
+def _panels(diagnosis: Diagnosis) -> list[str]:
+    """The panels with a style and a script of their own that this page has."""
+    filled = {"machines": diagnosis.machines, "what_if": what_if.offers(diagnosis)}
+    return [name for name, has in filled.items() if has]
 
 
 NAVIGATION = (
     ("budget", "Budget"),
     ("machines", "Machines"),
     ("todo", "What to do"),
+    ("what-if", "What if"),
     ("findings", "Findings"),
     ("roofline", "Roofline"),
     ("timeline", "Timeline"),
@@ -114,6 +121,7 @@ def _top(diagnosis: Diagnosis) -> Markup:
     absent |= {"kernels"} if not diagnosis.kernels else set()
     absent |= {"live"} if diagnosis.live is None else set()
     absent |= {"machines"} if not diagnosis.machines else set()
+    absent |= {"what-if"} if not what_if.offers(diagnosis) else set()
     names = {**dict(NAVIGATION), **({"machine": "Versions"} if diagnosis.machines else {})}  # not Machines, Machine
     links = [el("a", name, href=f"#{target}") for target, name in names.items() if target not in absent]
     theme = el("button", "Theme: auto", type="button", id="theme", class_="needs-script")
@@ -140,6 +148,7 @@ def _sections(diagnosis: Diagnosis, links: list[Link]) -> Markup:
         verdict.step_budget(diagnosis),
         machines.machines(diagnosis),
         advice.what_to_do(diagnosis),
+        what_if.panel(diagnosis),
         advice.findings(diagnosis, links),
         advice.tried(diagnosis),
         charts.roofline(diagnosis),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gobrrr import units
-from gobrrr.model.machine import Ceiling, Machine
+from gobrrr.model.machine import Ceiling, Machine, ObserverCosts, RecordingCost
+from gobrrr.report import values
 from gobrrr.report.layout import Line, Page
 from gobrrr.report.text import sanitise
 
@@ -59,7 +60,29 @@ def machine(one: Machine, page: Page) -> list[Line]:
     lines += [_ceiling(name, units.rate(_value(ceiling)), ceiling, page) for name, ceiling in rates]
     lines += [_ceiling(name, units.bytes_(_value(ceiling)), ceiling, page) for name, ceiling in sizes]
     lines.append([(f"   {'processors':<28}{units.count(one.processors):>14}", "")])
+    if one.observer is not None:
+        lines += observer(one.observer, page)
     return [*lines, *_sources(one, page)]
+
+
+def observer(costs: ObserverCosts, page: Page) -> list[Line]:
+    """What the profiler adds to the host's time by kind of event, one row for each set of its switches."""
+    lines: list[Line] = [[("   the profiler adds, an event", "")]]
+    for mode, cost in costs.modes.items():
+        events = page.joint.join(
+            f"{kind} {values.text(ns * 1e-9, 's')}" for kind, ns in _events(cost) if ns is not None
+        )
+        lines.append([(f"     {mode.replace('+', ', '):<26}", ""), (events, "")])
+    return lines
+
+
+def _events(cost: RecordingCost) -> tuple[tuple[str, float | None], ...]:
+    return (
+        ("op", cost.op_ns),
+        ("launch", cost.runtime_ns),
+        ("annotation", cost.annotation_ns),
+        ("frame", cost.python_ns),
+    )
 
 
 def _value(ceiling: Ceiling | None) -> float | None:
@@ -75,7 +98,7 @@ def _sources(one: Machine, page: Page) -> list[Line]:
     """Each source once, and the notes."""
     rates = (one.memory_bytes_per_s, one.cache_bytes_per_s, one.link_bytes_per_s, one.host_bytes_per_s)
     flops = (*one.matrix_flop_per_s.values(), *one.vector_flop_per_s.values())
-    ceilings = [ceiling for ceiling in (*flops, *rates, one.memory_bytes, one.cache_bytes) if ceiling]
+    ceilings = [ceiling for ceiling in (*flops, *rates, one.memory_bytes, one.cache_bytes, one.observer) if ceiling]
     lines: list[Line] = []
     for source in dict.fromkeys(ceiling.source for ceiling in ceilings if ceiling.source):
         lines += page.wrapped(f"source: {sanitise(source)}", first=" ", rest="   ", style="dim")

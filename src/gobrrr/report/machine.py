@@ -14,6 +14,7 @@ from gobrrr.hardware.ceilings import Row, compare, datasheet_of, machine_of
 from gobrrr.model.experiment import Plot, Series
 from gobrrr.model.machine import Ceiling, Machine
 from gobrrr.model.measured import Curve, Measurement
+from gobrrr.report import listing
 from gobrrr.report.layout import Line, Page
 from gobrrr.report.plot import sketch
 from gobrrr.report.svg import draw
@@ -69,6 +70,7 @@ def lines(measured: Measurement, rows: Sequence[Row], roofs: Machine, page: Page
     out: list[Line] = [*_head(measured, page), []]
     for group, title in GROUPS.items():
         out += _group(title, [one for one in rows if one.group == group])
+    out += [*listing.observer(roofs.observer, page), []] if roofs.observer else []
     out += _above(rows, page) + _wide(rows, page)
     for plot in plots(measured, roofs):
         out += [[(" " + line, "")] for line in sketch(plot, page.width - 2)] + [[]]
@@ -118,7 +120,8 @@ def _above(rows: Sequence[Row], page: Page) -> list[Line]:
 
 
 def _wide(rows: Sequence[Row], page: Page) -> list[Line]:
-    found = [f"{one.group} {one.name} ({spread(one.amount)})" for one in rows if one.amount.spread > WIDE_SPREAD]
+    wide = [one for one in rows if one.amount.spread > WIDE_SPREAD and one.group in GROUPS]
+    found = [f"{one.group} {one.name} ({spread(one.amount)})" for one in wide]
     if not found:
         return []
     return [*page.wrapped(f"Wide spread, read with care: {', '.join(found)}.", first=" ! "), []]

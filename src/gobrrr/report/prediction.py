@@ -65,7 +65,8 @@ def section(diagnosis: Diagnosis, page: Page) -> list[Line]:
     lines: list[Line] = [[(head, "bold")], *([(_row(page, one), "")] for one in rows)]
     each = 2 if len(rows) <= FEW else 1
     lines += page.wrapped(host(rows[0]), first=" ", lines=each, style="dim")
-    lines += page.wrapped(memory(diagnosis), first=" ", lines=each, style="dim")
+    if diagnosis.memory_peak_bytes is not None:
+        lines += page.wrapped(memory(diagnosis), first=" ", lines=each, style="dim")
     lines += page.wrapped(gap(rows), first=" ", lines=3, style="dim")
     for one in rows[1:]:
         lines += page.wrapped(changes(one, rows[0]), first=f"   {page.glyphs.dot} ", lines=each, style="dim")
@@ -97,7 +98,8 @@ def _row(page: Page, one: MachineRow) -> str:
 def host(one: MachineRow) -> str:
     """What issuing the step takes, whatever the device: the other half of the model."""
     own = units.duration(one.host_ns)
-    return f"Issuing the step takes a host {own}, whatever the GPU; a faster one moves the low end ({one.host})."
+    faster = f"; a faster one moves the low end ({one.host})" if one.host else ""
+    return f"Issuing the step takes a host {own}, whatever the GPU{faster}."
 
 
 def memory(diagnosis: Diagnosis) -> str:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gobrrr import units
-from gobrrr.model.diagnosis import Diagnosis, Wall
+from gobrrr.model.diagnosis import Diagnosis, Wall, WhatIf
 from gobrrr.report import advice, budget, prediction, unpriced, words
+from gobrrr.report import what_if as change
 from gobrrr.report.layout import (
     ASCII,
     DEFAULT_WIDTH,
@@ -90,11 +91,20 @@ def render(diagnosis: Diagnosis, *, width: int = DEFAULT_WIDTH, color: bool = Fa
     return capture.get().rstrip("\n")
 
 
-def print_to(diagnosis: Diagnosis, console: Console, *, width: int | None = None) -> None:
-    """Print the answer: in the console's width and colours in a terminal, as plain text of 80 columns into a pipe."""
+def print_to(
+    diagnosis: Diagnosis, console: Console, *, width: int | None = None, what_if: WhatIf | None = None
+) -> None:
+    """Print the answer: in the console's width and colours in a terminal, as plain text of 80 columns into a pipe.
+
+    `what_if`: one of the diagnosis' own, told behind it.
+    """
     unicode = knows_unicode(console.encoding)
     own = console.width if console.is_terminal else DEFAULT_WIDTH
-    print_lines(compose(diagnosis, width=width or own, unicode=unicode), console)
+    lines = compose(diagnosis, width=width or own, unicode=unicode)
+    if what_if is not None:
+        page = Page(width=clamp(width or own), glyphs=UNICODE if unicode else ASCII)
+        lines = [*lines, [], *change.lines(diagnosis, page, what_if)]
+    print_lines(lines, console)
 
 
 def print_lines(lines: Sequence[Line], console: Console) -> None:

@@ -14,9 +14,10 @@ on the device can't use.
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
 
 NAME = "allocator"
 NUMERICS = "none"
@@ -32,9 +33,10 @@ os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"  # before torch is
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
     """What the docstring says, of the finding's stake."""
+    finding = found.finding
     if finding.code != "O06":
         return None
     assumes = "the memory that one step leaves behind is enough for the next"
-    return prescription(NAME, finding, finding.at_stake_ns, HOW, assumes)
+    return of_claim(evidence, found, HOW, assumes)

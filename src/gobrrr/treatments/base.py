@@ -1,8 +1,8 @@
 """The form of a treatment, and the catalogue of all that the package holds.
 
 A treatment is a module with a docstring in Markdown (the explanation; its first line is the title), `NAME`, `CODE`
-(what to paste), `NUMERICS` and `predict(evidence, finding)`. `predict` is pure arithmetic. It returns None where
-the treatment does not apply, and an interval of (0, 0) where it applies and gives nothing.
+(what to paste), `NUMERICS` and `predict(evidence, found)`. `predict` is pure: it returns the plan of what the treatment
+changes in the step for a finding, None where it does not apply. What the change saves is the replay's business.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from importlib import import_module
 from types import ModuleType
 from typing import Literal, cast, get_args
 
+from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import Finding, Prescription
+from gobrrr.analysis.gains import Plan
 
 Numerics = Literal["none", "rounding", "statistics"]
 """What a treatment may do to the numbers: nothing, other rounding, other statistics of the training."""
 
-Predict = Callable[[Evidence, Finding], "Prescription | None"]
+Predict = Callable[[Evidence, Found], "Plan | None"]
 
-FORM = ("base",)
+FORM = ("base", "prescribing", "together")
 """Modules of the package that are no treatment."""
 
 
 @dataclass(frozen=True)
 class Treatment:
-    """One remedy. `predict` says what it would save on one step, in ns, for a finding."""
+    """One remedy. `predict` says what it would change in a step for a finding."""
 
     name: str
     title: str
@@ -56,20 +57,8 @@ def treatment_of(module: ModuleType) -> Treatment:
     if not isinstance(name, str) or name.replace("-", "_") != file:
         raise TypeError(f"{module.__name__}: NAME is {name!r}, the file's name says otherwise")
     if not text or not isinstance(code, str) or not callable(predict):
-        raise TypeError(f"{module.__name__}: needs a docstring, CODE and a function predict(evidence, finding)")
+        raise TypeError(f"{module.__name__}: needs a docstring, CODE and a function predict(evidence, found)")
     if numerics not in get_args(Numerics):
         raise TypeError(f"{module.__name__}: NUMERICS is {numerics!r}, not one of {', '.join(get_args(Numerics))}")
     title = text.splitlines()[0].rstrip(".")
     return Treatment(name, title, text, code.strip(), cast(Numerics, numerics), predict)
-
-
-def prescription(name: str, finding: Finding, saving: tuple[float, float], how: str, assumes: str) -> Prescription:
-    """A prescription with 0 <= low <= high."""
-    high = max(saving[1], 0.0)
-    return Prescription(
-        treatment=name,
-        finding=finding.code,
-        predicted_saving_ns=(min(max(saving[0], 0.0), high), high),
-        how=how,
-        assumes=assumes,
-    )

@@ -12,10 +12,12 @@ It needs the turns' shapes to be equal, or padding, or the grouped form.
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import all_of, of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.path import path_of
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.loops import find_loops
+from gobrrr.analysis.regions import as_one_turn
 
 NAME = "batched-loop"
 NUMERICS = "rounding"
@@ -26,10 +28,11 @@ y = torch.bmm(x.unflatten(0, (experts, -1)), w)  # all experts in one matmul
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
-    """What the docstring says, of the finding's stake."""
-    if finding.code != "O04":
+def predict(evidence: Evidence, found: Found) -> Plan | None:
+    """One turn's launches for all of a loop's, whose kernels then do the work of all turns."""
+    if found.finding.code != "O04":
         return None
-    low, high = finding.at_stake_ns
     assumes = "the turns have one shape, or a grouped form takes theirs"
-    return prescription(NAME, finding, (low, path_of(evidence).at_most(high)), HOW, assumes)
+    if evidence.on_cpu:
+        return of_claim(evidence, found, HOW, assumes)
+    return Plan(HOW, assumes, all_of(*(as_one_turn(evidence, loop) for loop in find_loops(evidence))), once=True)

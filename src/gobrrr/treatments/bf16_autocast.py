@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import all_of, claimed, of_claim, works_of
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.path import HOST_SPREAD, path_of
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.path import path_of
+from gobrrr.analysis.what_if import burdened
 
 NAME = "bf16-autocast"
 NUMERICS = "rounding"
@@ -31,21 +33,19 @@ loss.backward()
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
-    """The finding's high end, bounded by a host that launches the casts as well."""
+def predict(evidence: Evidence, found: Found) -> Plan | None:
+    """Contractions at the 16-bit peak, bounded by a host that launches the casts as well."""
+    finding = found.finding
     if finding.code == "C03":
         how = "cast the operands of these contractions to the model's type (or keep them inside autocast)"
-        return prescription(NAME, finding, finding.at_stake_ns, how, "nothing in front of them needs float32's range")
+        return of_claim(evidence, found, how, "nothing in front of them needs float32's range")
     if finding.code != "C01":
         return None
     path = path_of(evidence)
     contractions = np.array([group.work.matrix_dtype == "float32" for group in evidence.priced.groups], dtype=bool)
-    casts = len(evidence.calls_where(contractions)) / evidence.steps.count
-    host = path.host + casts * path.host_per_launch
-    high = finding.at_stake_ns[1]
-    low = min(finding.at_stake_ns[0], max(path.wall - HOST_SPREAD * host, 0.0))
+    work = works_of(evidence, evidence.calls_where(contractions))[0]
     kind = "cpu" if evidence.on_cpu else "cuda"
     how = f'with torch.autocast("{kind}", torch.bfloat16): around forward and loss'
-    return prescription(
-        NAME, finding, (low, high), how, "one cast more for each contraction; bfloat16 is accurate enough"
-    )
+    cast = 0.0 if evidence.on_cpu else path.host_per_launch  # on a CPU the claim has it
+    effect = all_of(claimed(evidence, found), lambda _: lambda graph: burdened(graph, work, cast))
+    return Plan(how, "one cast more for each contraction; bfloat16 is accurate enough", effect)

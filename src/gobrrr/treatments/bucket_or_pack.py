@@ -11,9 +11,10 @@ Shapes that change from batch to batch cost a compiler its graphs: pad to a few 
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
 
 NAME = "bucket-or-pack"
 NUMERICS = "statistics"
@@ -24,9 +25,10 @@ random.shuffle(batches)  # each padded to its own longest
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
     """What the docstring says, of the finding's stake."""
+    finding = found.finding
     if finding.code != "M11":
         return None
     how = "batches of about one length, padded to the longest; or packed rows with attention that keeps them apart"
-    return prescription(NAME, finding, (0.0, finding.at_stake_ns[1]), how, "high: no padding is left")
+    return of_claim(evidence, found, how, "high: no padding is left", least=0.0)

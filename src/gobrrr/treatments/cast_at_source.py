@@ -9,9 +9,10 @@ reach now.
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
 
 NAME = "cast-at-source"
 NUMERICS = "rounding"
@@ -20,11 +21,12 @@ scale = torch.as_tensor(array, dtype=torch.float32)  # numpy's arrays are float6
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
     """What the docstring says, of the finding's stake."""
+    finding = found.finding
     if finding.code != "C04":
         return None
     first = next((one for one in finding.where if one.source), None)
     at = f" in front of {first.op} ({first.source})" if first is not None else ""
     how = f"torch.as_tensor(array, dtype=torch.float32){at}"
-    return prescription(NAME, finding, finding.at_stake_ns, how, "nothing behind it needs more than seven digits")
+    return of_claim(evidence, found, how, "nothing behind it needs more than seven digits")

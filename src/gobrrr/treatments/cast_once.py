@@ -13,10 +13,11 @@ Norms and losses that need float32 convert their inputs all the same.
 from __future__ import annotations
 
 from gobrrr import units
+from gobrrr.analysis.claims import Found
 from gobrrr.analysis.copies import casts, weight_casts
+from gobrrr.analysis.effects import of_claim, without
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
 
 NAME = "cast-once"
 NUMERICS = "rounding"
@@ -26,16 +27,15 @@ optimizer = MasterWeights(torch.optim.AdamW, model.parameters())  # training: fl
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
-    """All conversions of weights at the high end, bounded by what is at stake."""
-    if finding.code == "M06":
+def predict(evidence: Evidence, found: Found) -> Plan | None:
+    """All conversions of weights."""
+    if found.finding.code == "M06":
         how = "model.to(torch.bfloat16) once, without autocast; where a norm needs float32, a float32 weight"
-        return prescription(NAME, finding, finding.at_stake_ns, how, "the weights do not change between the calls")
-    if finding.code != "M04":
+        return of_claim(evidence, found, how, "the weights do not change between the calls")
+    if found.finding.code != "M04":
         return None
     calls = casts(evidence)
     weights = calls[weight_casts(evidence, calls)]
-    high = min(float(evidence.calls.ns[weights].sum()) / evidence.steps.count, finding.at_stake_ns[1])
     how = "model.to(torch.bfloat16) once; in training, float32 master weights in the optimizer"
     assumes = f"{units.count(len(weights) / evidence.steps.count)} conversions of weights a step vanish"
-    return prescription(NAME, finding, (finding.at_stake_ns[0], high), how, assumes)
+    return Plan(how, assumes, without(evidence, weights) if len(weights) else None)

@@ -15,11 +15,13 @@ slower.
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
 from gobrrr.analysis.copies import reordered
+from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.norms import outside_share
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.model.diagnosis import Finding
 
 NAME = "channels-last"
 NUMERICS = "rounding"
@@ -30,20 +32,21 @@ images = images.to(memory_format=torch.channels_last)
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
-    """What the docstring says, of the finding's stake."""
-    low, high = finding.at_stake_ns
+def predict(evidence: Evidence, found: Found) -> Plan | None:
+    """What the docstring says, of the finding's claim."""
+    finding = found.finding
     if finding.code == "C06":
-        return prescription(NAME, finding, (0.0, high), _other_order(finding), "the other order has a better kernel")
+        assumes = "the other order has a better kernel"
+        return of_claim(evidence, found, _other_order(finding), assumes, least=0.0)
     if finding.code == "M05":
-        share = reordered(evidence).image_share(evidence)
+        least, share = 1.0, reordered(evidence).image_share(evidence)
     elif finding.code == "M03":
-        low, share = 0.0, outside_share(evidence)
+        least, share = 0.0, outside_share(evidence)
     else:
         return None
     if share <= 0:
         return None
-    return prescription(NAME, finding, (low, high * share), HOW, "every operation between keeps the order")
+    return of_claim(evidence, found, HOW, "every operation between keeps the order", least=least * share, most=share)
 
 
 def _other_order(finding: Finding) -> str:

@@ -11,9 +11,10 @@ Waiting for a slower rank does not vanish. Unused parameters need `find_unused_p
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.reductions import overlapping
 
 NAME = "comm-overlap"
 NUMERICS = "none"
@@ -26,9 +27,9 @@ for number, batch in enumerate(batches):  # an accumulation
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
-    """What the docstring says, of the finding's stake."""
-    if finding.code != "N01":
+def predict(evidence: Evidence, found: Found) -> Plan | None:
+    """The collectives in buckets beside the backward pass."""
+    if found.finding.code != "N01":
         return None
-    assumes = "enough compute is left to hide it, and the ranks are in step"
-    return prescription(NAME, finding, finding.at_stake_ns, HOW, assumes)
+    assumes = "enough compute is left to hide it, and the ranks are in step; the last bucket is not hidden"
+    return Plan(HOW, assumes, overlapping(evidence), once=True)

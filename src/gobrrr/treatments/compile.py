@@ -16,12 +16,16 @@ operation.
 
 from __future__ import annotations
 
+import numpy as np
+
 from gobrrr import units
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.norms import batch_norm_share, outside_share
 from gobrrr.analysis.path import path_of
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.regions import compiled
 
 NAME = "compile"
 NUMERICS = "rounding"
@@ -31,33 +35,25 @@ model = torch.compile(model)  # or only the block that repeats: block.compile()
 HOW = "torch.compile(model)"
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
     """Bytes for a chain, launches for a launch-bound step."""
-    if finding.code == "M01":
+    code = found.finding.code
+    if code == "M01":
         written = "low: intermediates are still written; " if evidence.training else ""
-        assumes = f"every chain becomes one kernel; {written}no graph breaks"
-        return prescription(NAME, finding, finding.at_stake_ns, HOW, assumes)
-    if finding.code == "M03":
-        high = finding.at_stake_ns[1] * (batch_norm_share(evidence) - outside_share(evidence))
-        if high <= 0:
+        return of_claim(evidence, found, HOW, f"every chain becomes one kernel; {written}no graph breaks")
+    if code == "M03":
+        share = batch_norm_share(evidence) - outside_share(evidence)
+        if share <= 0:
             return None
         assumes = "the activation behind each batch norm becomes part of it; in inference the convolution takes it in"
-        return prescription(NAME, finding, (0.0, high), HOW, assumes)
-    if finding.code in ("M04", "M05"):
+        return of_claim(evidence, found, HOW, assumes, least=0.0, most=share)
+    if code in ("M04", "M05"):
         assumes = "high: all of them stand beside calls that they can be fused with; no graph breaks"
-        return prescription(NAME, finding, (0.0, finding.at_stake_ns[1]), HOW, assumes)
-    if finding.code != "O01":
+        return of_claim(evidence, found, HOW, assumes, least=0.0)
+    if code != "O01":
         return None
-    path = path_of(evidence)
-    gone = launches_fused(evidence)
-    high = path.host_saving(0.0, gone * path.host_per_launch)[1]
-    of = f"{units.count(gone)} of {units.count(path.launches)} pieces of device work a step"
-    assumes = f"{of} vanish by fusion; no graph breaks"
-    return prescription(NAME, finding, (0.0, path.at_most(min(high, finding.at_stake_ns[1]))), HOW, assumes)
-
-
-def launches_fused(evidence: Evidence) -> float:
-    """Launches of one step that vanish if each chain is one kernel; a contraction at its head keeps its own."""
-    chains = (chain.without_head() for chain in evidence.fusion.chains)
-    lost = sum(len(chain.calls) - 1 for chain in chains if chain is not None)
-    return lost / evidence.steps.count
+    chains = [chain for one in evidence.fusion.chains if (chain := one.without_head()) is not None]
+    gone = np.array([call for chain in chains for call in chain.calls[1:]], dtype=np.int64)
+    of = f"{units.count(len(gone) / evidence.steps.count)} of {units.count(path_of(evidence).launches)}"
+    assumes = f"{of} pieces of device work a step vanish by fusion; no graph breaks; low: dispatch costs as much as now"
+    return Plan(HOW, assumes, compiled(evidence, gone))

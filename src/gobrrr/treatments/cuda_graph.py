@@ -15,11 +15,11 @@ next replay. Random numbers advance correctly only with a generator that is regi
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.path import KERNEL_GAP_NS, path_of
+from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.regions import as_graph
 from gobrrr.analysis.waits import inner_waits
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
 
 NAME = "cuda-graph"
 NUMERICS = "none"
@@ -35,15 +35,13 @@ graph.replay()
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
-    """The launch-bound idle time without what a graph still needs from kernel to kernel."""
-    if finding.code not in ("O01", "O04") or evidence.on_cpu:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
+    """The host's part of a step is one launch; the device goes from kernel to kernel."""
+    if found.finding.code not in ("O01", "O04") or evidence.on_cpu:
         return None
-    path = path_of(evidence)
-    low, high = finding.at_stake_ns
-    high = path.at_most(min(high, max(path.idle - KERNEL_GAP_NS, 0.0)))
+    how = 'torch.compile(step, mode="reduce-overhead")'
+    assumes = "static shapes; the whole step is captured (low: all but the optimizer)"
     waits = len(inner_waits(evidence)) > 0
-    assumes = "static shapes; the whole step is captured"
     if waits:
-        low, assumes = 0.0, "the waits inside the step are removed first: a graph can't hold them"
-    return prescription(NAME, finding, (low, high), 'torch.compile(step, mode="reduce-overhead")', assumes)
+        assumes = "the waits inside the step are removed first: a graph can't hold them"
+    return Plan(how, assumes, as_graph(evidence), once=True)

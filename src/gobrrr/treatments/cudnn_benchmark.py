@@ -13,9 +13,10 @@ For one layer alone: another memory format (`layer.to(memory_format=...)`), a ba
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
 
 NAME = "cudnn-benchmark"
 NUMERICS = "rounding"
@@ -25,16 +26,13 @@ layer = layer.to(memory_format=torch.contiguous_format)  # or for the layer alon
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
     """From nothing to the finding's high end."""
-    if finding.code != "C06":
+    if found.finding.code != "C06":
         return None
     switches = evidence.live.switches if evidence.live is not None else None
-    high = finding.at_stake_ns[1]
     if switches is not None and switches.cudnn_benchmark:
         how = "another memory format or size for this layer: cudnn.benchmark is on already"
-        return prescription(NAME, finding, (0.0, high), how, "a layout or a size that a better algorithm takes")
+        return of_claim(evidence, found, how, "a layout or a size that a better algorithm takes", least=0.0)
     how = "torch.backends.cudnn.benchmark = True; else another memory format for this layer"
-    return prescription(
-        NAME, finding, (0.0, high), how, "one of the other algorithms takes this shape, type and layout"
-    )
+    return of_claim(evidence, found, how, "one of the other algorithms takes this shape, type and layout", least=0.0)

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.inputs import input_gaps
-from gobrrr.analysis.path import path_of
-from gobrrr.model.diagnosis import Finding, Prescription
+from gobrrr.analysis.regions import loading_ns, not_loading
 from gobrrr.model.events import Kind
-from gobrrr.treatments.base import prescription
 
 NAME = "dataloader-workers"
 NUMERICS = "none"
@@ -34,28 +34,31 @@ loader = DataLoader(dataset, batch_size, num_workers=8, prefetch_factor=2, persi
 
 
 MOST_WORKERS = 8
+SLOWER_TOGETHER = 2.0
+"""Workers share caches, memory and the handing over: at the least two of them do the work of one. An assumption."""
 HANDOVER_NS = 400_000
 """Taking a batch of 32 samples of ten numbers from one worker, over and over (torch 2.13 on two cores, median of 100);
 without workers the same batch took 12 us. A larger batch takes longer."""
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
-    """The idle time in front of the input, without the copies."""
-    if finding.code != "D01":
+def predict(evidence: Evidence, found: Found) -> Plan | None:
+    """The loading leaves the host's path; a batch is there as often as the workers can make one."""
+    if found.finding.code != "D01":
         return None
     idle = sum(gap.stop - gap.start for gap in input_gaps(evidence)) / evidence.steps.count
-    low, high = finding.at_stake_ns
-    path, handed = path_of(evidence), HANDOVER_NS * _single(evidence)
-    if 0 < idle <= handed:
+    single = _single(evidence)
+    if 0 < idle <= HANDOVER_NS * single:
         how = (
             "num_workers=0, and a whole batch indexed at once: dataset[indices] (__getitems__), or slices of the tensor"
         )
         assumes = "a batch that is there in less time than it takes to hand one over needs no worker"
-        return prescription(NAME, finding, (0.0, 0.0), how, assumes)
-    saving = 0.0 if evidence.on_cpu else low - handed, path.at_most(min(high, idle, path.idle))
-    loader = f"DataLoader(..., num_workers={_workers(evidence)}, persistent_workers=True)"
-    how = f"{loader}, with the transforms in the dataset"
-    return prescription(NAME, finding, saving, how, "enough cores: item time * batch / workers is below the step")
+        return Plan(how, assumes, None)
+    workers = _workers(evidence)
+    how = f"DataLoader(..., num_workers={workers}, persistent_workers=True), with the transforms in the dataset"
+    load = loading_ns(evidence)
+    effect = not_loading(evidence, HANDOVER_NS * single)
+    assumes = "enough cores: item time * batch / workers is below the step"
+    return Plan(how, assumes, effect, least_ns=(load / workers, SLOWER_TOGETHER * load / workers), once=True)
 
 
 def _single(evidence: Evidence) -> float:

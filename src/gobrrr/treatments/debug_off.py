@@ -12,9 +12,10 @@ Without deterministic algorithms two runs differ by rounding.
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
 
 NAME = "debug-off"
 NUMERICS = "rounding"
@@ -24,12 +25,11 @@ torch.use_deterministic_algorithms(False)
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
     """What the docstring says, of the finding's stake."""
+    finding = found.finding
     if finding.code != "O08":
         return None
     told = next((one for one in finding.evidence if one.startswith("to switch off: ")), "")
     how = told.removeprefix("to switch off: ") or "switch off what was on to look for a bug"
-    return prescription(
-        NAME, finding, finding.at_stake_ns, how, "high: all that the host does is the tracer's, if there is one"
-    )
+    return of_claim(evidence, found, how, "high: all that the host does is the tracer's, if there is one")

@@ -8,9 +8,9 @@ Predicted saving: none of the step's time. It lets the conditions that price cal
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
 
 NAME = "eager-trace"
 NUMERICS = "none"
@@ -21,9 +21,10 @@ with torch.profiler.profile(record_shapes=True) as prof:
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
     """What the docstring says, of the finding's stake."""
+    finding = found.finding
     if finding.code != "Q03":
         return None
     assumes = "it makes the trace say more, not the step faster"
-    return prescription(NAME, finding, (0.0, 0.0), HOW, assumes)
+    return Plan(HOW, assumes, None)

@@ -12,10 +12,10 @@ Names with `_foreach_` are not part of torch's stable interface. Large tensors g
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.path import path_of
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
 
 NAME = "foreach"
 NUMERICS = "rounding"
@@ -24,11 +24,9 @@ torch._foreach_lerp_(list(ema.parameters()), list(model.parameters()), 0.001)
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
-    """What the docstring says, of the finding's stake."""
-    if finding.code != "O11":
+def predict(evidence: Evidence, found: Found) -> Plan | None:
+    """One launch for all updates of a step."""
+    if found.finding.code != "O11":
         return None
-    low, high = finding.at_stake_ns
     how = "torch._foreach_lerp_(averages, parameters, weight), or swa_utils.get_ema_multi_avg_fn"
-    assumes = "the updates do not depend on each other"
-    return prescription(NAME, finding, (low, path_of(evidence).at_most(high)), how, assumes)
+    return of_claim(evidence, found, how, "the updates do not depend on each other")

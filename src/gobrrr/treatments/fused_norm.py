@@ -11,10 +11,11 @@ Rows that do not fit the chip are read twice. Statistics are kept in float32; re
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.norms import batch_norm_share
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
 
 NAME = "fused-norm"
 NUMERICS = "rounding"
@@ -25,13 +26,9 @@ model = torch.compile(model)  # fuses a residual and the conversions into the no
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
-    """What the docstring says, of the finding's stake."""
-    if finding.code != "M03":
+def predict(evidence: Evidence, found: Found) -> Plan | None:
+    """What the docstring says, of the finding's claim."""
+    share = 1 - batch_norm_share(evidence)
+    if found.finding.code != "M03" or share <= 0:
         return None
-    low, high = finding.at_stake_ns
-    high *= 1 - batch_norm_share(evidence)
-    if high <= 0:
-        return None
-    assumes = "one kernel for each norm"
-    return prescription(NAME, finding, (low, high), HOW, assumes)
+    return of_claim(evidence, found, HOW, "one kernel for each norm", least=share, most=share)

@@ -11,9 +11,10 @@ sort as well and nothing is gained.
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
 
 NAME = "gather-backward"
 NUMERICS = "rounding"
@@ -22,9 +23,10 @@ rows = table.index_select(0, ids)  # or torch.nn.functional.embedding(ids, table
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
     """What the docstring says, of the finding's stake."""
+    finding = found.finding
     if finding.code != "M08":
         return None
     assumes = "rows of one dimension are chosen, and sums in any order will do"
-    return prescription(NAME, finding, finding.at_stake_ns, "table.index_select(0, ids) for table[ids]", assumes)
+    return of_claim(evidence, found, "table.index_select(0, ids) for table[ids]", assumes)

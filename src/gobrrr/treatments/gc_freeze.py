@@ -12,9 +12,10 @@ Memory grows by the cycles that are not yet collected; what holds tensors in cyc
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
 
 NAME = "gc-freeze"
 NUMERICS = "none"
@@ -30,10 +31,11 @@ for number, batch in enumerate(loader):
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
     """What the docstring says, of the finding's stake."""
+    finding = found.finding
     if finding.code != "O07":
         return None
     own = next((one for one in finding.where if one.op == "gc.collect"), None)
     how = HOW if own is None else f"no gc.collect() in each step{f' ({own.source})' if own.source else ''}; {HOW}"
-    return prescription(NAME, finding, finding.at_stake_ns, how, "collecting every N steps takes next to nothing")
+    return of_claim(evidence, found, how, "collecting every N steps takes next to nothing")

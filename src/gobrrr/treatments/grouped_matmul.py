@@ -15,12 +15,14 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import all_of
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.path import path_of
+from gobrrr.analysis.regions import in_loop, unwaiting
 from gobrrr.analysis.waits import expert_loop, inner_waits
-from gobrrr.model.diagnosis import Finding, Prescription
 from gobrrr.model.events import I8
-from gobrrr.treatments.base import prescription
 
 NAME = "grouped-matmul"
 NUMERICS = "rounding"
@@ -37,23 +39,23 @@ out = torch.zeros_like(x).index_add_(0, tokens, h * p.flatten()[order, None])
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
     """The launches between the first and the last wait of the loop, less those of the grouped form."""
+    finding = found.finding
     if finding.code not in ("O01", "O04"):
         return None
     waits = inner_waits(evidence)
     loops = expert_loop(evidence, waits)
     if loops is None:
         return None
-    path = path_of(evidence)
-    inside = _launches_in_loop(evidence, waits) - KEPT
-    low, high = path.host_saving(0.5 * inside * path.host_per_launch, inside * path.host_per_launch)
-    if finding.at_stake_ns[1] < low:
-        return None  # the loop is another finding's (O04)
+    inside = _launches_in_loop(evidence, waits)
     how = f"one grouped_mm for the {units.count(round(loops))} turns of the loop over experts"
-    of = f"{units.count(inside)} of {units.count(path.launches)} pieces of device work a step"
+    of = f"{units.count(inside - KEPT)} of {units.count(path_of(evidence).launches)} pieces of device work a step"
     assumes = f"{of} vanish, and the waits with them"
-    return prescription(NAME, finding, (low, path.at_most(high)), how, assumes)
+    kept = min(KEPT / max(inside, 1.0), 1.0)
+    return Plan(
+        how, assumes, all_of(unwaiting(evidence), in_loop(evidence, waits, min(2 * kept, 1.0), kept)), once=True
+    )
 
 
 def _launches_in_loop(evidence: Evidence, waits: I8) -> float:

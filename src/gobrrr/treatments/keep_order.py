@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from gobrrr.analysis.claims import Found
 from gobrrr.analysis.copies import Reordered, reordered
+from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.fusion import tensors
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
 
 NAME = "keep-order"
 NUMERICS = "none"
@@ -27,20 +28,19 @@ q, k, v = (one.transpose(1, 2) for one in (q, k, v))  # no contiguous(): attenti
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
     """Nothing to all of the copies into an order that is not that of images."""
-    if finding.code == "M09":
+    if found.finding.code == "M09":
         how = "hand the operands over in one order: turn a constant once, let the producer write the other order"
-        assumes = "high: nothing has to be turned within the step"
-        return prescription(NAME, finding, (0.0, finding.at_stake_ns[1]), how, assumes)
-    if finding.code != "M05":
+        return of_claim(evidence, found, how, "high: nothing has to be turned within the step", least=0.0)
+    if found.finding.code != "M05":
         return None
     seen = reordered(evidence)
-    high = finding.at_stake_ns[1] * (1 - seen.image_share(evidence))
-    if high <= 0:
+    share = 1 - seen.image_share(evidence)
+    if share <= 0:
         return None
     how = f"hand on the permuted view{_of(evidence, seen)}: split before permute, no contiguous()"
-    return prescription(NAME, finding, (0.0, high), how, "high: every consumer takes the view's strides")
+    return of_claim(evidence, found, how, "high: every consumer takes the view's strides", least=0.0, most=share)
 
 
 def _of(evidence: Evidence, seen: Reordered) -> str:

@@ -13,10 +13,11 @@ micro-batches keeps them.
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.path import path_of
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.regions import larger
 
 NAME = "larger-batch"
 NUMERICS = "statistics"
@@ -30,21 +31,21 @@ loader = DataLoader(dataset, batch_size=4 * batch_size)  # and scale the learnin
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
-    """At most the idle time, for the work of one of today's steps."""
-    if finding.code != "O01":
+def predict(evidence: Evidence, found: Found) -> Plan | None:
+    """The host's time for a step that does the work of several."""
+    if found.finding.code != "O01":
         return None
     path = path_of(evidence)
     factor = path.wall / path.busy if path.busy else 0.0
     if factor < LEAST:
         return None
-    high = path.at_most(min(path.idle, finding.at_stake_ns[1]))
+    times = min(factor, float(MOST))
     if evidence.on_cpu:
-        # dispatch and Python are paid once for MOST times the work, and computing follows the work
+        times = float(MOST)  # dispatch and Python are paid once for so many times the work, and computing follows it
         how = "throughput: dispatch and Python take as long for a larger batch"
         assumes = f"high: {MOST} times the batch; the saving is for today's amount of work; memory allows it"
-        return prescription(NAME, finding, (0.0, high * (1 - 1 / MOST)), how, assumes)
-    times = f"about {factor:.1f}" if factor <= MOST else f"more than {MOST}"
-    how = f"throughput: the host's time is enough for {times} times the batch"
-    assumes = "the saving is for today's amount of work, the step gets no shorter; memory allows it"
-    return prescription(NAME, finding, (0.0, high), how, assumes)
+    else:
+        told = f"about {factor:.1f}" if factor <= MOST else f"more than {MOST}"
+        how = f"throughput: the host's time is enough for {told} times the batch"
+        assumes = "the saving is for today's amount of work, the step gets no shorter; memory allows it"
+    return Plan(how, assumes, larger(evidence, times), work=times, once=True)

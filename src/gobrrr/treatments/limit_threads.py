@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import math
 
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
 
 NAME = "limit-threads"
 NUMERICS = "rounding"
@@ -32,8 +33,9 @@ loader = DataLoader(dataset, batch_size, num_workers=2, worker_init_fn=one_threa
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
     """What the docstring says, of the finding's stake."""
+    finding = found.finding
     threads = evidence.live.threads if evidence.live is not None else None
     if finding.code != "O09" or threads is None:
         return None
@@ -47,4 +49,4 @@ def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
     else:
         how = f"fewer workers than {threads.workers}, and torch.set_num_threads(1) in worker_init_fn"
     assumes = "high: with as many threads as processors each operation reaches its floor"
-    return prescription(NAME, finding, (0.0, finding.at_stake_ns[1]), how, assumes)
+    return of_claim(evidence, found, how, assumes, least=0.0)

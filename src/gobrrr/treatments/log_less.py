@@ -8,9 +8,10 @@ which many steps between two reports come close to.
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
 
 NAME = "log-less"
 NUMERICS = "none"
@@ -21,10 +22,11 @@ if number % 100 == 0:
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
     """What the docstring says, of the finding's stake."""
+    finding = found.finding
     if finding.code != "O12":
         return None
     line = next((one.source for one in finding.where if one.source), None)
     how = f"report every 100 steps{f' in {line}' if line else ''}, and add up on the device in between"
-    return prescription(NAME, finding, finding.at_stake_ns, how, "low: every second step reports")
+    return of_claim(evidence, found, how, "low: every second step reports")

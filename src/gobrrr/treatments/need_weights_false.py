@@ -11,9 +11,10 @@ Predicted saving: the finding's own interval: what the scores cost on the wall.
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
 
 NAME = "need-weights-false"
 NUMERICS = "rounding"
@@ -22,9 +23,10 @@ y, _ = attention(x, x, x, need_weights=False)
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
     """What the docstring says, of the finding's stake."""
+    finding = found.finding
     if finding.code != "M02" or NAME not in finding.treatments:
         return None
     how = "attention(x, x, x, need_weights=False) of nn.MultiheadAttention"
-    return prescription(NAME, finding, finding.at_stake_ns, how, "nothing reads the weights that it returns")
+    return of_claim(evidence, found, how, "nothing reads the weights that it returns")

@@ -6,9 +6,10 @@ waiting moves there as far as one rank is always the slow one; only what varies 
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
 
 NAME = "no-barrier"
 NUMERICS = "none"
@@ -20,9 +21,10 @@ for step, batch in enumerate(loader):
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
     """The finding's stake."""
+    finding = found.finding
     if finding.code != "N03":
         return None
     how = "no torch.distributed.barrier() in the loop; batches of even lengths on all ranks"
-    return prescription(NAME, finding, finding.at_stake_ns, how, "high: no rank is slower than the others in the mean")
+    return of_claim(evidence, found, how, "high: no rank is slower than the others in the mean")

@@ -13,9 +13,10 @@ peak.
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
 
 NAME = "no-checkpoint"
 NUMERICS = "none"
@@ -27,8 +28,9 @@ torch._functorch.config.activation_memory_budget = 0.5  # with torch.compile: sw
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
     """What the docstring says, of the finding's stake."""
+    finding = found.finding
     if finding.code != "R01":
         return None
-    return prescription(NAME, finding, finding.at_stake_ns, HOW, "the activations that are kept then fit into memory")
+    return of_claim(evidence, found, HOW, "the activations that are kept then fit into memory")

@@ -6,9 +6,11 @@ The gradients are the same sums, added in another order.
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.micro_batches import micro_batches
+from gobrrr.analysis.reductions import reduced_once
 
 NAME = "no-sync"
 NUMERICS = "rounding"
@@ -20,9 +22,10 @@ optimizer.step()
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
-    """The finding's stake."""
-    if finding.code != "N02":
+def predict(evidence: Evidence, found: Found) -> Plan | None:
+    """The collectives of the last micro-batch alone."""
+    if found.finding.code != "N02":
         return None
     how = "with model.no_sync(): around all micro-batches but the last"
-    return prescription(NAME, finding, finding.at_stake_ns, how, "high: the ranks are in step, nothing else waits")
+    effect = reduced_once(evidence, micro_batches(evidence))
+    return Plan(how, "the sums of all micro-batches are reduced once", effect, once=True)

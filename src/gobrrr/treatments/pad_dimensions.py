@@ -11,9 +11,10 @@ Padded logits must not take part: cut them off, or mask them. Checkpoints hold t
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
 
 NAME = "pad-dimensions"
 NUMERICS = "rounding"
@@ -24,9 +25,10 @@ logits = head(x)[..., :vocabulary]
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
     """What the docstring says, of the finding's stake."""
+    finding = found.finding
     if finding.code != "C02":
         return None
     assumes = "the padded matmul gets the kernels of the aligned ones"
-    return prescription(NAME, finding, finding.at_stake_ns, HOW, assumes)
+    return of_claim(evidence, found, HOW, assumes)

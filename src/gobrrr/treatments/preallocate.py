@@ -12,9 +12,10 @@ It takes the memory of the whole length from the beginning, and less at the peak
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
 
 NAME = "preallocate"
 NUMERICS = "none"
@@ -25,9 +26,10 @@ seen = cache[:, :, : at + 1]
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
     """What the docstring says, of the finding's stake."""
+    finding = found.finding
     if finding.code != "M10":
         return None
     assumes = "the most that it grows to is known, and the filled part is read as a view"
-    return prescription(NAME, finding, finding.at_stake_ns, "cache[:, :, at] = new for torch.cat", assumes)
+    return of_claim(evidence, found, "cache[:, :, at] = new for torch.cat", assumes)

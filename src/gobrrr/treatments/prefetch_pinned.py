@@ -12,13 +12,12 @@ without pinned memory gives nothing.
 
 from __future__ import annotations
 
-import numpy as np
-
 from gobrrr import units
+from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.inputs import inward_copies, pageable_copies
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.regions import prefetched
 
 NAME = "prefetch-pinned"
 NUMERICS = "none"
@@ -28,19 +27,16 @@ batch = batch.to("cuda", non_blocking=True)
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
-    """The copies that nothing overlaps; None without any."""
-    if finding.code not in ("D01", "D02") or evidence.on_cpu:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
+    """The copies at the link's speed, one step ahead; None without any."""
+    if found.finding.code not in ("D01", "D02") or evidence.on_cpu:
         return None
-    copies = pageable_copies(evidence) if finding.code == "D02" else inward_copies(evidence)
+    copies = pageable_copies(evidence) if found.finding.code == "D02" else inward_copies(evidence)
     exposed = float(evidence.budget.owned_ns[copies].sum()) / evidence.steps.count
     if exposed <= 0:
         return None
     rows = evidence.priced.links.device[copies]
     moved = float(evidence.events.bytes[rows].sum()) / evidence.recorded_steps.count
-    pageable = np.array(["Pageable" in evidence.events.name_of(int(row)) for row in rows])
-    link = evidence.machine.host_bytes_per_s if evidence.machine else None
-    low = exposed - moved / link.value * 1e9 if link is not None and pageable.all() else 0.0
     how = 'DataLoader(..., pin_memory=True) and batch.to("cuda", non_blocking=True)'
     assumes = f"{units.bytes_(moved)} a step across the host link; high: the copy overlaps with the step before"
-    return prescription(NAME, finding, (low, min(exposed, finding.at_stake_ns[1])), how, assumes)
+    return Plan(how, assumes, prefetched(evidence, copies), once=True)

@@ -5,9 +5,9 @@ Predicted saving: none of the step's time. It lets the conditions that price cal
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
 
 NAME = "record-shapes"
 NUMERICS = "none"
@@ -18,9 +18,10 @@ with torch.profiler.profile(record_shapes=True) as prof:
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
     """What the docstring says, of the finding's stake."""
+    finding = found.finding
     if finding.code != "Q02":
         return None
     assumes = "it makes the trace say more, not the step faster"
-    return prescription(NAME, finding, (0.0, 0.0), HOW, assumes)
+    return Plan(HOW, assumes, None)

@@ -12,10 +12,11 @@ wait, removing it gives nothing. Both ends go as far as the interval of the step
 from __future__ import annotations
 
 from gobrrr.analysis.calls import Call, classify
+from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.path import path_of
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.regions import unwaiting
+from gobrrr.model.diagnosis import Finding
 
 NAME = "remove-sync"
 NUMERICS = "none"
@@ -26,13 +27,12 @@ if step % 100 == 0:
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
-    """What the replay without the waits gains."""
-    if finding.code != "O02":
+def predict(evidence: Evidence, found: Found) -> Plan | None:
+    """The host does not wait inside the step."""
+    if found.finding.code != "O02":
         return None
-    low, high = finding.at_stake_ns
-    saving = low, path_of(evidence).at_most(high)
-    return prescription(NAME, finding, saving, _how(finding), "the host has nothing else to wait for")
+    effect = unwaiting(evidence)
+    return Plan(_how(found.finding), "the host has nothing else to wait for", effect, once=True)
 
 
 def _how(finding: Finding) -> str:

@@ -9,9 +9,10 @@ and at half of that. The numbers differ by rounding.
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
 
 NAME = "reorder-contraction"
 NUMERICS = "rounding"
@@ -22,8 +23,9 @@ g = x.T @ y  # for (x.unsqueeze(2) * y.unsqueeze(1)).sum(0)
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
     """What the docstring says, of the finding's stake."""
+    finding = found.finding
     if finding.code != "C05":
         return None
     first = finding.where[0] if finding.where else None
@@ -34,4 +36,4 @@ def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
         if einsum
         else f"parentheses{at}: A @ (B @ v)"
     )
-    return prescription(NAME, finding, finding.at_stake_ns, how, "nothing else reads the product in between")
+    return of_claim(evidence, found, how, "nothing else reads the product in between")

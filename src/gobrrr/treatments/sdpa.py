@@ -18,9 +18,10 @@ Dropout draws other masks. `torch.nn.attention.sdpa_kernel` shows and sets which
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
 
 NAME = "sdpa"
 NUMERICS = "rounding"
@@ -29,9 +30,10 @@ y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
     """What the materialised scores cost on the wall."""
+    finding = found.finding
     if finding.code != "M02":
         return None
     how = "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=...)"
-    return prescription(NAME, finding, finding.at_stake_ns, how, "a fused kernel takes the mask and the head size")
+    return of_claim(evidence, found, how, "a fused kernel takes the mask and the head size")

@@ -13,9 +13,10 @@ A table that shares its weights with the output layer gains nothing: that gradie
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
 
 NAME = "sparse-embedding"
 NUMERICS = "statistics"
@@ -25,10 +26,11 @@ for_table = torch.optim.SparseAdam(table.parameters(), lr=lr)
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
     """What the docstring says, of the finding's stake."""
+    finding = found.finding
     if finding.code != "M07":
         return None
     how = "nn.Embedding(..., sparse=True), and SparseAdam for its weight"
     assumes = "an optimizer without weight decay, and with moments of used rows only, trains as well"
-    return prescription(NAME, finding, finding.at_stake_ns, how, assumes)
+    return of_claim(evidence, found, how, assumes)

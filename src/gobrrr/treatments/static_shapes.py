@@ -9,9 +9,10 @@ warm-up that was recorded does not come back, and because a compiled function ne
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
 
 NAME = "static-shapes"
 NUMERICS = "none"
@@ -24,12 +25,13 @@ step = torch.compile(step)
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
     """What the docstring says, of the finding's stake."""
+    finding = found.finding
     if finding.code != "O05":
         return None
     assumes = "high: every step would compile as the recorded ones did"
-    return prescription(NAME, finding, (0.0, finding.at_stake_ns[1]), _how(evidence), assumes)
+    return of_claim(evidence, found, _how(evidence), assumes, least=0.0)
 
 
 def _how(evidence: Evidence) -> str:

@@ -13,10 +13,10 @@ either the old or the new precision switches of PyTorch, not both.
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_calls
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.path import path_of
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
 
 NAME = "tf32"
 NUMERICS = "rounding"
@@ -26,13 +26,12 @@ torch.backends.cudnn.allow_tf32 = True  # convolutions; the default
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
     """The low end of the finding, which is TF32, up to what a better share of the peak would add."""
-    if finding.code not in ("C01", "C03") or evidence.on_cpu:
+    if found.finding.code not in ("C01", "C03") or evidence.on_cpu:
         return None
-    low, high = finding.at_stake_ns
-    upper = min(low + (high - low) / 2, max(path_of(evidence).wall - path_of(evidence).host, 0.0))
     how = 'torch.set_float32_matmul_precision("high")'
-    return prescription(
-        NAME, finding, (low, upper), how, "TF32 kernels reach the share of their peak that float32 has now"
-    )
+    assumes = "TF32 kernels reach the share of their peak that float32 has now"
+    claim = found.claim
+    effect = of_calls(evidence, claim.unit, claim.low, claim.low + (claim.ns - claim.low) / 2)
+    return Plan(how, assumes, effect)

@@ -9,9 +9,10 @@ recorded steps that differ: nothing of the program gets faster.
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
 
 NAME = "warm-up"
 NUMERICS = "none"
@@ -25,9 +26,10 @@ with torch.profiler.profile(schedule=schedule) as prof:
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
     """What the docstring says, of the finding's stake."""
+    finding = found.finding
     if finding.code != "O05":
         return None
     assumes = "later steps load nothing; the program itself gets no faster"
-    return prescription(NAME, finding, (0.0, finding.at_stake_ns[1]), HOW, assumes)
+    return of_claim(evidence, found, HOW, assumes, least=0.0)

@@ -10,9 +10,11 @@ what their pointwise chains would save fused. A single graph keeps part of both:
 
 from __future__ import annotations
 
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import prescription
+from gobrrr.analysis.gains import Plan
+from gobrrr.model.diagnosis import Finding
 
 NAME = "whole-graph"
 NUMERICS = "rounding"
@@ -26,12 +28,13 @@ def f(x):
 """
 
 
-def predict(evidence: Evidence, finding: Finding) -> Prescription | None:
+def predict(evidence: Evidence, found: Found) -> Plan | None:
     """What the docstring says, of the finding's stake."""
+    finding = found.finding
     if finding.code != "O10":
         return None
     assumes = "high: one graph leaves nothing to Python, and fuses every chain"
-    return prescription(NAME, finding, (0.0, finding.at_stake_ns[1]), _how(finding), assumes)
+    return of_claim(evidence, found, _how(finding), assumes, least=0.0)
 
 
 def _how(finding: Finding) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gobrrr.errors import GobrrrError
-from gobrrr.hardware.measure import host, links, matmul, memory, vector
+from gobrrr.hardware.measure import host, links, matmul, memory, observer, vector
 from gobrrr.hardware.measure.compiler import first_line
 from gobrrr.hardware.measure.device import Device, find_device
 from gobrrr.hardware.measure.settings import preserved
@@ -69,6 +69,8 @@ def stages(device: Device) -> list[Stage]:
         Stage(f"vector units, {dtype}, {kind}", 8.0 if at else 18.0, _vector(dtype, kind))
         for at, (dtype, kind) in enumerate(VECTOR)
     ]
+    # Last: what a profiler has set up in the driver stays, and may slow down what comes after it.
+    plan.append(Stage("the profiler", 6.0 if device.is_cpu else 10.0, _observer))
     return plan
 
 
@@ -141,6 +143,10 @@ def _matmul(dtype: str) -> Callable[[Bench, Notebook, float], None]:
 
 def _vector(dtype: str, kind: str) -> Callable[[Bench, Notebook, float], None]:
     return lambda bench, page, _: page.write(vector.measure_vector(bench, dtype, kind))
+
+
+def _observer(bench: Bench, page: Notebook, end_s: float) -> None:
+    page.write(*observer.measure_observer(bench, end_s))
 
 
 def _reduce(bench: Bench, page: Notebook, end_s: float) -> None:

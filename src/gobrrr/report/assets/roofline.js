@@ -2,13 +2,17 @@
 const points = data.ops.map((op, index) => ({ op, index })).filter(({ op }) => op.flop > 0 && op.bytes > 0 && op.ns > 0);
 let everyRoof = false;
 
+// A scene is what one chart shows: points under roofs, where points and roofs were before (ghosts), and points that no
+// longer are (gone). This page's own is the step as it is.
+const TODAY = { points, roofs: data.roofs, ghosts: [], gone: [], lines: [], oldRoofs: [] };
+
 const intensity = (op) => op.flop / op.bytes;
 
 // Roofs of one value share a line. Drawn: memory roofs, those that a call rests on, and the highest for bfloat16.
-function drawnRoofs() {
+function drawnRoofs(scene, from = scene.roofs) {
   const used = new Set(data.ops.map((op) => op.roof));
   const base = ["bfloat16 matrix", "float32 vector"];
-  const kept = data.roofs.filter((roof) => everyRoof || roof.kind === "memory" || used.has(roof.name) || base.includes(roof.name));
+  const kept = from.filter((roof) => (everyRoof && scene === TODAY) || roof.kind === "memory" || used.has(roof.name) || base.includes(roof.name));
   const lines = new Map();
   for (const roof of kept) {
     const key = `${roof.kind} ${roof.value}`;
@@ -19,11 +23,12 @@ function drawnRoofs() {
   return [...lines.values()];
 }
 
-function extent(roofs) {
-  const memory = roofs.filter((roof) => roof.kind === "memory").map((roof) => roof.value);
-  const compute = roofs.filter((roof) => roof.kind === "compute").map((roof) => roof.value);
-  const xs = points.map(({ op }) => intensity(op));
-  const ys = points.map(({ op }) => op.flop_s);
+function extent(roofs, scene) {
+  const values = (kind) => [...roofs, ...scene.oldRoofs].filter((roof) => roof.kind === kind).map((roof) => roof.value);
+  const [memory, compute] = [values("memory"), values("compute")];
+  const every = [...scene.points, ...scene.ghosts, ...scene.gone];
+  const xs = every.map(({ op }) => intensity(op));
+  const ys = every.map(({ op }) => op.flop_s);
   const below = (value) => 10 ** Math.floor(Math.log10(value) - 0.02);
   const right = Math.max(...xs) * 3;
   const ridge = memory.length && compute.length ? Math.max(...compute) / Math.min(...memory) : 0;
@@ -33,7 +38,7 @@ function extent(roofs) {
   };
 }
 
-function roofSeries(box, roofs, node) {
+function roofSeries(box, roofs, node, scene) {
   const memory = roofs.filter((roof) => roof.kind === "memory").map((roof) => roof.value);
   const compute = roofs.filter((roof) => roof.kind === "compute").map((roof) => roof.value);
   const top = compute.length ? Math.max(...compute) : box.y1;
@@ -48,7 +53,7 @@ function roofSeries(box, roofs, node) {
     const short = `${roof.names.join(", ")}  ${roof.text}`;
     const first = diagonal && roof.value === fastest;
     const along = (share) => from.map((low, axis) => 10 ** (Math.log10(low) + share * Math.log10(to[axis] / low)));
-    const at = diagonal ? along(freest(along, box, node)) : to;
+    const at = diagonal ? along(freest(along, box, node, scene)) : to;
     const label = {
       show: true, formatter: narrow() ? roof.text : `${short}  (${roof.provenance})`, color: colour("soft"), fontSize: 11,
       textBorderColor: colour("surface"), textBorderWidth: 3,
@@ -82,9 +87,9 @@ function labelShifts(values, box, node) {
 }
 
 // Where along a memory roof its name hides the fewest points.
-function freest(along, box, node) {
+function freest(along, box, node, scene) {
   const pixel = ([x, y]) => [(Math.log10(x / box.x0) / Math.log10(box.x1 / box.x0)) * node.plotWidth, (Math.log10(y / box.y0) / Math.log10(box.y1 / box.y0)) * node.plotHeight];
-  const dots = points.map(({ op }) => pixel([intensity(op), op.flop_s]));
+  const dots = scene.points.map(({ op }) => pixel([intensity(op), op.flop_s]));
   let best = [Infinity, 0.5];
   for (let share = 0.15; share < 0.86; share += 0.05) {
     const [x, y] = pixel(along(share));
@@ -94,16 +99,18 @@ function freest(along, box, node) {
   return best[1];
 }
 
-function pointSeries(bound, symbol) {
-  const most = Math.max(...points.map(({ op }) => op.ns));
-  const mine = points.filter(({ op }) => (op.bound || "unpriced") === bound);
+const mostTime = Math.max(...points.map(({ op }) => op.ns));
+const diameter = (ns) => Math.min(48, Math.max(6, 34 * Math.sqrt(ns / mostTime)));
+
+function pointSeries(bound, symbol, scene) {
+  const mine = scene.points.filter(({ op }) => (op.bound || "unpriced") === bound);
   return {
     type: "scatter", name: bound, symbol, z: 3, animation: false, cursor: "pointer",
     data: mine.map(({ op, index }) => {
       const lit = !selected() || selection.ops.has(index);
       return {
         value: [intensity(op), op.flop_s], index,
-        symbolSize: Math.max(6, 34 * Math.sqrt(op.ns / most)),
+        symbolSize: diameter(op.ns),
         itemStyle: {
           color: colour(bound), opacity: lit ? 0.62 : 0.08, borderColor: selected() && lit ? colour("ink") : colour("surface"),
           borderWidth: selected() && lit ? 2 : 1,
@@ -115,10 +122,10 @@ function pointSeries(bound, symbol) {
   };
 }
 
-function ridges(box, roofs) {
+function ridges(box, roofs, scene) {
   const dram = roofs.find((roof) => roof.names.includes("DRAM"));
   const used = new Map();
-  points.forEach(({ op }) => used.set(op.roof, (used.get(op.roof) || 0) + op.ns));
+  scene.points.forEach(({ op }) => used.set(op.roof, (used.get(op.roof) || 0) + op.ns));
   const compute = roofs.filter((roof) => roof.kind === "compute")
     .sort((a, b) => Math.max(...b.names.map((name) => used.get(name) || 0)) - Math.max(...a.names.map((name) => used.get(name) || 0)) || b.value - a.value)[0];
   if (!dram || !compute) return [];
@@ -139,21 +146,48 @@ function axis(name, from, to, text, gap) {
   };
 }
 
-function drawRoofline(instance, node) {
-  const roofs = drawnRoofs();
-  const box = extent(roofs);
+// Where points and roofs were before: hollow points, crossed where the calls are gone, a line to each new place.
+function ghostSeries(scene, box) {
+  const hollow = (list, name, label) => ({
+    type: "scatter", name, z: 2, animation: false, label,
+    data: list.map(({ op, index }) => ({
+      value: [intensity(op), op.flop_s], index, symbol: op.bound === "compute" ? "circle" : "rect", symbolSize: diameter(op.ns),
+      itemStyle: { color: "transparent", borderColor: colour("soft"), borderWidth: 1.2, borderType: [3, 2], opacity: 0.75 },
+    })),
+  });
+  const cross = { show: true, position: "inside", formatter: "\u00d7", color: colour("soft"), fontSize: 13, fontWeight: 700 };
+  const roof = ({ kind, value }) => (kind === "memory"
+    ? [[box.x0, box.x0 * value], [box.y1 / value, box.y1]] : [[box.x0, value], [box.x1, value]]);
+  return [
+    ...scene.oldRoofs.map((one) => ({
+      type: "line", name: "roof before", data: roof(one), symbol: "none", silent: true, animation: false, z: 0,
+      lineStyle: { color: colour("rule"), width: 1.2, type: [2, 3] },
+    })),
+    { type: "lines", name: "moves", coordinateSystem: "cartesian2d", silent: true, animation: false, z: 2,
+      symbol: ["none", "arrow"], symbolSize: 6, lineStyle: { color: colour("soft"), width: 1, opacity: 0.55 },
+      data: scene.lines.map((coords) => ({ coords })) },
+    hollow(scene.ghosts, "before", { show: false }), hollow(scene.gone, "gone", cross),
+  ];
+}
+
+function drawRoofline(instance, node, scene = TODAY) {
+  const roofs = drawnRoofs(scene);
+  const box = extent(roofs, scene);
   const grid = { left: narrow() ? 44 : 66, right: 12, top: 22, bottom: 46, outerBoundsMode: "none" };
   Object.assign(node, { plotWidth: instance.getWidth() - grid.left - grid.right, plotHeight: instance.getHeight() - grid.top - grid.bottom });
   instance.setOption({
     animation: false, grid,
     xAxis: axis("arithmetic intensity, FLOP/B", box.x0, box.x1, (value) => plain(value), 28),
     yAxis: { ...axis(narrow() ? "" : "achieved, FLOP/s", box.y0, box.y1, (value) => scaled(value, "").trim().replace(" ", narrow() ? "" : " "), 50) },
-    tooltip: { ...tooltip(), trigger: "item", formatter: (one) => (one.data.index === undefined ? "" : tip(data.ops[one.data.index].name, opTip(one.data.index))) },
+    tooltip: { ...tooltip(), trigger: "item", formatter: (one) => (one.data.index === undefined ? "" : tip(data.ops[one.data.index].name, (scene.tip || opTip)(one.data.index))) },
     dataZoom: [
       { type: "inside", xAxisIndex: 0, filterMode: "none", zoomOnMouseWheel: "ctrl" },
       { type: "inside", yAxisIndex: 0, filterMode: "none", zoomOnMouseWheel: "ctrl" },
     ],
-    series: [...roofSeries(box, roofs, node), pointSeries("memory", "rect"), pointSeries("compute", "circle"), ...ridges(box, roofs)],
+    series: [
+      ...roofSeries(box, roofs, node, scene), ...(scene === TODAY ? [] : ghostSeries(scene, box)),
+      pointSeries("memory", "rect", scene), pointSeries("compute", "circle", scene), ...ridges(box, roofs, scene),
+    ],
   }, true);
 }
 

@@ -13,6 +13,7 @@ from gobrrr.report.page.machine import ceiling
 from gobrrr.report.page.machines import machines_data
 from gobrrr.report.page.tables import NAME_CELLS, kernels_of
 from gobrrr.report.page.verdict import CAUSE_COLOURS, row_colour
+from gobrrr.report.page.what_if import offers, what_if_data
 from gobrrr.report.text import sanitise, short_name, shorten
 
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
@@ -52,7 +53,8 @@ def page_data(one: Diagnosis, links: list[Link]) -> dict[str, Any]:
         "timeline": _timeline(one.timeline) if one.timeline else None,
         "names": names.texts,
     }  # fmt: skip
-    return {**found, "machines": machines_data(one)} if one.machines else found
+    found |= {"machines": machines_data(one)} if one.machines else {}
+    return found | ({"what_if": what_if_data(one)} if offers(one) else {})
 
 
 class _Names:

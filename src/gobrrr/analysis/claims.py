@@ -7,7 +7,7 @@ lengths sum to the window.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import CAUSES
 from gobrrr.analysis.price import Class
+from gobrrr.model.diagnosis import Finding
 from gobrrr.model.events import I8
 
 F8 = NDArray[np.float64]
@@ -46,6 +47,22 @@ class Claim:
     def total(self) -> float:
         """Nanoseconds in all units and beyond."""
         return float(self.ns.sum()) + self.beyond
+
+
+NO_CALLS = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A finding, and the part of the timeline that its stake rests on.
+
+    `gone`: calls that a remedy makes vanish as launches (indices into `evidence.calls`); what is left of their time is
+    that of the call before them, with which they are one kernel.
+    """
+
+    finding: Finding
+    claim: Claim
+    gone: I8 = field(default_factory=lambda: NO_CALLS)
 
 
 NOTHING = Claim(np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))

@@ -1,0 +1,195 @@
+"""Hold the predicted time of the FIXED step, from the FAULTY trace alone, against the measured one.
+
+    python -m bench.pairs            predict every pair, write bench/results/pairs.json and docs/what_if.md
+    python -m bench.pairs --check    exit 1 when docs/what_if.md differs from the results
+
+A pair is a step with a fault and the same step without it, both timed without the profiler on an H100, with a trace of
+the first. The treatments that the fix consists of are applied to the replayed graph of the faulty trace. The pairs that
+the predictor was made with (truth.json) are given apart from the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import gobrrr
+from bench.pair_data import Pair, pairs
+from gobrrr import changes
+from gobrrr.model.profile import Profile
+from gobrrr.observe.trace import read_trace
+from gobrrr.units import percent
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results" / "pairs.json"
+PAGE = ROOT / "docs" / "what_if.md"
+WITHIN = 0.10
+"""A saving, as a share of the step, counts as met within so much of the measured one."""
+
+MOST_ON_NEGATIVE = 0.05
+"""No more than this share of the step may be promised where the obvious treatment gives nothing."""
+
+TUNED = ("handed", "labels")
+"""The groups that the predictor was made with: its constants for compiled code rest on the labels."""
+
+TITLES = {
+    "handed": "Pairs that the predictor was made with",
+    "labels": "Eager and compiled forward passes of public architectures",
+    "ddp": "Two ranks",
+    "holdout": "Among the held-out steps",
+    "further": "Further pairs",
+}
+
+
+def measure(pair: Pair) -> dict[str, Any]:
+    """One pair: what was predicted and what was measured, times in ms, savings as shares of the faulty step."""
+    profile = _profile(pair)
+    found = changes.predict(profile, pair.treatments)
+    one, before = found.what_if, found.diagnosis.unprofiled_wall_ns
+    assert before.value is not None
+    faulty, fixed = (sum(times) / 2 for times in (pair.faulty_ms, pair.fixed_ms))
+    predicted, measured = one.expected_ns / before.value, 1 - fixed / faulty
+    return {
+        "name": pair.name,
+        "group": pair.group,
+        "regime": found.diagnosis.regime,
+        "treatments": list(pair.treatments),
+        "negative": pair.negative,
+        "estimate_ms": [before.low / 1e6 if before.low else None, before.value / 1e6,
+                        before.high / 1e6 if before.high else None],
+        "faulty_ms": list(pair.faulty_ms),
+        "predicted_ms": [one.low_ns / 1e6, one.step_ns / 1e6, one.high_ns / 1e6],
+        "fixed_ms": list(pair.fixed_ms),
+        "predicted_saving": predicted,
+        "promised": one.saving_ns[0] / before.value,
+        "measured_saving": measured,
+        "measured_range": [1 - pair.fixed_ms[1] / pair.faulty_ms[0], 1 - pair.fixed_ms[0] / pair.faulty_ms[1]],
+        "covered": one.low_ns / 1e6 <= pair.fixed_ms[1] and one.high_ns / 1e6 >= pair.fixed_ms[0],
+        "regime_after": one.regime,
+    }  # fmt: skip
+
+
+def _profile(pair: Pair) -> Profile:
+    """The faulty step's trace; with those of its other ranks, where there are some."""
+    first = read_trace(str(pair.faulty))
+    others = [read_trace(str(path)).ranks[0] for path in pair.other_ranks]
+    return replace(first, ranks=(*first.ranks, *others))
+
+
+def points(row: dict[str, Any]) -> float:
+    """By how much the predicted saving misses the middle of the measured range, as a share of the step."""
+    return float(row["predicted_saving"] - row["measured_saving"])
+
+
+def beyond(row: dict[str, Any]) -> float:
+    """The same outside the measured range; 0 within it."""
+    low, high = row["measured_range"]
+    return float(max(row["predicted_saving"] - high, low - row["predicted_saving"], 0.0))
+
+
+def page(results: dict[str, Any]) -> str:
+    """The page in Markdown."""
+    rows = results["pairs"]
+    lines = [
+        "# What a change would give, before making it",
+        "",
+        f"Made by `{results['command']}` ({results['date']}). For each pair of a step with a fault and without it, the",
+        "time of the fixed step is predicted from the faulty step's profiler trace alone: the treatments that the fix",
+        "consists of are applied to the trace's graph, the cost of recording is taken out, and the graph is replayed.",
+        f"Both steps were timed without the profiler on an {results['device']}; the range of their timings is shown. A",
+        "saving is a share of the faulty step; the miss is in points of it, against the middle of the measured range.",
+        "",
+    ]
+    told = [row for row in rows if row["group"] in TUNED]
+    rest = [row for row in rows if row["group"] not in TUNED]
+    lines += [f"- made with: {_summary(told)}", f"- not made with: {_summary(rest)}", ""]
+    for group, title in TITLES.items():
+        mine = [row for row in rows if row["group"] == group]
+        if mine:
+            lines += [f"## {title}", "", *_table(mine), ""]
+    return "\n".join(lines)
+
+
+def line(results: dict[str, Any]) -> str:
+    """The results in two sentences."""
+    told = [row for row in results["pairs"] if row["group"] in TUNED]
+    rest = [row for row in results["pairs"] if row["group"] not in TUNED]
+    return (
+        f"From the faulty step's trace alone, on an H100 ({results['date']}, `{results['command']}`): "
+        f"{_summary(told)}. Of pairs that the predictor was not made with: {_summary(rest)}."
+    )
+
+
+def _summary(rows: list[dict[str, Any]]) -> str:
+    positive = [row for row in rows if not row["negative"]]
+    negative = [row for row in rows if row["negative"]]
+    near = sum(beyond(row) <= WITHIN for row in positive)
+    middle = sum(abs(points(row)) <= WITHIN for row in positive)
+    text = (
+        f"{near} of {len(positive)} savings within 10 points of what was measured, {middle} within 10 points of its "
+        f"middle (median miss {percent(statistics.median(abs(points(row)) for row in positive))}), "
+        f"{sum(row['covered'] for row in positive)} of {len(positive)} intervals meet the measured range"
+        if positive
+        else "no pair with a saving"
+    )
+    if negative:
+        calm = sum(row["promised"] <= MOST_ON_NEGATIVE for row in negative)
+        text += f"; of {len(negative)} where the obvious treatment gives nothing, {calm} are promised at most 5 %"
+    return text
+
+
+def _table(rows: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        "| pair | treatments | faulty: estimated, measured (ms) | fixed: predicted | fixed: measured "
+        "| saving: predicted, measured | miss |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in sorted(rows, key=lambda one: (one["negative"], one["name"])):
+        low, value, high = row["predicted_ms"]
+        name = row["name"] + (" (nothing to gain)" if row["negative"] else "")
+        lines.append(
+            f"| {name} | {', '.join(row['treatments'])} | {row['estimate_ms'][1]:.3g}, {_range(row['faulty_ms'])} | "
+            f"{value:.3g} ({low:.3g} to {high:.3g}) | {_range(row['fixed_ms'])} | "
+            f"{row['predicted_saving']:.0%}, {_shares(row)} | {100 * points(row):+.0f} |"
+        )
+    return lines
+
+
+def _shares(row: dict[str, Any]) -> str:
+    low, high = (f"{one:.0%}" for one in row["measured_range"])
+    return low if low == high else f"{low} to {high}"
+
+
+def _range(times: list[float]) -> str:
+    return f"{times[0]:.3g}" if times[0] == times[1] else f"{times[0]:.3g} to {times[1]:.3g}"
+
+
+def main() -> int:
+    """Predict and write, or check."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only say whether the page is current")
+    if parser.parse_args().check:
+        current = PAGE.read_text() == page(json.loads(RESULTS.read_text()))
+        print("current" if current else "docs/what_if.md differs from bench/results/pairs.json")
+        return 0 if current else 1
+    results = {
+        "command": "python -m bench.pairs",
+        "version": gobrrr.__version__,
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "device": "NVIDIA H100 80GB HBM3",
+        "pairs": [measure(one) for one in pairs()],
+    }
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    PAGE.write_text(page(results))
+    print(page(results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

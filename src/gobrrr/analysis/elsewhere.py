@@ -1,0 +1,79 @@
+"""The step on another machine: each piece of work takes as much longer or shorter as its floor does there.
+
+A kernel is taken to reach the same share of the other machine's roof; a launch and its ramp (`FIXED_NS`) stay as they
+are. Where a kernel has no floor, the ratio of the memories' bandwidths stands for it; collectives follow the link
+between devices, copies that of the host. The host is the same one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.graph import F8, StepGraph
+from gobrrr.analysis.price import Class, Group, Priced
+from gobrrr.analysis.roofline import floor
+from gobrrr.analysis.what_if import Change, scaled
+from gobrrr.model.machine import Ceiling, Machine
+
+ELSEWHERE = 0.17
+"""What the shares of one GPU miss on another, as a share of the time: leave-one-GPU-out over nine NVIDIA and three AMD
+GPUs with one efficiency each (computed from NeuSight's published measurements, arXiv 2407.13853)."""
+
+
+def repriced(priced: Priced, machine: Machine) -> Priced:
+    """The same work with the floors of `machine`; NaN where it has none."""
+    groups = tuple(Group(one.call, one.work, floor(one.work, machine)) for one in priced.groups)
+    ratio = np.array([_ratio(old, new) for old, new in zip(priced.groups, groups, strict=True)] or [np.nan])
+    return replace(priced, groups=groups, floor_ns=priced.floor_ns * ratio[priced.group])
+
+
+def _ratio(old: Group, new: Group) -> float:
+    if old.floor is None or new.floor is None or not old.floor.ns > 0:
+        return float("nan")
+    return new.floor.ns / old.floor.ns
+
+
+def on_machine(evidence: Evidence, machine: Machine, off: float = 0.0) -> Change:
+    """Durations as on `machine`, all of them longer by the share `off` (negative: shorter).
+
+    Raises ValueError where the ceilings of the machine that the step ran on are not known.
+    """
+    factor = factors(evidence, machine) * (1.0 + off)
+    new = repriced(evidence.priced, machine).floor_ns
+    work = np.arange(len(factor))
+
+    def change(graph: StepGraph) -> StepGraph:
+        # a treatment that has shortened a piece of work has shortened its floor there as well
+        with np.errstate(divide="ignore", invalid="ignore"):
+            kept = graph.floor / evidence.priced.floor_ns
+        return scaled(graph, work, factor, new * np.where(np.isfinite(kept), kept, 1.0))
+
+    return change
+
+
+def factors(evidence: Evidence, machine: Machine) -> F8:
+    """For each piece of device work, its time on `machine` over its time here."""
+    here = evidence.machine
+    if here is None:
+        raise ValueError("the ceilings of the machine that the step ran on are not known")
+    priced = evidence.priced
+    memory = _over(here.memory_bytes_per_s, machine.memory_bytes_per_s)
+    link, host = (
+        _over(here.link_bytes_per_s, machine.link_bytes_per_s),
+        _over(here.host_bytes_per_s, machine.host_bytes_per_s),
+    )
+    ratio = np.array(
+        [_ratio(one, Group(one.call, one.work, floor(one.work, machine))) for one in priced.groups] or [np.nan]
+    )[priced.group]
+    factor = np.where(np.isfinite(ratio), ratio, memory)
+    factor = np.where(priced.kind == Class.COMMUNICATION, link, factor)
+    result: F8 = np.where(priced.kind == Class.TRANSFER, host, factor)
+    return result
+
+
+def _over(here: Ceiling | None, there: Ceiling | None) -> float:
+    """How much longer it takes there; as long where one of them is not known."""
+    return here.value / there.value if here is not None and there is not None and there.value > 0 else 1.0

@@ -1,0 +1,225 @@
+"""What a step takes when its graph runs, and what a change of it saves: by replay, never by adding up times.
+
+The saving of a change is the step's time minus that of the changed graph, both replayed. Its interval is spanned by
+the least and the most that the change may do, and by the ends of what is known of the host: of a trace, the cost of
+recording that was taken out of its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.graph import F8, StepGraph
+from gobrrr.analysis.ranks import collectives, matched, run_together
+from gobrrr.analysis.replay import Run, host_clock, run, serial_clock
+from gobrrr.analysis.what_if import Change
+from gobrrr.model.events import I8
+
+Clock = Callable[[I8], F8]
+Effect = Callable[[float], Change]
+"""The change at a share of its possible effect: 0.0 the least, 1.0 the most, 0.5 what is expected."""
+
+MOST_WORK = 6_000
+"""Pieces of work that a replay for a saving looks at: whole steps as far as they go, else a step's front part."""
+
+LEAST, EXPECTED, MOST = 0.0, 0.5, 1.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a treatment does to the step. `effect` None: it applies and changes nothing.
+
+    `beyond`, `beyond_low`: what it saves outside the analysed steps, in ns of one step; `least_ns`: what the step takes
+    at least then, for a reason that is not in the graph (loaders that need this long for a batch), at the effect's most
+    and at its least. `work`: how many times today's work a step then does; the saving is for today's. `once`: of
+    several findings' plans for the treatment one stands for all.
+    """
+
+    how: str
+    assumes: str
+    effect: Effect | None
+    beyond: float = 0.0
+    beyond_low: float = 0.0
+    least_ns: tuple[float, float] = (0.0, 0.0)
+    work: float = 1.0
+    once: bool = False
+
+    def bound(self, share: float) -> float:
+        """What the step takes at least, in ns, at a share of the effect."""
+        return self.least_ns[1] + share * (self.least_ns[0] - self.least_ns[1])
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A saving in ns of one step, and the step without and with the change, as expected."""
+
+    low: float
+    value: float
+    high: float
+    before: float
+    after: float
+
+
+class Stopwatch:
+    """Measures a step under changes, at the low end of what is known of the host, as expected, and at the high end.
+
+    `evidences`: one a rank; several run together, and the step is that of the slowest. `wall_ns`: what a step takes
+    (None: the longest of the evidences'). Where the host is known there is one end.
+    """
+
+    def __init__(self, *evidences: Evidence, wall_ns: float | None = None) -> None:
+        self.evidences = evidences
+        until = _until(evidences[0]) if len(evidences) == 1 else None
+        ends = min(len(one.graphs) for one in evidences)
+        self.graphs = tuple(
+            [replace(one.graphs[end if len(one.graphs) == ends else len(one.graphs) // 2], until=until)
+             for one in evidences]
+            for end in range(ends)
+        )  # fmt: skip
+        """For each end the graphs of all ranks."""
+        self.meets = [collectives(one.graph, one.priced) for one in evidences]
+        self.joined = len(evidences) > 1 and matched(self.graphs[0], self.meets)
+        self.lengths = tuple(self._length(graphs) for graphs in self.graphs)
+        self.middle = ends // 2
+        expected = self.lengths[self.middle]
+        wall = max(one.wall_ns for one in evidences) if wall_ns is None else wall_ns
+        self.scale = wall / expected if expected > 0 else 1.0
+        """The step over what its replayed part takes."""
+
+    def after(self, changes: Sequence[Change], end: int | None = None) -> float:
+        """The step with a change for each rank, in ns, at one end of what is known of the host; None: as expected."""
+        graphs = self.graphs[self.middle if end is None else end]
+        return self._length([change(graph) for change, graph in zip(changes, graphs, strict=True)]) * self.scale
+
+    def runs(self, graphs: Sequence[StepGraph]) -> list[Run]:
+        """The runs of the ranks' graphs, together where they reduce together."""
+        return run_together(graphs, self.meets) if self.joined else [run(one) for one in graphs]
+
+    def _length(self, graphs: Sequence[StepGraph]) -> float:
+        if len(graphs) == 1:
+            return length(self.evidences[0], graphs[0])
+        each = zip(self.evidences, graphs, self.runs(graphs), strict=True)
+        return max(length(evidence, graph, ran) for evidence, graph, ran in each)
+
+    def gain(self, plan: Plan) -> Gain:
+        """The interval of the saving of a plan for one rank; nothing where it changes nothing."""
+        before = [one * self.scale for one in self.lengths]
+        now = before[self.middle]
+        if plan.effect is None:
+            return Gain(0.0, 0.0, 0.0, now, now)
+        ends = sorted({0, len(before) - 1})
+        # at each end the share of the step that is saved there, of the step that is expected
+        made = [
+            (1 - self._after(plan, share, end) / before[end]) * now if before[end] > 0 else 0.0
+            for end in ends
+            for share in (LEAST, MOST)
+        ]
+        after = self._after(plan, EXPECTED, self.middle)
+        value = now - after
+        low, high = min(*made, value), max(*made, value)
+        return Gain(low + plan.beyond_low, value + (plan.beyond_low + plan.beyond) / 2, high + plan.beyond, now, after)
+
+    def _after(self, plan: Plan, share: float, end: int) -> float:
+        assert plan.effect is not None
+        return max(self.after([plan.effect(share)], end), plan.bound(share)) / plan.work
+
+
+def _until(evidence: Evidence) -> int | None:
+    """Where the replays for savings stop, on the recorded clock: behind the last step that fits, at the least one, as
+    long as that has no more than `MOST_WORK` pieces of work. None: nowhere.
+    """
+    graph, steps = evidence.graph, evidence.recorded_steps
+    first = steps.begins[steps.count - evidence.steps.count] if steps.begins else steps.start
+    called = np.sort(graph.called[graph.called >= first])
+    if len(called) <= MOST_WORK or graph.serial:
+        return None
+    most = int(called[MOST_WORK])
+    ends = [one for one in steps.begins if first < one <= most]
+    return ends[-1] if ends else most
+
+
+def length(evidence: Evidence, graph: StepGraph, ran: Run | None = None) -> float:
+    """What one of the analysed steps takes when the graph runs, in ns. `ran`: how it did, with other ranks."""
+    clock, begin, end = timed(graph, ran)
+    if not len(begin):
+        return evidence.wall_ns
+    if graph.until is not None:
+        return _front(evidence, graph, graph.until, clock, end)
+    steps, first = evidence.recorded_steps, evidence.recorded_steps.count - evidence.steps.count
+    count = steps.count - first
+    if steps.marked and steps.host_stop is not None:
+        opens, host_stop = (float(one) for one in clock(np.array([steps.begins[first], steps.host_stop])))
+        inside = (graph.called >= steps.begins[0]) & (graph.called < steps.host_stop) & ~graph.ahead
+        start = _opening(graph, steps.begins[first], opens, end)
+        stop = max(host_stop, float(end[inside].max(initial=0.0)))
+        if graph.serial:
+            return (stop - start) / count
+        loads = clock(evidence.loading.start), clock(evidence.loading.stop)
+        return (stop - start - _hidden(begin, end, clock(graph.called), loads, start, stop, host_stop)) / count
+    start = float(begin.min())
+    if first:
+        start = _opening(graph, steps.begins[first], float(clock(np.array([steps.begins[first]]))[0]), end)
+    return (float(end.max()) - start) / count
+
+
+def _hidden(begin: F8, end: F8, called: F8, loads: tuple[F8, F8], start: float, stop: float, host_stop: float) -> float:
+    """What a loop that runs ahead hides of a window: gobrrr.analysis.lead, on the times of a run.
+
+    `loads`: when the host loads data, (begins, ends), which hides nothing.
+    """
+    inside = np.flatnonzero((begin >= start) & (begin < stop))
+    if not len(inside) or stop <= host_stop:
+        return 0.0
+    order = inside[np.argsort(begin[inside], kind="stable")]
+    reach = np.maximum.accumulate(end[order])
+    before = np.concatenate([[start], np.maximum(reach[:-1], start)])
+    lasts = begin[order] - before
+    queued = called[order] <= before
+    queued[0] = False
+    pauses = lasts[queued & (lasts >= 0)]
+    pause = np.full(len(order), float(np.median(pauses)) if len(pauses) else 0.0)
+    pause[0] = 0.0
+    late = np.flatnonzero(~queued & (lasts > pause))
+    first, last = before[late], begin[order][late] - pause[late]
+    return min(stop - host_stop, max(float((last - first).sum()) - _shared(first, last, *loads), 0.0))
+
+
+def _shared(first: F8, last: F8, begin: F8, end: F8) -> float:
+    """What disjoint spans have in common with other disjoint spans, both sorted."""
+    if not len(begin) or not len(first):
+        return 0.0
+    edges = np.column_stack([begin, end]).reshape(-1)
+    reached = np.column_stack([np.concatenate([[0.0], np.cumsum(end - begin)[:-1]]), np.cumsum(end - begin)]).reshape(
+        -1
+    )
+    return float((np.interp(last, edges, reached) - np.interp(first, edges, reached)).sum())
+
+
+def _front(evidence: Evidence, graph: StepGraph, until: int, clock: Clock, end: F8) -> float:
+    """What the replayed part takes: from its first step's begin until host and device are done with it."""
+    steps, first = evidence.recorded_steps, evidence.recorded_steps.count - evidence.steps.count
+    inside = graph.called < until
+    opens = steps.begins[first] if steps.begins else steps.start
+    marks = clock(np.array([opens, until], dtype=np.int64))
+    start = _opening(graph, opens, float(marks[0]), np.where(inside, end, 0.0))
+    return max(float(marks[1]), float(end[inside].max(initial=0.0))) - start
+
+
+def _opening(graph: StepGraph, at: int, on_host: float, end: F8) -> float:
+    """When a step begins: with the host, and not before the work launched earlier is done."""
+    earlier = (graph.called < at) | graph.ahead
+    return max(on_host, float(end[earlier].max(initial=on_host)))
+
+
+def timed(graph: StepGraph, ran: Run | None = None) -> tuple[Clock, F8, F8]:
+    """(the clock of the host, begins, ends of all work) of a graph's run."""
+    if graph.serial:
+        clock = serial_clock(graph)
+        rows = graph.links.device
+        return clock, clock(graph.events.start_ns[rows]), clock(graph.events.end_ns[rows])
+    ran = ran or run(graph)
+    return host_clock(graph, ran), ran.begin, ran.end

@@ -1,0 +1,92 @@
+"""What remedies of communication do to a rank's graph: reduced once and not each time, or beside the backward pass."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import Effect
+from gobrrr.analysis.graph import StepGraph
+from gobrrr.analysis.price import Class
+from gobrrr.analysis.ranks import collectives
+from gobrrr.analysis.what_if import Change, dropped, overlapped, unlaunched
+from gobrrr.model.events import I8
+
+BUCKETS = 8
+"""Gradients of a model in DistributedDataParallel's buckets of 25 MB, and the last bucket's share that nothing hides: a
+model of 50 million parameters in float32 has eight."""
+
+HALF_HIDDEN = 0.5
+"""Collectives slow down the computing that they run beside; at the least only this share of them is hidden."""
+
+
+def reduced_once(evidence: Evidence, times: int) -> Effect:
+    """Of the collectives of each step only the last of `times` equal parts are left, and launched."""
+    gone = np.concatenate([mine[: len(mine) - len(mine) // max(times, 1)] for mine in _by_step(evidence)] or [_NONE])
+
+    def effect(_: float) -> Change:
+        return lambda graph: dropped(unlaunched(graph, gone), gone)
+
+    return effect
+
+
+def overlapping(evidence: Evidence) -> Effect:
+    """The collectives of a step run beside the second half of what was computed before them, in `BUCKETS` buckets.
+
+    A bucket can go once its gradients are there; the last one has nothing to run beside, and what follows waits for
+    all. The host launches one collective a bucket. At the least only `HALF_HIDDEN` of them are moved.
+    """
+    plan = [_placed(evidence, mine) for mine in _by_step(evidence)]
+
+    def effect(share: float) -> Change:
+        def change(graph: StepGraph) -> StepGraph:
+            for work, ready, until in plan:
+                moved = round(len(work) * (HALF_HIDDEN + (1 - HALF_HIDDEN) * min(2 * share, 1.0)))
+                if not moved:
+                    continue
+                kept = min(BUCKETS / len(work), 1.0)
+                graph = unlaunched(graph, work[:moved], kept)
+                graph = overlapped(graph, work[:moved], ready[:moved], until[:moved])
+            return graph
+
+        return change
+
+    return effect
+
+
+_NONE = np.empty(0, dtype=np.int64)
+
+
+def _by_step(evidence: Evidence) -> list[I8]:
+    """The collectives of each recorded step, in the order in which they were launched."""
+    graph, steps = evidence.graph, evidence.recorded_steps
+    every = collectives(graph, evidence.priced)
+    edges = [*(steps.begins or (steps.start,)), steps.stop]
+    called = graph.called[every]
+    return [every[(called >= first) & (called < last)] for first, last in pairwise(edges)]
+
+
+def _placed(evidence: Evidence, work: I8) -> tuple[I8, I8, I8]:
+    """(collectives, the work that each has to wait for, the work that waits for each) of one step.
+
+    All but the last bucket's share is ready in equal parts over the second half of the computing before the first one.
+    """
+    graph, steps = evidence.graph, evidence.recorded_steps
+    if not len(work):
+        return work, work, work
+    first, last = graph.called[work].min(), graph.called[work].max()
+    begin = max((one for one in steps.begins if one <= first), default=steps.start)
+    compute = np.flatnonzero((evidence.priced.kind == Class.COMPUTE) & (graph.called >= begin))
+    compute = compute[np.argsort(graph.called[compute], kind="stable")]
+    before = compute[graph.called[compute] < first]
+    behind = compute[graph.called[compute] > last]
+    until = np.full(len(work), behind[0] if len(behind) else -1, dtype=np.int64)
+    if not len(before):
+        return work, np.full(len(work), -1, dtype=np.int64), until
+    reached = np.cumsum(graph.duration[before])
+    bucket = (np.arange(len(work)) * BUCKETS // len(work) + 1) / BUCKETS
+    wanted = reached[-1] * (0.5 + 0.5 * bucket)
+    at = np.minimum(np.searchsorted(reached, wanted), len(before) - 1)
+    return work, before[at], until

@@ -1,0 +1,322 @@
+"""What remedies of whole regions do to a step's graph: loops, optimizers, captured steps, input, larger batches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from gobrrr.analysis.effects import less_host, spans_of, step_spans, within, works_of
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import Effect
+from gobrrr.analysis.graph import F8, StepGraph
+from gobrrr.analysis.idle import INPUT
+from gobrrr.analysis.inputs import host_rows, input_gaps, input_stretches
+from gobrrr.analysis.intervals import Spans, clip, covered, union
+from gobrrr.analysis.loops import Loop, work_of
+from gobrrr.analysis.optimizers import updates
+from gobrrr.analysis.path import KERNEL_GAP_NS
+from gobrrr.analysis.waits import inner_waits
+from gobrrr.analysis.what_if import (
+    Change,
+    captured,
+    freed,
+    host_of,
+    hosted,
+    in_turn,
+    inside_spans,
+    merged,
+    scaled,
+    shortened,
+    unlaunched,
+    unwaited,
+)
+from gobrrr.model.events import I8
+
+IN_GRAPH_NS = 300.0
+"""The device's pause from kernel to kernel in a captured graph, at least: the median of the pauses in the shipped trace
+mlp_tiny.fixed. At most it is `KERNEL_GAP_NS`."""
+
+COMPILED_HOST = 0.75
+"""Of the host's time to issue a step, what a compiler's wrapper needs: the mean of the shipped pairs of an eager and a
+compiled step (0.37, 0.67, 0.88 and 1.12: of the same host, which is not the same from run to run)."""
+
+LEAN_HOST = 0.37
+"""The least of them."""
+
+COMPILED_LAUNCH = 1.5
+"""What a launch of compiled code takes over one of eager code, at most: where nearly all launches vanish, the host's
+time follows their number (1.65 and 2.2 in the two pairs whose eager operations are the cheapest, 0.4 and 0.6 in the
+others)."""
+
+
+def compiled(evidence: Evidence, gone: I8) -> Effect:
+    """`gone` calls are fused into those before them; the host issues what is left from a compiler's wrapper.
+
+    At the least that takes it as long as now.
+    """
+    work = works_of(evidence, gone)[0]
+    begin, end = _launching(evidence)
+    launched = int((evidence.priced.links.launch >= 0).sum())
+    left = 1.0 - len(work) / launched if launched else 1.0
+    expected, lean = min(COMPILED_HOST, COMPILED_LAUNCH * left), min(LEAN_HOST, left)
+
+    def effect(share: float) -> Change:
+        kept = 1.0 + (expected - 1.0) * min(2 * share, 1.0) + (lean - expected) * max(2 * share - 1.0, 0.0)
+        return lambda graph: merged(hosted(graph, begin, end, kept), work)
+
+    return effect
+
+
+def _launching(evidence: Evidence) -> tuple[I8, I8]:
+    """(begins, ends): in each recorded step from its first to its last launch."""
+    spans = step_spans(evidence, np.arange(len(evidence.priced.links.device)))
+    return np.array([one[0] for one in spans], dtype=np.int64), np.array([one[1] for one in spans], dtype=np.int64)
+
+
+def as_graph(evidence: Evidence) -> Effect:
+    """Each step is one launch of a captured graph, its waits and its Python gone; what loads input stays outside.
+
+    At the least all but the optimizer. Where the host still waits within the step, nothing but at the most.
+    """
+    whole, waits = _step_but_input(evidence), inner_waits(evidence)
+    work = updates(evidence).work
+    own = step_spans(evidence, work)
+
+    def effect(share: float) -> Change:
+        def change(graph: StepGraph) -> StepGraph:
+            held = np.isin(graph.waits, waits) & ~graph.cut
+            if held.any() and share < 1.0:
+                return graph  # a graph can't hold a wait of the host
+            if share < 0.25:
+                return captured(graph, *_without(_launching(evidence), own), KERNEL_GAP_NS)
+            return captured(graph, *whole, KERNEL_GAP_NS + (IN_GRAPH_NS - KERNEL_GAP_NS) * share)
+
+        return change
+
+    return effect
+
+
+def _step_but_input(evidence: Evidence) -> tuple[I8, I8]:
+    """Each recorded step from its begin to its last launch, without the spans in which input is loaded."""
+    steps = evidence.recorded_steps
+    first, last = _launching(evidence)
+    marks = np.array(steps.begins, dtype=np.int64)
+    begin = marks[np.searchsorted(marks, first, side="right") - 1] if steps.marked and len(marks) else first
+    loads = loading_spans(evidence)
+    return _without((begin, last), list(zip(loads[0].tolist(), loads[1].tolist(), strict=True)))
+
+
+def _without(spans: tuple[I8, I8], taken: list[tuple[int, int]]) -> tuple[I8, I8]:
+    """Spans less others, by start."""
+    begins: list[int] = []
+    ends: list[int] = []
+    for begin, end in zip(spans[0].tolist(), spans[1].tolist(), strict=True):
+        at = begin
+        for first, last in sorted(taken):
+            if first < end and last > at:
+                if first > at:
+                    begins.append(at)
+                    ends.append(first)
+                at = max(at, last)
+        if at < end:
+            begins.append(at)
+            ends.append(end)
+    return np.array(begins, dtype=np.int64), np.array(ends, dtype=np.int64)
+
+
+def as_one_launch(evidence: Evidence, work: I8, pass_share: float) -> Effect:
+    """`work` is one kernel a step, which moves at best `pass_share` of the bytes."""
+    events, links, steps = evidence.events, evidence.priced.links, evidence.recorded_steps
+    launch = links.launch[work]
+    edges = np.array([*(steps.begins or (steps.start,)), steps.stop])
+    step = np.searchsorted(edges, events.start_ns[np.maximum(launch, 0)], side="right")
+    _, first = np.unique(step, return_index=True)
+    others = np.delete(work, first)
+
+    def effect(share: float) -> Change:
+        kept = np.full(len(work), 1.0 - share * (1.0 - pass_share))
+        return in_turn(
+            [
+                lambda graph: shortened(graph, work, kept),
+                lambda graph: merged(unlaunched(graph, others), others),
+            ]
+        )
+
+    return effect
+
+
+def as_one_turn(evidence: Evidence, loop: Loop) -> Effect:
+    """All turns of a loop in the launches of one: the device's work takes as long as now, at best as its floors say."""
+    work, turns = work_of(evidence, loop), max(len(loop.begins), 1)
+    begin, end = np.array([int(loop.begins[0])]), np.array([loop.stop])
+    launch = evidence.priced.links.launch[work]
+    called = evidence.events.start_ns[np.maximum(launch, 0)]
+    outside = work[(launch >= 0) & ((called < begin[0]) | (called >= end[0]))]  # of the backward pass
+    best = _at_floors(evidence, work)
+
+    def effect(share: float) -> Change:
+        kept = np.full(len(work), 1.0 - share * (1.0 - best))
+        host = float(min(1.0 / turns + (1.0 - min(2 * share, 1.0)) * 0.5, 1.0))
+        return in_turn(
+            [
+                lambda graph: shortened(graph, work, kept),
+                lambda graph: hosted(unlaunched(graph, outside, host), begin, end, host),
+            ]
+        )
+
+    return effect
+
+
+def in_loop(evidence: Evidence, waits: I8, least: float, most: float) -> Effect:
+    """The host between the first and the last of a loop's waits, a step, keeps `least` to `most` of its time.
+
+    What the device does there takes as long as now, at best as its floors say: one product for many small ones.
+    """
+    begin, end = loop_spans(evidence, waits)
+    work = np.flatnonzero(inside_spans(evidence.graph.called, begin, end) & (evidence.priced.links.launch >= 0))
+    best, host = _at_floors(evidence, work), less_host(begin, end, least, most)
+
+    def effect(share: float) -> Change:
+        kept = np.full(len(work), 1.0 - share * (1.0 - best))
+        return in_turn([lambda graph: shortened(graph, work, kept), host(share)])
+
+    return effect
+
+
+def _at_floors(evidence: Evidence, work: I8) -> float:
+    """The share of some work's time that its floors are; what has none that is known keeps its time."""
+    each = evidence.graph.duration[work]
+    now = float(each.sum())
+    floor = float(np.fmin(each, evidence.priced.floor_ns[work]).sum())
+    return min(floor / now, 1.0) if now else 1.0
+
+
+def loop_spans(evidence: Evidence, waits: I8) -> tuple[I8, I8]:
+    """(begins, ends): in each recorded step from its first wait to the launches behind its last one, a turn's worth."""
+    events, steps = evidence.events, evidence.recorded_steps
+    at = np.sort(events.start_ns[waits])
+    edges = [*(steps.begins or (steps.start,)), steps.stop]
+    begins, ends = [], []
+    for first, last in pairwise(edges):
+        inside = at[(at >= first) & (at < last)]
+        if len(inside) > 1:
+            turn = int(np.median(np.diff(inside)))
+            begins.append(int(inside[0]))
+            ends.append(int(min(inside[-1] + turn, last)))
+    return np.array(begins, dtype=np.int64), np.array(ends, dtype=np.int64)
+
+
+def loading_spans(evidence: Evidence) -> tuple[I8, I8]:
+    """(begins, ends), recorded: loaders and host operations on the path to the device's input."""
+    rows = host_rows(evidence)
+    gaps = input_gaps(evidence)
+    spans = union(np.array([gap.start for gap in gaps]), np.array([gap.stop for gap in gaps]))
+    inside = covered(spans, evidence.replayed.start_ns[rows], evidence.replayed.end_ns[rows]) > 0
+    return spans_of(evidence, rows[inside])
+
+
+def not_loading(evidence: Evidence, handed_ns: float) -> Effect:
+    """The host does not prepare input any more; `handed_ns` a step is what taking a prepared batch costs at the least.
+
+    Loaders and long operations in front of input leave its path; beyond the least, what else was found to be preparing
+    input in the idle stretches in front of it does as well, up to the call that copies it.
+    """
+    loads = loads_of(evidence)
+    needed = loading_ns(evidence)
+    handed = min(handed_ns / needed, 1.0) if needed > 0 else 0.0
+    begin, end, rest = _before_input(evidence, loads)
+
+    def effect(share: float) -> Change:
+        def change(graph: StepGraph) -> StepGraph:
+            graph = hosted(graph, loads.start, loads.stop, float(handed * (1.0 - share)))
+            return hosted(graph, begin, end, np.clip(1.0 - min(2 * share, 1.0) * rest, 0.0, 1.0))
+
+        return change
+
+    return effect
+
+
+def loads_of(evidence: Evidence) -> Spans:
+    """When the host loads data or computes what is copied to the device next, as recorded, within the steps."""
+    steps, (begin, end) = evidence.recorded_steps, loading_spans(evidence)
+    every = union(np.concatenate([begin, evidence.loading.start]), np.concatenate([end, evidence.loading.stop]))
+    return clip(every, steps.begins[0] if steps.begins else steps.start, steps.stop)
+
+
+def loading_ns(evidence: Evidence) -> float:
+    """What that takes in one step, without the profiler."""
+    loads = loads_of(evidence)
+    return float(host_of(evidence.graph, loads.start, loads.stop).sum()) / evidence.recorded_steps.count
+
+
+def _before_input(evidence: Evidence, loads: Spans) -> tuple[I8, I8, F8]:
+    """(begins, ends, share that prepares input) of idle stretches in front of input, without what `loads` covers."""
+    gaps = input_stretches(evidence)
+    begin, end = within(evidence, gaps)
+    behind = evidence.budget.gaps.next_work[gaps]
+    launch = np.full(len(evidence.events) + 1, -1, dtype=np.int64)
+    launch[evidence.priced.links.device] = evidence.priced.links.launch
+    called = np.where(launch[behind] >= 0, evidence.events.start_ns[launch[behind]], end)
+    end = np.maximum(np.minimum(end, called), begin)
+    length = np.maximum(end - begin, 1)
+    covers = covered(loads, begin, end) / length
+    prepares = np.minimum(evidence.budget.gaps.of(INPUT)[gaps] / length, 1.0)
+    share = np.divide(prepares - covers, 1.0 - covers, out=np.zeros(len(gaps)), where=covers < 1.0)
+    return begin, end, np.clip(share, 0.0, 1.0)
+
+
+def prefetched(evidence: Evidence, copies: I8) -> Effect:
+    """Copies of input at the link's speed, from pinned memory; beyond the least, made while the step before runs.
+
+    The host no longer stages what comes from pageable memory.
+    """
+    events, links = evidence.events, evidence.priced.links
+    rows, launch = links.device[copies], links.launch[copies]
+    link = evidence.machine.host_bytes_per_s if evidence.machine is not None else None
+    now = np.maximum(events.duration_ns[rows].astype(np.float64), 1.0)
+    pageable = np.array(["ageable" in events.name_of(int(row)) for row in rows], dtype=bool)
+    share = np.ones(len(copies))
+    if link is not None:
+        best = np.maximum(events.bytes[rows], 0) / link.value * 1e9 / now
+        share = np.where(pageable, np.clip(best, 0.0, 1.0), 1.0)
+    calls = np.sort(launch[pageable & (launch >= 0)])
+    begin, end = events.start_ns[calls], events.end_ns[calls]
+
+    def effect(part: float) -> Change:
+        def change(graph: StepGraph) -> StepGraph:
+            quick = hosted(shortened(graph, copies, share), begin, end, 0.0)
+            return quick if part < 0.25 else freed(quick, copies)
+
+        return change
+
+    return effect
+
+
+def larger(evidence: Evidence, times: float) -> Effect:
+    """Each step does `times` the work: what scales with the batch takes as many times as long, updates do not.
+
+    At the least the step's time grows with the work.
+    """
+    work = np.setdiff1d(np.arange(len(evidence.priced.links.device)), updates(evidence).work)
+
+    def effect(share: float) -> Change:
+        host = 1.0 + (times - 1.0) * max(1.0 - 2.0 * share, 0.0)
+        return in_turn([lambda graph: _longer_host(graph, host), lambda graph: scaled(graph, work, _all(work, times))])
+
+    return effect
+
+
+def _all(work: I8, value: float) -> F8:
+    return np.full(len(work), value)
+
+
+def _longer_host(graph: StepGraph, times: float) -> StepGraph:
+    return replace(graph, left=graph.left * times)
+
+
+def unwaiting(evidence: Evidence) -> Effect:
+    """The host does not wait inside the step."""
+    rows = inner_waits(evidence)
+    return lambda _: lambda graph: unwaited(graph, rows)

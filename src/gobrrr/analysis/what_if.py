@@ -1,0 +1,233 @@
+"""Changes of a step's graph: each is a function from a graph to a graph, and they compose by being applied in turn.
+
+What a change saves is not what it takes away: it is what the changed graph's run is shorter by. A shorter kernel that
+the host is late for saves nothing, a wait that is cut saves what the host can then do ahead.
+
+Work is given by index into `links.device`; spans are recorded host time, as `events.start_ns` gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from gobrrr.analysis.graph import F8, Mask, StepGraph
+from gobrrr.model.events import I8
+from gobrrr.model.tree import sums_below
+
+Change = Callable[[StepGraph], StepGraph]
+
+FIXED_NS = 2_000.0
+"""Of a kernel's time its launch and ramp, which no faster machine and no smaller work shortens: an empty kernel on an
+H100 takes 1 to 2 us (`small_kernel_us` and `graph_kernel_us` in the shipped article.json)."""
+
+GRAPH_LAUNCH_NS = 10_000.0
+"""The host's time to launch a captured graph."""
+
+DEEPEST = 64
+"""Operations around an operation that are looked through."""
+
+
+def unchanged(graph: StepGraph) -> StepGraph:
+    """The graph as it is."""
+    return graph
+
+
+def in_turn(changes: Sequence[Change]) -> Change:
+    """All of them, the first one first."""
+
+    def change(graph: StepGraph) -> StepGraph:
+        for one in changes:
+            graph = one(graph)
+        return graph
+
+    return change
+
+
+def shortened(graph: StepGraph, work: I8, share: F8) -> StepGraph:
+    """Each of `work` keeps `share` of its time, and of its floor: it reaches the same part of its roof as before."""
+    duration, floor = graph.duration.copy(), graph.floor.copy()
+    duration[work] *= share
+    floor[work] *= np.minimum(share, 1.0)
+    return replace(graph, duration=duration, floor=floor)
+
+
+def merged(graph: StepGraph, work: I8) -> StepGraph:
+    """`work` is no launch of its own any more: it is part of the kernel before it on its stream that stays.
+
+    The first one of a stream that has nothing before it stays. The host's time to launch it is left as it is.
+    """
+    gone = graph.gone.copy()
+    gone[work] = True
+    heir = _before(graph, gone)
+    alone = np.flatnonzero(gone & ~graph.gone & (heir < 0))
+    if len(alone):
+        alone = alone[np.argsort(graph.events.start_ns[graph.links.device[alone]], kind="stable")]
+        gone[alone[np.unique(graph.stream[alone], return_index=True)[1]]] = False
+        heir = _before(graph, gone)
+    moved = np.flatnonzero(gone & ~graph.gone)
+    duration, floor = graph.duration.copy(), graph.floor.copy()
+    np.add.at(duration, heir[moved], graph.duration[moved])
+    np.add.at(floor, heir[moved], np.nan_to_num(graph.floor[moved]))
+    duration[moved] = 0.0
+    floor[moved] = 0.0
+    return replace(graph, gone=gone, duration=duration, floor=floor)
+
+
+def dropped(graph: StepGraph, work: I8) -> StepGraph:
+    """`work` does not run any more. The host's time to launch it is left as it is."""
+    gone, duration, floor = graph.gone.copy(), graph.duration.copy(), graph.floor.copy()
+    gone[work], duration[work], floor[work] = True, 0.0, 0.0
+    return replace(graph, gone=gone, duration=duration, floor=floor)
+
+
+def _before(graph: StepGraph, gone: Mask) -> I8:
+    """For each piece of work the last one before it on its stream that is not gone; -1 for none."""
+    begin = graph.events.start_ns[graph.links.device]
+    order = np.lexsort((begin, graph.stream))
+    place = np.where(gone[order], -1, np.arange(len(order)))
+    last = np.maximum.accumulate(place) if len(place) else place
+    same = (last >= 0) & (graph.stream[order[np.maximum(last, 0)]] == graph.stream[order])
+    result = np.full(len(order), -1, dtype=np.int64)
+    result[order] = np.where(same, order[np.maximum(last, 0)], -1)
+    return result
+
+
+def launching_spans(graph: StepGraph, work: I8) -> tuple[I8, I8]:
+    """(begins, ends) of the host's operations that launch nothing but some of `work`: the outermost such ones.
+
+    Where no operation is known, the launch call itself.
+    """
+    links, events = graph.links, graph.events
+    known = np.flatnonzero(links.launch >= 0)
+    every, mine = np.zeros(len(events), dtype=np.int64), np.zeros(len(events), dtype=np.int64)
+    np.add.at(every, links.launch[known], 1)
+    chosen = np.intersect1d(known, work)
+    np.add.at(mine, links.launch[chosen], 1)
+    every, mine = (one + sums_below(links.op_parent, one) for one in (every, mine))
+    row = links.launch[chosen]
+    row = row[mine[row] == every[row]]
+    for _ in range(DEEPEST):
+        parent = links.op_parent[row]
+        up = (parent >= 0) & (mine[np.maximum(parent, 0)] == every[np.maximum(parent, 0)])
+        if not up.any():
+            break
+        row = np.where(up, parent, row)
+    row = np.unique(row)
+    return events.start_ns[row], events.end_ns[row]
+
+
+def hosted(graph: StepGraph, begin: I8, end: I8, share: F8 | float) -> StepGraph:
+    """The host needs only `share` (one for all, or one a span) of its time within the spans; they may overlap."""
+    if not len(begin) or not len(graph.left):
+        return graph
+    less = np.broadcast_to(1.0 - np.asarray(share, dtype=np.float64), begin.shape)
+    edges, where = np.unique(np.concatenate([begin, end]), return_inverse=True)
+    if isinstance(share, float):
+        depth = np.cumsum(np.bincount(where, weights=np.concatenate([np.ones(len(begin)), -np.ones(len(end))])))
+        rate = np.where(depth > 0, 1.0 - share, 0.0)
+    else:
+        rate = np.minimum(np.cumsum(np.bincount(where, weights=np.concatenate([less, -less]))), 1.0)
+    reached = np.concatenate([[0.0], np.cumsum(rate[:-1] * np.diff(edges))])
+    inside = np.diff(np.interp(graph.at, edges, reached))
+    length = np.maximum(np.diff(graph.at), 1)
+    return replace(graph, left=graph.left * np.clip(1.0 - inside / length, 0.0, None))
+
+
+def host_of(graph: StepGraph, begin: I8, end: I8) -> F8:
+    """What the host needs within each span, without waits, in ns."""
+    needed: F8 = graph.passed(end) - graph.passed(begin)
+    return needed
+
+
+def burdened(graph: StepGraph, work: I8, ns: float) -> StepGraph:
+    """The host needs `ns` more in front of each of `work`."""
+    if not len(graph.left):
+        return graph
+    at = np.clip(np.searchsorted(graph.at, graph.called[work], side="left") - 1, 0, len(graph.left) - 1)
+    left = graph.left.copy()
+    np.add.at(left, at, ns)
+    return replace(graph, left=left)
+
+
+def unlaunched(graph: StepGraph, work: I8, share: float = 0.0) -> StepGraph:
+    """The host's operations that launch only some of `work` keep `share` of their time."""
+    if not len(work):
+        return graph
+    return hosted(graph, *launching_spans(graph, work), share)
+
+
+def unwaited(graph: StepGraph, rows: I8 | None = None) -> StepGraph:
+    """The host does not wait for the device in `rows` (None: in none of its waits)."""
+    cut = np.ones(len(graph.waits), dtype=bool) if rows is None else graph.cut | np.isin(graph.waits, rows)
+    return replace(graph, cut=cut)
+
+
+def captured(graph: StepGraph, begin: I8, end: I8, gap_ns: float) -> StepGraph:
+    """What the host does within each span is one launch of a captured graph; its kernels follow one another.
+
+    `gap_ns`: the device's pause from kernel to kernel inside a graph. Waits within the spans are gone.
+    """
+    changed = hosted(graph, begin, end, 0.0)
+    left = changed.left.copy()
+    at = np.clip(np.searchsorted(graph.at, begin, side="right") - 1, 0, max(len(left) - 1, 0))
+    if len(left):
+        np.add.at(left, at, GRAPH_LAUNCH_NS)
+    within = inside_spans(graph.called, begin, end) & (graph.links.launch >= 0)
+    waits = graph.events.start_ns[graph.waits]
+    return replace(
+        changed,
+        left=left,
+        gap=np.where(within, gap_ns, graph.gap),
+        cut=graph.cut | inside_spans(waits, begin, end),
+    )
+
+
+def inside_spans(when: I8, begin: I8, end: I8) -> Mask:
+    """One flag an instant: whether it lies within any of the spans, which are sorted and do not overlap."""
+    if not len(begin):
+        return np.zeros(len(when), dtype=bool)
+    at = np.searchsorted(begin, when, side="right") - 1
+    found: Mask = (at >= 0) & (when < end[np.maximum(at, 0)])
+    return found
+
+
+def freed(graph: StepGraph, work: I8) -> StepGraph:
+    """`work` runs on a stream of its own, and neither host nor device waits for it: a copy made one step ahead."""
+    stream, after = graph.stream.copy(), graph.after.copy()
+    stream[work] = stream.max(initial=0) + 1
+    after[work] = -1
+    after[np.isin(after, work)] = -1
+    blocked = graph.links.launch[work]
+    waiting = np.isin(graph.waits, blocked[blocked >= 0]) | np.isin(graph.awaited, work)
+    return replace(graph, stream=stream, after=after, cut=graph.cut | waiting)
+
+
+def overlapped(graph: StepGraph, work: I8, ready: I8, until: I8) -> StepGraph:
+    """Collectives run beside the computing: each of `work` begins once `ready` (parallel to it, -1: at once) is done,
+    and `until` (parallel to it, -1: none) waits for it."""
+    stream, after = graph.stream.copy(), graph.after.copy()
+    called, issued = graph.called.copy(), graph.issued.copy()
+    stream[work] = stream.max(initial=0) + 1
+    after[np.isin(after, work)] = -1
+    after[work] = ready
+    moved = ready >= 0
+    called[work[moved]] = graph.called[ready[moved]]
+    issued[work[moved]] = graph.issued[ready[moved]]
+    held = graph.held.copy()
+    held[work] = 0.0
+    waiting = until >= 0
+    after[until[waiting]] = work[waiting]
+    return replace(graph, stream=stream, after=after, called=called, issued=issued, held=held)
+
+
+def scaled(graph: StepGraph, work: I8, factor: F8, floor: F8 | None = None) -> StepGraph:
+    """What of `work` lies above `FIXED_NS` takes `factor` times as long, and never less than the new `floor` (ns)."""
+    duration, floors = graph.duration.copy(), graph.floor.copy()
+    now = duration[work]
+    fixed = np.minimum(now, FIXED_NS)
+    floors[work] = floors[work] * factor if floor is None else floor
+    duration[work] = np.maximum(fixed + (now - fixed) * factor, np.nan_to_num(floors[work]))
+    return replace(graph, duration=duration, floor=floors)

@@ -1,0 +1,286 @@
+"""What a step would take with treatments, or on another machine: asked of a trace or a live profile, by replay.
+
+Where `on` names another machine than the one that the step ran on, the diagnosis is that of the step there: each kernel
+takes as much longer or shorter as its floor does, the step is replayed, and the pipeline reads that timeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as replaced
+from itertools import combinations
+from os import PathLike
+
+from msgspec.structs import replace
+
+from gobrrr import pipeline
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import Effect
+from gobrrr.analysis.machine_rows import machine_row
+from gobrrr.analysis.micro_batches import micro_batches
+from gobrrr.analysis.path import path_of
+from gobrrr.analysis.reductions import overlapping, reduced_once
+from gobrrr.analysis.timeline import roofs
+from gobrrr.errors import UsageError
+from gobrrr.hardware import find
+from gobrrr.model.diagnosis import Diagnosis, MachineRow, Roof, WhatIf
+from gobrrr.model.events import EventTable
+from gobrrr.model.machine import Machine
+from gobrrr.model.profile import DeviceProperties, Profile, RankProfile
+from gobrrr.report import chrome
+from gobrrr.treatments.base import catalogue
+from gobrrr.treatments.prescribing import Planned, plans
+from gobrrr.treatments.together import Combiner, Seat, Together
+
+MACHINES = ("a100-80gb", "h100", "b200", "mi300x")
+"""What the page offers beside the machine that the step ran on."""
+
+MOST_TREATMENTS = 4
+"""Treatments of which the page offers all combinations: 16 of them."""
+
+LEAST_SHARE = 0.01
+"""A treatment that is expected to save less of the step is not offered."""
+
+MOST_WORK = 60_000
+"""A trace with more device work gets no panel: each combination is a whole replay."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A step with treatments applied, or on another machine, as its replayed graph says.
+
+    `what_if`: the numbers; `diagnosis`: of the step as it is, with them in `what_ifs`. `events`: the replayed timeline.
+    """
+
+    diagnosis: Diagnosis
+    what_if: WhatIf
+    events: EventTable
+
+    def save_trace(self, path: str | PathLike[str]) -> None:
+        """Write the replayed timeline as a Chrome trace (.json or .json.gz), for Perfetto."""
+        chrome.save(self.events, path, title=title(self.what_if))
+
+    def __str__(self) -> str:
+        return str(self.diagnosis)
+
+
+def title(one: WhatIf) -> str:
+    """A combination in words: "compile + cuda-graph on NVIDIA B200"."""
+    return " on ".join(filter(None, (" + ".join(one.treatments) or "as it is", one.machine)))
+
+
+def predict(
+    profile: Profile, treatments: Sequence[str] = (), *, on: str | None = None, panel: bool = False
+) -> Prediction:
+    """The step of a profile with `treatments` together, on the machine `on` (None: where it ran).
+
+    `panel`: the diagnosis also has the combinations of `with_panel`.
+
+    Raises UsageError where a name is no treatment or the step can't be replayed, UnknownDeviceError for `on`.
+    """
+    machine = find(on) if on is not None else None
+    examined = pipeline.examine(profile)
+    evidence = _replayable(examined)
+    if machine is not None:
+        _comparable(evidence, machine)
+    seats = _on_all([_seat(examined, treatments), *_other_seats(profile, examined, treatments)])
+    combiner = Combiner(seats, examined.diagnosis.unprofiled_wall_ns)
+    before, asked = combiner.combined(()), combiner.combined(treatments, machine)
+    with_plan = {name for seat in seats for name, _, _ in seat.plans}
+    notes = [f"{name}: nothing that was found in this step is changed by it" for name in treatments
+             if name not in with_plan]  # fmt: skip
+    record = replace(asked.what_if, assumes=[*asked.what_if.assumes, *notes, *_of_machine(machine)])
+    whole = with_panel(examined) if panel else examined.diagnosis
+    rows = [one for one in whole.what_ifs or [before.what_if] if not _same(one, record)]
+    known = {**whole.what_if_roofs, **_roofs([machine] if machine else [])}
+    return Prediction(replace(whole, what_ifs=[*rows, record], what_if_roofs=known), record, _timeline(asked))
+
+
+def _same(one: WhatIf, other: WhatIf) -> bool:
+    """Whether two records are of one combination; the step as it is always stays."""
+    same = set(one.treatments) == set(other.treatments) and one.machine == other.machine
+    return same and (len(one.treatments) > 0 or one.machine is not None)
+
+
+def diagnose(profile: Profile, *, on: str | None = None, panel: bool = False) -> Diagnosis:
+    """Diagnose a profile, on the machine `on` where that is another one than its own; `panel`: with its what-ifs.
+
+    Raises UnknownDeviceError where `on` names no machine.
+    """
+    if on is not None:
+        there = _elsewhere(profile, find(on))
+        if there is not None:
+            return there
+    examined = pipeline.examine(profile, on=on)
+    return with_panel(examined) if panel else examined.diagnosis
+
+
+def _elsewhere(profile: Profile, machine: Machine) -> Diagnosis | None:
+    """The step on another machine; None where it ran on this one, where that is not known, or it can't be replayed."""
+    each = [pipeline.examine(replaced(profile, ranks=(rank,))) for rank in profile.ranks]
+    moved = []
+    for one, rank in zip(each, profile.ranks, strict=True):
+        evidence = one.evidence
+        if evidence is None or not evidence.replayable or not is_other(evidence, machine):
+            return None
+        seat = Seat(evidence, (), one.row_of_group)
+        there = Combiner([seat], one.diagnosis.unprofiled_wall_ns).combined((), machine)
+        step = max(there.what_if.step_ns, 1.0)
+        ends = there.what_if.low_ns / step, there.what_if.high_ns / step
+        meta = replace(rank.meta, devices=tuple(_renamed(rank, machine)))
+        moved.append(replaced(rank, meta=meta, events=there.outcome.events, ends=ends, live=None))
+    here = each[0] if len(each) == 1 else pipeline.examine(profile)
+    then = pipeline.examine(replaced(profile, origin="static", ranks=tuple(moved)), on=machine)
+    found, rows = then.diagnosis, [_row(here, here.machine), _row(then, machine)]
+    notes = [
+        f"predicted for {machine.name} from a run on {here.diagnosis.device}: every kernel reaches the same share of "
+        "its roof there, the host is the same one",
+        *found.notes,
+    ]
+    return replace(found, origin=profile.origin, machines=rows, notes=notes)
+
+
+def is_other(evidence: Evidence, machine: Machine) -> bool:
+    """Whether a machine is another one than that whose ceilings a step on a GPU was priced with."""
+    own = evidence.machine
+    return own is not None and not evidence.on_cpu and machine.name not in (own.name, own.device_name)
+
+
+def _renamed(rank: RankProfile, machine: Machine) -> list[DeviceProperties]:
+    """The devices of a rank under another machine's name."""
+    return [DeviceProperties(id=one.id, name=machine.name) for one in rank.meta.devices]
+
+
+def _row(examined: pipeline.Examined, machine: Machine | None) -> MachineRow:
+    found, evidence = examined.diagnosis, examined.evidence
+    assert machine is not None
+    assert evidence is not None
+    path, wall = path_of(evidence), found.unprofiled_wall_ns
+    return machine_row(
+        found,
+        machine,
+        device_ns=path.busy,
+        host_ns=path.host,
+        peak_bytes=found.memory_peak_bytes,
+        changed=[],
+        times=(wall.value or 0.0, wall.low or 0.0, wall.high or 0.0),
+    )
+
+
+def with_panel(examined: pipeline.Examined) -> Diagnosis:
+    """The diagnosis with all combinations of the treatments that promise most, and those alone on other machines."""
+    evidence, diagnosis = examined.evidence, examined.diagnosis
+    if evidence is None or not evidence.replayable or len(evidence.priced.links.device) > MOST_WORK:
+        return diagnosis
+    names = _promising(diagnosis)
+    machines = _others(evidence)
+    seat = Seat(evidence, tuple(plans(evidence, examined.found)), examined.row_of_group)
+    combiner = Combiner([seat], diagnosis.unprofiled_wall_ns)
+    sets = [one for size in range(len(names) + 1) for one in combinations(names, size)]
+    few = [one for one in sets if len(one) in (0, 1, len(names))]
+    rows = [combiner.combined(one).what_if for one in sets]
+    rows += [combiner.combined(one, machine).what_if for machine in machines for one in few]
+    return replace(diagnosis, what_ifs=rows, what_if_roofs=_roofs(machines))
+
+
+def _promising(diagnosis: Diagnosis) -> list[str]:
+    """The names of the treatments with the largest expected savings, those of throughput left out."""
+    wall = diagnosis.unprofiled_wall_ns.value or diagnosis.wall_ns or 0.0
+    names = [one.treatment for one in diagnosis.prescriptions
+             if (one.expected_ns or 0.0) >= LEAST_SHARE * wall and one.treatment != "larger-batch"]  # fmt: skip
+    return list(dict.fromkeys(names))[:MOST_TREATMENTS]
+
+
+def _others(evidence: Evidence) -> list[Machine]:
+    """The machines of `MACHINES` that are not the step's own; none where its own is not known, or is a CPU."""
+    if evidence.machine is None or evidence.on_cpu:
+        return []
+    found = [find(name) for name in MACHINES]
+    return [one for one in found if one.name not in (evidence.machine.name, evidence.machine.device_name)]
+
+
+def _seat(examined: pipeline.Examined, treatments: Sequence[str]) -> Seat:
+    evidence = _replayable(examined)
+    return Seat(evidence, tuple(_asked(evidence, examined, treatments)), examined.row_of_group)
+
+
+def _other_seats(profile: Profile, lead: pipeline.Examined, treatments: Sequence[str]) -> list[Seat]:
+    """The other ranks of a folder, each with its own plans: they run together with the leading one."""
+    others = [rank for rank in profile.ranks if rank.rank != lead.lead.rank.rank]
+    return [_seat(pipeline.examine(replaced(profile, ranks=(rank,))), treatments) for rank in others]
+
+
+COLLECTIVE: dict[str, Callable[[Evidence], Effect]] = {
+    "comm-overlap": overlapping,
+    "no-sync": lambda evidence: reduced_once(evidence, micro_batches(evidence)),
+}
+"""What is done on all ranks alike: a rank that the others wait for does not wait, and has no finding of its own."""
+
+
+def _on_all(seats: list[Seat]) -> list[Seat]:
+    """The same seats, with a plan for each collective's treatment that any of them has."""
+    for name, effect in COLLECTIVE.items():
+        having = [one for seat in seats for one in seat.plans if one[0] == name]
+        if not having:
+            continue
+        _, found, plan = having[0]
+        lacking = [not any(one[0] == name for one in seat.plans) for seat in seats]
+        seats = [
+            replaced(seat, plans=(*seat.plans, (name, found, replaced(plan, effect=effect(seat.evidence)))))
+            if missing
+            else seat
+            for seat, missing in zip(seats, lacking, strict=True)
+        ]
+    return seats
+
+
+def _replayable(examined: pipeline.Examined) -> Evidence:
+    evidence = examined.evidence
+    if evidence is None:
+        raise UsageError(f"{examined.diagnosis.target}: no device work to replay")
+    if not evidence.replayable:
+        raise UsageError(f"{examined.diagnosis.target}: the step can't be replayed: {examined.lead.doubt}")
+    return evidence
+
+
+def _comparable(evidence: Evidence, machine: Machine) -> None:
+    if evidence.on_cpu:
+        raise UsageError(f"the step ran on a CPU; what it would take on {machine.name}: gobrrr predict")
+    if evidence.machine is None:
+        raise UsageError("the trace does not say which device it was recorded on, so that no other can be compared")
+
+
+def _asked(evidence: Evidence, examined: pipeline.Examined, names: Sequence[str]) -> list[Planned]:
+    """The plans of the treatments that are asked for, of every finding that one of them is for."""
+    known = {one.name: one for one in catalogue()}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"no treatment is called {name}; those for this step: {_offered(examined)}")
+    made = []
+    for found in examined.found:
+        for name in dict.fromkeys(names):
+            plan = known[name].predict(evidence, found)
+            if plan is not None:
+                made.append((name, found, plan))
+    return made
+
+
+def _offered(examined: pipeline.Examined) -> str:
+    names = dict.fromkeys(one.treatment for one in examined.diagnosis.prescriptions)
+    return ", ".join(names) or "none (gobrrr explain lists them all)"
+
+
+def _of_machine(machine: Machine | None) -> list[str]:
+    if machine is None:
+        return []
+    return [f"every kernel reaches the same share of its roof on {machine.name}; the host is the same one"]
+
+
+def _roofs(machines: Sequence[Machine]) -> dict[str, list[Roof]]:
+    return {one.name: roofs(one) for one in machines}
+
+
+def _timeline(asked: Together) -> EventTable:
+    """The replayed events without the work that no longer runs."""
+    return chrome.without(asked.outcome.events, asked.graph.links.device[asked.graph.gone])

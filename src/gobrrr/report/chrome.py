@@ -1,0 +1,117 @@
+"""A replayed timeline as a Chrome trace: the file that Perfetto and chrome://tracing open."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from gobrrr.errors import UsageError
+from gobrrr.model.events import ABSENT, DEVICE_KINDS, I8, EventTable, Kind
+
+CATEGORIES = {
+    Kind.OP: "cpu_op",
+    Kind.ANNOTATION: "user_annotation",
+    Kind.PYTHON: "python_function",
+    Kind.RUNTIME: "cuda_runtime",
+    Kind.KERNEL: "kernel",
+    Kind.MEMCPY: "gpu_memcpy",
+    Kind.MEMSET: "gpu_memset",
+}
+"""The categories that torch.profiler gives; records of waits and of the profiler's own work are left out."""
+
+
+def without(events: EventTable, rows: I8) -> EventTable:
+    """The events without some rows, and without those that a trace of a step without the profiler has not."""
+    kept = np.isin(events.kind, [int(kind) for kind in CATEGORIES])
+    kept[rows] = False
+    order = np.flatnonzero(kept)
+    return events.take(order[np.lexsort((-events.duration_ns[order], events.start_ns[order]))])
+
+
+def save(events: EventTable, path: str | PathLike[str], *, title: str = "") -> None:
+    """Write a timeline; gzipped where the name ends in .gz. Raises UsageError where it can't be written."""
+    target = Path(path)
+    document = {
+        "schemaVersion": 1,
+        "displayTimeUnit": "ms",
+        "gobrrr": {"what": "a replayed timeline: estimated, not recorded", "change": title},
+        "traceEvents": [*_names(events), *_events(events), *_arrows(events)],
+    }
+    data = msgspec.json.encode(document)
+    try:
+        target.write_bytes(gzip.compress(data, 6, mtime=0) if target.suffix == ".gz" else data)
+    except OSError as error:
+        raise UsageError(f"can't write {target}: {error.strerror or error}") from error
+
+
+def _names(events: EventTable) -> Iterator[dict[str, Any]]:
+    """What Perfetto calls the rows: the host's threads under one process, each device's streams under another."""
+    yield _named("process_name", 0, 0, "host")
+    for index, thread in enumerate(events.threads):
+        yield _named("thread_name", 0, index, thread)
+    rows = events.of(*DEVICE_KINDS)
+    for device in np.unique(events.device[rows]).tolist():
+        yield _named("process_name", _pid(device), 0, f"device {device}")
+        for stream in np.unique(events.stream[rows[events.device[rows] == device]]).tolist():
+            yield _named("thread_name", _pid(device), stream, f"stream {stream}")
+
+
+def _named(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}}
+
+
+def _pid(device: int) -> int:
+    return device + 1
+
+
+def _events(events: EventTable) -> Iterator[dict[str, Any]]:
+    on_device = np.isin(events.kind, [int(kind) for kind in DEVICE_KINDS])
+    columns = (events.kind, events.name, events.start_ns, events.duration_ns, events.thread, events.device,
+               events.stream, events.correlation, events.external_id, on_device)  # fmt: skip
+    for kind, name, start, duration, thread, device, stream, correlation, external, there in zip(
+        *(column.tolist() for column in columns), strict=True
+    ):
+        args: dict[str, Any] = {}
+        if correlation != ABSENT:
+            args["correlation"] = correlation
+        if external != ABSENT:
+            args["External id"] = external
+        if there:
+            args |= {"device": device, "stream": stream}
+        yield {
+            "ph": "X",
+            "cat": CATEGORIES[Kind(kind)],
+            "name": events.names[name],
+            "pid": _pid(device) if there else 0,
+            "tid": stream if there else thread,
+            "ts": start / 1e3,
+            "dur": duration / 1e3,
+            "args": args,
+        }
+
+
+def _arrows(events: EventTable) -> Iterator[dict[str, Any]]:
+    """From each launch to its work, as torch.profiler draws them."""
+    launches = {
+        int(events.correlation[row]): row for row in events.of(Kind.RUNTIME).tolist() if events.correlation[row] > 0
+    }
+    for row in events.of(*DEVICE_KINDS).tolist():
+        launch = launches.get(int(events.correlation[row]))
+        if launch is None:
+            continue
+        common = {"cat": "ac2g", "name": "ac2g", "id": int(events.correlation[row])}
+        yield {
+            **common,
+            "ph": "s",
+            "pid": 0,
+            "tid": int(events.thread[launch]),
+            "ts": int(events.start_ns[launch]) / 1e3,
+        }
+        there = {"pid": _pid(int(events.device[row])), "tid": int(events.stream[row])}
+        yield {**common, "ph": "f", "bp": "e", **there, "ts": int(events.start_ns[row]) / 1e3}

@@ -1,0 +1,262 @@
+"""The what-if panel: treatments and machines to choose from, and the step as each replayed combination leaves it.
+
+Only combinations that were replayed are in the record; the script offers those and no others. Without a script the
+panel is the table of all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gobrrr import units
+from gobrrr.model.diagnosis import Diagnosis, MovedOp, WhatIf
+from gobrrr.report import budget, what_if, words
+from gobrrr.report.page.charts import drawable
+from gobrrr.report.page.machine import ceiling
+from gobrrr.report.page.machines import BOUNDS
+from gobrrr.report.page.markup import Markup, code, el, section
+from gobrrr.report.page.verdict import row_colour
+from gobrrr.report.text import sanitise, shorten
+
+MEANING_CELLS = 110
+ARROW = "\N{RIGHTWARDS ARROW}"
+HEADS = ("combination", "step", "saves", "bound", "then, and what it assumes")
+
+
+def offers(one: Diagnosis) -> bool:
+    """Whether the record has anything to choose: the step as it is, and at least one combination beside it."""
+    return len(one.what_ifs) > 1
+
+
+def panel(one: Diagnosis) -> Markup | None:
+    """The section; None where there is nothing to choose."""
+    if not offers(one):
+        return None
+    lead = (
+        "The step with treatments and machines together. Each combination that can be chosen was replayed: its graph "
+        "was changed and run by the model of host and device. What was not replayed is not offered, and savings of "
+        "single treatments do not add up."
+    )
+    return section("what-if", "What if", _controls(one), _answer(one), _all(one), lead=lead)
+
+
+def names_of(one: Diagnosis) -> list[str]:
+    """The treatments among the combinations, in the order in which they first come."""
+    return list(dict.fromkeys(name for entry in one.what_ifs for name in entry.treatments))
+
+
+def machines_of(one: Diagnosis) -> list[str | None]:
+    """The machines among the combinations; the first one is that on which the step ran."""
+    others = dict.fromkeys(entry.machine for entry in one.what_ifs if entry.machine is not None)
+    return [None, *others]
+
+
+def _controls(one: Diagnosis) -> Markup:
+    toggles = [_toggle(one, index, name) for index, name in enumerate(names_of(one))]
+    group = el("div", toggles, class_="toggles", role="group", aria_label="Treatments") if toggles else None
+    machines = machines_of(one)
+    reset = el("button", "As it is", type="button", id="what-if-reset")
+    choice = [_machine(one, index, name) for index, name in enumerate(machines)]
+    radios = el("div", choice, class_="choices", role="radiogroup", aria_label="Machine") if len(machines) > 1 else None
+    return el("div", group, el("div", radios, reset, class_="second"), class_="needs-script what-if-controls")
+
+
+def _toggle(one: Diagnosis, index: int, name: str) -> Markup:
+    how = shorten(what_if.meaning(one, name), MEANING_CELLS)
+    now = what_if.as_it_is(one)
+    alone = next((entry for entry in one.what_ifs if entry.treatments == [name] and entry.machine is None), None)
+    told = f"alone {what_if.saving(now, alone)}" if alone is not None else "not replayed alone"
+    return el(
+        "button",
+        el("i", class_="tick", aria_hidden="true"),
+        el("span", el("b", name), " ", el("span", told, class_="sub"), class_="label"),
+        el("span", code(how), class_="how") if how else None,
+        el("span", class_="why", hidden=True),
+        type="button",
+        class_="toggle",
+        aria_pressed="false",
+        data_t=index,
+    )
+
+
+def _machine(one: Diagnosis, index: int, name: str | None) -> Markup:
+    radio = el("input", type="radio", name="what-if-machine", value=index, checked=index == 0)
+    shown = name if name is not None else "this machine"
+    own = el("span", f" {_own(one)}", class_="sub") if name is None and _own(one) else None
+    return el("label", radio, el("span", shown, own, el("span", class_="why", hidden=True)))
+
+
+def _own(one: Diagnosis) -> str:
+    """What the machine that the step ran on is called; "" where it is not known."""
+    return one.machine or one.device or ""
+
+
+def _answer(one: Diagnosis) -> Markup:
+    """Places that the script fills: the answer in words, the bars, the lines of the budget, the roofline."""
+    chart = el("div", id="what-if-roofline", class_="chart", role="img", tabindex="0")
+    roofline = el(
+        "div",
+        el("h3", "Its roofline"),
+        chart,
+        el("p", id="what-if-moved", class_="after"),
+        class_="what-if-roofs",
+    )
+    lines = el("table", el("caption", "The budget of the step, before and after", class_="hidden"), id="what-if-lines")
+    return el(
+        "div",
+        el("div", id="what-if-answer", role="status", aria_live="polite"),
+        el("div", id="what-if-bars"),
+        el("div", el("div", el("h3", "Its budget"), lines, el("div", id="what-if-assumes")),
+           roofline if _has_points(one) else None, class_="two"),
+        class_="needs-script what-if-answer",
+    )  # fmt: skip
+
+
+def _has_points(one: Diagnosis) -> bool:
+    return any(drawable(row) and row.bound in ("compute", "memory") for row in one.ops)
+
+
+def _all(one: Diagnosis) -> Markup:
+    """Every combination with its numbers; open where no script closes it."""
+    now = what_if.as_it_is(one)
+    numbers = ("step", "saves")
+    heads = [el("th", name, scope="col", class_="n" if name in numbers else None) for name in HEADS]
+    head = el("thead", el("tr", heads, el("td", class_="needs-script")))
+    rows = [_row(one, now, entry, index) for index, entry in enumerate(one.what_ifs)]
+    caption = el("caption", "Every combination that was replayed", class_="hidden")
+    table = el("table", caption, head, el("tbody", rows), id="what-if-table")
+    label = el("summary", f"All {len(rows)} combinations that were replayed")
+    return el("details", label, el("div", table, class_="scroll", tabindex="0"), open=True)
+
+
+def _row(one: Diagnosis, now: WhatIf | None, entry: WhatIf, index: int) -> Markup:
+    first = entry is now
+    colour = BOUNDS.get(entry.regime, entry.regime)
+    interval = units.duration_range(entry.low_ns, entry.high_ns)
+    told = what_if.told(entry)
+    saved = "" if first else what_if.saving(now, entry)
+    spread = None if first else el("span", what_if.between(entry.saving_ns), class_="sub")
+    more = what_if.work(entry)
+    return el(
+        "tr",
+        el("th", what_if.title(entry), scope="row"),
+        el("td", el("b", units.duration(entry.step_ns)), el("span", interval, class_="sub"), class_="n",
+           data_label="step"),
+        el("td", saved, spread, class_="n", data_label="saves"),
+        el("td", el("i", class_=f"swatch c-{colour}"), what_if.bound(entry.regime), class_="bound", data_label="bound"),
+        el("td", told, el("ul", [el("li", item) for item in [*entry.assumes, *filter(None, [more])]], class_="plain"),
+           class_="assumes", data_label="then, and what it assumes"),
+        el("td", el("button", "Show", type="button", class_="show", data_entry=index), class_="needs-script"),
+    )  # fmt: skip
+
+
+def what_if_data(one: Diagnosis) -> dict[str, Any]:
+    """What the script shows: texts in the page's units, and the numbers that bars and points are drawn from."""
+    names, machines = names_of(one), machines_of(one)
+    lines, moves = _Lines(one), _Moves(one)
+    now = what_if.as_it_is(one)
+    entries = [_entry(one, now, entry, names, machines, lines, moves) for entry in one.what_ifs]
+    return {
+        "treatments": [sanitise(name) for name in names],
+        "machines": [{"name": sanitise(name or _own(one)), "roofs": _roofs(one, name)} for name in machines],
+        "lines": lines.kinds(),
+        "moves": moves.found,
+        "entries": [{**entry, "ns": lines.filled(entry["ns"])} for entry in entries],
+    }
+
+
+def _entry(
+    one: Diagnosis,
+    now: WhatIf | None,
+    entry: WhatIf,
+    names: list[str],
+    machines: list[str | None],
+    lines: _Lines,
+    moves: _Moves,
+) -> dict[str, Any]:
+    return {
+        "treatments": [names.index(name) for name in dict.fromkeys(entry.treatments)],
+        "machine": machines.index(entry.machine),
+        "step": entry.step_ns,
+        "low": entry.low_ns,
+        "high": entry.high_ns,
+        "saving": entry.expected_ns,
+        "title": what_if.title(entry),
+        "times": what_if.times(now, entry, ARROW),
+        "saves": what_if.saving(now, entry),
+        "between": what_if.between(entry.saving_ns),
+        "bound": what_if.bound(entry.regime),
+        "colour": BOUNDS.get(entry.regime, entry.regime),
+        "then": what_if.told(entry),
+        "does": what_if.work(entry),
+        "work": entry.work,
+        "assumes": [sanitise(item) for item in entry.assumes],
+        "ns": lines(entry),
+        "moved": [index for item in entry.ops if (index := moves(item)) is not None],
+    }
+
+
+class _Lines:
+    """The lines of every budget, each once and in the order of the kinds; an entry's times by line."""
+
+    def __init__(self, one: Diagnosis) -> None:
+        self._cpu = words.on_cpu(one)
+        self._rows: dict[tuple[str, str], budget.Row] = {}
+
+    def __call__(self, entry: WhatIf) -> dict[tuple[str, str], float]:
+        found: dict[tuple[str, str], float] = {}
+        for item in entry.lines:
+            row = budget.Row(item.line, words.label(item, cpu=self._cpu), item.ns, item.share)
+            key = (row.kind, row.label)
+            self._rows.setdefault(key, row)
+            found[key] = found.get(key, 0.0) + item.ns
+        return found
+
+    def _order(self) -> list[tuple[str, str]]:
+        return sorted(self._rows, key=lambda key: budget.ORDER.index(key[0]))
+
+    def kinds(self) -> list[dict[str, str]]:
+        """Group, label and colour of each line."""
+        return [
+            {"group": words.GROUPS[kind], "label": label, "colour": row_colour(self._rows[kind, label], 0)}
+            for kind, label in self._order()
+        ]
+
+    def filled(self, found: dict[tuple[str, str], float]) -> list[float]:
+        """The times of one budget, in the order of `kinds`."""
+        return [_short(found.get(key, 0.0)) for key in self._order()]
+
+
+class _Moves:
+    """Points that some combination moves, each once: [row of ops, its time, its bytes]."""
+
+    def __init__(self, one: Diagnosis) -> None:
+        self.found: list[tuple[int, float, float | None]] = []
+        self._ops = one.ops
+        self._places: dict[tuple[int, float, float | None], int] = {}
+
+    def __call__(self, item: MovedOp) -> int | None:
+        """Its place in `found`; None where the row has no point."""
+        if not (0 <= item.op < len(self._ops) and drawable(self._ops[item.op])):
+            return None
+        key = (item.op, _short(item.ns), None if item.bytes is None else _short(item.bytes))
+        if key not in self._places:
+            self._places[key] = len(self.found)
+            self.found.append(key)
+        return self._places[key]
+
+
+def _short(value: float) -> float:
+    """A number that takes few characters; exact to a millionth."""
+    return float(f"{value:.7g}")
+
+
+def _roofs(one: Diagnosis, machine: str | None) -> list[dict[str, Any]] | None:
+    """The roofs of another machine; None for those that the page has already."""
+    if machine is None:
+        return None
+    return [
+        {"name": sanitise(roof.name), "kind": roof.kind, "value": roof.value, "text": ceiling(roof),
+         "provenance": sanitise(roof.provenance)}
+        for roof in one.what_if_roofs.get(machine, [])
+    ]  # fmt: skip

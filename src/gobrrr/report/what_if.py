@@ -1,0 +1,110 @@
+"""One what-if on the screen, and the words that it and the page share: what a combination would change of the step."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+from rich.cells import cell_len
+
+from gobrrr import units
+from gobrrr.model.diagnosis import Diagnosis, Interval, Regime, WhatIf
+from gobrrr.report import budget
+from gobrrr.report.layout import ASCII, Line, Page, crop
+from gobrrr.report.text import clean_lines, sanitise, to_ascii
+
+TELLS = 0.0005
+"""A saving under this share of the step is none."""
+
+MOST_LINES = 3
+"""Lines that an assumption may take."""
+
+
+def lines(diagnosis: Diagnosis, page: Page, entry: WhatIf) -> list[Line]:
+    """The block of one combination: its step, its saving, its budget, what bounds it then, what that assumes."""
+    now = as_it_is(diagnosis)
+    out = page.wrapped(f"What if: {title(entry)}", first=" ", rest="   ", style="bold")
+    both = [times(now, entry, page.glyphs.arrow), *([] if entry is now else [saving(now, entry)])]
+    whole = ", ".join(both)
+    for text in [whole] if cell_len(whole) + 3 <= page.width else [f"{both[0]},", *both[1:]]:
+        out += page.wrapped(text, first="   ")
+    if text := work(entry):
+        out += page.wrapped(text, first="   ", style="dim")
+    if entry.lines:
+        out += budget.table(replace(diagnosis, budget=entry.lines), page, tiny=0.01)
+    out += page.wrapped(then(now, entry), first="   ")
+    for one in entry.assumes:
+        out += page.wrapped(f"assumes: {sanitise(one)}", first=f"   {page.glyphs.dot} ", lines=MOST_LINES, style="dim")
+    out = [crop(line, page.width, page.glyphs.ellipsis) for line in out]
+    return out if page.glyphs is not ASCII else [[(to_ascii(text), style) for text, style in line] for line in out]
+
+
+def as_it_is(diagnosis: Diagnosis) -> WhatIf | None:
+    """The step that the others are compared with: the record's first; None where it has none."""
+    return diagnosis.what_ifs[0] if diagnosis.what_ifs else None
+
+
+def title(entry: WhatIf, own: str = "") -> str:
+    """Which combination it is: "compile + cuda-graph, on B200". `own`: what the machine that it ran on is called."""
+    names = " + ".join(sanitise(one) for one in entry.treatments)
+    where = sanitise(entry.machine) if entry.machine else own
+    return ", ".join(filter(None, [names, f"on {where}" if where else ""])) or "the step as it is"
+
+
+def times(now: WhatIf | None, entry: WhatIf, arrow: str) -> str:
+    """The step's time before and after, with the interval of the second."""
+    after = units.duration(entry.step_ns)
+    interval = units.duration_range(entry.low_ns, entry.high_ns).removesuffix(f" {after.rpartition(' ')[2]}")
+    before = f"{units.duration(now.step_ns)} {arrow} " if now is not None and now is not entry else ""
+    return f"{before}about {after} ({interval})"
+
+
+def saving(now: WhatIf | None, entry: WhatIf) -> str:
+    """What the combination saves, or that it takes longer, in time and as a share of the step as it is."""
+    step = now.step_ns if now is not None else entry.step_ns + entry.expected_ns
+    share = entry.expected_ns / step if step > 0 else 0.0
+    if abs(share) < TELLS:
+        return "saves nothing"
+    if share < 0:
+        return f"takes {units.duration(-entry.expected_ns)} longer ({units.percent(-share)})"
+    return f"saves {units.duration(entry.expected_ns)} ({units.percent(share)})"
+
+
+def between(saved: Interval) -> str:
+    """The interval of a saving in words."""
+    low, high = saved
+    if low >= 0:
+        return f"{units.duration_range(low, high)} less"
+    if high <= 0:
+        return f"{units.duration_range(-high, -low)} longer"
+    return f"from {units.duration(-low)} longer to {units.duration(high)} less"
+
+
+def bound(regime: Regime) -> str:
+    """A regime as an adjective: "memory-bound", "mixed"."""
+    return regime if regime in ("mixed", "unknown") else f"{regime}-bound"
+
+
+def then(now: WhatIf | None, entry: WhatIf) -> str:
+    """What bounds the step afterwards, in one sentence."""
+    still = "still" if now is not None and now.regime == entry.regime else "then"
+    return ": ".join(filter(None, [f"{still} {bound(entry.regime)}", told(entry)]))
+
+
+def told(entry: WhatIf) -> str:
+    """The record's own words on what bounds the step."""
+    return sanitise(entry.then).removeprefix("then ")
+
+
+def work(entry: WhatIf) -> str:
+    """That the step does more than today's; "" where it doesn't."""
+    if abs(entry.work - 1.0) < 1e-6:
+        return ""
+    more = f"does {entry.work:.3g} times the work: per today's work "
+    return more + f"{units.duration(entry.step_ns)}, per step {units.duration(entry.step_ns * entry.work)}"
+
+
+def meaning(diagnosis: Diagnosis, treatment: str) -> str:
+    """What a treatment is, in the line of code or words that prescribes it; "" where nothing prescribes it."""
+    how = next((one.how for one in diagnosis.prescriptions if one.treatment == treatment), "")
+    told_in = [line.strip() for line in clean_lines(how) if line.strip()]
+    code = [line for line in told_in if not line.startswith(("#", "import ", "from "))]
+    return next(iter(code or told_in), "")

@@ -1,0 +1,86 @@
+"""From findings to prescriptions: each treatment's plan, replayed on the step's graph; most expected saving first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import EXPECTED, MOST_WORK, Plan, Stopwatch
+from gobrrr.analysis.outcome import outcome
+from gobrrr.model.diagnosis import Finding, Prescription
+from gobrrr.treatments.base import catalogue
+
+MOST_TOLD = 3
+"""Of so many prescriptions it is said what bounds the step then: each is one more timeline to budget."""
+
+TELLING = 0.02
+"""A smaller saving leaves the step's bound as it is."""
+
+Planned = tuple[str, Found, Plan]
+"""A treatment's name, the finding that it is for, and what it changes."""
+
+
+def plans(evidence: Evidence, found: Sequence[Found]) -> list[Planned]:
+    """Every treatment that a finding names and that applies, in the findings' order."""
+    known = {one.name: one for one in catalogue()}
+    made = []
+    for one in found:
+        for name in one.finding.treatments:
+            plan = known[name].predict(evidence, one)
+            if plan is not None:
+                made.append((name, one, plan))
+    return made
+
+
+def prescribe(evidence: Evidence, found: Sequence[Found], step_ns: float) -> list[Prescription]:
+    """What each finding's treatments alone would save of a step of `step_ns`; 0 <= low <= high <= `step_ns`."""
+    made = plans(evidence, found)
+    watch = Stopwatch(evidence) if made and evidence.replayable else None
+    given = [prescription(watch, *one, step_ns) for one in made]
+    # a step that does more work gets no shorter: throughput comes last
+    order = sorted(
+        range(len(given)),
+        key=lambda at: (made[at][2].work > 1.0, -_expected(given[at]), -given[at].predicted_saving_ns[0], at),
+    )
+    told = [at for at in order if given[at].expected_ns and _expected(given[at]) >= TELLING * step_ns][:MOST_TOLD]
+    for at in told if len(evidence.priced.links.device) <= MOST_WORK else ():
+        given[at] = replace(given[at], then=_then(evidence, made[at][2], step_ns - _expected(given[at])))
+    return [given[at] for at in order]
+
+
+def _then(evidence: Evidence, plan: Plan, step_ns: float) -> str:
+    """What bounds the step with a plan carried out, in words; nothing where the step then does other work."""
+    if plan.effect is None or plan.work != 1.0:
+        return ""
+    found = outcome(evidence, plan.effect(EXPECTED)(evidence.graph), evidence.priced, max(step_ns, 0.0))
+    return f"{found.regime}: {found.then}"
+
+
+def _expected(one: Prescription) -> float:
+    return one.expected_ns if one.expected_ns is not None else sum(one.predicted_saving_ns) / 2
+
+
+def prescription(watch: Stopwatch | None, name: str, found: Found, plan: Plan, step_ns: float) -> Prescription:
+    """What one plan saves of a step of `step_ns`; `watch` None: the step can't be replayed."""
+    if watch is None:
+        saving, expected = _at_stake(found.finding, plan), None
+    else:
+        gain = watch.gain(plan)
+        expected = min(max(gain.value, 0.0), step_ns)
+        saving = min(max(gain.low, 0.0), expected), min(max(gain.high, expected), step_ns)
+    return Prescription(
+        treatment=name,
+        finding=found.finding.code,
+        predicted_saving_ns=saving,
+        how=plan.how,
+        assumes=plan.assumes,
+        expected_ns=expected,
+    )
+
+
+def _at_stake(finding: Finding, plan: Plan) -> tuple[float, float]:
+    """Where the step can't be replayed: from nothing to all that is at stake."""
+    return (0.0, 0.0) if plan.effect is None else (0.0, finding.at_stake_ns[1])

@@ -1,0 +1,139 @@
+"""Treatments applied together, on this machine or another: their changes composed, and the step replayed once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gobrrr.analysis.elsewhere import ELSEWHERE, on_machine, repriced
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import EXPECTED, LEAST, MOST, Effect, Plan, Stopwatch
+from gobrrr.analysis.graph import StepGraph
+from gobrrr.analysis.outcome import Outcome, moved_ops, outcome
+from gobrrr.analysis.study import REPEATABLE
+from gobrrr.analysis.what_if import Change, in_turn, unchanged
+from gobrrr.model.diagnosis import Wall, WhatIf
+from gobrrr.model.events import I8
+from gobrrr.model.machine import Machine
+from gobrrr.treatments.prescribing import Planned
+
+FIRST, LAST = ("remove-sync", "grouped-matmul"), ("cuda-graph", "larger-batch")
+"""A graph can be captured once no wait is left in the step; the host's time is scaled once nothing else changes it."""
+
+
+@dataclass(frozen=True)
+class Together:
+    """A combination's record, and its step's replayed timeline."""
+
+    what_if: WhatIf
+    outcome: Outcome
+    graph: StepGraph
+
+
+@dataclass(frozen=True)
+class Seat:
+    """One rank: its evidence, the plans that were made for it, and the row of `Diagnosis.ops` of each kind of call."""
+
+    evidence: Evidence
+    plans: tuple[Planned, ...]
+    row_of_group: I8
+
+    def of(self, names: Sequence[str]) -> list[Plan]:
+        """The plans of some treatments, in the order in which they are applied."""
+        mine = [one for one in self.plans if one[0] in names]
+        kept, done = [], set()
+        for name, _, plan in sorted(mine, key=lambda one: (one[0] in LAST, one[0] not in FIRST)):
+            if name not in done:
+                kept.append(plan)
+            if plan.once:
+                done.add(name)
+        return kept
+
+
+class Combiner:
+    """Replays a step under combinations of the plans that were made for it; several ranks run together."""
+
+    def __init__(self, seats: Sequence[Seat], wall: Wall) -> None:
+        self.seats = seats
+        self.wall = wall
+        self.watch = Stopwatch(*(one.evidence for one in seats), wall_ns=wall.value)
+
+    def combined(self, names: Sequence[str], machine: Machine | None = None) -> Together:
+        """The step with all plans of the treatments `names`; `machine` None: where it ran.
+
+        A treatment without a plan changes nothing. The budget is that of the first rank. Raises ValueError where
+        `machine` can't be compared.
+        """
+        mine = self.seats[0].of(names)
+        (step, low, high), saved = self._interval(names, machine)
+        changes = self._changes(names, EXPECTED, machine)
+        lead = self.seats[0].evidence
+        graphs = [change(one.evidence.graph) for change, one in zip(changes, self.seats, strict=True)]
+        priced = lead.priced if machine is None else repriced(lead.priced, machine)
+        ran = self.watch.runs(graphs)[0] if len(graphs) > 1 else None
+        found = outcome(lead, graphs[0], priced, step, ran)
+        before = self.watch.lengths[self.watch.middle] * self.watch.scale
+        record = WhatIf(
+            treatments=list(names),
+            machine=machine.name if machine is not None else None,
+            step_ns=step,
+            low_ns=low,
+            high_ns=high,
+            expected_ns=before - step,
+            saving_ns=saved,
+            regime=found.regime,
+            lines=found.lines,
+            then=found.then,
+            assumes=list(dict.fromkeys(one.assumes for one in mine if one.assumes)),
+            ops=moved_ops(lead, graphs[0], self.seats[0].row_of_group, priced) if mine or machine is not None else [],
+            work=_work(mine),
+        )
+        return Together(record, found, graphs[0])
+
+    def _interval(
+        self, names: Sequence[str], machine: Machine | None
+    ) -> tuple[tuple[float, float, float], tuple[float, float]]:
+        """((the step as expected, its low and its high end), what is saved at least and at most): no step below 0.
+
+        A saving at an end of what is known of the host is the share of that end's step, of the step that is expected.
+        """
+        after = self._after(names, machine, EXPECTED, 0.0, self.watch.middle)
+        before = [one * self.watch.scale for one in self.watch.lengths]
+        now, corners, saved = before[self.watch.middle], [], [before[self.watch.middle] - after]
+        for end in sorted({0, len(before) - 1}):
+            for share, off in ((LEAST, ELSEWHERE), (MOST, -ELSEWHERE)):
+                corners.append(self._after(names, machine, share, off, end))
+                saved.append(now * (1 - corners[-1] / before[end]) if before[end] > 0 else 0.0)
+        mine = self.seats[0].of(names)
+        most, least = sum(one.beyond for one in mine), sum(one.beyond_low for one in mine)
+        ends = after - (most + least) / 2, min(*corners, after) - most, max(*corners, after) - least
+        step, low, high = (max(one, 0.0) for one in ends)
+        wall = self.wall
+        gains = min(saved) + least, max(saved) + most
+        if not mine and machine is None and wall.low is not None and wall.high is not None:
+            return (step, min(wall.low, step), max(wall.high, step)), gains
+        # what is not known of the change and what a step varies by are independent of each other
+        alone = REPEATABLE * step
+        return (step, max(step - math.hypot(step - low, alone), 0.0), step + math.hypot(high - step, alone)), gains
+
+    def _after(self, names: Sequence[str], machine: Machine | None, share: float, off: float, end: int) -> float:
+        mine = self.seats[0].of(names)
+        least = max((one.bound(share) for one in mine), default=0.0)
+        return max(self.watch.after(self._changes(names, share, machine, off), end), least) / _work(mine)
+
+    def _changes(self, names: Sequence[str], share: float, machine: Machine | None, off: float = 0.0) -> list[Change]:
+        """The change for each rank."""
+        made = []
+        for seat in self.seats:
+            effects: list[Effect] = [one.effect for one in seat.of(names) if one.effect is not None]
+            own = in_turn([one(share) for one in effects]) if effects else unchanged
+            made.append(own if machine is None else in_turn([own, on_machine(seat.evidence, machine, off)]))
+        return made
+
+
+def _work(mine: Sequence[Plan]) -> float:
+    result = 1.0
+    for one in mine:
+        result *= one.work
+    return result

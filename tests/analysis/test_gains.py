@@ -1,0 +1,209 @@
+"""The step's length by replay, and what plans save: on real traces, in part and in full, and on a CPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gobrrr.analysis import gains
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import Effect, Plan, Stopwatch, length
+from gobrrr.analysis.graph import StepGraph, serial_graph
+from gobrrr.analysis.links import link
+from gobrrr.analysis.replay import replayed
+from gobrrr.analysis.what_if import dropped, hosted, shortened, unwaited
+from gobrrr.model.events import Kind
+from gobrrr.observe.trace import read_trace
+from gobrrr.pipeline import evidence_of
+from tests.analysis.slow_simulator import every, unprofiled
+from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, Row, short, table
+from tests.conftest import H100, H100_EXTRA
+from tests.traces import Trace
+
+CLOSE = 0.002
+IN_PART = 0.02
+MATRIX = [[64, 64], [64, 64]]
+
+
+@cache
+def evidence(path: Path) -> Evidence:
+    return evidence_of(read_trace(str(path)).ranks[0])[0]
+
+
+def halved(graph: StepGraph) -> StepGraph:
+    return shortened(graph, every(graph), np.full(len(graph.duration), 0.5))
+
+
+def quicker(graph: StepGraph) -> StepGraph:
+    return hosted(graph, graph.at[:1], graph.at[-1:], 0.5)
+
+
+def nothing(_: float):
+    return lambda graph: graph
+
+
+def plan(effect: Effect | None, **more) -> Plan:
+    return Plan("how", "assumes", effect, **more)
+
+
+# -- the length of a step ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [*SHIPPED, *DDP, *HOLDOUT], ids=short)
+def test_the_graph_of_a_trace_runs_as_long_as_its_step(path: Path):
+    one = evidence(path)
+    assert length(one, one.graph) == pytest.approx(one.wall_ns, rel=CLOSE)
+    assert Stopwatch(one).gain(plan(None)).before == pytest.approx(one.wall_ns)
+
+
+@pytest.mark.parametrize("path", [*SHIPPED[3:30:4], *HOLDOUT[::4]], ids=short)
+def test_a_slower_host_takes_no_less_and_one_without_waits_no_more(path: Path):
+    one = evidence(path)
+    low, high = (length(one, one.graphs[end]) for end in (0, -1))
+    assert low <= length(one, one.graph) * (1 + CLOSE)
+    assert length(one, one.graph) <= high * (1 + CLOSE)
+    for change in (unwaited, halved, quicker):
+        assert length(one, change(one.graph)) <= length(one, one.graph) * (1 + CLOSE)
+
+
+# -- a part of the trace ------------------------------------------------------------
+
+LONG = [
+    H100 / "gpt_eager_attn.faulty.json.gz",
+    H100 / "mlp_tiny.faulty.json.gz",
+    H100_EXTRA / "holdout" / "foreach_off.json.gz",
+    H100_EXTRA / "holdout" / "lstm_cells.json.gz",
+]
+
+
+@pytest.mark.parametrize("change", [halved, quicker], ids=["device", "host"])
+@pytest.mark.parametrize("path", LONG, ids=short)
+def test_a_trace_replayed_in_part_saves_the_same_share(path: Path, change, monkeypatch: pytest.MonkeyPatch):
+    """Two of three steps."""
+    one = evidence(path)
+    whole = _share(one, change)
+    monkeypatch.setattr(gains, "MOST_WORK", int(len(one.graph.duration) * 0.7))
+    assert gains._until(one) in one.recorded_steps.begins
+    assert _share(one, change) == pytest.approx(whole, abs=IN_PART)
+
+
+def test_a_part_of_a_step_saves_the_same_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Steps that are everywhere alike, bound by the device or by the host."""
+    for host, kernel in ((10.0, 100.0), (100.0, 10.0)):
+        trace = Trace(shapes=False)
+        for number in range(3):
+            with trace.step(number):
+                for _ in range(300):
+                    trace.op("aten::mul", MATRIX, kernel, host_us=host)
+        one = unprofiled(trace, tmp_path)
+        whole = [_share(one, change) for change in (halved, quicker)]
+        monkeypatch.setattr(gains, "MOST_WORK", 150)
+        assert gains._until(one) not in (None, *one.recorded_steps.begins)
+        assert [_share(one, change) for change in (halved, quicker)] == pytest.approx(whole, abs=IN_PART)
+        monkeypatch.undo()
+
+
+def _share(one: Evidence, change) -> float:
+    gain = Stopwatch(one).gain(plan(lambda _: change))
+    return gain.value / gain.before
+
+
+# -- plans ------------------------------------------------------------
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.sampled_from([H100 / "mlp_tiny.faulty.json.gz", H100 / "moe_host_loop.faulty.json.gz"]),
+    st.floats(0, 1),
+    st.floats(0, 1),
+    st.floats(0, 1e7),
+    st.sampled_from([1.0, 2.0, 7.5]),
+)
+def test_the_ends_of_a_gain_are_in_order(path: Path, device: float, host: float, least: float, work: float):
+    def effect(share: float):
+        def change(graph: StepGraph) -> StepGraph:
+            shorter = shortened(graph, every(graph), np.full(len(graph.duration), 1 - device * share))
+            return hosted(shorter, graph.at[:1], graph.at[-1:], 1 - host * share)
+
+        return change
+
+    gain = Stopwatch(evidence(path)).gain(plan(effect, least_ns=(least, least), work=work))
+    assert gain.low <= gain.value <= gain.high
+    assert gain.value == pytest.approx(gain.before - gain.after)
+
+
+def test_a_step_takes_no_less_than_what_the_plan_says_and_counts_what_it_does():
+    one = evidence(H100 / "mlp_tiny.faulty.json.gz")
+    watch = Stopwatch(one)
+    wall = one.wall_ns
+
+    def gone(_: float):
+        return lambda graph: hosted(dropped(graph, every(graph)), graph.at[:1], graph.at[-1:], 0.0)
+
+    assert watch.gain(plan(gone)).after < 0.05 * wall
+    bounded = watch.gain(plan(gone, least_ns=(0.6 * wall, 0.6 * wall)))
+    assert bounded.after == pytest.approx(0.6 * wall)
+    assert bounded.value == pytest.approx(0.4 * wall)
+    # at least 0.4 of the step at the effect's most and 0.8 at its least: 0.6 where half is expected
+    assert watch.gain(plan(gone, least_ns=(0.4 * wall, 0.8 * wall))).after == pytest.approx(0.6 * wall)
+    twice = watch.gain(plan(nothing, work=2.0))
+    assert twice.after == pytest.approx(wall / 2)
+    assert watch.gain(plan(nothing, work=2.0, least_ns=(3 * wall, 3 * wall))).after == pytest.approx(1.5 * wall)
+
+
+def test_a_plan_that_changes_nothing_saves_nothing():
+    one = evidence(H100 / "mlp_tiny.faulty.json.gz")
+    for made in (plan(None), plan(nothing)):
+        gain = Stopwatch(one).gain(made)
+        assert (gain.low, gain.value, gain.high) == (0.0, 0.0, 0.0)
+        assert gain.before == gain.after == pytest.approx(one.wall_ns)
+
+
+def test_what_is_saved_outside_of_the_steps_is_added():
+    one = evidence(H100 / "mlp_tiny.faulty.json.gz")
+    gain = Stopwatch(one).gain(plan(nothing, beyond=3_000.0, beyond_low=1_000.0))
+    assert (gain.low, gain.value, gain.high) == (1_000.0, 2_000.0, 3_000.0)
+
+
+# -- a CPU ------------------------------------------------------------
+
+serial_pieces = st.lists(st.tuples(st.integers(0, 400), st.integers(1, 900)), min_size=1, max_size=12)
+
+
+def on_one_processor(pieces: list[tuple[int, int]]) -> StepGraph:
+    """Work of so many ns, each after so many ns of dispatching, all within one operation of the host."""
+    rows, now = [], 100
+    for host, work in pieces:
+        rows.append(Row(Kind.KERNEL, "aten::mm", now + host, work, stream=0))
+        now += host + work
+    rows.append(Row(Kind.OP, "aten::all", 100, now - 100 + 50))
+    events = table(rows)
+    return serial_graph(events, link(events), 100, now + 50)
+
+
+def in_all(graph: StepGraph) -> int:
+    """From the first begin to the last end."""
+    events = replayed(graph)
+    return int(events.end_ns.max() - events.start_ns.min())
+
+
+@settings(max_examples=60, deadline=None)
+@given(serial_pieces, st.integers(0, 1_000), st.sampled_from([0.0, 0.25, 0.5]))
+def test_where_host_and_device_are_one_all_times_add_up(pieces: list[tuple[int, int]], seed: int, share: float):
+    graph = on_one_processor(pieces)
+    host, work = sum(one[0] for one in pieces) + 50, sum(one[1] for one in pieces)
+    assert graph.left.sum() == host
+    assert in_all(graph) == host + work
+    chosen = np.flatnonzero(np.random.default_rng(seed).random(len(pieces)) < 0.5)
+    less = (1 - share) * sum(pieces[at][1] for at in chosen)
+    shorter = shortened(graph, chosen, np.full(len(chosen), share))
+    assert in_all(shorter) == pytest.approx(host + work - less, abs=1)
+    assert in_all(dropped(graph, chosen)) == pytest.approx(host + work - sum(pieces[at][1] for at in chosen), abs=1)
+    assert in_all(hosted(graph, graph.at[:1], graph.at[-1:], 0.5)) == pytest.approx(host / 2 + work, abs=1)
+    assert in_all(replace(graph, left=graph.left * 0)) == pytest.approx(work, abs=1)
