@@ -12,6 +12,7 @@ from dataclasses import replace as replaced
 from itertools import combinations
 from os import PathLike
 
+import numpy as np
 from msgspec.structs import replace
 
 from gobrrr import pipeline
@@ -94,7 +95,7 @@ def predict(
     whole = with_panel(examined) if panel else examined.diagnosis
     rows = [one for one in whole.what_ifs or [before.what_if] if not _same(one, record)]
     known = {**whole.what_if_roofs, **_roofs([machine] if machine else [])}
-    return Prediction(replace(whole, what_ifs=[*rows, record], what_if_roofs=known), record, _timeline(asked))
+    return Prediction(replace(whole, what_ifs=[*rows, record], what_if_roofs=known), record, _timeline(asked, evidence))
 
 
 def _same(one: WhatIf, other: WhatIf) -> bool:
@@ -281,6 +282,14 @@ def _roofs(machines: Sequence[Machine]) -> dict[str, list[Roof]]:
     return {one.name: roofs(one) for one in machines}
 
 
-def _timeline(asked: Together) -> EventTable:
-    """The replayed events without the work that no longer runs."""
-    return chrome.without(asked.outcome.events, asked.graph.links.device[asked.graph.gone])
+def _timeline(asked: Together, evidence: Evidence) -> EventTable:
+    """The replayed events without the work that no longer runs, and without its launches; what was moved beside its
+    stream's work is on a stream of its own."""
+    graph, links, events = asked.graph, asked.graph.links, asked.outcome.events
+    known = evidence.graph.stream.max(initial=0)
+    beside = np.flatnonzero(graph.stream > known)
+    stream = events.stream.copy()
+    stream[links.device[beside]] = stream.max(initial=0) + graph.stream[beside] - known
+    launches = np.setdiff1d(links.launch[graph.gone], links.launch[~graph.gone])
+    gone = np.concatenate([links.device[graph.gone], launches[launches >= 0]])
+    return chrome.without(replaced(events, stream=stream), gone)

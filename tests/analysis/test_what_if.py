@@ -376,7 +376,6 @@ def test_the_outermost_operation_that_launches_only_what_is_asked_for():
     assert asked(0, 1, 2) == [(0, 100_000)]
 
 
-@pytest.mark.xfail(reason="each kernel of a captured graph takes a place of the launch queue, not the graph one")
 def test_a_graph_of_many_kernels_is_one_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """30 kernels of 100 us, 3.1 ms of computing on the host, and a queue of 10: the computing begins at once."""
     monkeypatch.setattr(replay, "QUEUE_DEPTH", 10)

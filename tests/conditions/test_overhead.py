@@ -59,11 +59,10 @@ def test_what_a_graph_saves_is_as_known_as_the_host_s_time(tmp_path: Path):
     sure, wide = (predict("cuda-graph", one, found("O01", one)) for one in (certain(seen), seen))
     assert sure is not None
     assert wide is not None
-    assert seen.wall is not None
     assert wide.predicted_saving_ns[0] < sure.predicted_saving_ns[0]
-    assert sure.predicted_saving_ns[1] < wide.predicted_saving_ns[1]
+    # never more than the step that is expected has idle, however slow the host
     busy = seen.budget.busy_ns / seen.steps.count
-    assert wide.predicted_saving_ns[1] <= (seen.wall.high or 0.0) - busy
+    assert sure.predicted_saving_ns[1] <= wide.predicted_saving_ns[1] <= seen.wall_ns - busy
 
 
 @pytest.mark.parametrize("name", ["bert_base_b32_s512.fwd", "bert_base_b32_s512.fwdbwd", "gpt2_b8_s1024.fwd"])

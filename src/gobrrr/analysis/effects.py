@@ -21,8 +21,10 @@ from gobrrr.analysis.what_if import (
     host_of,
     hosted,
     in_turn,
+    launching_spans,
     merged,
     shortened,
+    unchanged,
     unlaunched,
 )
 from gobrrr.model.events import I8
@@ -57,15 +59,18 @@ def claimed(evidence: Evidence, found: Found, least: float = 1.0, most: float = 
     """
     claim = found.claim
     calls, gaps, others = _split(evidence, claim)
+    gone = vanishing(evidence, found.gone, most)
 
     def effect(share: float) -> Change:
+        if not least and not share:
+            return unchanged  # it may do nothing at all
         ns = between(least * claim.low, most * claim.ns, share)
         return in_turn(
             [
                 _of_gaps(evidence, claim.unit[gaps], ns[gaps]),
                 _of_calls(evidence, claim.unit[calls], ns[calls], evidence.calls.ns[claim.unit[calls]]),
                 _of_others(evidence, claim.unit[others], ns[others]),
-                vanishing(evidence, found.gone, most)(share),
+                gone(share),
             ]
         )
 
@@ -77,8 +82,14 @@ def of_claim(
 ) -> Plan:
     """The plan of a remedy that takes away what its finding claims (`claimed`)."""
     claim, count = found.claim, evidence.steps.count
-    effect = claimed(evidence, found, least, most) if len(claim.unit) else None
+    effect: Effect | None = claimed(evidence, found, least, most) if len(claim.unit) else None
+    if effect is None and claim.beyond > 0:
+        effect = _nothing  # all that it saves lies outside of the analysed steps
     return Plan(how, assumes, effect, most * claim.beyond / count, least * claim.beyond_low / count)
+
+
+def _nothing(_: float) -> Change:
+    return unchanged
 
 
 def of_calls(evidence: Evidence, calls: I8, low: F8, high: F8) -> Effect:
@@ -89,12 +100,13 @@ def of_calls(evidence: Evidence, calls: I8, low: F8, high: F8) -> Effect:
 def vanishing(evidence: Evidence, calls: I8, most: float = 1.0) -> Effect:
     """`calls` are part of the kernels before them and launched no more; at the least that saves the host nothing."""
     work = works_of(evidence, calls)[0] if len(calls) else calls
+    spans = launching_spans(evidence.graph, work) if len(calls) else (calls, calls)
 
     def effect(share: float) -> Change:
         kept = 1.0 - most * min(2.0 * share, 1.0)
         if not len(work):
             return lambda graph: graph
-        return lambda graph: merged(unlaunched(graph, work, kept), work)
+        return lambda graph: merged(unlaunched(graph, work, kept, spans), work)
 
     return effect
 
@@ -102,7 +114,8 @@ def vanishing(evidence: Evidence, calls: I8, most: float = 1.0) -> Effect:
 def without(evidence: Evidence, calls: I8, share_of_host: float = 0.0) -> Effect:
     """`calls` do not run any more, and are not launched."""
     work = works_of(evidence, calls)[0]
-    return lambda _: lambda graph: dropped(unlaunched(graph, work, share_of_host), work)
+    spans = launching_spans(evidence.graph, work)
+    return lambda _: lambda graph: dropped(unlaunched(graph, work, share_of_host, spans), work)
 
 
 def recorded(evidence: Evidence) -> Callable[[I8], I8]:

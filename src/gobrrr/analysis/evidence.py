@@ -134,7 +134,10 @@ class Evidence:
         if self.cost_ends is None:
             return (self.graph,)
         low, high = self.cost_ends
-        return self._graph_at(low), self.graph, self._graph_at(high)
+        slow = self._graph_at(high)
+        # the host is taken for no slower than it was recorded
+        slow = replace(slow, left=np.minimum(slow.left, np.diff(slow.at)))
+        return self._graph_at(low), self.graph, slow
 
     def _graph_at(self, cost: ObserverCost) -> StepGraph:
         window, floors = self.recorded_steps, self.priced.floor_ns

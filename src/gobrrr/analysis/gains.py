@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.graph import F8, StepGraph
+from gobrrr.analysis.graph import F8, StepGraph, host_needs
 from gobrrr.analysis.ranks import collectives, matched, run_together
 from gobrrr.analysis.replay import Run, host_clock, run, serial_clock
 from gobrrr.analysis.what_if import Change
@@ -75,11 +75,7 @@ class Stopwatch:
         self.evidences = evidences
         until = _until(evidences[0]) if len(evidences) == 1 else None
         ends = min(len(one.graphs) for one in evidences)
-        self.graphs = tuple(
-            [replace(one.graphs[end if len(one.graphs) == ends else len(one.graphs) // 2], until=until)
-             for one in evidences]
-            for end in range(ends)
-        )  # fmt: skip
+        self.graphs = tuple([_front_of(_at(one.graphs, end, ends), until) for one in evidences] for end in range(ends))
         """For each end the graphs of all ranks."""
         self.meets = [collectives(one.graph, one.priced) for one in evidences]
         self.joined = len(evidences) > 1 and matched(self.graphs[0], self.meets)
@@ -112,20 +108,33 @@ class Stopwatch:
         if plan.effect is None:
             return Gain(0.0, 0.0, 0.0, now, now)
         ends = sorted({0, len(before) - 1})
-        # at each end the share of the step that is saved there, of the step that is expected
-        made = [
-            (1 - self._after(plan, share, end) / before[end]) * now if before[end] > 0 else 0.0
-            for end in ends
-            for share in (LEAST, MOST)
-        ]
+        corners = [(end, self._after(plan, share, end)) for end in ends for share in (LEAST, MOST)]
+        # at each end the share of the step that is saved there, of the step that is expected; never more than is left
+        # of that beyond the shortest step
+        most = now - min(one for _, one in corners)
+        made = [min((1 - one / before[end]) * now, most) if before[end] > 0 else 0.0 for end, one in corners]
         after = self._after(plan, EXPECTED, self.middle)
         value = now - after
-        low, high = min(*made, value), max(*made, value)
+        low = min(*made, *(before[end] - one for end, one in corners), value)
+        high = max(*made, value)
         return Gain(low + plan.beyond_low, value + (plan.beyond_low + plan.beyond) / 2, high + plan.beyond, now, after)
 
     def _after(self, plan: Plan, share: float, end: int) -> float:
         assert plan.effect is not None
         return max(self.after([plan.effect(share)], end), plan.bound(share)) / plan.work
+
+
+def _at(graphs: Sequence[StepGraph], end: int, ends: int) -> StepGraph:
+    """The graph at one of `ends` ends; the only one of a rank whose host is known."""
+    return graphs[end if len(graphs) == ends else len(graphs) // 2]
+
+
+def _front_of(graph: StepGraph, until: int | None) -> StepGraph:
+    """The graph as far as the recorded clock's `until`."""
+    if until is None:
+        return graph
+    last = int(np.searchsorted(graph.at, until, side="right")) + 1
+    return replace(graph, until=until, at=graph.at[:last], left=graph.left[: last - 1])
 
 
 def _until(evidence: Evidence) -> int | None:
@@ -159,7 +168,8 @@ def length(evidence: Evidence, graph: StepGraph, ran: Run | None = None) -> floa
         if graph.serial:
             return (stop - start) / count
         loads = clock(evidence.loading.start), clock(evidence.loading.stop)
-        return (stop - start - _hidden(begin, end, clock(graph.called), loads, start, stop, host_stop)) / count
+        hidden = _hidden(begin, end, clock(graph.called), loads, start, stop, host_stop)
+        return max(stop - start - hidden, host_needs(graph, steps, count)) / count
     start = float(begin.min())
     if first:
         start = _opening(graph, steps.begins[first], float(clock(np.array([steps.begins[first]]))[0]), end)

@@ -5,8 +5,9 @@ graph keeps each kernel's duration, the order in which the host issues work, the
 and device for each other, and takes the cost of recording out of the host's time. A wait lasts as long as the device
 needs, never as long as it lasted.
 
-What is not recorded is inferred: a kernel that started later than its launch and its stream allowed was waiting for the
-device work that ended last before it.
+Which stream waits for which event is taken from the profiler's records of it (`cuda_sync` events), where there are
+some. What is not recorded is inferred: a kernel that started later than its launch and its stream allowed was waiting
+for the device work that ended last before it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from gobrrr.analysis.calls import Call, classify, communicates
 from gobrrr.analysis.intervals import EMPTY, Spans, covered, union
 from gobrrr.analysis.links import Links
 from gobrrr.analysis.observer import NO_COST, ObserverCost
+from gobrrr.analysis.steps import Steps
+from gobrrr.analysis.stream_waits import stream_waits
 from gobrrr.model.events import I8, EventTable, Kind
 
 F8 = NDArray[np.float64]
@@ -54,7 +57,8 @@ class StepGraph:
     Work, parallel to `links.device`, in ns: `issued` (recorded clock) when the host had handed it over, `called` the
     order of that, `ahead`: before the recording; `duration`; `latency` from the issue to the earliest begin; `held` for
     an unknown reason; `gap` the stream's own pause behind it; `stream` a number, `after` the work of another stream
-    that it waits for (-1: none); `gone`: it no longer runs and takes no place in the launch queue; `floor` the least
+    that it waits for (-1: none); `gone`: it no longer runs; `place`: it takes a place in the launch queue (of a
+    captured graph only the first piece does); `floor` the least
     time that a machine needs for it (NaN: not known).
 
     `serial`: host and device are one processor (a CPU): work runs inside the host's time and nothing overlaps. `until`:
@@ -82,6 +86,7 @@ class StepGraph:
     stream: I8
     after: I8
     gone: Mask
+    place: Mask
     floor: F8
     serial: bool = False
     until: int | None = None
@@ -93,6 +98,16 @@ class StepGraph:
         inside = np.interp(when, self.at, np.concatenate([[0.0], np.cumsum(self.left)]))
         result: F8 = inside + np.minimum(when - self.at[0], 0) + np.maximum(when - self.at[-1], 0)
         return result
+
+
+def host_needs(graph: StepGraph, steps: Steps, count: int) -> float:
+    """What the host needs for the last `count` recorded steps, without waits, in ns; 0 where steps are not marked.
+
+    However far ahead of the device a host was when the recording began, no loop is faster than that.
+    """
+    if not steps.marked or steps.host_stop is None or not 0 < count <= len(steps.begins):
+        return 0.0
+    return float(np.diff(graph.passed(np.array([steps.begins[-count], steps.host_stop])))[0])
 
 
 def graph_of(
@@ -114,9 +129,9 @@ def graph_of(
     stream = _streams(events, device)
     free = _previous_end(stream, begin, end)
     latency = _latency((begin - issued)[known & (free <= issued)])
-    kept = _kept_order(events, device, stream, begin, end)
+    kept = _kept_order(events, device, stream, begin, end, call)
     possible = np.maximum(issued + latency, np.maximum(free, np.where(kept >= 0, end[np.maximum(kept, 0)], 0)))
-    late = _inferred(begin, end, possible)
+    late = _inferred(begin, end, possible, call)
     wait_start, wait_end = events.start_ns[waits], events.end_ns[waits]
     awaited, reaction = _awaited(wait_start, wait_end, call, end)
     return StepGraph(
@@ -140,8 +155,9 @@ def graph_of(
         held=np.where((late < 0) & (begin - possible >= UNRECORDED_NS), begin - possible, 0).astype(np.float64),
         gap=_gaps(begin, end, stream, issued),
         stream=stream,
-        after=np.where(late >= 0, late, kept),
+        after=_told(stream_waits(events, device, call), np.where(late >= 0, late, kept), end),
         gone=np.zeros(len(device), dtype=bool),
+        place=_places(links, call),
         floor=np.full(len(device), np.nan) if floor_ns is None else floor_ns,
     )
 
@@ -279,6 +295,24 @@ def _latency(seen: I8) -> int:
     return int(np.percentile(behind, 1, method="lower")) if len(behind) else 0
 
 
+def _places(links: Links, call: I8) -> Mask:
+    """Which work takes a place in the launch queue: a captured graph's takes one together."""
+    place = ~links.in_graph
+    inside = np.flatnonzero(links.in_graph & (links.launch >= 0))
+    order = inside[np.lexsort((inside, call[inside], links.launch[inside]))]
+    first = np.ones(len(order), dtype=bool)
+    first[1:] = links.launch[order][1:] != links.launch[order][:-1]
+    place[order[first]] = True
+    return place
+
+
+def _told(recorded: I8, inferred: I8, end: I8) -> I8:
+    """Of two pieces of work that each has to wait for (-1: none) the one that ended later."""
+    both = (recorded >= 0) & (inferred >= 0)
+    later = np.where(end[np.maximum(recorded, 0)] >= end[np.maximum(inferred, 0)], recorded, inferred)
+    return np.where(both, later, np.maximum(recorded, inferred))
+
+
 def _previous_end(stream: I8, start: I8, end: I8) -> I8:
     """The latest end on the same stream before each piece of work (0 for the first)."""
     result = np.zeros(len(start), dtype=np.int64)
@@ -306,7 +340,7 @@ def _gaps(start: I8, end: I8, stream: I8, issued: I8) -> F8:
     return result
 
 
-def _inferred(start: I8, end: I8, possible: I8) -> I8:
+def _inferred(start: I8, end: I8, possible: I8, call: I8) -> I8:
     """For work that started late for no recorded reason: the work that ended last before it; else -1."""
     late = start > possible + SLACK_NS
     result = np.full(len(start), -1, dtype=np.int64)
@@ -315,13 +349,30 @@ def _inferred(start: I8, end: I8, possible: I8) -> I8:
     order = np.argsort(end, kind="stable")
     at = np.searchsorted(end[order], start[late] + 1) - 1
     found = np.where(at >= 0, order[np.maximum(at, 0)], -1)
-    close = (found >= 0) & (start[late] - end[np.maximum(found, 0)] <= SLACK_NS)
     mine = np.flatnonzero(late)
+    found = _launched_before(found, mine, order, at, call)
+    close = (found >= 0) & (start[late] - end[np.maximum(found, 0)] <= SLACK_NS)
     result[late] = np.where(close & (found != mine) & (start[np.maximum(found, 0)] < start[mine]), found, -1)
     return result
 
 
-def _kept_order(events: EventTable, rows: I8, stream: I8, start: I8, end: I8) -> I8:
+FARTHEST = 64
+"""Pieces of work that are looked back through for one that was launched in time."""
+
+
+def _launched_before(found: I8, mine: I8, order: I8, at: I8, call: I8) -> I8:
+    """The last one in `order` up to `at` that was launched no later than the work that waits for it; else -1."""
+    found, at = found.copy(), at.copy()
+    for _ in range(FARTHEST):
+        wrong = (found >= 0) & (call[np.maximum(found, 0)] > call[mine])
+        if not wrong.any():
+            return found
+        at = np.where(wrong, at - 1, at)
+        found = np.where(wrong, np.where(at >= 0, order[np.maximum(at, 0)], -1), found)
+    return np.where((found >= 0) & (call[np.maximum(found, 0)] > call[mine]), -1, found)
+
+
+def _kept_order(events: EventTable, rows: I8, stream: I8, start: I8, end: I8, call: I8) -> I8:
     """For each compute kernel the last one on another stream that had ended before it began; else -1.
 
     Which events a stream waited for is not recorded, and a slow host hides it: no overlap of compute streams that was
@@ -335,6 +386,7 @@ def _kept_order(events: EventTable, rows: I8, stream: I8, start: I8, end: I8) ->
     order = compute[np.argsort(end[compute], kind="stable")]
     at = np.searchsorted(end[order], start[compute], side="right") - 1
     found = np.where(at >= 0, order[np.maximum(at, 0)], -1)
+    found = _launched_before(found, compute, order, at, call)
     other = (found >= 0) & (stream[np.maximum(found, 0)] != stream[compute])
     result[compute] = np.where(other, found, -1)
     return result

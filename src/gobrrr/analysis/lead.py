@@ -20,11 +20,11 @@ from gobrrr.analysis.steps import Steps
 from gobrrr.model.events import I8, EventTable, Kind
 
 
-def running(events: EventTable, links: Links, steps: Steps) -> tuple[EventTable, Steps]:
+def running(events: EventTable, links: Links, steps: Steps, needed_ns: float = 0.0) -> tuple[EventTable, Steps]:
     """The timeline and its steps as a loop goes on with them, both unchanged where it hides nothing.
 
     The host's events and the end of the window stay; the window begins later by what is hidden, and work in front of
-    hidden gaps moves towards its end.
+    hidden gaps moves towards its end. `needed_ns`: what the host needs for the window's steps, which nothing hides.
     """
     rows = links.device
     rows = rows[(events.start_ns[rows] >= steps.start) & (events.start_ns[rows] < steps.stop)]
@@ -32,7 +32,7 @@ def running(events: EventTable, links: Links, steps: Steps) -> tuple[EventTable,
     if not len(rows) or not backlog:
         return events, steps
     gaps = _idle(events, links, rows, steps)
-    hidden = min(backlog, gaps.length)
+    hidden = max(min(backlog, gaps.length, steps.stop - steps.start - round(needed_ns)), 0)
     begin = events.start_ns[rows]
     idled = covered(gaps, np.full(len(rows), steps.start), begin)
     start = events.start_ns.copy()

@@ -9,7 +9,7 @@ import numpy as np
 from gobrrr import units
 from gobrrr.analysis.budget import budget_lines, device_budget
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.graph import F8, Mask, StepGraph
+from gobrrr.analysis.graph import F8, Mask, StepGraph, host_needs
 from gobrrr.analysis.idle import INPUT, host_time
 from gobrrr.analysis.lead import running
 from gobrrr.analysis.price import Priced
@@ -53,7 +53,11 @@ def outcome(evidence: Evidence, graph: StepGraph, priced: Priced, wall_ns: float
     events = replayed(graph) if ran is None else moved(graph, ran)
     links = priced.links
     steps = evidence.steps_of(events)
-    events, steps = (events, steps) if graph.serial else running(events, links, steps)
+    events, steps = (
+        (events, steps)
+        if graph.serial
+        else running(events, links, steps, host_needs(graph, evidence.recorded_steps, steps.count))
+    )
     changed = replace(priced, floor_ns=np.where(graph.gone, np.nan, graph.floor))
     budget = device_budget(events, changed, steps, evidence.budget.device, host_time(events, links))
     total = sum(budget.lines.values())

@@ -21,8 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.intervals import clip, union
-from gobrrr.analysis.waits import waits_of
 from gobrrr.model.events import I8
 
 HOST_SPREAD = 1.5
@@ -104,26 +102,30 @@ class Path:
 
 def path_of(evidence: Evidence) -> Path:
     """The path of one step of the replayed timeline."""
-    rows, links, steps = evidence.replayed, evidence.priced.links, evidence.steps
+    links, steps, recorded = evidence.priced.links, evidence.steps, evidence.recorded_steps
+    events = evidence.events
     busy = evidence.budget.busy_ns / steps.count
-    begin = steps.begins[0] if steps.begins else steps.start
+    begin = recorded.begins[recorded.count - steps.count] if recorded.begins else recorded.start
     known = links.launch >= 0
-    called = np.where(known, rows.start_ns[np.maximum(links.launch, 0)], 0)
-    inside = known & (called >= begin) & (called < steps.stop) & ~links.in_graph
-    every = known & (called >= begin) & (called < steps.stop)
-    last = int(rows.end_ns[links.launch[every]].max()) if every.any() else begin
-    waits = waits_of(evidence)
-    blocked = clip(union(rows.start_ns[waits], rows.end_ns[waits]), begin, last).length
-    busy = evidence.budget.busy_ns / steps.count
+    called = np.where(known, events.start_ns[np.maximum(links.launch, 0)], 0)
+    every = known & (called >= begin) & (called < recorded.stop)
     serial = evidence.on_cpu
     return Path(
         wall=evidence.wall_ns,
         busy=busy,
-        host=max(evidence.wall_ns - busy, 0.0) if serial else max(last - begin - blocked, 0) / steps.count,
-        launches=float(inside.sum()) / steps.count,
+        host=max(evidence.wall_ns - busy, 0.0) if serial else _host(evidence, begin, links.launch[every]) / steps.count,
+        launches=float((every & ~links.in_graph).sum()) / steps.count,
         spread=spread_of(evidence),
         serial=serial,
     )
+
+
+def _host(evidence: Evidence, begin: int, launches: I8) -> float:
+    """What the host needs from `begin` to its last launch, neither waiting nor held up by a full queue, in ns."""
+    if not len(launches):
+        return 0.0
+    last = int(evidence.events.end_ns[launches].max())
+    return max(float(np.diff(evidence.graph.passed(np.array([begin, last])))[0]), 0.0)
 
 
 def spread_of(evidence: Evidence) -> Spread:

@@ -11,23 +11,25 @@ from gobrrr.analysis.gains import Effect
 from gobrrr.analysis.graph import StepGraph
 from gobrrr.analysis.price import Class
 from gobrrr.analysis.ranks import collectives
-from gobrrr.analysis.what_if import Change, dropped, overlapped, unlaunched
+from gobrrr.analysis.what_if import Change, dropped, launching_spans, overlapped, unlaunched
 from gobrrr.model.events import I8
 
 BUCKETS = 8
 """Gradients of a model in DistributedDataParallel's buckets of 25 MB, and the last bucket's share that nothing hides: a
 model of 50 million parameters in float32 has eight."""
 
-HALF_HIDDEN = 0.5
-"""Collectives slow down the computing that they run beside; at the least only this share of them is hidden."""
+MOSTLY_HIDDEN = 0.75
+"""Collectives slow down the computing that they run beside: as expected this share of them is hidden. At the least none
+is: one rank's trace can't tell a transfer from waiting for another rank."""
 
 
 def reduced_once(evidence: Evidence, times: int) -> Effect:
     """Of the collectives of each step only the last of `times` equal parts are left, and launched."""
     gone = np.concatenate([mine[: len(mine) - len(mine) // max(times, 1)] for mine in _by_step(evidence)] or [_NONE])
+    spans = launching_spans(evidence.graph, gone)
 
     def effect(_: float) -> Change:
-        return lambda graph: dropped(unlaunched(graph, gone), gone)
+        return lambda graph: dropped(unlaunched(graph, gone, 0.0, spans), gone)
 
     return effect
 
@@ -36,19 +38,23 @@ def overlapping(evidence: Evidence) -> Effect:
     """The collectives of a step run beside the second half of what was computed before them, in `BUCKETS` buckets.
 
     A bucket can go once its gradients are there; the last one has nothing to run beside, and what follows waits for
-    all. The host launches one collective a bucket. At the least only `HALF_HIDDEN` of them are moved.
+    all. The host launches one collective a bucket. As expected `MOSTLY_HIDDEN` of them are moved, at the least none.
     """
     plan = [_placed(evidence, mine) for mine in _by_step(evidence)]
+    every = np.concatenate([work for work, _, _ in plan] or [_NONE])
+    spans = launching_spans(evidence.graph, every)
+    kept = min(BUCKETS * len(plan) / max(len(every), 1), 1.0)
 
     def effect(share: float) -> Change:
+        hidden = min(2 * share * MOSTLY_HIDDEN, MOSTLY_HIDDEN + (2 * share - 1) * (1 - MOSTLY_HIDDEN))
+
         def change(graph: StepGraph) -> StepGraph:
+            graph = unlaunched(graph, every, 1.0 - hidden * (1.0 - kept), spans)
             for work, ready, until in plan:
-                moved = round(len(work) * (HALF_HIDDEN + (1 - HALF_HIDDEN) * min(2 * share, 1.0)))
-                if not moved:
-                    continue
-                kept = min(BUCKETS / len(work), 1.0)
-                graph = unlaunched(graph, work[:moved], kept)
-                graph = overlapped(graph, work[:moved], ready[:moved], until[:moved])
+                moved = round(len(work) * hidden)
+                if moved:
+                    last = np.full(len(work) - moved, ready.max(initial=-1))
+                    graph = overlapped(graph, work, np.concatenate([ready[:moved], last]), until)
             return graph
 
         return change
@@ -86,7 +92,7 @@ def _placed(evidence: Evidence, work: I8) -> tuple[I8, I8, I8]:
     if not len(before):
         return work, np.full(len(work), -1, dtype=np.int64), until
     reached = np.cumsum(graph.duration[before])
-    bucket = (np.arange(len(work)) * BUCKETS // len(work) + 1) / BUCKETS
+    bucket = np.ceil((np.arange(len(work)) + 1) * BUCKETS / len(work)) / BUCKETS
     wanted = reached[-1] * (0.5 + 0.5 * bucket)
     at = np.minimum(np.searchsorted(reached, wanted), len(before) - 1)
     return work, before[at], until

@@ -17,6 +17,7 @@ from gobrrr.analysis.intervals import Spans, clip, covered, union
 from gobrrr.analysis.loops import Loop, work_of
 from gobrrr.analysis.optimizers import updates
 from gobrrr.analysis.path import KERNEL_GAP_NS
+from gobrrr.analysis.price import Class
 from gobrrr.analysis.waits import inner_waits
 from gobrrr.analysis.what_if import (
     Change,
@@ -26,6 +27,7 @@ from gobrrr.analysis.what_if import (
     hosted,
     in_turn,
     inside_spans,
+    launching_spans,
     merged,
     scaled,
     shortened,
@@ -134,13 +136,14 @@ def as_one_launch(evidence: Evidence, work: I8, pass_share: float) -> Effect:
     step = np.searchsorted(edges, events.start_ns[np.maximum(launch, 0)], side="right")
     _, first = np.unique(step, return_index=True)
     others = np.delete(work, first)
+    spans = launching_spans(evidence.graph, others)
 
     def effect(share: float) -> Change:
         kept = np.full(len(work), 1.0 - share * (1.0 - pass_share))
         return in_turn(
             [
                 lambda graph: shortened(graph, work, kept),
-                lambda graph: merged(unlaunched(graph, others), others),
+                lambda graph: merged(unlaunched(graph, others, 0.0, spans), others),
             ]
         )
 
@@ -154,6 +157,7 @@ def as_one_turn(evidence: Evidence, loop: Loop) -> Effect:
     launch = evidence.priced.links.launch[work]
     called = evidence.events.start_ns[np.maximum(launch, 0)]
     outside = work[(launch >= 0) & ((called < begin[0]) | (called >= end[0]))]  # of the backward pass
+    spans = launching_spans(evidence.graph, outside)
     best = _at_floors(evidence, work)
 
     def effect(share: float) -> Change:
@@ -162,7 +166,7 @@ def as_one_turn(evidence: Evidence, loop: Loop) -> Effect:
         return in_turn(
             [
                 lambda graph: shortened(graph, work, kept),
-                lambda graph: hosted(unlaunched(graph, outside, host), begin, end, host),
+                lambda graph: hosted(unlaunched(graph, outside, host, spans), begin, end, host),
             ]
         )
 
@@ -230,7 +234,8 @@ def not_loading(evidence: Evidence, handed_ns: float) -> Effect:
 
     def effect(share: float) -> Change:
         def change(graph: StepGraph) -> StepGraph:
-            graph = hosted(graph, loads.start, loads.stop, float(handed * (1.0 - share)))
+            least = 1.0 if evidence.on_cpu else handed  # workers share a CPU with the step that it computes
+            graph = hosted(graph, loads.start, loads.stop, float(least * (1.0 - share)))
             return hosted(graph, begin, end, np.clip(1.0 - min(2 * share, 1.0) * rest, 0.0, 1.0))
 
         return change
@@ -299,7 +304,9 @@ def larger(evidence: Evidence, times: float) -> Effect:
 
     At the least the step's time grows with the work.
     """
-    work = np.setdiff1d(np.arange(len(evidence.priced.links.device)), updates(evidence).work)
+    talks = np.flatnonzero(evidence.priced.kind == Class.COMMUNICATION)  # gradients are as large as before
+    rest = np.concatenate([updates(evidence).work, talks])
+    work = np.setdiff1d(np.arange(len(evidence.priced.links.device)), rest)
 
     def effect(share: float) -> Change:
         host = 1.0 + (times - 1.0) * max(1.0 - 2.0 * share, 0.0)

@@ -7,6 +7,7 @@ step as it would be without the profiler; changed (gobrrr.analysis.what_if), wha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 
@@ -23,11 +24,17 @@ QUEUE_DEPTH = 1_024
 
 @dataclass(frozen=True)
 class Run:
-    """A graph's run, in ns: `begin` and `end` of each piece of work, and when the host `resumed` after each wait."""
+    """A graph's run, in ns: `begin` and `end` of each piece of work, and when the host `resumed` after each wait.
+
+    `full`: the work whose launch a full queue held up (indices into `links.device`, in the host's order), `late` how
+    much later than its own time the host is from there on.
+    """
 
     begin: F8
     end: F8
     resumed: F8
+    full: I8
+    late: F8
 
 
 def replay(events: EventTable, links: Links, cost: ObserverCost, start: int, stop: int) -> EventTable:
@@ -83,6 +90,8 @@ def walk(graph: StepGraph, meets: frozenset[int] = frozenset()) -> Generator[tup
     begin, ends, resumed = [0.0] * count, [0.0] * count, [0.0] * len(graph.waits)
     free: dict[int, float] = {}
     recent: list[float] = []
+    places = graph.place.tolist()
+    held_up: list[tuple[int, float]] = []
     shift = 0.0  # how much later than its own time the host is, for all the waits so far
     for index in order:
         earliest = ready[index] + shift
@@ -102,18 +111,21 @@ def walk(graph: StepGraph, meets: frozenset[int] = frozenset()) -> Generator[tup
             begin[index] = ends[index] = max(free.get(stream, 0.0), ends[other] if other >= 0 else 0.0)
             continue
         issued = len(recent)
-        if issued >= QUEUE_DEPTH and earliest < recent[issued - QUEUE_DEPTH]:
+        if places[index] and issued >= QUEUE_DEPTH and earliest < recent[issued - QUEUE_DEPTH]:
             shift += recent[issued - QUEUE_DEPTH] - earliest
             earliest = recent[issued - QUEUE_DEPTH]
-        earliest = max(earliest + latency[index], free.get(stream, 0.0))
+            held_up.append((index, shift))
+        earliest = max(earliest + latency[index], free.get(stream, -math.inf))
         if other >= 0 and ends[other] > earliest:
             earliest = ends[other]
         earliest += held[index]
         begin[index] = earliest
         ends[index] = (yield index, earliest) if index in meets else earliest + duration[index]
         free[stream] = ends[index] + gap[index]
-        recent.append(earliest)
-    return Run(np.array(begin), np.array(ends), np.array(resumed))
+        if places[index]:
+            recent.append(earliest)
+    full, late = np.array([one for one, _ in held_up], dtype=np.int64), np.array([one for _, one in held_up])
+    return Run(np.array(begin), np.array(ends), np.array(resumed), full, late)
 
 
 def moved(graph: StepGraph, ran: Run) -> EventTable:
@@ -129,11 +141,12 @@ def moved(graph: StepGraph, ran: Run) -> EventTable:
 
 
 def host_clock(graph: StepGraph, ran: Run) -> Callable[[I8], F8]:
-    """The map from recorded host time to replayed host time: piecewise linear, flat stretches closed by the waits."""
+    """The map from recorded host time to replayed host time: piecewise linear, later by each wait and full queue."""
     events, waits = graph.events, graph.waits
-    order = np.argsort(events.end_ns[waits], kind="stable")
-    ends = events.end_ns[waits][order]
-    lag = (ran.resumed - graph.passed(events.start_ns[waits]))[order]
+    ends = np.concatenate([events.end_ns[waits], graph.called[ran.full]])
+    lag = np.concatenate([ran.resumed - graph.passed(events.start_ns[waits]), ran.late])
+    order = np.argsort(ends, kind="stable")
+    ends, lag = ends[order], lag[order]
     lag = np.maximum.accumulate(lag) if len(lag) else lag
 
     def new_time(when: I8) -> F8:

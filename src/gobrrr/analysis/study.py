@@ -13,13 +13,14 @@ from gobrrr.analysis.budget import device_budget
 from gobrrr.analysis.captured import with_captured
 from gobrrr.analysis.evidence import Evidence, calls_of
 from gobrrr.analysis.fusion import find_chains
+from gobrrr.analysis.graph import graph_of, host_needs
 from gobrrr.analysis.idle import HostTime, host_time
 from gobrrr.analysis.intervals import exclusive, union
 from gobrrr.analysis.lead import running
 from gobrrr.analysis.links import Links, link
 from gobrrr.analysis.observer import LEFT_FACTOR, NO_COST, ObserverCost, observer_cost
 from gobrrr.analysis.price import Priced, price_all
-from gobrrr.analysis.replay import replay
+from gobrrr.analysis.replay import replayed as replayed_events
 from gobrrr.analysis.steps import FEW_MISSING, Steps, find_steps, steady
 from gobrrr.analysis.summary import in_steps
 from gobrrr.model.diagnosis import DeviceTotals, Wall
@@ -78,8 +79,7 @@ def study(rank: RankProfile, machine: Machine | None) -> Study:
     doubt = unreplayable(events, links, steps) if rank.whole else "part of the file is missing"
     replayed, window = events, steps
     if doubt is None:
-        replayed = replay(events, links, cost, steps.start, steps.stop)
-        replayed, window = running(replayed, links, steady(replayed, links, find_steps(replayed, links)))
+        replayed, window, _ = _loop(events, links, steps, cost)
         doubt = _too_short(events, links, steps, window)
     if doubt is not None:
         replayed, window, cost = events, steps, NO_COST
@@ -279,9 +279,17 @@ def _front(events: EventTable, links: Links) -> tuple[EventTable, Links] | None:
 
 def _replayed(events: EventTable, links: Links, steps: Steps, cost: ObserverCost) -> tuple[float, float]:
     """One replayed step, in ns: in a loop that runs ahead, and on its own."""
-    other = replay(events, links, cost, steps.start, steps.stop)
-    window = steady(other, links, find_steps(other, links))
-    return running(other, links, window)[1].wall_ns, window.wall_ns
+    _, window, alone = _loop(events, links, steps, cost)
+    return window.wall_ns, alone.wall_ns
+
+
+def _loop(events: EventTable, links: Links, steps: Steps, cost: ObserverCost) -> tuple[EventTable, Steps, Steps]:
+    """(the timeline without the profiler, its steps in a loop that runs ahead, the same steps on their own)."""
+    graph = graph_of(events, links, cost, steps.start, steps.stop)
+    other = replayed_events(graph)
+    alone = steady(other, links, find_steps(other, links))
+    moved, window = running(other, links, alone, host_needs(graph, steps, alone.count))
+    return moved, window, alone
 
 
 def device_totals(rank: RankProfile, links: Links) -> tuple[DeviceTotals, ...]:

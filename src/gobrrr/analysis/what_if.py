@@ -152,11 +152,14 @@ def burdened(graph: StepGraph, work: I8, ns: float) -> StepGraph:
     return replace(graph, left=left)
 
 
-def unlaunched(graph: StepGraph, work: I8, share: float = 0.0) -> StepGraph:
-    """The host's operations that launch only some of `work` keep `share` of their time."""
+def unlaunched(graph: StepGraph, work: I8, share: float = 0.0, spans: tuple[I8, I8] | None = None) -> StepGraph:
+    """The host's operations that launch only some of `work` keep `share` of their time.
+
+    `spans`: what `launching_spans` says of them, where it is known already: it is the same for all graphs of a trace.
+    """
     if not len(work):
         return graph
-    return hosted(graph, *launching_spans(graph, work), share)
+    return hosted(graph, *(spans or launching_spans(graph, work)), share)
 
 
 def unwaited(graph: StepGraph, rows: I8 | None = None) -> StepGraph:
@@ -176,13 +179,24 @@ def captured(graph: StepGraph, begin: I8, end: I8, gap_ns: float) -> StepGraph:
     if len(left):
         np.add.at(left, at, GRAPH_LAUNCH_NS)
     within = inside_spans(graph.called, begin, end) & (graph.links.launch >= 0)
+    place = graph.place & ~within
+    place[_first_within(graph, begin, within)] = True
     waits = graph.events.start_ns[graph.waits]
     return replace(
         changed,
         left=left,
+        place=place,
         gap=np.where(within, gap_ns, graph.gap),
         cut=graph.cut | inside_spans(waits, begin, end),
     )
+
+
+def _first_within(graph: StepGraph, begin: I8, within: Mask) -> I8:
+    """The first work of each span."""
+    inside = np.flatnonzero(within)
+    inside = inside[np.argsort(graph.called[inside], kind="stable")]
+    span = np.searchsorted(begin, graph.called[inside], side="right")
+    return inside[np.unique(span, return_index=True)[1]]
 
 
 def inside_spans(when: I8, begin: I8, end: I8) -> Mask:
@@ -216,18 +230,19 @@ def overlapped(graph: StepGraph, work: I8, ready: I8, until: I8) -> StepGraph:
     moved = ready >= 0
     called[work[moved]] = graph.called[ready[moved]]
     issued[work[moved]] = graph.issued[ready[moved]]
-    held = graph.held.copy()
+    held, latency = graph.held.copy(), graph.latency.copy()
     held[work] = 0.0
+    latency[work] = np.minimum(latency[work], FIXED_NS)
     waiting = until >= 0
     after[until[waiting]] = work[waiting]
-    return replace(graph, stream=stream, after=after, called=called, issued=issued, held=held)
+    return replace(graph, stream=stream, after=after, called=called, issued=issued, held=held, latency=latency)
 
 
 def scaled(graph: StepGraph, work: I8, factor: F8, floor: F8 | None = None) -> StepGraph:
     """What of `work` lies above `FIXED_NS` takes `factor` times as long, and never less than the new `floor` (ns)."""
     duration, floors = graph.duration.copy(), graph.floor.copy()
     now = duration[work]
-    fixed = np.minimum(now, FIXED_NS)
+    fixed = np.minimum(now, 0.0 if graph.serial else FIXED_NS)
     floors[work] = floors[work] * factor if floor is None else floor
     duration[work] = np.maximum(fixed + (now - fixed) * factor, np.nan_to_num(floors[work]))
     return replace(graph, duration=duration, floor=floors)

@@ -97,13 +97,13 @@ def _events(events: EventTable) -> Iterator[dict[str, Any]]:
 
 
 def _arrows(events: EventTable) -> Iterator[dict[str, Any]]:
-    """From each launch to its work, as torch.profiler draws them."""
+    """From each launch to its work, as torch.profiler draws them; none back in time, to work that was moved ahead."""
     launches = {
         int(events.correlation[row]): row for row in events.of(Kind.RUNTIME).tolist() if events.correlation[row] > 0
     }
     for row in events.of(*DEVICE_KINDS).tolist():
         launch = launches.get(int(events.correlation[row]))
-        if launch is None:
+        if launch is None or events.start_ns[row] < events.start_ns[launch]:
             continue
         common = {"cat": "ac2g", "name": "ac2g", "id": int(events.correlation[row])}
         yield {

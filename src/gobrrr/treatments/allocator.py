@@ -4,9 +4,9 @@ No `torch.cuda.empty_cache()` in the loop, no `PYTORCH_NO_CUDA_MEMORY_CACHING=1`
 place, so that blocks of another size than the step before needed come out of memory that is there already. Pinned
 buffers are made once.
 
-Predicted saving: the finding's own interval: all of the idle time under the driver's calls, where later steps than the
-first one allocate; nothing at the low end where only the first does, because a warm-up that was recorded does not come
-back.
+Replayed: what the finding claims, from its low to its high end: all of the idle time under the driver's calls, where
+later steps than the first one allocate; nothing at the low end where only the first does, because a warm-up that was
+recorded does not come back.
 
 It gives nothing where memory is full: then the step needs less of it. More memory stays reserved, which other programs
 on the device can't use.

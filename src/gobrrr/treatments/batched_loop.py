@@ -4,8 +4,8 @@ Turns that do not depend on each other become one batched operation (`bmm`, `tor
 Timesteps that do become a call of the library's recurrent layer, which launches the same kernels without the host's
 time between them.
 
-Predicted saving: the finding's own interval: half of the idle time in the loop at the low end, all of it at the high
-end, both as far as the interval of the step's estimated time goes.
+Replayed: the turns' launches are those of one turn, at the least with half of the loop's host time on top; the
+device's work there takes as long as now at the least, and what its floors say at the most.
 
 It needs the turns' shapes to be equal, or padding, or the grouped form.
 """

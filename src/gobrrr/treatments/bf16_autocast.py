@@ -3,9 +3,8 @@
 Twice the rate of TF32 and half the bytes; weights, norms, softmax and losses stay float32. For inference cast the
 module once: autocast does not cache casts of weights that need no gradient.
 
-Predicted saving: each float32 contraction at the 16-bit peak with the same share of the peak as now, up to that.
-The low end allows for the casts that autocast adds: one launch a contraction on the host's path, and a host slower
-by half.
+Replayed: each float32 contraction at the 16-bit peak, at the least with the gain of TF32, at the most with the same
+share of the peak as now up to half of it; the host launches one cast more for each.
 
 For single float32 contractions in a model of 16 bit (C03) it is the finding's own interval: their operands are cast.
 

@@ -4,7 +4,7 @@ Sort within a window of the shuffled data, cut it into batches, shuffle the batc
 sequence (in Transformers `group_by_length=True` and a collator that pads dynamically). Or pack: rows full of sequences,
 with attention and positions that keep them apart. Packing changes how many sequences a step sees.
 
-Predicted saving: of the finding, between nothing and all work on padding: the lengths of other batches are not known.
+Replayed: of the finding, between nothing and all work on padding: the lengths of other batches are not known.
 
 Shapes that change from batch to batch cost a compiler its graphs: pad to a few lengths.
 """

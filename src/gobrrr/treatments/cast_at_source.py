@@ -3,8 +3,8 @@
 Everything behind the operation that mixed the types stays in the model's own type. The numbers have the seven digits
 that the model has anyway.
 
-Predicted saving: the finding's own interval, the float64 calls at float32's floors with the share of the roof that they
-reach now.
+Replayed: what the finding claims, from its low to its high end, the float64 calls at float32's floors with the share
+of the roof that they reach now.
 """
 
 from __future__ import annotations

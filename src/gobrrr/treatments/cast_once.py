@@ -4,8 +4,8 @@ In inference cast the module once and leave autocast out. In training keep bfloa
 copies in the optimizer, which writes both: nothing is cast within the step. `MasterWeights` stands for such an
 optimizer (FSDP's mixed precision, Megatron's and DeepSpeed's bfloat16 optimizers, torchao).
 
-Predicted saving: of weights that are converted in every call (M06) the finding's own interval. Of conversions in
-training (M04) between nothing and all of those of weights.
+Replayed: of weights that are converted in every call (M06) what the finding claims; of conversions in training (M04)
+those of weights do not run, and are not launched.
 
 Norms and losses that need float32 convert their inputs all the same.
 """

@@ -3,11 +3,10 @@
 Convolutions on tensor cores work on [N, H, W, C]. In `channels_last` the shapes stay as they are and only the strides
 change: the converters around each convolution vanish, and batch norm reads whole rows.
 
-Predicted saving: of layout copies (M05) the finding's own interval, as far as they are between NCHW and NHWC, or a
-processor's convolutions on NCHW; of
-normalization (M03) between nothing and the part of the finding's high end that batch norms have whose channels lie
-outside. Both as far as the device is what the step waits for. Of a convolution on a fallback algorithm (C06) from
-nothing to its high end, for that layer alone, in the order that it does not have now.
+Replayed: of layout copies (M05) what the finding claims, as far as they are between NCHW and NHWC, or a processor's
+convolutions on NCHW; of normalization (M03) between nothing and the part of the finding's high end that batch norms
+have whose channels lie outside. Of a convolution on a fallback algorithm (C06) from nothing to its high end, for that
+layer alone, in the order that it does not have now.
 
 An operation without such a kernel returns the usual order and brings the converters back. Grouped convolutions can be
 slower.

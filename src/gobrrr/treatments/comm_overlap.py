@@ -3,8 +3,9 @@
 `DistributedDataParallel` reduces a bucket as soon as its gradients are there. `no_sync()` leaves it out for all
 micro-batches but the last. `fully_shard` for each block fetches the next block's parameters meanwhile.
 
-Predicted saving: the finding's own interval: what the bytes need at the link's bandwidth at the low end, all that is
-exposed but for the last collective at the high end. What is hidden must fit beside the compute that is left.
+Replayed: the collectives of a step run beside the second half of what is computed before them, in eight buckets, the
+last of which has nothing to run beside; the host launches one a bucket. At the least only half of them are hidden.
+The ranks of a folder are replayed together.
 
 Waiting for a slower rank does not vanish. Unused parameters need `find_unused_parameters`, which costs a pass.
 """

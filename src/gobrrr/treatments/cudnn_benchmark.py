@@ -4,8 +4,8 @@ With `torch.backends.cudnn.benchmark` each new shape is convolved once with ever
 is kept. It pays off where shapes repeat; where each batch has a shape of its own each one pays for the trial.
 Algorithms differ by rounding, and which one wins may differ from run to run.
 
-Predicted saving: from nothing (no algorithm for this shape, layout and type may be better) to the finding's high end.
-Where it is on already, another layout or size is what is left.
+Replayed: from nothing (no algorithm for this shape, layout and type may be better) to the finding's high end. Where
+it is on already, another layout or size is what is left.
 
 For one layer alone: another memory format (`layer.to(memory_format=...)`), a batch of another size, the other type of
 16 bit.

@@ -2,12 +2,12 @@
 
 With N workers the step waits for input only as long as item time * batch / N exceeds the step itself.
 
-Predicted saving: at the low end the idle time in loaders and host operations; at the high end the same with the
-freeing and Python between them, but not the copy to the device (see prefetch-pinned). Both ends go as far as the
-interval of the step's estimated time. A step never gets shorter than the device's busy time. Where the CPU is the
-device the low end is nothing: workers share its caches, its memory and maybe its cores with the step (a step of 26.6
-ms, 2 of them in loading, took 28.6 with one worker on the core's other thread). Told are as many workers as there are
-processors left, at most 8.
+Replayed: loaders, and long operations that prepare what is copied next, leave the host's path; beyond the least, all
+that was found to prepare input in the idle stretches in front of it does, but not the copy (see prefetch-pinned). At
+the least a batch costs its handing over. No step is shorter than what the workers together need for a batch, nor than
+half as many would. Where the CPU is the device the low end is nothing: workers share its caches, its memory and maybe
+its cores with the step (a step of 26.6 ms, 2 of them in loading, took 28.6 with one worker on the core's other
+thread). Told are as many workers as there are processors left, at most 8.
 
 A batch that is loaded in this thread has to be handed over then, which takes 0.4 ms and more: that is taken off the
 low end, and a batch that is loaded in less is promised nothing. For a small dataset in memory it harms: index a whole

@@ -3,9 +3,9 @@
 Anomaly detection, blocking launches, deterministic algorithms, tracers, debuggers, verbose libraries: around the steps
 that are looked into, and off in all others.
 
-Predicted saving: the finding's own interval. Of anomaly detection it is the time that its stacks and checks were seen
-to take; of a tracer or a debugger between nothing and all that the host does beside computing, because what it adds
-to each call can't be told from within.
+Replayed: what the finding claims, from its low to its high end. Of anomaly detection it is the time that its stacks
+and checks were seen to take; of a tracer or a debugger between nothing and all that the host does beside computing,
+because what it adds to each call can't be told from within.
 
 Without deterministic algorithms two runs differ by rounding.
 """

@@ -3,7 +3,7 @@
 The same kernels then carry their operations and shapes. Read the device's side of that trace only: its host is slower
 than the replay.
 
-Predicted saving: none of the step's time. It lets the conditions that price calls be looked at.
+Replayed: none of the step's time. It lets the conditions that price calls be looked at.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@
 type, and one way through Python and the dispatcher. For averages over weights `torch.optim.swa_utils` has
 `get_ema_multi_avg_fn`; metrics can be stacked into one tensor and added once.
 
-Predicted saving: the finding's own interval: half of the idle time in front of the updates at the low end, all of it at
-the high end, both as far as the interval of the step's estimated time goes.
+Replayed: what the finding claims: half of the idle time in front of the updates at the least, all of it at the most.
 
 Names with `_foreach_` are not part of torch's stable interface. Large tensors gain nothing: memory is their bound.
 """

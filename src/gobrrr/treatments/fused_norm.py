@@ -3,8 +3,8 @@
 `rms_norm`, `layer_norm` and what a compiler generates read the tensor once, keep a row on the chip, and write it once;
 conversions and the residual's addition become part of it.
 
-Predicted saving: the finding's own interval: with 45 % of the bandwidth at the low end, with all of it at the high
-end, as far as the device is what the step waits for. Batch norms have no part in it: no row-wise norm stands for them.
+Replayed: what the finding claims, with 45 % of the bandwidth at the least and all of it at the most, and one launch
+for a norm that is written out. Batch norms have no part in it: no row-wise norm stands for them.
 
 Rows that do not fit the chip are read twice. Statistics are kept in float32; results are rounded differently.
 """

@@ -3,9 +3,8 @@
 The fused form does an update of many parameters in one kernel, the foreach form does one of its operations for many
 parameters in one kernel. The numbers differ by rounding at most.
 
-Predicted saving: the finding's own interval. The low end is half of the idle time in front of the updates (foreach
-still goes through the parameters on the host), the high end all of it (fused), and on a CPU what the loops take
-beyond one pass over the same tensors; both as far as the interval of the step's estimated time goes.
+Replayed: all updates of a step are one launch, in as much time on the device as now at the least, in that of one pass
+over the parameters at the most. On a CPU what the finding claims.
 
 On a GPU very large parameters gain little: their kernels are bound by memory in each form.
 """

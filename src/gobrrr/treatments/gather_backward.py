@@ -3,7 +3,7 @@
 `index_select` and `gather` go back with `index_add` and `scatter_add`, an embedding with a kernel of its own; none of
 them sorts on the way, or queues for a place. For a handful of rows the backward pass of a one-hot matmul is a matmul.
 
-Predicted saving: the finding's own interval.
+Replayed: what the finding claims, from its low to its high end.
 
 The sums come out in another order, on a GPU in another one each time: with `use_deterministic_algorithms` these forms
 sort as well and nothing is gained.

@@ -4,8 +4,8 @@
 running on its own. A collection of the young objects every N steps finds the cycles of the steps since; with several
 ranks all do it in the same step, so that none waits for another.
 
-Predicted saving: between the finding's low end and all of its stake, the measured time in the collector. A collection
-every N steps gives a part of it back: that of the objects made since.
+Replayed: between the finding's low end and all of its stake, the measured time in the collector. A collection every N
+steps gives a part of it back: that of the objects made since.
 
 Memory grows by the cycles that are not yet collected; what holds tensors in cycles holds their memory too.
 """

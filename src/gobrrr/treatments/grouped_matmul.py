@@ -4,10 +4,9 @@ A loop over experts asks the device which tokens each expert gets (a wait), then
 it. Sorted once, the tokens of all experts go through `torch.nn.functional.grouped_mm` (`torch._grouped_mm` in older
 versions) with the experts' offsets: about thirty launches for all, and no wait.
 
-Predicted saving, for the finding that has the loop's idle time: the launches of the loop at the host's time for one
-launch. `KEPT` launches stay, for sorting, gathering, two matmuls, the activation and the sum. Never more than wall
-minus busy. The low end allows for a host that spends half of its launching on the rest of the step, and both go
-as far as the interval of the step's estimated time.
+Replayed: the host does not wait in the loop, and needs for it what `KEPT` launches need: for sorting, gathering, two
+matmuls, the activation and the sum; twice that at the least. What the device does there takes as long as now at the
+least, and what its floors say at the most.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ A `permute` or `transpose` is free; the copy comes with the `contiguous()`, `res
 consumer that asks for the order. Split before permuting (`qkv.unflatten(-1, (3, heads, -1)).unbind(2)`), give attention
 and matmuls the view with its strides, or write the producer's output in the order in which it is read.
 
-Predicted saving: of layout copies (M05) between nothing, where the consumer needs the order, and the part of the
-finding's high end that is not the order of images (see channels-last). Of pointwise operations on tensors of different
-orders (M09) between nothing, where an operand has to be turned in each step, and all of the high end.
+Replayed: of layout copies (M05) between nothing, where the consumer needs the order, and the part of the finding's
+high end that is not the order of images (see channels-last). Of pointwise operations on tensors of different orders
+(M09) between nothing, where an operand has to be turned in each step, and all of the high end.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
 The host issues the same launches whatever the batch. Until the device's time reaches the host's, a larger batch
 costs no time: the time for today's amount of work falls by the factor of the batch.
 
-Predicted saving: for the work of one of today's steps, between nothing (kernels grow as fast as the batch, or
-memory is full) and wall minus busy (the device's time for that work is all that is left). That is throughput: the step
-itself gets no shorter. Where the host's time is enough for less than 1.2 times the batch, it is no remedy.
+Replayed, for the work of one of today's steps: the device's work takes as many times as long as the batch is larger,
+but for launch and ramp of each kernel, and the updates stay. At the least the host's time grows as well. That is
+throughput: the step itself gets no shorter. Where the host's time is enough for less than 1.2 times the batch, it is
+no remedy.
 
 It changes the optimisation: learning rate, schedule and generalisation. Gradient accumulation with fewer, larger
 micro-batches keeps them.

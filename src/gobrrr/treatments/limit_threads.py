@@ -3,9 +3,9 @@
 `torch.set_num_threads(N)`, or `OMP_NUM_THREADS=N` before torch is imported; one thread in each worker of a data
 loader, whose libraries (OpenCV, NumPy) have pools of their own.
 
-Predicted saving: between nothing and the finding's stake: what the operations that are split take above their floors,
-and the waits for input; where other processes have the processors, no more of it than the threads waited for one. How
-much of that is the threads' own doing only a run with fewer of them tells.
+Replayed: between nothing and the finding's stake: what the operations that are split take above their floors, and the
+waits for input; where other processes have the processors, no more of it than the threads waited for one. How much of
+that is the threads' own doing only a run with fewer of them tells.
 
 Reductions that are split into other parts are rounded differently.
 """

@@ -2,8 +2,8 @@
 
 A sum that stays on the device costs one small kernel; a line, a bar or a file entry is made from it every N steps.
 
-Predicted saving: the finding's own interval: half of the time without waits at the low end, all of it at the high end,
-which many steps between two reports come close to.
+Replayed: what the finding claims, from its low to its high end: half of the time without waits at the low end, all of
+it at the high end, which many steps between two reports come close to.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 softmax, averages it over the heads and returns it, whether anybody looks at it or not. With `need_weights=False` it
 calls `scaled_dot_product_attention`.
 
-Predicted saving: the finding's own interval: what the scores cost on the wall.
+Replayed: what the finding claims, from its low to its high end: what the scores cost on the wall.
 
 `nn.TransformerEncoderLayer` already passes False.
 """

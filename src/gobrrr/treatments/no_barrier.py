@@ -1,6 +1,6 @@
 """Take the barrier out of the loop, and even out what the ranks do.
 
-Predicted saving: from nothing to the time that the ranks spend in it. Where gradients are reduced in the same step, the
+Replayed: from nothing to the time that the ranks spend in it. Where gradients are reduced in the same step, the
 waiting moves there as far as one rank is always the slow one; only what varies from step to step goes away.
 """
 

@@ -4,8 +4,8 @@ Off where all fits; else for every other block, or selective: the results of mat
 pointwise is computed again. With `torch.compile` the activation memory budget says how much may be kept. The numbers
 stay what they are, but for random numbers that are drawn in another order.
 
-Predicted saving: the finding's own interval: the device time of what is computed again and the time to issue it, from
-nothing where the peak of the memory is not known.
+Replayed: what the finding claims, from its low to its high end: the device time of what is computed again and the
+time to issue it, from nothing where the peak of the memory is not known.
 
 Measure the peak afterwards (`torch.cuda.max_memory_allocated`): the budget is one of saved activations, not of the
 peak.

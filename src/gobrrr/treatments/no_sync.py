@@ -1,7 +1,7 @@
 """Reduce gradients once a step: `no_sync()` around all micro-batches of an accumulation but the last.
 
-Predicted saving: the finding's interval, from nothing to the part of the exposed communication that is moved again.
-The gradients are the same sums, added in another order.
+Replayed: of the collectives of a step only those of its last micro-batch are left, and launched. The ranks of a
+folder are replayed together. The gradients are the same sums, added in another order.
 """
 
 from __future__ import annotations

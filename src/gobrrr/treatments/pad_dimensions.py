@@ -3,8 +3,8 @@
 Where 16 bytes divide each row, the library takes its usual kernels. Pad the weight once, where it is made; a few
 columns more cost nothing beside that.
 
-Predicted saving: the finding's own interval: the padded matmul at the share of the peak that the trace's aligned ones
-reach at the high end, at two thirds of it at the low end.
+Replayed: what the finding claims, from its low to its high end: the padded matmul at the share of the peak that the
+trace's aligned ones reach at the high end, at two thirds of it at the low end.
 
 Padded logits must not take part: cut them off, or mask them. Checkpoints hold the padded shape.
 """

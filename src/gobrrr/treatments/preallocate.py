@@ -4,8 +4,8 @@ The slice that holds the new piece is a view, the write copies the piece alone. 
 is a view too. `StaticCache` in Transformers, or `index_copy_` with the position on the device, keep every shape the
 same, which a CUDA graph needs; then attention has to mask what is not filled.
 
-Predicted saving: the finding's own interval: the time for copying what was there, at the low end less two launches for
-each concatenation.
+Replayed: what the finding claims, from its low to its high end: the time for copying what was there, at the low end
+less two launches for each concatenation.
 
 It takes the memory of the whole length from the beginning, and less at the peak, where old and new were there at once.
 """

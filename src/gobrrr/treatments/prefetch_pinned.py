@@ -3,8 +3,8 @@
 From pageable memory a copy blocks the host and goes through a staging buffer at a fraction of the link. From pinned
 memory, with `non_blocking=True` and one batch ahead, it overlaps with the step.
 
-Predicted saving: at the high end all of the copies that nothing overlaps; at the low end what a pinned copy saves
-at the link's bandwidth where that is known, and nothing where it is not or where the copies are pinned already.
+Replayed: copies from pageable memory take the link's time and are staged no more; beyond the least all copies of
+input run on a stream of their own that nothing waits for, one step ahead.
 
 Pinning memory takes time itself: let the loader do it (`pin_memory=True`), not the step. `non_blocking=True`
 without pinned memory gives nothing.

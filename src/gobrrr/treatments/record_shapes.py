@@ -1,6 +1,6 @@
 """Record the operations' shapes, so that their work can be counted.
 
-Predicted saving: none of the step's time. It lets the conditions that price calls be looked at.
+Replayed: none of the step's time. It lets the conditions that price calls be looked at.
 """
 
 from __future__ import annotations

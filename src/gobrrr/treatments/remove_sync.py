@@ -4,9 +4,8 @@ Accumulate losses on the device and read them every N steps; replace an `if` on 
 operations whose output size depends on data their size (`nonzero_static`, `repeat_interleave(output_size=...)`).
 `torch.cuda.set_sync_debug_mode("warn")` prints the line of each wait.
 
-Predicted saving: W minus the wall of the step replayed without these waits, up to the idle time that they leave. It
-is never the time for which the host was blocked: where the device or the host is the bound on both sides of the
-wait, removing it gives nothing. Both ends go as far as the interval of the step's estimated time.
+Replayed: the host goes on without these waits. That is never the time for which it was blocked: where the device or
+the host is the bound on both sides of a wait, removing it gives nothing.
 """
 
 from __future__ import annotations

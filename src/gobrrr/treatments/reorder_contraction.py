@@ -3,8 +3,8 @@
 Parentheses for a product written out, `torch.linalg.multi_dot` for a chain, opt_einsum for an einsum of three operands
 or more (torch uses it where it is installed), one contraction for an outer product that is summed.
 
-Predicted saving: the finding's own interval: the cheapest order at the share of its roof that the present one reaches,
-and at half of that. The numbers differ by rounding.
+Replayed: what the finding claims, from its low to its high end: the cheapest order at the share of its roof that the
+present one reaches, and at half of that. The numbers differ by rounding.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ Flash, cuDNN or memory-efficient kernels compute softmax(q k^T) v block by block
 x S' scores vanish, the matmuls run at the matrix units' rate, and memory falls by the scores that the backward
 would keep.
 
-Predicted saving: the finding's own interval: the passes over the scores at the low end, the matmuls' distance from
-their peak on top at the high end, both only as far as the device is what the step waits for. In a launch-bound step
-that is nothing.
+Replayed: what the finding claims, from its low to its high end: the passes over the scores at the low end, the
+matmuls' distance from their peak on top at the high end, both only as far as the device is what the step waits for.
+In a launch-bound step that is nothing.
 
 Under `torch.compile` a mask that is a tensor (a library builds one where it can't look at the values while tracing)
 may decompose the call into the math form, in float32: pass `is_causal` or no mask, or restrict the call with

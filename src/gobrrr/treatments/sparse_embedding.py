@@ -5,8 +5,8 @@ It is another optimizer: the moments of other rows do not decay, momentum and we
 not at all, and a norm for clipping has to be taken by hand. Distributed data parallel needs a backend that reduces
 sparse tensors.
 
-Predicted saving: the finding's own interval. The high end leaves the passes over the used rows, the low end four times
-those and what the additional operations take to launch.
+Replayed: what the finding claims, from its low to its high end. The high end leaves the passes over the used rows,
+the low end four times those and what the additional operations take to launch.
 
 A table that shares its weights with the output layer gains nothing: that gradient is dense.
 """

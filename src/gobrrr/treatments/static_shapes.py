@@ -3,8 +3,8 @@
 Mark the dimensions that vary as dynamic, pad to a few lengths, hand numbers that change over as tensors, and run the
 step a few times before measuring. `TORCH_LOGS=recompiles` names the guard that failed.
 
-Predicted saving: all of the finding's stake, in steps that would compile again; nothing at the low end, because a
-warm-up that was recorded does not come back, and because a compiled function need not be faster than an eager one.
+Replayed: all of the finding's stake, in steps that would compile again; nothing at the low end, because a warm-up
+that was recorded does not come back, and because a compiled function need not be faster than an eager one.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 TF32 keeps float32's range and storage and rounds the operands of a matmul to 10 bits of mantissa: about 3e-4
 relative error a matmul. Nothing else in the program changes.
 
-Predicted saving: each float32 contraction at the TF32 peak with the same share of the peak as now at the low end;
-at the high end half of the way from there to the bandwidth's floor. Both only as far as the device is what the step
-waits for.
+Replayed: each float32 contraction at the TF32 peak with the same share of the peak as now at the least; at the most
+half of the way from there to the finding's high end.
 
 It gives nothing for float64, for memory-bound matmuls, and where the matmuls are a small share of the step. Use
 either the old or the new precision switches of PyTorch, not both.

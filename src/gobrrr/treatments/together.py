@@ -105,12 +105,13 @@ class Combiner:
             for share, off in ((LEAST, ELSEWHERE), (MOST, -ELSEWHERE)):
                 corners.append(self._after(names, machine, share, off, end))
                 saved.append(now * (1 - corners[-1] / before[end]) if before[end] > 0 else 0.0)
+        saved = [min(one, now - min(after, *corners)) for one in saved]
         mine = self.seats[0].of(names)
         most, least = sum(one.beyond for one in mine), sum(one.beyond_low for one in mine)
         ends = after - (most + least) / 2, min(*corners, after) - most, max(*corners, after) - least
         step, low, high = (max(one, 0.0) for one in ends)
         wall = self.wall
-        gains = min(saved) + least, max(saved) + most
+        gains = min(min(saved) + least, now), min(max(saved) + most, now)
         if not mine and machine is None and wall.low is not None and wall.high is not None:
             return (step, min(wall.low, step), max(wall.high, step)), gains
         # what is not known of the change and what a step varies by are independent of each other

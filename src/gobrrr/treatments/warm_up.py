@@ -3,7 +3,7 @@
 The first call of each kernel loads its module into the driver, the first matmul makes the library's handle and its
 workspace, the first convolution of each shape tries out algorithms. Later steps do none of that.
 
-Predicted saving: between nothing and all of the idle time under the loading, which later steps do not have. It is the
+Replayed: between nothing and all of the idle time under the loading, which later steps do not have. It is the
 recorded steps that differ: nothing of the program gets faster.
 """
 

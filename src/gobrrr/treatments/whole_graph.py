@@ -4,8 +4,8 @@
 compiles (`torch.compiler.is_compiling()`, or `torch._dynamo.config.reorderable_logging_functions`).
 `torch.compile(f, fullgraph=True)` makes the first break an error.
 
-Predicted saving: between nothing and the finding's stake, which is the host's time in the functions that break and
-what their pointwise chains would save fused. A single graph keeps part of both: its own call, its guards, its kernels.
+Replayed: between nothing and the finding's stake, which is the host's time in the functions that break and what their
+pointwise chains would save fused. A single graph keeps part of both: its own call, its guards, its kernels.
 """
 
 from __future__ import annotations
