@@ -16,17 +16,20 @@ import numpy as np
 from msgspec.structs import replace
 
 from gobrrr import pipeline
+from gobrrr.analysis.elsewhere import on_machine, repriced
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Effect
+from gobrrr.analysis.gains import Effect, length
+from gobrrr.analysis.graph import StepGraph
 from gobrrr.analysis.machine_rows import machine_row
 from gobrrr.analysis.micro_batches import micro_batches
+from gobrrr.analysis.outcome import Outcome, outcome
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.reductions import overlapping, reduced_once
 from gobrrr.analysis.timeline import roofs
 from gobrrr.errors import UsageError
 from gobrrr.hardware import find
 from gobrrr.model.diagnosis import Diagnosis, MachineRow, Roof, WhatIf
-from gobrrr.model.events import EventTable
+from gobrrr.model.events import EventTable, Kind
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import DeviceProperties, Profile, RankProfile
 from gobrrr.report import chrome
@@ -45,6 +48,10 @@ LEAST_SHARE = 0.01
 
 MOST_WORK = 60_000
 """A trace with more device work gets no panel: each combination is a whole replay."""
+
+
+AT_ONCE = 1e-3
+"""What the host issued before a window begins is issued at its begin, in this share of the time."""
 
 
 @dataclass(frozen=True)
@@ -120,18 +127,24 @@ def diagnose(profile: Profile, *, on: str | None = None, panel: bool = False) ->
 def _elsewhere(profile: Profile, machine: Machine) -> Diagnosis | None:
     """The step on another machine; None where it ran on this one, where that is not known, or it can't be replayed."""
     each = [pipeline.examine(replaced(profile, ranks=(rank,))) for rank in profile.ranks]
-    moved = []
-    for one, rank in zip(each, profile.ranks, strict=True):
-        evidence = one.evidence
-        if evidence is None or not evidence.replayable or not is_other(evidence, machine):
-            return None
-        seat = Seat(evidence, (), one.row_of_group)
-        there = Combiner([seat], one.diagnosis.unprofiled_wall_ns).combined((), machine)
-        step = max(there.what_if.step_ns, 1.0)
-        ends = there.what_if.low_ns / step, there.what_if.high_ns / step
-        meta = replace(rank.meta, devices=tuple(_renamed(rank, machine)))
-        moved.append(replaced(rank, meta=meta, events=there.outcome.events, ends=ends, live=None))
+    seats = [Seat(one.evidence, (), one.row_of_group) for one in each if one.evidence is not None]
+    if len(seats) < len(each) or not all(
+        seat.evidence.replayable and is_other(seat.evidence, machine) for seat in seats
+    ):
+        return None
     here = each[0] if len(each) == 1 else pipeline.examine(profile)
+    combiner = Combiner(seats, here.diagnosis.unprofiled_wall_ns)
+    there = combiner.combined((), machine).what_if
+    step = max(there.step_ns, 1.0)
+    ends = there.low_ns / step, there.high_ns / step
+    graphs = [on_machine(seat.evidence, machine)(seat.evidence.graph) for seat in seats]
+    runs = combiner.watch.runs(graphs) if len(graphs) > 1 else [None]
+    moved = []
+    for seat, graph, ran, rank in zip(seats, graphs, runs, profile.ranks, strict=True):
+        found = outcome(seat.evidence, graph, repriced(seat.evidence.priced, machine), step, ran)
+        meta = replace(rank.meta, devices=tuple(_renamed(rank, machine)))
+        own = length(seat.evidence, graph, ran) * combiner.watch.scale
+        moved.append(replaced(rank, meta=meta, events=_only(found, graph, own), ends=ends, live=None))
     then = pipeline.examine(replaced(profile, origin="static", ranks=tuple(moved)), on=machine)
     found, rows = then.diagnosis, [_row(here, here.machine), _row(then, machine)]
     notes = [
@@ -140,6 +153,32 @@ def _elsewhere(profile: Profile, machine: Machine) -> Diagnosis | None:
         *found.notes,
     ]
     return replace(found, origin=profile.origin, machines=rows, notes=notes)
+
+
+def _only(found: Outcome, graph: StepGraph, step_ns: float) -> EventTable:
+    """The events of the analysed steps alone, in a window of steps of `step_ns`: what a loop hides of the first step's
+    begin is no part of it."""
+    events, steps, links = found.events, found.steps, graph.links
+    if not steps.begins:
+        return events
+    begin = steps.begins[0]
+    opens = steps.stop - round(step_ns * steps.count)
+    start, stop = events.start_ns.copy(), events.end_ns.copy()
+    called = np.where(links.launch >= 0, start[np.maximum(links.launch, 0)], start[links.device])
+    host = np.ones(len(events), dtype=bool)
+    host[events.on_device] = False
+    kept = host & (stop >= begin)
+    kept[links.device] = (called >= begin) & ~graph.ahead & ~graph.gone
+    if steps.marked:
+        first = host & (start == begin) & (events.kind == Kind.ANNOTATION)
+        for times in (start, stop):  # a host that was ahead is so at once, in the same order
+            late = max(begin, opens) + np.rint(np.maximum(times[host] - begin, 0) * AT_ONCE).astype(np.int64)
+            times[host] = np.maximum(times[host], late)
+        start[first] = opens
+    rows = np.flatnonzero(kept)
+    rows = rows[np.lexsort((start[rows] - stop[rows], start[rows]))]
+    shift = min(int(start[rows].min(initial=0)), 0)
+    return replaced(events, start_ns=start - shift, duration_ns=stop - start).take(rows)
 
 
 def is_other(evidence: Evidence, machine: Machine) -> bool:

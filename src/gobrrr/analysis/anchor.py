@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.graph import host_charges
+from gobrrr.analysis.host_record import host_charges
 from gobrrr.analysis.intervals import covered, union
 from gobrrr.analysis.links import Links
 from gobrrr.analysis.observer import NO_COST, ObserverCost
@@ -106,7 +106,7 @@ def anchor_processor(events: EventTable, links: Links, steps: Steps, cost: Obser
 
     What recording can't explain is taken from kernels and gaps alike: the machine was slower in the profiled steps.
     """
-    at, charge = host_charges(events, cost, steps.start, steps.stop)
+    at, charge = host_charges(events, links, cost, steps.start, steps.stop)
     kernels = union(events.start_ns[links.device], events.end_ns[links.device])
     elapsed = np.diff(at).astype(np.float64)
     busy = covered(kernels, at[:-1], at[1:]).astype(np.float64)

@@ -13,7 +13,8 @@ import numpy as np
 from gobrrr.analysis.claims import Claim, Found
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Effect, Plan
-from gobrrr.analysis.graph import F8, HOST_KINDS
+from gobrrr.analysis.graph import F8
+from gobrrr.analysis.host_record import HOST_KINDS
 from gobrrr.analysis.idle import CAUSES
 from gobrrr.analysis.what_if import (
     Change,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gobrrr.analysis.budget import DeviceBudget
 from gobrrr.analysis.fusion import Fusion
-from gobrrr.analysis.graph import StepGraph, graph_of, serial_graph
+from gobrrr.analysis.graph import StepGraph, graph_of, recosted, serial_graph
 from gobrrr.analysis.intervals import Spans
 from gobrrr.analysis.lead import loading
 from gobrrr.analysis.observer import ObserverCost
@@ -76,6 +76,7 @@ class Evidence:
     live: Live | None = None  # of a live run: what it measured beside the events
     seen: Recording | None = None  # of a live run: one step's operations as they were dispatched
     cost_ends: tuple[ObserverCost, ObserverCost] | None = None  # at the low and the high end of the wall's interval
+    base: StepGraph | None = None  # `graph` without floors, where it was made already
     frames: bool = False  # all Python frames were read, not only the long ones
 
     @property
@@ -123,7 +124,12 @@ class Evidence:
     @cached_property
     def graph(self) -> StepGraph:
         """The step as the simulator runs it, without the profiler: what replays to `replayed`."""
-        return self._graph_at(self.cost)
+        window, floors = self.recorded_steps, self.priced.floor_ns
+        if self.on_cpu:
+            return serial_graph(self.events, self.priced.links, window.start, window.stop, floors)
+        if self.base is not None:
+            return replace(self.base, floor=floors)
+        return graph_of(self.events, self.priced.links, self.cost, window.start, window.stop, floors)
 
     @cached_property
     def graphs(self) -> tuple[StepGraph, ...]:
@@ -134,16 +140,10 @@ class Evidence:
         if self.cost_ends is None:
             return (self.graph,)
         low, high = self.cost_ends
-        slow = self._graph_at(high)
+        slow = recosted(self.graph, high)
         # the host is taken for no slower than it was recorded
         slow = replace(slow, left=np.minimum(slow.left, np.diff(slow.at)))
-        return self._graph_at(low), self.graph, slow
-
-    def _graph_at(self, cost: ObserverCost) -> StepGraph:
-        window, floors = self.recorded_steps, self.priced.floor_ns
-        if self.on_cpu:
-            return serial_graph(self.events, self.priced.links, window.start, window.stop, floors)
-        return graph_of(self.events, self.priced.links, cost, window.start, window.stop, floors)
+        return recosted(self.graph, low), self.graph, slow
 
     def steps_of(self, events: EventTable) -> Steps:
         """The steps of a replayed timeline of this trace that stand for `steps`: without the first where it is."""

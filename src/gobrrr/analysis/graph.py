@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.calls import Call, classify, communicates
-from gobrrr.analysis.intervals import EMPTY, Spans, covered, union
+from gobrrr.analysis.calls import communicates
+from gobrrr.analysis.host_record import HostRecord, host_record
+from gobrrr.analysis.intervals import covered, union
 from gobrrr.analysis.links import Links
 from gobrrr.analysis.observer import NO_COST, ObserverCost
 from gobrrr.analysis.steps import Steps
@@ -37,22 +38,16 @@ LONGEST_PAUSE_NS = 20_000
 UNRECORDED_NS = 200_000
 """Work that starts this much later than all that is recorded allowed keeps the delay: its reason is unknown."""
 
-INPUT_SHARE = 0.9
-"""While data is loaded the host computes (decoding, collating) and dispatches little: little of that time is the
-profiler's."""
-
-HOST_KINDS = (Kind.OP, Kind.ANNOTATION, Kind.PYTHON, Kind.RUNTIME)
-
 
 @dataclass(frozen=True)
 class StepGraph:
     """One rank's window as the simulator runs it. What a change would give is this graph, changed and replayed.
 
-    Host: `at` are all begins and ends of its events (recorded clock, sorted, unique) and `left[i]` the time in ns that
-    it needs from `at[i]` to `at[i + 1]` without the profiler and without waiting. Waits, by start: `waits` are the rows
-    of the calls that block until the device is done, `awaited` the work that each waits for (index into
-    `links.device`, -1: none that is recorded), `reaction` how long the host takes to notice, `own` a wait for something
-    else; `cut`: the host no longer waits there.
+    Host, as `record` has it: `at` are all begins and ends of its events (recorded clock, sorted, unique) and `left[i]`
+    the time in ns that it needs from `at[i]` to `at[i + 1]` without the profiler and without waiting. Waits, by start:
+    `waits` are the rows of the calls that block until the device is done, `awaited` the work that each waits for (index
+    into `links.device`, -1: none that is recorded), `reaction` how long the host takes to notice, `own` a wait for
+    something else; `cut`: the host no longer waits there.
 
     Work, parallel to `links.device`, in ns: `issued` (recorded clock) when the host had handed it over, `called` the
     order of that, `ahead`: before the recording; `duration`; `latency` from the issue to the earliest begin; `held` for
@@ -88,6 +83,7 @@ class StepGraph:
     gone: Mask
     place: Mask
     floor: F8
+    record: HostRecord
     serial: bool = False
     until: int | None = None
 
@@ -117,8 +113,8 @@ def graph_of(
 
     `floor_ns`: the floor of each piece of work, parallel to `links.device`.
     """
-    rows = _host_rows(events, start, stop)
-    at, left, waits = _host_time(events, links, cost, rows, start, stop)
+    record = host_record(events, links, start, stop)
+    at, left, waits = record.at, record.left(cost), record.waits
     device = links.device
     begin, end = events.start_ns[device], events.end_ns[device]
     known = links.launch >= 0
@@ -158,8 +154,14 @@ def graph_of(
         after=_told(stream_waits(events, device, call), np.where(late >= 0, late, kept), end),
         gone=np.zeros(len(device), dtype=bool),
         place=_places(links, call),
+        record=record,
         floor=np.full(len(device), np.nan) if floor_ns is None else floor_ns,
     )
+
+
+def recosted(graph: StepGraph, cost: ObserverCost) -> StepGraph:
+    """The graph as recorded, with another cost of recording taken out of the host's time."""
+    return replace(graph, left=graph.record.left(cost))
 
 
 def serial_graph(events: EventTable, links: Links, start: int, stop: int, floor_ns: F8 | None = None) -> StepGraph:
@@ -183,95 +185,6 @@ def serial_graph(events: EventTable, links: Links, start: int, stop: int, floor_
         gap=np.zeros(len(begin)),
         serial=True,
     )
-
-
-def _host_time(
-    events: EventTable, links: Links, cost: ObserverCost, rows: I8, start: int, stop: int
-) -> tuple[I8, F8, I8]:
-    """(begins and ends of the host's events, what it needs between them, the rows of its waits)."""
-    at, charge = host_charges(events, cost, start, stop)
-    waits = _waits(events, links, rows)
-    elapsed = np.diff(at).astype(np.float64)
-    own = _overhead(events) if cost.own_work else EMPTY
-    if len(own.start):
-        elapsed = np.maximum(elapsed - covered(own, at[:-1], at[1:]), 0)
-    share = np.full(len(elapsed), cost.least_share)
-    share[covered(_input(events, rows), at[:-1], at[1:]) > 0] = max(cost.least_share, INPUT_SHARE)
-    left = np.maximum(elapsed - charge, share * elapsed) * cost.pace
-    blocked = union(events.start_ns[waits], events.end_ns[waits])
-    if len(blocked.start):
-        left = np.where(covered(blocked, at[:-1], at[1:]) > 0, 0.0, left)
-    return at, left, waits
-
-
-def _host_rows(events: EventTable, start: int, stop: int) -> I8:
-    rows = events.of(*HOST_KINDS)
-    return rows[(events.end_ns[rows] >= start) & (events.start_ns[rows] <= stop)]
-
-
-def host_charges(events: EventTable, cost: ObserverCost, start: int, stop: int) -> tuple[I8, F8]:
-    """(all begins and ends of the host's events in the window, sorted; what recording costs each stretch between)."""
-    rows = _host_rows(events, start, stop)
-    price = np.zeros(256)
-    for kind, value in zip(HOST_KINDS, (cost.op_ns, cost.annotation_ns, cost.python_ns, cost.runtime_ns), strict=True):
-        price[int(kind)] = value / 2
-    each = price[events.kind[rows]]
-    at, where = np.unique(np.concatenate([events.start_ns[rows], events.end_ns[rows]]), return_inverse=True)
-    charge = np.bincount(where, weights=np.concatenate([each, each]), minlength=len(at)).astype(np.float64)
-    # an event's begin is charged to the stretch that follows it, its end to the stretch that it closes
-    return at, _charged(charge)
-
-
-def _input(events: EventTable, rows: I8) -> Spans:
-    """Where the host loads data."""
-    loads = rows[classify(events.names)[events.name[rows]] == Call.INPUT]
-    return union(events.start_ns[loads], events.end_ns[loads])
-
-
-def _charged(charge: F8) -> F8:
-    """Half of a boundary's cost to the stretch before it, half to the one after."""
-    return (charge[:-1] + charge[1:]) / 2
-
-
-def _overhead(events: EventTable) -> Spans:
-    """Time that the profiler itself recorded as its own."""
-    rows = events.of(Kind.OVERHEAD)
-    return union(events.start_ns[rows], events.end_ns[rows]) if len(rows) else EMPTY
-
-
-def _waits(events: EventTable, links: Links, rows: I8) -> I8:
-    """Calls that block the host until the device is done: synchronizations, and copies to pageable memory."""
-    call = classify(events.names)
-    runtime = rows[events.kind[rows] == Kind.RUNTIME]
-    synchronizes = runtime[call[events.name[runtime]] == Call.WAIT]
-    copies = links.launch[(events.kind[links.device] == Kind.MEMCPY) & (links.launch >= 0) & _blocks(events, links)]
-    copies = copies[np.isin(copies, runtime)]
-    waits = np.unique(np.concatenate([synchronizes, copies]))
-    waits = waits[np.argsort(events.start_ns[waits], kind="stable")]
-    return waits[~_others_busy(events, waits, runtime)]
-
-
-def _others_busy(events: EventTable, waits: I8, runtime: I8) -> Mask:
-    """Whether another thread issues work while this one waits: then the wait is not on the path."""
-    if not len(waits):
-        return np.empty(0, dtype=bool)
-    busy = np.zeros(len(waits), dtype=bool)
-    order = np.argsort(events.start_ns[runtime], kind="stable")
-    starts, threads = events.start_ns[runtime][order], events.thread[runtime][order]
-    for thread in np.unique(events.thread[waits]):
-        mine = np.flatnonzero(events.thread[waits] == thread)
-        other = starts[threads != thread]
-        first = np.searchsorted(other, events.start_ns[waits[mine]], side="right")
-        last = np.searchsorted(other, events.end_ns[waits[mine]], side="left")
-        busy[mine] = last > first
-    return busy
-
-
-def _blocks(events: EventTable, links: Links) -> Mask:
-    """Device-to-host copies into pageable memory, and copies by a call without "Async" in its name."""
-    pageable = np.array(["Device -> Pageable" in name for name in events.names], dtype=bool)
-    plain = np.array([name in ("cudaMemcpy", "hipMemcpy", "hipMemcpyWithStream") for name in events.names], dtype=bool)
-    return pageable[events.name[links.device]] | (plain[events.name[np.maximum(links.launch, 0)]] & (links.launch >= 0))
 
 
 def _streams(events: EventTable, rows: I8) -> I8:

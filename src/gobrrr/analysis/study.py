@@ -13,7 +13,7 @@ from gobrrr.analysis.budget import device_budget
 from gobrrr.analysis.captured import with_captured
 from gobrrr.analysis.evidence import Evidence, calls_of
 from gobrrr.analysis.fusion import find_chains
-from gobrrr.analysis.graph import graph_of, host_needs
+from gobrrr.analysis.graph import StepGraph, graph_of, host_needs, recosted
 from gobrrr.analysis.idle import HostTime, host_time
 from gobrrr.analysis.intervals import exclusive, union
 from gobrrr.analysis.lead import running
@@ -77,18 +77,19 @@ def study(rank: RankProfile, machine: Machine | None) -> Study:
         return _unprofiled(rank, machine, links, steps, priced, devices, rank.ends)
     cost = observer_cost(rank, machine)
     doubt = unreplayable(events, links, steps) if rank.whole else "part of the file is missing"
-    replayed, window = events, steps
+    replayed, window, graph = events, steps, None
     if doubt is None:
-        replayed, window, _ = _loop(events, links, steps, cost)
+        graph = graph_of(events, links, cost, steps.start, steps.stop)
+        replayed, window, _ = _loop(graph, steps)
         doubt = _too_short(events, links, steps, window)
     if doubt is not None:
         replayed, window, cost = events, steps, NO_COST
         wall = Wall(value=None, low=None, high=None, how="unknown")
     else:
-        wall = estimated(events, links, steps, cost, window.wall_ns)
+        wall = estimated(events, links, steps, cost, window.wall_ns, graph=graph)
     host = host_time(replayed, links)
     evidence = tuple(
-        _evidence(rank, priced, steps, replayed, window, device, machine, cost, wall, host, doubt is None)
+        _evidence(rank, priced, steps, replayed, window, device, machine, cost, wall, host, doubt is None, graph)
         for device in _active(events, links, steps)
     )
     wall = _less_waiting(wall, evidence)
@@ -198,6 +199,7 @@ def _evidence(
     wall: Wall,
     host: HostTime,
     estimated: bool = False,
+    graph: StepGraph | None = None,
 ) -> Evidence:
     budget = device_budget(replayed, priced, steps, device, host)
     calls = calls_of(replayed, priced, budget, steps)
@@ -216,6 +218,7 @@ def _evidence(
         machine=machine,
         cost=cost,
         cost_ends=(cost.left(1 / LEFT_FACTOR), cost.left(LEFT_FACTOR)) if estimated else None,
+        base=graph if estimated else None,
         frames=rank.python,
         wall=wall,
         live=rank.live,
@@ -231,24 +234,32 @@ def _step_of(events: EventTable, links: Links, steps: Steps, first: I8) -> I8:
 
 
 def estimated(
-    events: EventTable, links: Links, steps: Steps, cost: ObserverCost, value: float, factor: float = LEFT_FACTOR
+    events: EventTable,
+    links: Links,
+    steps: Steps,
+    cost: ObserverCost,
+    value: float,
+    factor: float = LEFT_FACTOR,
+    graph: StepGraph | None = None,
 ) -> Wall:
     """The estimate `value`, with replays in which what stays of the host's time is shorter and longer by `factor`.
 
     The high end is also that of a step that waits for its end, where a loop that runs ahead would be faster. A host is
     taken for no slower than it was recorded. Apart from that each end repeats no better than to `REPEATABLE`. A trace
-    with very many launches is replayed in part: the ends are then taken in proportion.
+    with very many launches is replayed in part: the ends are then taken in proportion. `graph`: of the whole, where it
+    was made already.
     """
     part = _front(events, links)
     if part is not None:
-        events, links = part
+        (events, links), graph = part, None
         steps = find_steps(events, links)
-    within, alone = _replayed(events, links, steps, cost)
+    graph = graph or graph_of(events, links, cost, steps.start, steps.stop)
+    within, alone = _replayed(graph, steps, cost)
     whole = within if part is not None else value
     if not whole > 0:
         return Wall(value=None, low=None, high=None, how="unknown")
-    faster, _ = _replayed(events, links, steps, cost.left(1 / factor))
-    slower, _ = _replayed(events, links, steps, cost.left(factor))
+    faster, _ = _replayed(graph, steps, cost.left(1 / factor))
+    slower, _ = _replayed(graph, steps, cost.left(factor))
     slower = min(slower, steady(events, links, steps).wall_ns)
     down, up = max(1 - faster / whole, 0.0), max(max(alone, slower) / whole - 1, 0.0)
     # the host's pace and the device's clocks vary independently of each other
@@ -277,16 +288,15 @@ def _front(events: EventTable, links: Links) -> tuple[EventTable, Links] | None:
     return events.take(np.arange(rows)), links.before(rows)
 
 
-def _replayed(events: EventTable, links: Links, steps: Steps, cost: ObserverCost) -> tuple[float, float]:
+def _replayed(graph: StepGraph, steps: Steps, cost: ObserverCost) -> tuple[float, float]:
     """One replayed step, in ns: in a loop that runs ahead, and on its own."""
-    _, window, alone = _loop(events, links, steps, cost)
+    _, window, alone = _loop(recosted(graph, cost), steps)
     return window.wall_ns, alone.wall_ns
 
 
-def _loop(events: EventTable, links: Links, steps: Steps, cost: ObserverCost) -> tuple[EventTable, Steps, Steps]:
-    """(the timeline without the profiler, its steps in a loop that runs ahead, the same steps on their own)."""
-    graph = graph_of(events, links, cost, steps.start, steps.stop)
-    other = replayed_events(graph)
+def _loop(graph: StepGraph, steps: Steps) -> tuple[EventTable, Steps, Steps]:
+    """(the timeline of a graph, its steps in a loop that runs ahead, the same steps on their own)."""
+    links, other = graph.links, replayed_events(graph)
     alone = steady(other, links, find_steps(other, links))
     moved, window = running(other, links, alone, host_needs(graph, steps, alone.count))
     return moved, window, alone
