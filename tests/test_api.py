@@ -36,8 +36,9 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Profile, str | None]
     """A pipeline that answers at once, and what it was called with."""
     calls: list[tuple[Profile, str | None]] = []
 
-    def diagnose(profile: Profile, *, on: str | None = None, panel: bool = False) -> Any:
+    def diagnose(profile: Profile, *, on: str | None = None, panel: bool = False, stages: Any = None) -> Any:
         assert not panel
+        assert stages is None
         calls.append((profile, on))
         return samples.overhead()
 

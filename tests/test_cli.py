@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import gzip
 import io
 import json as stdlib_json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +20,7 @@ from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.report import failures, json, terminal
 from tests.report import samples
 from tests.test_api import CONDITIONS, TREATMENTS
+from tests.traces import Trace
 
 Run = Any
 
@@ -135,7 +138,7 @@ def test_options_reach_the_library(run: Run, trace: str, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(api, "diagnose", diagnose)
     run("diagnose", trace, "--on", "h100", "--stacks")
-    assert seen == {"target": trace, "on": "h100", "python": True, "scale": False, "panel": False, "progress": None}
+    assert seen == {"target": trace, "on": "h100", "python": True, "scale": False, "progress": None}
 
 
 def test_a_save_that_can_not_work_is_refused_before_the_work(run: Run, trace: str, monkeypatch: Any) -> None:
@@ -282,3 +285,117 @@ def test_help_imports_nothing_heavy() -> None:
     script = "import sys; from gobrrr import cli; cli.main(['--help']); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert not {"numpy", "rich", "msgspec", "torch", "fsspec", "asyncio"} & set(done.stdout.split())
+
+
+# -- what a change would give ------------------------------------------------------------
+
+
+@pytest.fixture
+def tiny(h100: Path) -> str:
+    """A shipped trace of a step that its launches bound."""
+    return str(h100 / "mlp_tiny.faulty.json.gz")
+
+
+def test_what_if_follows_the_answer(run: Run, tiny: str) -> None:
+    plain = run("diagnose", tiny)[1]
+    status, out, err = run("diagnose", tiny, "--what-if", "cuda-graph")
+    assert (status, err) == (0, "")
+    assert out.startswith(plain.rstrip("\n"))
+    assert "What if: cuda-graph" in out.removeprefix(plain)
+    nothing = run("diagnose", tiny, "--what-if", "")
+    assert nothing[0] == 0
+    assert "What if: the step as it is" in nothing[1]
+
+
+def test_what_if_in_json_has_the_record(run: Run, tiny: str) -> None:
+    status, out, err = run("diagnose", tiny, "--what-if", " compile, larger-batch ,", "--on", "b200", "--json")
+    assert (status, err) == (0, "")
+    found = stdlib_json.loads(out)
+    first, asked = found["what_ifs"]
+    assert (first["treatments"], first["machine"]) == ([], None)
+    assert asked["treatments"] == ["compile", "larger-batch"]
+    assert "B200" in asked["machine"]
+    assert asked["low_ns"] <= asked["step_ns"] <= asked["high_ns"]
+    assert set(found["what_if_roofs"]) == {asked["machine"]}
+    assert found["machines"] == []
+    # no treatment is asked for: one record, that of the step as it is
+    assert stdlib_json.loads(run("diagnose", tiny, "--what-if", ",,", "--json")[1])["what_ifs"][-1]["treatments"] == []
+
+
+def test_on_another_machine_the_answer_is_that_of_the_step_there(run: Run, tiny: str, tmp_path: Path) -> None:
+    saved = tmp_path / "saved.json"
+    status, out, err = run("diagnose", tiny, "--on", "b200", "--save", str(saved))
+    assert (status, err) == (0, "")
+    assert "B200" in out
+    assert len(out.splitlines()) <= terminal.SCREEN_LINES
+    found = stdlib_json.loads(saved.read_bytes())
+    assert [one["machine"].split("-")[0] for one in found["machines"]] == ["H100", "B200"]
+    assert run("report", str(saved))[1] == out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--what-if", "turbo"], "no treatment is called turbo; those for this step: cuda-graph"),
+        (["--what-if", "cuda-graph,CUDA-GRAPH"], "no treatment is called CUDA-GRAPH"),
+        (["--what-if", "cuda-graph", "--on", "abacus"], "unknown device 'abacus'"),
+        (["--what-if"], "requires an argument"),
+        (["--replayed", "no/such/folder/out.json"], "does not exist"),
+        (["--what-if", "", "--html", "no/such/folder/page.html"], "does not exist"),
+    ],
+)
+def test_a_mistake_about_a_change_is_one_line(run: Run, tiny: str, arguments: list[str], message: str) -> None:
+    assert message in refused(run("diagnose", tiny, *arguments))
+
+
+def test_a_trace_that_can_not_be_replayed_is_refused_in_one_line(run: Run, tmp_path: Path) -> None:
+    trace = Trace(shapes=False)
+    with trace.step(0):
+        trace.host("aten::mm", 100.0)
+    path = str(trace.write(tmp_path))
+    assert "no device work to replay" in refused(run("diagnose", path, "--what-if", "compile"))
+    out = tmp_path / "out.json"
+    assert "no device work to replay" in refused(run("diagnose", path, "--replayed", str(out)))
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("name", ["out.json.gz", "out.json"])
+def test_the_replayed_timeline_is_a_trace(run: Run, tiny: str, tmp_path: Path, name: str) -> None:
+    out = tmp_path / name
+    status, _, err = run("diagnose", tiny, "--what-if", "cuda-graph", "--replayed", str(out), "--quiet")
+    assert (status, err) == (0, "")
+    data = gzip.decompress(out.read_bytes()) if name.endswith(".gz") else out.read_bytes()
+    events = stdlib_json.loads(data)["traceEvents"]
+    assert {"X", "M", "s", "f"} == {one["ph"] for one in events}
+    assert run("diagnose", str(out), "--quiet")[0] == 0
+
+
+def test_the_replayed_timeline_alone_is_that_of_the_step_as_it_is(run: Run, tiny: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    assert "What if: the step as it is" in run("diagnose", tiny, "--replayed", str(out))[1]
+    assert stdlib_json.loads(out.read_bytes())["gobrrr"]["change"] == "as it is"
+
+
+def test_the_page_has_the_panel_and_what_was_asked_for(run: Run, tiny: str, tmp_path: Path) -> None:
+    page, saved = tmp_path / "page.html", tmp_path / "saved.json"
+    arguments = ["--what-if", "larger-batch", "--html", str(page), "--save", str(saved), "--quiet"]
+    assert run("diagnose", tiny, *arguments)[0] == 0
+    rows = [(one["treatments"], one["machine"]) for one in stdlib_json.loads(saved.read_bytes())["what_ifs"]]
+    assert rows[-1] == (["larger-batch"], None)
+    assert (["cuda-graph"], None) in rows
+    assert len({machine for _, machine in rows}) > 2
+    text = page.read_text(encoding="utf-8")
+    assert text.count("cuda-graph") > 1
+    assert "larger-batch" in text
+
+
+def test_a_folder_of_two_ranks_is_asked_together(run: Run, h100_extra: Path, tmp_path: Path) -> None:
+    for rank in (0, 1):
+        shutil.copy(h100_extra / f"ddp_good.rank{rank}.json.gz", tmp_path)
+    status, out, err = run("diagnose", str(tmp_path), "--what-if", "cuda-graph", "--json")
+    assert (status, err) == (0, "")
+    found = stdlib_json.loads(out)
+    assert found["ranks"] == 2
+    first, asked = found["what_ifs"]
+    assert first["step_ns"] == pytest.approx(found["unprofiled_wall_ns"]["value"])
+    assert asked["step_ns"] < first["step_ns"]

@@ -80,8 +80,9 @@ def diagnose(
     where it is not known what it ran on, its ceilings count. `panel` also replays combinations of treatments and
     machines (`what_ifs`), which the HTML page shows.
     `python` also reads a trace's Python frames, `progress` is called with the bytes read and their total, `stages` with
-    what a live run does now, how much of it is done, and how much there is. `scale` also runs a Workload's step with
-    its batch doubled twice. Raises InputError (can't be read), UnknownDeviceError (`on`) or UsageError (not a target).
+    what a live run does or is replayed now, how much of it is done, and how much there is. `scale` also runs a
+    Workload's step with its batch doubled twice. Raises InputError (can't be read), UnknownDeviceError (`on`) or
+    UsageError (not a target).
     """
     if on is not None:
         machine(on)  # a wrong name is refused before the work is done
@@ -96,7 +97,7 @@ def diagnose(
     profile = _profile(target, python=python, progress=progress)  # type: ignore[arg-type]
     from gobrrr import changes
 
-    return changes.diagnose(profile, on=on, panel=panel)
+    return changes.diagnose(profile, on=on, panel=panel, stages=stages)
 
 
 def what_if(
@@ -131,7 +132,7 @@ def what_if(
         live.ready(profile, None, stages)
     else:
         profile = _profile(target, python=python, progress=progress)  # type: ignore[arg-type]
-    return changes.predict(profile, names, on=on, panel=panel)
+    return changes.predict(profile, names, on=on, panel=panel, stages=stages)
 
 
 def watch(

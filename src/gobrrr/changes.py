@@ -37,6 +37,8 @@ from gobrrr.treatments.base import catalogue
 from gobrrr.treatments.prescribing import Planned, plans
 from gobrrr.treatments.together import Combiner, Seat, Together
 
+Stages = Callable[[str, int, int], None]
+
 MACHINES = ("a100-80gb", "h100", "b200", "mi300x")
 """What the page offers beside the machine that the step ran on."""
 
@@ -46,7 +48,7 @@ MOST_TREATMENTS = 4
 LEAST_SHARE = 0.01
 """A treatment that is expected to save less of the step is not offered."""
 
-MOST_WORK = 60_000
+MOST_WORK = 20_000
 """A trace with more device work gets no panel: each combination is a whole replay."""
 
 
@@ -79,7 +81,12 @@ def title(one: WhatIf) -> str:
 
 
 def predict(
-    profile: Profile, treatments: Sequence[str] = (), *, on: str | None = None, panel: bool = False
+    profile: Profile,
+    treatments: Sequence[str] = (),
+    *,
+    on: str | None = None,
+    panel: bool = False,
+    stages: Stages | None = None,
 ) -> Prediction:
     """The step of a profile with `treatments` together, on the machine `on` (None: where it ran).
 
@@ -99,7 +106,7 @@ def predict(
     notes = [f"{name}: nothing that was found in this step is changed by it" for name in treatments
              if name not in with_plan]  # fmt: skip
     record = replace(asked.what_if, assumes=[*asked.what_if.assumes, *notes, *_of_machine(machine)])
-    whole = with_panel(examined) if panel else examined.diagnosis
+    whole = with_panel(examined, stages) if panel else examined.diagnosis
     rows = [one for one in whole.what_ifs or [before.what_if] if not _same(one, record)]
     known = {**whole.what_if_roofs, **_roofs([machine] if machine else [])}
     return Prediction(replace(whole, what_ifs=[*rows, record], what_if_roofs=known), record, _timeline(asked, evidence))
@@ -111,8 +118,12 @@ def _same(one: WhatIf, other: WhatIf) -> bool:
     return same and (len(one.treatments) > 0 or one.machine is not None)
 
 
-def diagnose(profile: Profile, *, on: str | None = None, panel: bool = False) -> Diagnosis:
+def diagnose(
+    profile: Profile, *, on: str | None = None, panel: bool = False, stages: Stages | None = None
+) -> Diagnosis:
     """Diagnose a profile, on the machine `on` where that is another one than its own; `panel`: with its what-ifs.
+
+    `stages` is called with what is replayed now, how much of it is done and how much there is.
 
     Raises UnknownDeviceError where `on` names no machine.
     """
@@ -121,7 +132,7 @@ def diagnose(profile: Profile, *, on: str | None = None, panel: bool = False) ->
         if there is not None:
             return there
     examined = pipeline.examine(profile, on=on)
-    return with_panel(examined) if panel else examined.diagnosis
+    return with_panel(examined, stages) if panel else examined.diagnosis
 
 
 def _elsewhere(profile: Profile, machine: Machine) -> Diagnosis | None:
@@ -141,10 +152,10 @@ def _elsewhere(profile: Profile, machine: Machine) -> Diagnosis | None:
     runs = combiner.watch.runs(graphs) if len(graphs) > 1 else [None]
     moved = []
     for seat, graph, ran, rank in zip(seats, graphs, runs, profile.ranks, strict=True):
-        found = outcome(seat.evidence, graph, repriced(seat.evidence.priced, machine), step, ran)
+        then_ = outcome(seat.evidence, graph, repriced(seat.evidence.priced, machine), step, ran)
         meta = replace(rank.meta, devices=tuple(_renamed(rank, machine)))
-        own = length(seat.evidence, graph, ran) * combiner.watch.scale
-        moved.append(replaced(rank, meta=meta, events=_only(found, graph, own), ends=ends, live=None))
+        own = step if ran is None else length(seat.evidence, graph, ran) * combiner.watch.scale
+        moved.append(replaced(rank, meta=meta, events=_only(then_, graph, own), ends=ends, live=None))
     then = pipeline.examine(replaced(profile, origin="static", ranks=tuple(moved)), on=machine)
     found, rows = then.diagnosis, [_row(here, here.machine), _row(then, machine)]
     notes = [
@@ -208,7 +219,7 @@ def _row(examined: pipeline.Examined, machine: Machine | None) -> MachineRow:
     )
 
 
-def with_panel(examined: pipeline.Examined) -> Diagnosis:
+def with_panel(examined: pipeline.Examined, stages: Stages | None = None) -> Diagnosis:
     """The diagnosis with all combinations of the treatments that promise most, and those alone on other machines."""
     evidence, diagnosis = examined.evidence, examined.diagnosis
     if evidence is None or not evidence.replayable or len(evidence.priced.links.device) > MOST_WORK:
@@ -219,8 +230,12 @@ def with_panel(examined: pipeline.Examined) -> Diagnosis:
     combiner = Combiner([seat], diagnosis.unprofiled_wall_ns)
     sets = [one for size in range(len(names) + 1) for one in combinations(names, size)]
     few = [one for one in sets if len(one) in (0, 1, len(names))]
-    rows = [combiner.combined(one).what_if for one in sets]
-    rows += [combiner.combined(one, machine).what_if for machine in machines for one in few]
+    asked = [(one, None) for one in sets] + [(one, machine) for machine in machines for one in few]
+    rows = []
+    for at, (one, machine) in enumerate(asked):
+        if stages is not None:
+            stages("replaying what-ifs", at, len(asked))
+        rows.append(combiner.combined(one, machine).what_if)
     return replace(diagnosis, what_ifs=rows, what_if_roofs=_roofs(machines))
 
 

@@ -90,7 +90,7 @@ def diagnose_profile(
 ) -> Diagnosis:
     """Diagnose what a watcher saw; where the device is this CPU and was never measured, it is measured first."""
     ready(profile, on, stages)
-    return changes.diagnose(profile, on=on, panel=panel)
+    return changes.diagnose(profile, on=on, panel=panel, stages=stages)
 
 
 def ready(profile: Profile, on: str | None, stages: Stages | None) -> None:

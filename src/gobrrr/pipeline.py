@@ -58,7 +58,8 @@ TELLING = 0.005
 class Examined:
     """A diagnosis, and what it was made from: for a question that comes after it.
 
-    `evidence`: of the leading device, None without device work; `found`: its findings with what they claim;
+    `evidence`: of the leading device, None without device work; `found`: its findings with what they claim, those last
+    whose time others keep;
     `row_of_group`: the row of `diagnosis.ops` of each of its kinds of calls, -1 for none.
     """
 
@@ -254,7 +255,9 @@ def _check(lead: Study, wall: Wall) -> tuple[list[Finding], list[NotChecked], li
     whose = {one.finding.code: one for one in found}
     kept = [changed(whose[one.code], finding=one) for one in findings]
     prescriptions = prescribe(evidence, kept, step)
-    return _ranked(findings, prescriptions), unchecked, prescriptions, kept
+    told = {one.finding.code for one in kept}
+    every = [*kept, *(one for one in found if one.finding.code not in told)]
+    return _ranked(findings, prescriptions), unchecked, prescriptions, every
 
 
 def _ranked(findings: list[Finding], prescriptions: list[Prescription]) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""The budget of a changed step: its lines sum to the step, its regime moves as it should, its calls keep their bytes."""
+"""The budget of a changed step: its lines sum to the step, its regime moves as it should, calls keep their bytes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from gobrrr.analysis.graph import StepGraph
 from gobrrr.analysis.outcome import MOVED, moved_ops, outcome
 from gobrrr.analysis.what_if import captured, dropped, hosted, merged, shortened, unwaited
 from gobrrr.hardware import find
-from gobrrr.pipeline import Examined, examine
 from gobrrr.observe.trace import read_trace
+from gobrrr.pipeline import Examined, examine
 from tests.analysis.slow_simulator import every, named, unprofiled
 from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, short
 from tests.conftest import H100
@@ -138,6 +138,19 @@ def test_a_step_that_copies_its_input_is_not_told_to_when_the_copy_is_gone(tmp_p
     one = unprofiled(trace, tmp_path)
     assert regime(one, one.graph) == "transfer"
     assert regime(one, dropped(one.graph, named(one, "Memcpy"))) == "memory"
+
+
+def test_what_is_shorter_lies_as_far_from_its_roof_as_before(tmp_path: Path):
+    """Additions of 40 us whose floor is 30: of half of them 15 are at the roof and 5 below it."""
+    one = adding(tmp_path, host=10.0)
+    half = shortened(one.graph, every(one.graph), np.full(len(one.graph.duration), 0.5))
+    before, after = (
+        {(line.line, line.cause): line.ns for line in outcome(one, graph, one.priced, length(one, graph)).lines}
+        for graph in (one.graph, half)
+    )
+    for key in (("memory", None), ("below_roof", "memory")):
+        assert after[key] == pytest.approx(before[key] / 2, rel=0.01)
+    assert before["memory", None] == pytest.approx(50 * 30e3, rel=0.01)
 
 
 # -- calls ------------------------------------------------------------

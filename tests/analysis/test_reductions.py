@@ -11,6 +11,7 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Effect, length
 from gobrrr.analysis.price import Class
 from gobrrr.analysis.reductions import BUCKETS, MOSTLY_HIDDEN, overlapping, reduced_once
+from gobrrr.analysis.what_if import in_turn
 from tests import traces
 from tests.analysis.slow_simulator import arrays, every, named, same, unprofiled
 from tests.traces import Trace
@@ -88,6 +89,40 @@ def test_what_does_not_fit_beside_the_computing_is_seen(tmp_path: Path):
 def test_a_single_reduction_is_the_last_bucket_and_stays_where_it_is(tmp_path: Path):
     one = ddp(tmp_path, count=1, us=500.0)
     assert us_of(one, overlapping(one)) == pytest.approx(us_of(one), abs=3)
+
+
+@pytest.mark.parametrize("us", [20.0, 50.0, 150.0, 200.0])
+@pytest.mark.parametrize("micro", [1, 2, 4])
+def test_the_last_micro_batchs_gradients_are_not_reduced_before_they_are_there(tmp_path: Path, micro: int, us: float):
+    """Each micro-batch's collectives begin in its own second half: a bucket, or what does not fit, is seen at the end.
+    So it is where only the last one's are left.
+    """
+    one = ddp(tmp_path, micro=micro, us=us)
+    beside, once = overlapping(one)(1.0), reduced_once(one, micro)(1.0)
+    computing = FIRST + micro * 16 * (LAYER + PAUSE) + UPDATE + REACTION
+    seen = max(16 * (us + PAUSE) - 7 * (LAYER + PAUSE), 16 / BUCKETS * (us + PAUSE))
+    for change in ([once, beside], [beside, once]) if micro > 1 else ([beside],):
+        changed = in_turn(change)(one.graph)
+        assert length(one, changed) / 1e3 == pytest.approx(computing + seen, abs=20)
+
+
+def test_collectives_that_already_run_beside_the_computing_gain_nothing(tmp_path: Path):
+    """One behind each of 16 layers, which nothing waits for until the update: not what is computed beside the last."""
+    trace = Trace(shapes=False)
+    for number in range(STEPS):
+        with trace.step(number):
+            after = 0.0
+            for _ in range(16):
+                trace.op("aten::mul", MATRIX, LAYER, host_us=10.0, kernel="layer")
+                after = trace.collective(50.0, 1 << 20, after=max(trace.free, after) + PAUSE)
+            trace.op("aten::mul", MATRIX, 40.0, host_us=10.0, kernel="layer")
+            trace.free = max(after, trace.free)
+            trace.op("aten::mul", MATRIX, UPDATE, host_us=10.0, kernel="update")
+            trace.synchronize()
+    one = unprofiled(trace, tmp_path)
+    assert us_of(one) == pytest.approx(FIRST + 16 * (LAYER + PAUSE) + 50.0 + UPDATE + REACTION, abs=10)
+    for share in (0.0, 0.5, 1.0):
+        assert us_of(one, overlapping(one), share) == pytest.approx(us_of(one), abs=10)
 
 
 @pytest.mark.parametrize("micro", [2, 4])

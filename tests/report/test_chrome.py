@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,8 @@ def refused(name: str) -> float:
 
 
 def read(path: Path) -> dict[str, Any]:
-    opened = gzip.open(path, "rt") if path.suffix == ".gz" else open(path, encoding="utf-8")
-    with opened as file:
-        found: dict[str, Any] = json.load(file, parse_constant=refused)
+    data = path.read_bytes()
+    found: dict[str, Any] = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data, parse_constant=refused)
     return found
 
 
@@ -106,7 +106,7 @@ def test_events_are_in_order_and_what_is_gone_is_left_out(case: tuple[Prediction
     assert shown == sorted(shown)
     for thread in {(one["pid"], one["tid"]) for one in of(path, "X") if one["pid"]}:
         mine = [one for one in of(path, "X") if (one["pid"], one["tid"]) == thread]
-        for before, after in zip(mine[:-1], mine[1:], strict=True):
+        for before, after in pairwise(mine):
             assert after["ts"] >= before["ts"] + before["dur"] - 2e-3, "a stream runs in order"
     kinds = set(np.unique(made.events.kind).tolist())
     assert kinds <= {int(kind) for kind in chrome.CATEGORIES}

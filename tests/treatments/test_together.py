@@ -242,16 +242,34 @@ def test_the_ends_of_a_combination_are_those_of_its_effects(tmp_path: Path):
     assert one.saving_ns == pytest.approx((0.0, step), abs=0.03 * step)
 
 
+@pytest.mark.parametrize(("name", "dtype"), [("tf32", "tf32"), ("bf16-autocast", "bfloat16")])
+@pytest.mark.parametrize("on", ["mi300x", "b200", "a100-80gb"])
+def test_products_of_another_type_follow_that_types_ceiling(tmp_path: Path, name: str, dtype: str, on: str):
+    """Float32 products that run as TF32 or bfloat16: on another machine it is not float32's ceiling that counts."""
+    trace = Trace()
+    for number in range(3):
+        with trace.step(number):
+            for _ in range(10):
+                trace.op("aten::mm", [[4096, 4096], [4096, 4096]], 2_500.0, dtype="float32", kernel="sgemm_128x128")
+            trace.synchronize()
+    found = looked_at(trace, tmp_path)
+    made = Combiner([seat_of(found)], found.diagnosis.unprofiled_wall_ns)
+    here, there = (made.combined((name,), machine).what_if for machine in (None, find(on)))
+    peaks = [one.matrix_flop_per_s[dtype].value for one in (evidence(found).machine, find(on))]  # type: ignore[union-attr]
+    assert here.step_ns < 0.4 * (found.diagnosis.unprofiled_wall_ns.value or 0.0)
+    assert there.step_ns == pytest.approx(here.step_ns * peaks[0] / peaks[1], rel=0.06)
+    assert there.step_ns > 10 * 2 * 4096**3 / peaks[1] * 1e9
+
+
 def test_a_bound_that_is_not_in_the_graph_holds_for_all_of_them(tmp_path: Path):
     found = busy(tmp_path)
     step = found.diagnosis.unprofiled_wall_ns.value or 0.0
-    none = (
-        lambda _: (
-            lambda graph: hosted(  # noqa: E731
-                shortened(graph, every(graph), np.zeros(len(graph.duration))), graph.at[:1], graph.at[-1:], 0.0
-            )
+
+    def none(_: float):
+        return lambda graph: hosted(
+            shortened(graph, every(graph), np.zeros(len(graph.duration))), graph.at[:1], graph.at[-1:], 0.0
         )
-    )
+
     bounded = plan(lambda _: lambda graph: graph, least_ns=(0.3 * step, 0.3 * step))
     made = with_plans(found, ("one", plan(none)), ("other", bounded))
     assert made.combined(("one",)).what_if.step_ns < 0.05 * step

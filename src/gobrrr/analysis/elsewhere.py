@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from msgspec import structs
 
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.graph import F8, StepGraph
@@ -36,13 +37,14 @@ def _ratio(old: Group, new: Group) -> float:
     return new.floor.ns / old.floor.ns
 
 
-def on_machine(evidence: Evidence, machine: Machine, off: float = 0.0) -> Change:
+def on_machine(evidence: Evidence, machine: Machine, off: float = 0.0, matrix: str | None = None) -> Change:
     """Durations as on `machine`, all of them longer by the share `off` (negative: shorter).
 
+    `matrix`: the type that float32 contractions run in by a treatment that came first ("tf32"); None: their own.
     Raises ValueError where the ceilings of the machine that the step ran on are not known.
     """
-    factor = factors(evidence, machine) * (1.0 + off)
-    new = repriced(evidence.priced, machine).floor_ns
+    factor = factors(evidence, machine, matrix) * (1.0 + off)
+    new = evidence.priced.floor_ns * _ratios(evidence, machine, matrix)
     work = np.arange(len(factor))
 
     def change(graph: StepGraph) -> StepGraph:
@@ -54,8 +56,8 @@ def on_machine(evidence: Evidence, machine: Machine, off: float = 0.0) -> Change
     return change
 
 
-def factors(evidence: Evidence, machine: Machine) -> F8:
-    """For each piece of device work, its time on `machine` over its time here."""
+def factors(evidence: Evidence, machine: Machine, matrix: str | None = None) -> F8:
+    """For each piece of device work, its time on `machine` over its time here; `matrix` as for `on_machine`."""
     here = evidence.machine
     if here is None:
         raise ValueError("the ceilings of the machine that the step ran on are not known")
@@ -65,12 +67,23 @@ def factors(evidence: Evidence, machine: Machine) -> F8:
         _over(here.link_bytes_per_s, machine.link_bytes_per_s),
         _over(here.host_bytes_per_s, machine.host_bytes_per_s),
     )
-    ratio = np.array(
-        [_ratio(one, Group(one.call, one.work, floor(one.work, machine))) for one in priced.groups] or [np.nan]
-    )[priced.group]
+    ratio = _ratios(evidence, machine, matrix)
     factor = np.where(np.isfinite(ratio), ratio, memory)
     factor = np.where(priced.kind == Class.COMMUNICATION, link, factor)
     result: F8 = np.where(priced.kind == Class.TRANSFER, host, factor)
+    return result
+
+
+def _ratios(evidence: Evidence, machine: Machine, matrix: str | None) -> F8:
+    """For each piece of device work its floor on `machine` over that here; NaN where one of them is not known."""
+    found = []
+    for one in evidence.priced.groups:
+        work = one.work
+        if matrix is not None and work.matrix_flop and work.matrix_dtype == "float32":
+            work = structs.replace(work, matrix_dtype=matrix)
+            one = Group(one.call, work, floor(work, evidence.machine))
+        found.append(_ratio(one, Group(one.call, work, floor(work, machine))))
+    result: F8 = np.array(found or [np.nan])[evidence.priced.group]
     return result
 
 

@@ -41,7 +41,7 @@ def overlapping(evidence: Evidence) -> Effect:
     all. The host launches one collective a bucket. As expected `MOSTLY_HIDDEN` of them are moved, at the least none.
     """
     plan = [_placed(evidence, mine) for mine in _by_step(evidence)]
-    every = np.concatenate([work for work, _, _ in plan] or [_NONE])
+    every = np.concatenate([one[0] for one in plan] or [_NONE])
     spans = launching_spans(evidence.graph, every)
     kept = min(BUCKETS * len(plan) / max(len(every), 1), 1.0)
 
@@ -50,11 +50,11 @@ def overlapping(evidence: Evidence) -> Effect:
 
         def change(graph: StepGraph) -> StepGraph:
             graph = unlaunched(graph, every, 1.0 - hidden * (1.0 - kept), spans)
-            for work, ready, until in plan:
+            for one in plan:
+                work, ready, latest, until = (each[~graph.gone[one[0]]] for each in one)
                 moved = round(len(work) * hidden)
                 if moved:
-                    last = np.full(len(work) - moved, ready.max(initial=-1))
-                    graph = overlapped(graph, work, np.concatenate([ready[:moved], last]), until)
+                    graph = overlapped(graph, work, np.concatenate([ready[:moved], latest[moved:]]), until)
             return graph
 
         return change
@@ -74,25 +74,32 @@ def _by_step(evidence: Evidence) -> list[I8]:
     return [every[(called >= first) & (called < last)] for first, last in pairwise(edges)]
 
 
-def _placed(evidence: Evidence, work: I8) -> tuple[I8, I8, I8]:
-    """(collectives, the work that each has to wait for, the work that waits for each) of one step.
+def _placed(evidence: Evidence, work: I8) -> tuple[I8, I8, I8, I8]:
+    """(collectives, the work that each has to wait for, the same where it is not hidden, the work that waits for each)
+    of one step.
 
-    All but the last bucket's share is ready in equal parts over the second half of the computing before the first one.
+    Of those that follow one another (a micro-batch's) all but the last bucket's share is ready in equal parts over the
+    second half of the computing in front of the first one, behind the collectives before it.
     """
     graph, steps = evidence.graph, evidence.recorded_steps
     if not len(work):
-        return work, work, work
-    first, last = graph.called[work].min(), graph.called[work].max()
-    begin = max((one for one in steps.begins if one <= first), default=steps.start)
+        return work, work, work, work
+    called = graph.called[work]
+    begin = max((one for one in steps.begins if one <= called.min()), default=steps.start)
     compute = np.flatnonzero((evidence.priced.kind == Class.COMPUTE) & (graph.called >= begin))
     compute = compute[np.argsort(graph.called[compute], kind="stable")]
-    before = compute[graph.called[compute] < first]
-    behind = compute[graph.called[compute] > last]
-    until = np.full(len(work), behind[0] if len(behind) else -1, dtype=np.int64)
-    if not len(before):
-        return work, np.full(len(work), -1, dtype=np.int64), until
-    reached = np.cumsum(graph.duration[before])
-    bucket = np.ceil((np.arange(len(work)) + 1) * BUCKETS / len(work)) / BUCKETS
-    wanted = reached[-1] * (0.5 + 0.5 * bucket)
-    at = np.minimum(np.searchsorted(reached, wanted), len(before) - 1)
-    return work, before[at], until
+    at = np.searchsorted(graph.called[compute], called, side="left")
+    rows = graph.links.device
+    # what began before they were done did not wait for them
+    waited = compute[at.max() :]
+    waited = waited[evidence.events.start_ns[rows[waited]] >= evidence.events.end_ns[rows[work]].max()]
+    until = np.full(len(work), waited[0] if len(waited) else -1, dtype=np.int64)
+    ready, latest = np.full((2, len(work)), -1, dtype=np.int64)
+    for first, last in pairwise([0, *np.unique(at[at > 0]).tolist()]):
+        mine = np.flatnonzero(at == last)
+        reached = np.cumsum(graph.duration[compute[first:last]])
+        bucket = np.ceil((np.arange(len(mine)) + 1) * BUCKETS / len(mine)) / BUCKETS
+        wanted = reached[-1:] * (0.5 + 0.5 * bucket)
+        ready[mine] = compute[first + np.minimum(np.searchsorted(reached, wanted), last - first - 1)]
+        latest[mine] = compute[last - 1]
+    return work, ready, latest, until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -99,7 +99,13 @@ def diagnose(
         name = targets.check_target(target)
         _refuse_terminal_input(name)
         with output.progress(name, quiet) as read:
-            result = api.diagnose(name, on=on, python=stacks, scale=scale, panel=panel, progress=read)
+            if not panel:
+                result = api.diagnose(name, on=on, python=stacks, scale=scale, progress=read)
+            else:
+                profile = api.read_trace(name, python=stacks, progress=read)
+        if panel:
+            with nullcontext() if quiet else stages(name) as told:
+                result = api.diagnose(profile, on=on, scale=scale, panel=True, stages=told)
     keep(result, save, html)
     show(result, as_json=as_json, quiet=quiet, width=width)
 
@@ -118,7 +124,9 @@ def _predicted(
     name = targets.check_target(target)
     _refuse_terminal_input(name)
     with output.progress(name, quiet) as read:
-        return api.what_if(name, names, on=on, panel=panel, python=stacks, progress=read)
+        profile = api.read_trace(name, python=stacks, progress=read)
+    with nullcontext() if quiet else stages(name) as told:
+        return api.what_if(profile, names, on=on, panel=panel, stages=told)
 
 
 @app.command(

@@ -21,6 +21,9 @@ from gobrrr.treatments.prescribing import Planned
 FIRST, LAST = ("remove-sync", "grouped-matmul"), ("cuda-graph", "larger-batch")
 """A graph can be captured once no wait is left in the step; the host's time is scaled once nothing else changes it."""
 
+MATRIX = (("bf16-autocast", "bfloat16"), ("tf32", "tf32"))
+"""What treatments make of float32 contractions: on another machine it is the ceiling of this type that they follow."""
+
 
 @dataclass(frozen=True)
 class Together:
@@ -49,6 +52,11 @@ class Seat:
             if plan.once:
                 done.add(name)
         return kept
+
+    def matrix(self, names: Sequence[str]) -> str | None:
+        """The type that float32 contractions run in with some treatments; None: their own."""
+        applied = {name for name, _, _ in self.plans if name in names}
+        return next((dtype for name, dtype in MATRIX if name in applied), None)
 
 
 class Combiner:
@@ -129,7 +137,9 @@ class Combiner:
         for seat in self.seats:
             effects: list[Effect] = [one.effect for one in seat.of(names) if one.effect is not None]
             own = in_turn([one(share) for one in effects]) if effects else unchanged
-            made.append(own if machine is None else in_turn([own, on_machine(seat.evidence, machine, off)]))
+            if machine is not None:
+                own = in_turn([own, on_machine(seat.evidence, machine, off, seat.matrix(names))])
+            made.append(own)
         return made
 
 
