@@ -106,10 +106,12 @@ def predict(
     notes = [f"{name}: nothing that was found in this step is changed by it" for name in treatments
              if name not in with_plan]  # fmt: skip
     record = replace(asked.what_if, assumes=[*asked.what_if.assumes, *notes, *_of_machine(machine)])
-    whole = with_panel(examined, stages) if panel else examined.diagnosis
+    whole = with_panel(examined, profile, stages) if panel else examined.diagnosis
     rows = [one for one in whole.what_ifs or [before.what_if] if not _same(one, record)]
+    if treatments or machine is not None:
+        rows.append(record)
     known = {**whole.what_if_roofs, **_roofs([machine] if machine else [])}
-    return Prediction(replace(whole, what_ifs=[*rows, record], what_if_roofs=known), record, _timeline(asked, evidence))
+    return Prediction(replace(whole, what_ifs=rows, what_if_roofs=known), record, _timeline(asked, evidence))
 
 
 def _same(one: WhatIf, other: WhatIf) -> bool:
@@ -127,15 +129,14 @@ def diagnose(
 
     Raises UnknownDeviceError where `on` names no machine.
     """
-    if on is not None:
-        there = _elsewhere(profile, find(on))
-        if there is not None:
-            return there
+    there = _elsewhere(profile, find(on)) if on is not None else None
+    if there is not None:
+        return with_panel(there, stages=stages) if panel else there.diagnosis
     examined = pipeline.examine(profile, on=on)
-    return with_panel(examined, stages) if panel else examined.diagnosis
+    return with_panel(examined, profile, stages) if panel else examined.diagnosis
 
 
-def _elsewhere(profile: Profile, machine: Machine) -> Diagnosis | None:
+def _elsewhere(profile: Profile, machine: Machine) -> pipeline.Examined | None:
     """The step on another machine; None where it ran on this one, where that is not known, or it can't be replayed."""
     each = [pipeline.examine(replaced(profile, ranks=(rank,))) for rank in profile.ranks]
     seats = [Seat(one.evidence, (), one.row_of_group) for one in each if one.evidence is not None]
@@ -163,7 +164,7 @@ def _elsewhere(profile: Profile, machine: Machine) -> Diagnosis | None:
         "its roof there, the host is the same one",
         *found.notes,
     ]
-    return replace(found, origin=profile.origin, machines=rows, notes=notes)
+    return replaced(then, diagnosis=replace(found, origin=profile.origin, machines=rows, notes=notes))
 
 
 def _only(found: Outcome, graph: StepGraph, step_ns: float) -> EventTable:
@@ -219,15 +220,19 @@ def _row(examined: pipeline.Examined, machine: Machine | None) -> MachineRow:
     )
 
 
-def with_panel(examined: pipeline.Examined, stages: Stages | None = None) -> Diagnosis:
-    """The diagnosis with all combinations of the treatments that promise most, and those alone on other machines."""
+def with_panel(examined: pipeline.Examined, profile: Profile | None = None, stages: Stages | None = None) -> Diagnosis:
+    """The diagnosis with all combinations of the treatments that promise most, and those alone on other machines.
+
+    `profile`: what was examined, whose other ranks then run with the leading one.
+    """
     evidence, diagnosis = examined.evidence, examined.diagnosis
     if evidence is None or not evidence.replayable or len(evidence.priced.links.device) > MOST_WORK:
         return diagnosis
     names = _promising(diagnosis)
     machines = _others(evidence)
     seat = Seat(evidence, tuple(plans(evidence, examined.found)), examined.row_of_group)
-    combiner = Combiner([seat], diagnosis.unprofiled_wall_ns)
+    others = [] if profile is None else _other_seats(profile, examined, names)
+    combiner = Combiner(_on_all([seat, *others]), diagnosis.unprofiled_wall_ns)
     sets = [one for size in range(len(names) + 1) for one in combinations(names, size)]
     few = [one for one in sets if len(one) in (0, 1, len(names))]
     asked = [(one, None) for one in sets] + [(one, machine) for machine in machines for one in few]

@@ -139,7 +139,8 @@ def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
 
 def _recorded(profile: Profile, studies: list[Study]) -> float | None:
     """The step as the profiler recorded it, the mean over ranks; None where no profiler was there."""
-    return None if profile.origin == "static" else sum(one.recorded_ns for one in studies) / len(studies)
+    unprofiled = profile.origin == "static" or any("replayed" in rank.meta.recorded for rank in profile.ranks)
+    return None if unprofiled else sum(one.recorded_ns for one in studies) / len(studies)
 
 
 def evidence_of(rank: RankProfile, *, on: str | None = None) -> list[Evidence]:

@@ -60,7 +60,7 @@ Trainer(model=model, args=arguments, train_dataset=items).train()
 print("trained")
 """
 TRAINER_STEP = """
-optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5)
+optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, fused=True)  # as the Trainer makes it
 batches = torch.utils.data.DataLoader(items * 100, batch_size=4)
 batch = iter(batches)
 

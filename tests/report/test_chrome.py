@@ -20,6 +20,7 @@ from gobrrr.changes import Prediction
 from gobrrr.errors import UsageError
 from gobrrr.model.events import DEVICE_KINDS, EventTable, Kind
 from gobrrr.observe.trace import read_trace
+from gobrrr.pipeline import diagnose
 from gobrrr.report import chrome
 from tests.analysis.tables import Row, launched, table
 from tests.conftest import H100, H100_EXTRA
@@ -197,3 +198,13 @@ def test_a_timeline_without_events_is_a_file_without_any(tmp_path: Path):
     nothing = events_of([])
     chrome.save(chrome.without(nothing, np.empty(0, dtype=np.int64)), tmp_path / "out.json")
     assert of(tmp_path / "out.json", "X", "s", "f") == []
+
+
+def test_what_was_replayed_is_not_deflated_again(tmp_path: Path):
+    """The file says what it is: read back, the step is that of the what-if, whatever an event costs to record."""
+    made = changes.predict(read_trace(str(H100 / "mlp_tiny.faulty.json.gz")))
+    made.save_trace(tmp_path / "then.json")
+    found = diagnose(read_trace(str(tmp_path / "then.json")))
+    assert found.unprofiled_wall_ns.value == pytest.approx(made.what_if.step_ns, rel=0.02)
+    assert found.wall_ns is None
+    assert any("replayed" in note for note in found.notes)

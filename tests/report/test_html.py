@@ -306,6 +306,7 @@ def test_without_frames_says_how_to_get_them() -> None:
 def test_the_command_line_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = tmp_path / "trace.json"
     trace.write_text("{}")
+    monkeypatch.setattr(api, "read_trace", lambda *_, **__: None)
     monkeypatch.setattr(api, "diagnose", lambda *_, **__: full())
     assert cli.main(["diagnose", str(trace), "--quiet", "--html", str(tmp_path / "a.html")]) == 0
     json.save(full(), tmp_path / "saved.json")

@@ -73,8 +73,8 @@ def study(rank: RankProfile, machine: Machine | None) -> Study:
         return Study(rank, links, steps, priced, devices, unknown, (), None, recorded_ns=steps.wall_ns)
     if rank.live is not None:
         return _measured(rank, rank.live, machine, links, steps, priced, devices)
-    if rank.ends is not None:
-        return _unprofiled(rank, machine, links, steps, priced, devices, rank.ends)
+    if rank.ends is not None or "replayed" in rank.meta.recorded:
+        return _unprofiled(rank, machine, links, steps, priced, devices, rank.ends or (1.0, 1.0))
     cost = observer_cost(rank, machine)
     doubt = unreplayable(events, links, steps) if rank.whole else "part of the file is missing"
     replayed, window, graph = events, steps, None

@@ -23,7 +23,10 @@ class DeviceProperties(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceMeta(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trace file says of itself. `recorded`: the profiler's switches that were on ("record_shapes", ...)."""
+    """What a trace file says of itself.
+
+    `recorded`: the profiler's switches that were on ("record_shapes", ...); "replayed" where gobrrr wrote the timeline.
+    """
 
     source: str
     rank: int = 0

@@ -13,6 +13,9 @@ from gobrrr.observe.numbers import integer
 from gobrrr.observe.scan import STRICT_FAULTS
 
 _SWITCHES = ("record_shapes", "with_stack", "with_modules", "with_flops", "profile_memory")
+REPLAYED = "replayed"
+"""Among what was recorded: the file is a replayed timeline that gobrrr wrote."""
+
 _VERSIONS = ("cuda_runtime_version", "cuda_driver_version", "hip_runtime_version", "cupti_version", "roctracer_version")
 _RANK_IN_NAME = re.compile(r"(?:rank|worker)[_\-.]?(\d{1,9})(?!\d)", re.IGNORECASE)
 _IN_TEXT = r"['\"]{}['\"]\s*:\s*(\d+)"
@@ -34,10 +37,18 @@ def read_meta(source: str, prefix: bytes, suffix: bytes, notes: list[str]) -> Tr
         rank=rank,
         world_size=world if world > 0 else None,
         devices=_devices(fields.get("deviceProperties"), notes),
-        recorded=frozenset(key for key in _SWITCHES if fields.get(key)),
+        recorded=frozenset([*(key for key in _SWITCHES if fields.get(key)), *_replayed(fields, notes)]),
         versions={key: str(value) for key in _VERSIONS if isinstance(value := fields.get(key), str | int | float)},
         origin_ns=max(0, integer(fields.get("baseTimeNanoseconds"))),
     )
+
+
+def _replayed(fields: dict[str, Any], notes: list[str]) -> list[str]:
+    """Whether gobrrr itself wrote the file: then no profiler slowed its host down."""
+    if not isinstance(fields.get("gobrrr"), dict):
+        return []
+    notes.append("a timeline that gobrrr replayed: estimated, not recorded; nothing is taken out of its host's time")
+    return [REPLAYED]
 
 
 def _around(prefix: bytes, suffix: bytes, notes: list[str]) -> dict[str, Any]:
