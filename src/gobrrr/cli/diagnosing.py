@@ -81,6 +81,10 @@ def diagnose(
 
     check_savable(save, html, replayed)
     if what_if is not None or replayed is not None:
+        if scale:
+            raise UsageError(
+                "--scale runs a larger batch, --what-if and --replayed replay the one that ran: one of them"
+            )
         prediction = _predicted(target, what_if or "", on, stacks, quiet, as_json, panel=html is not None)
         if replayed is not None:
             prediction.save_trace(replayed)
