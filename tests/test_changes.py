@@ -144,8 +144,10 @@ def test_a_device_that_nobody_knows_gets_the_others_ceilings_and_keeps_its_times
     assert found.machine == find("b200").name
     assert plain.machine is None
     assert any("the trace was recorded on Weird" in note for note in found.notes)
-    with pytest.raises(UsageError, match="does not say which device"):
-        changes.predict(read, on="b200")
+    asked = changes.predict(read, on="b200")  # it is taken to be the machine that is named
+    assert asked.diagnosis.machine == find("b200").name
+    assert asked.what_if.machine is None
+    assert asked.what_if.step_ns == pytest.approx(plain.unprofiled_wall_ns.value)
     assert changes.predict(read).what_if.step_ns == pytest.approx(plain.unprofiled_wall_ns.value)
 
 

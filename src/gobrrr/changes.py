@@ -32,7 +32,7 @@ from gobrrr.model.diagnosis import Diagnosis, MachineRow, Roof, WhatIf
 from gobrrr.model.events import EventTable, Kind
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import DeviceProperties, Profile, RankProfile
-from gobrrr.report import chrome
+from gobrrr.report import chrome, terminal
 from gobrrr.treatments.base import catalogue
 from gobrrr.treatments.prescribing import Planned, plans
 from gobrrr.treatments.together import Combiner, Seat, Together
@@ -44,6 +44,9 @@ MACHINES = ("a100-80gb", "h100", "b200", "mi300x")
 
 MOST_TREATMENTS = 4
 """Treatments of which the page offers all combinations: 16 of them."""
+
+FEW = 3
+"""Of so many treatments all combinations are offered on the other machines as well."""
 
 LEAST_SHARE = 0.01
 """A treatment that is expected to save less of the step is not offered."""
@@ -72,7 +75,7 @@ class Prediction:
         chrome.save(self.events, path, title=title(self.what_if))
 
     def __str__(self) -> str:
-        return str(self.diagnosis)
+        return terminal.for_print(self.diagnosis, self.what_if)
 
 
 def title(one: WhatIf) -> str:
@@ -97,6 +100,12 @@ def predict(
     machine = find(on) if on is not None else None
     examined = pipeline.examine(profile)
     evidence = _replayable(examined)
+    if machine is not None and evidence.machine is None and not evidence.on_cpu:
+        # where the step ran is not known: it is taken to be the machine that is named
+        examined, machine = pipeline.examine(profile, on=machine), None
+        evidence = _replayable(examined)
+    if machine is not None and not evidence.on_cpu and not is_other(evidence, machine):
+        machine = None
     if machine is not None:
         _comparable(evidence, machine)
     seats = _on_all([_seat(examined, treatments), *_other_seats(profile, examined, treatments)])
@@ -105,7 +114,7 @@ def predict(
     with_plan = {name for seat in seats for name, _, _ in seat.plans}
     notes = [f"{name}: nothing that was found in this step is changed by it" for name in treatments
              if name not in with_plan]  # fmt: skip
-    record = replace(asked.what_if, assumes=[*asked.what_if.assumes, *notes, *_of_machine(machine)])
+    record = replace(asked.what_if, assumes=[*asked.what_if.assumes, *notes])
     whole = with_panel(examined, profile, stages) if panel else examined.diagnosis
     rows = [one for one in whole.what_ifs or [before.what_if] if not _same(one, record)]
     if treatments or machine is not None:
@@ -234,7 +243,7 @@ def with_panel(examined: pipeline.Examined, profile: Profile | None = None, stag
     others = [] if profile is None else _other_seats(profile, examined, names)
     combiner = Combiner(_on_all([seat, *others]), diagnosis.unprofiled_wall_ns)
     sets = [one for size in range(len(names) + 1) for one in combinations(names, size)]
-    few = [one for one in sets if len(one) in (0, 1, len(names))]
+    few = sets if len(names) <= FEW else [one for one in sets if len(one) in (0, 1, len(names))]
     asked = [(one, None) for one in sets] + [(one, machine) for machine in machines for one in few]
     rows = []
     for at, (one, machine) in enumerate(asked):
@@ -307,8 +316,6 @@ def _replayable(examined: pipeline.Examined) -> Evidence:
 def _comparable(evidence: Evidence, machine: Machine) -> None:
     if evidence.on_cpu:
         raise UsageError(f"the step ran on a CPU; what it would take on {machine.name}: gobrrr predict")
-    if evidence.machine is None:
-        raise UsageError("the trace does not say which device it was recorded on, so that no other can be compared")
 
 
 def _asked(evidence: Evidence, examined: pipeline.Examined, names: Sequence[str]) -> list[Planned]:
@@ -329,12 +336,6 @@ def _asked(evidence: Evidence, examined: pipeline.Examined, names: Sequence[str]
 def _offered(examined: pipeline.Examined) -> str:
     names = dict.fromkeys(one.treatment for one in examined.diagnosis.prescriptions)
     return ", ".join(names) or "none (gobrrr explain lists them all)"
-
-
-def _of_machine(machine: Machine | None) -> list[str]:
-    if machine is None:
-        return []
-    return [f"every kernel reaches the same share of its roof on {machine.name}; the host is the same one"]
 
 
 def _roofs(machines: Sequence[Machine]) -> dict[str, list[Roof]]:

@@ -53,10 +53,11 @@ def all_of(*effects: Effect) -> Effect:
     return lambda share: in_turn([one(share) for one in effects])
 
 
-def claimed(evidence: Evidence, found: Found, least: float = 1.0, most: float = 1.0) -> Effect:
+def claimed(evidence: Evidence, found: Found, least: float = 1.0, most: float = 1.0, *, better: bool = False) -> Effect:
     """What a finding claims of calls, idle time and copies is gone; what vanishes as a launch is launched no more.
 
-    `least`, `most`: shares of the claim's low and high end that this remedy reaches.
+    `least`, `most`: shares of the claim's low and high end that this remedy reaches; `better`: it does as much work
+    with better kernels.
     """
     claim = found.claim
     calls, gaps, others = _split(evidence, claim)
@@ -69,7 +70,7 @@ def claimed(evidence: Evidence, found: Found, least: float = 1.0, most: float = 
         return in_turn(
             [
                 _of_gaps(evidence, claim.unit[gaps], ns[gaps]),
-                _of_calls(evidence, claim.unit[calls], ns[calls], evidence.calls.ns[claim.unit[calls]]),
+                _of_calls(evidence, claim.unit[calls], ns[calls], evidence.calls.ns[claim.unit[calls]], better),
                 _of_others(evidence, claim.unit[others], ns[others]),
                 gone(share),
             ]
@@ -79,11 +80,18 @@ def claimed(evidence: Evidence, found: Found, least: float = 1.0, most: float = 
 
 
 def of_claim(
-    evidence: Evidence, found: Found, how: str, assumes: str, *, least: float = 1.0, most: float = 1.0
+    evidence: Evidence,
+    found: Found,
+    how: str,
+    assumes: str,
+    *,
+    least: float = 1.0,
+    most: float = 1.0,
+    better: bool = False,
 ) -> Plan:
     """The plan of a remedy that takes away what its finding claims (`claimed`)."""
     claim, count = found.claim, evidence.steps.count
-    effect: Effect | None = claimed(evidence, found, least, most) if len(claim.unit) else None
+    effect: Effect | None = claimed(evidence, found, least, most, better=better) if len(claim.unit) else None
     if effect is None and claim.beyond > 0:
         effect = _nothing  # all that it saves lies outside of the analysed steps
     return Plan(how, assumes, effect, most * claim.beyond / count, least * claim.beyond_low / count)
@@ -93,9 +101,10 @@ def _nothing(_: float) -> Change:
     return unchanged
 
 
-def of_calls(evidence: Evidence, calls: I8, low: F8, high: F8) -> Effect:
-    """Each of `calls` gets shorter by `low` to `high` ns."""
-    return lambda share: _of_calls(evidence, calls, between(low, high, share), evidence.calls.ns[calls])
+def of_calls(evidence: Evidence, calls: I8, low: F8, high: F8, *, better: bool = False) -> Effect:
+    """Each of `calls` gets shorter by `low` to `high` ns; `better`: it does as much work in it."""
+    length = evidence.calls.ns[calls]
+    return lambda share: _of_calls(evidence, calls, between(low, high, share), length, better)
 
 
 def vanishing(evidence: Evidence, calls: I8, most: float = 1.0) -> Effect:
@@ -148,10 +157,10 @@ def _split(evidence: Evidence, claim: Claim) -> tuple[I8, I8, I8]:
     )
 
 
-def _of_calls(evidence: Evidence, calls: I8, ns: F8, length: F8) -> Change:
+def _of_calls(evidence: Evidence, calls: I8, ns: F8, length: F8, better: bool = False) -> Change:
     work, at = works_of(evidence, calls) if len(calls) else (calls, calls)
     share = np.clip(1.0 - ns / np.maximum(length, 1.0), 0.0, 1.0)[at]
-    return lambda graph: shortened(graph, work, share) if len(work) else graph
+    return lambda graph: shortened(graph, work, share, better=better) if len(work) else graph
 
 
 def _of_gaps(evidence: Evidence, units: I8, ns: F8) -> Change:

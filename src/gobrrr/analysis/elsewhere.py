@@ -74,6 +74,14 @@ def factors(evidence: Evidence, machine: Machine, matrix: str | None = None) -> 
     return result
 
 
+def without_floor(evidence: Evidence, machine: Machine) -> float:
+    """Share of the device's time in kernels that have no floor on one of the two machines."""
+    compute = evidence.priced.kind == Class.COMPUTE
+    unknown = ~np.isfinite(_ratios(evidence, machine, None)) & compute
+    total = float(evidence.graph.duration[compute].sum())
+    return float(evidence.graph.duration[unknown].sum()) / total if total > 0 else 0.0
+
+
 def _ratios(evidence: Evidence, machine: Machine, matrix: str | None) -> F8:
     """For each piece of device work its floor on `machine` over that here; NaN where one of them is not known."""
     found = []
@@ -85,6 +93,27 @@ def _ratios(evidence: Evidence, machine: Machine, matrix: str | None) -> F8:
         found.append(_ratio(one, Group(one.call, work, floor(work, machine))))
     result: F8 = np.array(found or [np.nan])[evidence.priced.group]
     return result
+
+
+def in_type(evidence: Evidence, dtype: str) -> Change:
+    """The floors of float32 contractions as in another type of the matrix units; their times stay as they are."""
+    ratios = []
+    for one in evidence.priced.groups:
+        work = one.work
+        typed = (
+            structs.replace(work, matrix_dtype=dtype) if work.matrix_flop and work.matrix_dtype == "float32" else work
+        )
+        ratios.append(1.0 if typed is work else _ratio(one, Group(one.call, typed, floor(typed, evidence.machine))))
+    ratio = np.array(ratios or [1.0])[evidence.priced.group]
+    touched = np.flatnonzero(np.isfinite(ratio) & (ratio != 1.0))
+    factor = ratio[touched]
+
+    def change(graph: StepGraph) -> StepGraph:
+        floors = graph.floor.copy()
+        floors[touched] = np.fmin(floors[touched] * factor, graph.duration[touched])
+        return replace(graph, floor=floors)
+
+    return change
 
 
 def _over(here: Ceiling | None, there: Ceiling | None) -> float:

@@ -54,7 +54,7 @@ class StepGraph:
     an unknown reason; `gap` the stream's own pause behind it; `stream` a number, `after` the work of another stream
     that it waits for (-1: none); `gone`: it no longer runs; `place`: it takes a place in the launch queue (of a
     captured graph only the first piece does); `floor` the least
-    time that a machine needs for it (NaN: not known).
+    time that a machine needs for it (NaN: not known); `base` its duration before any remedy.
 
     `serial`: host and device are one processor (a CPU): work runs inside the host's time and nothing overlaps. `until`:
     what the host does from there on (recorded clock) is not replayed; None: all is.
@@ -83,6 +83,7 @@ class StepGraph:
     gone: Mask
     place: Mask
     floor: F8
+    base: F8
     record: HostRecord
     serial: bool = False
     until: int | None = None
@@ -154,6 +155,7 @@ def graph_of(
         after=_told(stream_waits(events, device, call), np.where(late >= 0, late, kept), end),
         gone=np.zeros(len(device), dtype=bool),
         place=_places(links, call),
+        base=(end - begin).astype(np.float64),
         record=record,
         floor=np.full(len(device), np.nan) if floor_ns is None else floor_ns,
     )

@@ -63,19 +63,20 @@ def outcome(evidence: Evidence, graph: StepGraph, priced: Priced, wall_ns: float
     total = sum(budget.lines.values())
     scale = wall_ns / total if total > 0 else 0.0
     lines = budget_lines({key: ns * scale for key, ns in budget.lines.items()}, wall_ns)
-    return Outcome(events, steps, lines, regime_of(lines), _then(lines))
+    return Outcome(events, steps, lines, regime_of(lines), largest(lines))
 
 
-def _then(lines: list[BudgetLine]) -> str:
-    """What most of the step is, in words."""
+def largest(lines: list[BudgetLine]) -> str:
+    """What the largest part of the step is, in words."""
     sums: dict[str, float] = {}
     for one in lines:
         what = "input" if one.line == "overhead" and one.cause == INPUT else one.line
         sums[what] = sums.get(what, 0.0) + one.share
     if not sums:
         return ""
-    largest = max(sums, key=lambda line: sums[line])
-    return f"most of the step is {WORDS[largest]} ({units.percent(sums[largest])})"
+    most = max(sums, key=lambda line: sums[line])
+    part = "most" if sums[most] > 0.5 else "the largest part"
+    return f"{part} of the step is {WORDS[most]} ({units.percent(sums[most])})"
 
 
 def moved_ops(evidence: Evidence, graph: StepGraph, row_of_group: I8, priced: Priced) -> list[MovedOp]:

@@ -11,6 +11,7 @@ from gobrrr.analysis.effects import less_host, spans_of, step_spans, within, wor
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Effect
 from gobrrr.analysis.graph import F8, StepGraph
+from gobrrr.analysis.host_record import HOST_KINDS
 from gobrrr.analysis.idle import INPUT
 from gobrrr.analysis.inputs import host_rows, input_gaps, input_stretches
 from gobrrr.analysis.intervals import Spans, clip, covered, union
@@ -39,6 +40,9 @@ from gobrrr.model.events import I8
 IN_GRAPH_NS = 300.0
 """The device's pause from kernel to kernel in a captured graph, at least: the median of the pauses in the shipped trace
 mlp_tiny.fixed. At most it is `KERNEL_GAP_NS`."""
+
+COMPILED_REGIONS = ("Torch-Compiled Region", "## Call CompiledFxGraph", "CompiledFunction", "Call CompiledFxGraph")
+"""What torch writes around a call of compiled code."""
 
 COMPILED_HOST = 0.75
 """Of the host's time to issue a step, what a compiler's wrapper needs: the mean of the shipped pairs of an eager and a
@@ -69,6 +73,20 @@ def compiled(evidence: Evidence, gone: I8) -> Effect:
         return lambda graph: merged(hosted(graph, begin, end, kept), work)
 
     return effect
+
+
+def compiled_share(evidence: Evidence) -> float:
+    """Share of the device's work that is launched within code of torch.compile; 0 where nothing says so."""
+    events, links = evidence.events, evidence.priced.links
+    named = np.array([name.startswith(COMPILED_REGIONS) for name in events.names], dtype=bool)
+    rows = events.of(*HOST_KINDS)
+    rows = rows[named[events.name[rows]]]
+    launched = links.launch[links.launch >= 0]
+    if not len(rows) or not len(launched):
+        return 0.0
+    spans = union(events.start_ns[rows], events.end_ns[rows])
+    called = events.start_ns[launched]
+    return float((covered(spans, called, called + 1) > 0).mean())
 
 
 def _launching(evidence: Evidence) -> tuple[I8, I8]:
@@ -308,9 +326,18 @@ def larger(evidence: Evidence, times: float) -> Effect:
     rest = np.concatenate([updates(evidence).work, talks])
     work = np.setdiff1d(np.arange(len(evidence.priced.links.device)), rest)
 
+    loads = loads_of(evidence)
+
     def effect(share: float) -> Change:
         host = 1.0 + (times - 1.0) * max(1.0 - 2.0 * share, 0.0)
-        return in_turn([lambda graph: _longer_host(graph, host), lambda graph: scaled(graph, work, _all(work, times))])
+        return in_turn(
+            [
+                # a batch of so many times the samples takes as many times as long to load
+                lambda graph: hosted(graph, loads.start, loads.stop, times / host),
+                lambda graph: _longer_host(graph, host),
+                lambda graph: scaled(graph, work, _all(work, times)),
+            ]
+        )
 
     return effect
 

@@ -107,7 +107,10 @@ def _unprofiled(
     ends: tuple[float, float],
 ) -> Study:
     """A timeline that no profiler slowed down: it is the step, with the ends that its door gives."""
-    events, value = rank.events, steps.wall_ns
+    events = rank.events
+    if "replayed" in rank.meta.recorded:
+        events, steps = running(events, links, steps)
+    value = steps.wall_ns
     wall = Wall(value=value, low=value * min(ends[0], 1.0), high=value * max(ends[1], 1.0), how="estimated")
     # conditions look at this timeline as it is: what another host would change is no saving
     itself = Wall(value=value, low=value, high=value, how="estimated")

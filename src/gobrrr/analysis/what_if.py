@@ -46,34 +46,56 @@ def in_turn(changes: Sequence[Change]) -> Change:
     return change
 
 
-def shortened(graph: StepGraph, work: I8, share: F8) -> StepGraph:
-    """Each of `work` keeps `share` of its time, and of its floor: it reaches the same part of its roof as before."""
+def shortened(graph: StepGraph, work: I8, share: F8, *, better: bool = False) -> StepGraph:
+    """Each of `work` keeps `share` of its time, and of its floor: less is done, at the same part of the roof as before.
+
+    Of several remedies for the same work the best one counts, not their product: what one has spared is not there for
+    another. `better`: as much is done, by a better kernel; the floor stays.
+    """
     duration, floor = graph.duration.copy(), graph.floor.copy()
-    duration[work] *= share
-    floor[work] *= np.minimum(share, 1.0)
+    now = duration[work]
+    duration[work] = np.where(share < 1.0, np.minimum(now, graph.base[work] * share), now * share)
+    if better:
+        floor[work] = np.fmin(floor[work], duration[work])
+    else:
+        floor[work] *= np.divide(duration[work], now, out=np.ones_like(now), where=now > 0)
     return replace(graph, duration=duration, floor=floor)
 
 
 def merged(graph: StepGraph, work: I8) -> StepGraph:
-    """`work` is no launch of its own any more: it is part of the kernel before it on its stream that stays.
+    """`work` is no launch of its own any more: each piece is part of the last one before it on its stream that is not
+    among `work`.
 
-    The first one of a stream that has nothing before it stays. The host's time to launch it is left as it is.
+    Where that one runs no more (another change has taken it), or where there is none, the first of those that would
+    have been its part stays in its place. The host's time to launch them is left as it is.
     """
-    gone = graph.gone.copy()
-    gone[work] = True
-    heir = _before(graph, gone)
-    alone = np.flatnonzero(gone & ~graph.gone & (heir < 0))
-    if len(alone):
-        alone = alone[np.argsort(graph.events.start_ns[graph.links.device[alone]], kind="stable")]
-        gone[alone[np.unique(graph.stream[alone], return_index=True)[1]]] = False
-        heir = _before(graph, gone)
-    moved = np.flatnonzero(gone & ~graph.gone)
-    duration, floor = graph.duration.copy(), graph.floor.copy()
-    np.add.at(duration, heir[moved], graph.duration[moved])
-    np.add.at(floor, heir[moved], np.nan_to_num(graph.floor[moved]))
-    duration[moved] = 0.0
-    floor[moved] = 0.0
-    return replace(graph, gone=gone, duration=duration, floor=floor)
+    named = np.zeros(len(graph.gone), dtype=bool)
+    named[work] = True
+    moved = np.flatnonzero(named & ~graph.gone)
+    if not len(moved):
+        return graph
+    heir = _heirs(graph, moved, _before(graph, named)[moved])
+    duration, floor, gone, base = graph.duration.copy(), graph.floor.copy(), graph.gone.copy(), graph.base.copy()
+    moved, heir = moved[heir != moved], heir[heir != moved]
+    np.add.at(duration, heir, graph.duration[moved])
+    np.add.at(floor, heir, np.nan_to_num(graph.floor[moved]))
+    np.add.at(base, heir, graph.base[moved])
+    duration[moved] = floor[moved] = base[moved] = 0.0
+    gone[moved] = True
+    return replace(graph, gone=gone, duration=duration, floor=floor, base=base)
+
+
+def _heirs(graph: StepGraph, moved: I8, before: I8) -> I8:
+    """For each of `moved` the piece that it becomes a part of: the one `before` it, or itself or another of `moved`."""
+    runs = (before >= 0) & ~graph.gone[np.maximum(before, 0)]
+    begin = graph.events.start_ns[graph.links.device[moved]]
+    order = np.lexsort((begin, before, graph.stream[moved]))
+    key = np.column_stack([graph.stream[moved], before])[order]
+    opens = np.ones(len(order), dtype=bool)
+    opens[1:] = (key[1:] != key[:-1]).any(axis=1)
+    first = np.empty(len(order), dtype=np.int64)
+    first[order] = moved[order][np.maximum.accumulate(np.where(opens, np.arange(len(order)), 0))]
+    return np.where(runs, before, first)
 
 
 def dropped(graph: StepGraph, work: I8) -> StepGraph:
@@ -245,4 +267,6 @@ def scaled(graph: StepGraph, work: I8, factor: F8, floor: F8 | None = None) -> S
     fixed = np.minimum(now, 0.0 if graph.serial else FIXED_NS)
     floors[work] = floors[work] * factor if floor is None else floor
     duration[work] = np.maximum(fixed + (now - fixed) * factor, np.nan_to_num(floors[work]))
-    return replace(graph, duration=duration, floor=floors)
+    base = graph.base.copy()
+    base[work] *= np.divide(duration[work], now, out=np.ones_like(now), where=now > 0)
+    return replace(graph, duration=duration, floor=floors, base=base)

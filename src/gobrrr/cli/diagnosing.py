@@ -30,6 +30,10 @@ DEMO = (
 )
 
 
+ASKED = 2
+"""Entries of a diagnosis with one what-if: the step as it is, and with it."""
+
+
 class Steps(str, Enum):
     """What a script's step can be."""
 
@@ -79,7 +83,7 @@ def diagnose(
     """
     from gobrrr import api, targets
 
-    check_savable(save, html, replayed)
+    check_savable(save, html, replayed, target=target)
     if what_if is not None or replayed is not None:
         if scale:
             raise UsageError(
@@ -120,7 +124,7 @@ def _predicted(
     """The step with the treatments that `what_if` lists, from a trace or from running it."""
     from gobrrr import api, targets
 
-    names = [one.strip() for one in what_if.split(",") if one.strip()]
+    names = list(dict.fromkeys(one.strip() for one in what_if.split(",") if one.strip() not in ("", "none")))
     if targets.names_a_step(target):
         _printable()
         with output.to_stderr(as_json), _users_errors(target), stages(target) as progress:
@@ -194,9 +198,12 @@ def report(
     """Show a saved diagnosis again."""
     from gobrrr import api
 
+    check_savable(html, target=saved)
     result = api.load(saved)
     keep(result, None, html)
-    show(result, as_json=as_json, width=width)
+    # what --what-if asked for stands alone beside the step as it is; a page's panel has more
+    asked = result.what_ifs[-1] if len(result.what_ifs) == ASKED else None
+    show(result, as_json=as_json, width=width, what_if=asked)
 
 
 @app.command(short_help="The answers for traces that gobrrr ships.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gobrrr.errors import UsageError
 from gobrrr.report import output
 
 # Everything else is imported inside the commands: `gobrrr --help` answers in a tenth of a second.
@@ -48,6 +49,10 @@ def show(
         output.raw(json.to_json(result))
     elif quiet:
         output.text(f"{words.headline(result)} (certainty: {result.certainty})", stderr=stderr)
+        if what_if is not None:
+            from gobrrr.report import what_if as change
+
+            output.text(change.headline(result, what_if), stderr=stderr)
     else:
         terminal.print_to(result, output.console(stderr=stderr), width=width, what_if=what_if)
 
@@ -64,13 +69,25 @@ def keep(result: Diagnosis, save: Path | None, page: Path | None) -> None:
         html.save(result, page)
 
 
-def check_savable(*paths: Path | None) -> None:
-    """Refuse what can't be written before the work is done."""
+def check_savable(*paths: Path | None, target: str | None = None) -> None:
+    """Refuse, before the work is done, what can't be written, two outputs in one file, an output over the `target`."""
     from gobrrr.report import json
 
-    for path in paths:
-        if path is not None:
-            json.check_savable(path)
+    given = [path for path in paths if path is not None]
+    for path in given:
+        json.check_savable(path)
+    whole = [path.resolve() for path in given]
+    for at, one in enumerate(whole):
+        if one in whole[:at]:
+            raise UsageError(f"{given[at]}: two answers would be written to it; name two files")
+        if target is not None and _reads(target, one):
+            raise UsageError(f"{given[at]}: is what is to be read, and would be overwritten; name another file")
+
+
+def _reads(target: str, path: Path) -> bool:
+    """Whether a file that exists is the target, or one of a folder's."""
+    read = Path(target)
+    return path.is_file() and (read.resolve() == path or (read.is_dir() and read.resolve() == path.parent))
 
 
 def stages(label: str) -> StageProgress:

@@ -118,9 +118,17 @@ def print_lines(lines: Sequence[Line], console: Console) -> None:
         console.print(Text.assemble(*line), soft_wrap=True, highlight=False)
 
 
-def for_print(diagnosis: Diagnosis) -> str:
-    """The answer as `print(diagnosis)` shows it: plain, 80 columns, in signs that standard output can encode."""
-    return render(diagnosis, unicode=knows_unicode(getattr(sys.stdout, "encoding", None)))
+def for_print(diagnosis: Diagnosis, what_if: WhatIf | None = None) -> str:
+    """The answer as `print(diagnosis)` shows it: plain, 80 columns, in signs that standard output can encode.
+
+    `what_if`: one of the diagnosis' own, told behind it.
+    """
+    unicode = knows_unicode(getattr(sys.stdout, "encoding", None))
+    text = render(diagnosis, unicode=unicode)
+    if what_if is None:
+        return text
+    page = Page(width=DEFAULT_WIDTH, glyphs=UNICODE if unicode else ASCII)
+    return f"{text}\n\n{plain(change.lines(diagnosis, page, what_if))}"
 
 
 def knows_unicode(encoding: str | None) -> bool:

@@ -37,6 +37,12 @@ def lines(diagnosis: Diagnosis, page: Page, entry: WhatIf) -> list[Line]:
     return out if page.glyphs is not ASCII else [[(to_ascii(text), style) for text, style in line] for line in out]
 
 
+def headline(diagnosis: Diagnosis, entry: WhatIf) -> str:
+    """One combination in one line of ASCII: its name, its step and what it saves."""
+    now = as_it_is(diagnosis)
+    return to_ascii(f"what if {title(entry)}: {times(now, entry, '->')}, {saving(now, entry)}")
+
+
 def as_it_is(diagnosis: Diagnosis) -> WhatIf | None:
     """The step that the others are compared with: the record's first; None where it has none."""
     return diagnosis.what_ifs[0] if diagnosis.what_ifs else None

@@ -18,6 +18,7 @@ import numpy as np
 
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import all_of, claimed, of_claim, works_of
+from gobrrr.analysis.elsewhere import in_type
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.path import path_of
@@ -46,5 +47,10 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     kind = "cpu" if evidence.on_cpu else "cuda"
     how = f'with torch.autocast("{kind}", torch.bfloat16): around forward and loss'
     cast = 0.0 if evidence.on_cpu else path.host_per_launch  # on a CPU the claim has it
-    effect = all_of(claimed(evidence, found), lambda _: lambda graph: burdened(graph, work, cast))
+    typed = in_type(evidence, "bfloat16")
+    effect = all_of(
+        lambda _: typed,
+        claimed(evidence, found, better=True),
+        lambda _: lambda graph: burdened(graph, work, cast),
+    )
     return Plan(how, "one cast more for each contraction; bfloat16 is accurate enough", effect)

@@ -36,7 +36,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     finding = found.finding
     if finding.code == "C06":
         assumes = "the other order has a better kernel"
-        return of_claim(evidence, found, _other_order(finding), assumes, least=0.0)
+        return of_claim(evidence, found, _other_order(finding), assumes, least=0.0, better=True)
     if finding.code == "M05":
         least, share = 1.0, reordered(evidence).image_share(evidence)
     elif finding.code == "M03":
@@ -45,7 +45,9 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         return None
     if share <= 0:
         return None
-    return of_claim(evidence, found, HOW, "every operation between keeps the order", least=least * share, most=share)
+    return of_claim(
+        evidence, found, HOW, "every operation between keeps the order", least=least * share, most=share, better=True
+    )
 
 
 def _other_order(finding: Finding) -> str:

@@ -25,7 +25,7 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.norms import batch_norm_share, outside_share
 from gobrrr.analysis.path import path_of
-from gobrrr.analysis.regions import compiled
+from gobrrr.analysis.regions import compiled, compiled_share
 
 NAME = "compile"
 NUMERICS = "rounding"
@@ -33,6 +33,8 @@ CODE = """
 model = torch.compile(model)  # or only the block that repeats: block.compile()
 """
 HOW = "torch.compile(model)"
+MOSTLY = 0.5
+"""Of a step that launches more than this share from compiled code there is little left to compile."""
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
@@ -50,7 +52,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if code in ("M04", "M05"):
         assumes = "high: all of them stand beside calls that they can be fused with; no graph breaks"
         return of_claim(evidence, found, HOW, assumes, least=0.0)
-    if code != "O01":
+    if code != "O01" or compiled_share(evidence) >= MOSTLY:
         return None
     chains = [chain for one in evidence.fusion.chains if (chain := one.without_head()) is not None]
     gone = np.array([call for chain in chains for call in chain.calls[1:]], dtype=np.int64)

@@ -43,5 +43,5 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     assumes = "static shapes; the whole step is captured (low: all but the optimizer)"
     waits = len(inner_waits(evidence)) > 0
     if waits:
-        assumes = "the waits inside the step are removed first: a graph can't hold them"
+        assumes = "a graph can't hold the waits inside the step: nothing is gained until they are removed (remove-sync)"
     return Plan(how, assumes, as_graph(evidence), once=True)

@@ -33,6 +33,10 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     switches = evidence.live.switches if evidence.live is not None else None
     if switches is not None and switches.cudnn_benchmark:
         how = "another memory format or size for this layer: cudnn.benchmark is on already"
-        return of_claim(evidence, found, how, "a layout or a size that a better algorithm takes", least=0.0)
+        return of_claim(
+            evidence, found, how, "a layout or a size that a better algorithm takes", least=0.0, better=True
+        )
     how = "torch.backends.cudnn.benchmark = True; else another memory format for this layer"
-    return of_claim(evidence, found, how, "one of the other algorithms takes this shape, type and layout", least=0.0)
+    return of_claim(
+        evidence, found, how, "one of the other algorithms takes this shape, type and layout", least=0.0, better=True
+    )

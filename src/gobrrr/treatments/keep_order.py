@@ -32,7 +32,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     """Nothing to all of the copies into an order that is not that of images."""
     if found.finding.code == "M09":
         how = "hand the operands over in one order: turn a constant once, let the producer write the other order"
-        return of_claim(evidence, found, how, "high: nothing has to be turned within the step", least=0.0)
+        return of_claim(evidence, found, how, "high: nothing has to be turned within the step", least=0.0, better=True)
     if found.finding.code != "M05":
         return None
     seen = reordered(evidence)

@@ -31,4 +31,4 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if finding.code != "C02":
         return None
     assumes = "the padded matmul gets the kernels of the aligned ones"
-    return of_claim(evidence, found, HOW, assumes)
+    return of_claim(evidence, found, HOW, assumes, better=True)

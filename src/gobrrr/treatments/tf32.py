@@ -13,7 +13,8 @@ either the old or the new precision switches of PyTorch, not both.
 from __future__ import annotations
 
 from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_calls
+from gobrrr.analysis.effects import all_of, of_calls
+from gobrrr.analysis.elsewhere import in_type
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 
@@ -32,5 +33,6 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     how = 'torch.set_float32_matmul_precision("high")'
     assumes = "TF32 kernels reach the share of their peak that float32 has now"
     claim = found.claim
-    effect = of_calls(evidence, claim.unit, claim.low, claim.low + (claim.ns - claim.low) / 2)
-    return Plan(how, assumes, effect)
+    shorter = of_calls(evidence, claim.unit, claim.low, claim.low + (claim.ns - claim.low) / 2, better=True)
+    typed = in_type(evidence, "tf32")
+    return Plan(how, assumes, all_of(lambda _: typed, shorter))

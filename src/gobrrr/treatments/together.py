@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gobrrr.analysis.elsewhere import ELSEWHERE, on_machine, repriced
+from gobrrr.analysis.budget import budget_lines
+from gobrrr.analysis.elsewhere import ELSEWHERE, on_machine, repriced, without_floor
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import EXPECTED, LEAST, MOST, Effect, Plan, Stopwatch
 from gobrrr.analysis.graph import StepGraph
-from gobrrr.analysis.outcome import Outcome, moved_ops, outcome
+from gobrrr.analysis.idle import INPUT
+from gobrrr.analysis.outcome import Outcome, largest, moved_ops, outcome
 from gobrrr.analysis.study import REPEATABLE
+from gobrrr.analysis.verdict import regime_of
 from gobrrr.analysis.what_if import Change, in_turn, unchanged
 from gobrrr.model.diagnosis import Wall, WhatIf
 from gobrrr.model.events import I8
 from gobrrr.model.machine import Machine
 from gobrrr.treatments.prescribing import Planned
+from gobrrr.units import percent
+
+TELLING = 0.05
+"""A smaller share of the device's time without a roof changes no figure that is shown."""
 
 FIRST, LAST = ("remove-sync", "grouped-matmul"), ("cuda-graph", "larger-batch")
 """A graph can be captured once no wait is left in the step; the host's time is scaled once nothing else changes it."""
 
 MATRIX = (("bf16-autocast", "bfloat16"), ("tf32", "tf32"))
 """What treatments make of float32 contractions: on another machine it is the ceiling of this type that they follow."""
+
+
+ALTERNATIVES = (("bf16-autocast", "tf32"), ("grouped-matmul", "batched-loop"))
+"""(better, worse) treatments of the same work: of the two the first counts."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +54,9 @@ class Seat:
     row_of_group: I8
 
     def of(self, names: Sequence[str]) -> list[Plan]:
-        """The plans of some treatments, in the order in which they are applied."""
-        mine = [one for one in self.plans if one[0] in names]
+        """The plans of some treatments, in the order in which they are applied; of alternatives the better one's."""
+        left_out = {worse for better, worse in ALTERNATIVES if better in names and self.has(better)}
+        mine = [one for one in self.plans if one[0] in names and one[0] not in left_out]
         kept, done = [], set()
         for name, _, plan in sorted(mine, key=lambda one: (one[0] in LAST, one[0] not in FIRST)):
             if name not in done:
@@ -52,6 +64,10 @@ class Seat:
             if plan.once:
                 done.add(name)
         return kept
+
+    def has(self, name: str) -> bool:
+        """Whether a treatment has a plan here."""
+        return any(name == own for own, _, _ in self.plans)
 
     def matrix(self, names: Sequence[str]) -> str | None:
         """The type that float32 contractions run in with some treatments; None: their own."""
@@ -80,7 +96,7 @@ class Combiner:
         graphs = [change(one.evidence.graph) for change, one in zip(changes, self.seats, strict=True)]
         priced = lead.priced if machine is None else repriced(lead.priced, machine)
         ran = self.watch.runs(graphs)[0] if len(graphs) > 1 else None
-        found = outcome(lead, graphs[0], priced, step, ran)
+        found = _bounded(outcome(lead, graphs[0], priced, min(step, self._run(names, machine)), ran), step)
         before = self.watch.lengths[self.watch.middle] * self.watch.scale
         record = WhatIf(
             treatments=list(names),
@@ -93,11 +109,33 @@ class Combiner:
             regime=found.regime,
             lines=found.lines,
             then=found.then,
-            assumes=list(dict.fromkeys(one.assumes for one in mine if one.assumes)),
+            assumes=[*dict.fromkeys(one.assumes for one in mine if one.assumes), *self._told(names, machine)],
             ops=moved_ops(lead, graphs[0], self.seats[0].row_of_group, priced) if mine or machine is not None else [],
             work=_work(mine),
         )
         return Together(record, found, graphs[0])
+
+    def _run(self, names: Sequence[str], machine: Machine | None) -> float:
+        """The step as its graphs run, whatever else bounds it."""
+        return self.watch.after(self._changes(names, EXPECTED, machine)) / _work(self.seats[0].of(names))
+
+    def _told(self, names: Sequence[str], machine: Machine | None) -> list[str]:
+        """What is assumed of alternatives and of the machine."""
+        seat = self.seats[0]
+        told = [
+            f"{worse}: {better} is for the same work and stands for both"
+            for better, worse in ALTERNATIVES
+            if {better, worse} <= set(names) and seat.has(better)
+        ]
+        if machine is None:
+            return told
+        told.append(f"every kernel reaches the same share of its roof on {machine.name}; the host is the same one")
+        unknown = without_floor(seat.evidence, machine)
+        if unknown >= TELLING:
+            told.append(
+                f"{percent(unknown)} of the device's time has no roof there and follows the memories' bandwidth"
+            )
+        return told
 
     def _interval(
         self, names: Sequence[str], machine: Machine | None
@@ -122,6 +160,10 @@ class Combiner:
         gains = min(min(saved) + least, now), min(max(saved) + most, now)
         if not mine and machine is None and wall.low is not None and wall.high is not None:
             return (step, min(wall.low, step), max(wall.high, step)), gains
+        if machine is not None and wall.value:
+            # what is not known of the step here is not known there
+            low, high = (min(low, step * (wall.low or 0.0) / wall.value),
+                         max(high, step * (wall.high or wall.value) / wall.value))  # fmt: skip
         # what is not known of the change and what a step varies by are independent of each other
         alone = REPEATABLE * step
         return (step, max(step - math.hypot(step - low, alone), 0.0), step + math.hypot(high - step, alone)), gains
@@ -138,9 +180,21 @@ class Combiner:
             effects: list[Effect] = [one.effect for one in seat.of(names) if one.effect is not None]
             own = in_turn([one(share) for one in effects]) if effects else unchanged
             if machine is not None:
-                own = in_turn([own, on_machine(seat.evidence, machine, off, seat.matrix(names))])
+                # first, so that what is merged has been scaled each by its own floor
+                own = in_turn([on_machine(seat.evidence, machine, off, seat.matrix(names)), own])
             made.append(own)
         return made
+
+
+def _bounded(found: Outcome, step_ns: float) -> Outcome:
+    """An outcome whose step takes longer than its graph runs: the rest of it the device waits for its input."""
+    rest = step_ns - sum(one.ns for one in found.lines)
+    if rest <= 1e-6 * step_ns:
+        return found
+    sums: dict[tuple[str, str | None], float] = {(one.line, one.cause): one.ns for one in found.lines}
+    sums["overhead", INPUT] = sums.get(("overhead", INPUT), 0.0) + rest
+    lines = budget_lines(sums, step_ns)
+    return replace(found, lines=lines, regime=regime_of(lines), then=largest(lines))
 
 
 def _work(mine: Sequence[Plan]) -> float:
