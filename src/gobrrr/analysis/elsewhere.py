@@ -18,6 +18,7 @@ from gobrrr.analysis.price import Class, Group, Priced
 from gobrrr.analysis.roofline import floor
 from gobrrr.analysis.what_if import Change, scaled
 from gobrrr.model.machine import Ceiling, Machine
+from gobrrr.model.work import ITEM_BYTES
 
 ELSEWHERE = 0.17
 """What the shares of one GPU miss on another, as a share of the time: leave-one-GPU-out over nine NVIDIA and three AMD
@@ -96,14 +97,17 @@ def _ratios(evidence: Evidence, machine: Machine, matrix: str | None) -> F8:
 
 
 def in_type(evidence: Evidence, dtype: str) -> Change:
-    """The floors of float32 contractions as in another type of the matrix units; their times stay as they are."""
+    """The floors of float32 contractions as in another type of the matrix units, their bytes in its size; no times."""
     ratios = []
     for one in evidence.priced.groups:
         work = one.work
-        typed = (
-            structs.replace(work, matrix_dtype=dtype) if work.matrix_flop and work.matrix_dtype == "float32" else work
-        )
-        ratios.append(1.0 if typed is work else _ratio(one, Group(one.call, typed, floor(typed, evidence.machine))))
+        if not work.matrix_flop or work.matrix_dtype != "float32":
+            ratios.append(1.0)
+            continue
+        narrower = min(ITEM_BYTES.get(dtype, 4.0) / 4.0, 1.0)
+        read, written = (None if part is None else part * narrower for part in (work.bytes_read, work.bytes_written))
+        typed = structs.replace(work, matrix_dtype=dtype, bytes_read=read, bytes_written=written)
+        ratios.append(_ratio(one, Group(one.call, typed, floor(typed, evidence.machine))))
     ratio = np.array(ratios or [1.0])[evidence.priced.group]
     touched = np.flatnonzero(np.isfinite(ratio) & (ratio != 1.0))
     factor = ratio[touched]
