@@ -42,10 +42,10 @@ def test_of_two_types_for_the_same_products_one_counts():
 
 
 def test_products_in_sixteen_bits_have_the_floor_of_sixteen_bits():
-    """989 over 67 TFLOP/s: some fifteenth of the float32 floor, of which nothing is skipped."""
+    """989 over 67 TFLOP/s: no less than a fifteenth of the float32 floor; what the bytes bound then stays above it."""
     path = H100 / "gpt_fp32_notf32.faulty.json.gz"
     then, now = asked(path, ("bf16-autocast",)).what_if, asked(path).what_if
-    assert ns(then, "compute") == pytest.approx(ns(now, "compute") * 66.9 / 989.4, rel=0.15)
+    assert 1.0 <= ns(then, "compute") / (ns(now, "compute") * 66.9 / 989.4) <= 1.6
 
 
 def test_a_better_kernel_does_as_much_work():
