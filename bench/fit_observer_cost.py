@@ -36,11 +36,12 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from bench.accuracy import shipped
-from gobrrr.analysis.graph import host_charges
+from gobrrr.analysis.graph import graph_of, host_needs
+from gobrrr.analysis.host_record import host_charges
 from gobrrr.analysis.lead import running
 from gobrrr.analysis.links import Links, link
 from gobrrr.analysis.observer import DEFAULT_COST, LEFT_FACTOR, STACKS_COST, ObserverCost, observer_cost
-from gobrrr.analysis.replay import replay
+from gobrrr.analysis.replay import replayed
 from gobrrr.analysis.steps import Steps, find_steps, steady
 from gobrrr.analysis.study import estimated
 from gobrrr.hardware.ceilings import machine_of
@@ -92,8 +93,10 @@ def cases() -> list[Case]:
 
 def step_ms(case: Case, cost: ObserverCost) -> float:
     """One replayed step."""
-    moved = replay(case.events, case.links, cost, case.steps.start, case.steps.stop)
-    _, window = running(moved, case.links, steady(moved, case.links, find_steps(moved, case.links)))
+    graph = graph_of(case.events, case.links, cost, case.steps.start, case.steps.stop)
+    moved = replayed(graph)
+    alone = steady(moved, case.links, find_steps(moved, case.links))
+    _, window = running(moved, case.links, alone, host_needs(graph, case.steps, alone.count))
     return window.wall_ns / 1e6
 
 
@@ -215,6 +218,7 @@ def left_of(step: Any, mode: str, cost: RecordingCost, torch: Any) -> dict[str, 
         rank = read_trace(path, python=True).ranks[0]
     one = observer_cost(rank, Machine(name="", observer=ObserverCosts(modes={mode: cost})))
     events, unprofiled = rank.events, min(before, after)
+    links = link(events)
     marks = [row for row in range(len(events)) if events.name_of(row).startswith("ProfilerStep#")][2:]
     recorded = statistics.median(int(events.duration_ns[row]) for row in marks)
     shares = {}
@@ -222,7 +226,7 @@ def left_of(step: Any, mode: str, cost: RecordingCost, torch: Any) -> dict[str, 
         lengths = []
         for row in marks:
             at, charge = host_charges(
-                events, replace(one, least_share=share), int(events.start_ns[row]), int(events.end_ns[row])
+                events, links, replace(one, least_share=share), int(events.start_ns[row]), int(events.end_ns[row])
             )
             inside = (at[:-1] >= events.start_ns[row]) & (at[1:] <= events.end_ns[row])
             elapsed = np.diff(at)[inside]
