@@ -149,7 +149,10 @@ def test_interrupted(tmp_path: Path) -> None:
     name = write(tmp_path, text)
     outputs = []
     for command in ([sys.executable, "-c", DRIVER.format(source=SOURCE), name], [sys.executable, name]):
-        child = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        child = subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+        )  # fmt: skip
         assert child.stdout is not None
         child.stdout.readline()
         time.sleep(0.2)
