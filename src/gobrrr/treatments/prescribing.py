@@ -56,7 +56,8 @@ def _then(evidence: Evidence, plan: Plan, step_ns: float) -> str:
     if plan.effect is None or plan.work != 1.0:
         return ""
     found = outcome(evidence, plan.effect(EXPECTED)(evidence.graph), evidence.priced, max(step_ns, 0.0))
-    return f"{found.regime}: {found.then}"
+    bound = found.regime if found.regime in ("mixed", "unknown") else f"{found.regime}-bound"
+    return f"{bound}: {found.then}"
 
 
 def _expected(one: Prescription) -> float:
