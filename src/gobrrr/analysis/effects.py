@@ -115,7 +115,7 @@ def vanishing(evidence: Evidence, calls: I8, most: float = 1.0) -> Effect:
     def effect(share: float) -> Change:
         kept = 1.0 - most * min(2.0 * share, 1.0)
         if not len(work):
-            return lambda graph: graph
+            return unchanged
         return lambda graph: merged(unlaunched(graph, work, kept, spans), work)
 
     return effect

@@ -56,7 +56,7 @@ def shortened(graph: StepGraph, work: I8, share: F8, *, better: bool = False) ->
     now = duration[work]
     duration[work] = np.where(share < 1.0, np.minimum(now, graph.base[work] * share), now * share)
     if better:
-        floor[work] = np.fmin(floor[work], duration[work])
+        floor[work] = np.minimum(floor[work], duration[work])  # unknown stays unknown
     else:
         floor[work] *= np.divide(duration[work], now, out=np.ones_like(now), where=now > 0)
     return replace(graph, duration=duration, floor=floor)
@@ -78,7 +78,7 @@ def merged(graph: StepGraph, work: I8) -> StepGraph:
     duration, floor, gone, base = graph.duration.copy(), graph.floor.copy(), graph.gone.copy(), graph.base.copy()
     moved, heir = moved[heir != moved], heir[heir != moved]
     np.add.at(duration, heir, graph.duration[moved])
-    np.add.at(floor, heir, np.nan_to_num(graph.floor[moved]))
+    np.add.at(floor, heir, graph.floor[moved])  # with a part that has no floor the whole has none
     np.add.at(base, heir, graph.base[moved])
     duration[moved] = floor[moved] = base[moved] = 0.0
     gone[moved] = True

@@ -4,7 +4,8 @@
 micro-batches but the last. `fully_shard` for each block fetches the next block's parameters meanwhile.
 
 Replayed: the collectives of a step run beside the second half of what is computed before them, in eight buckets, the
-last of which has nothing to run beside; the host launches one a bucket. At the least only half of them are hidden.
+last of which has nothing to run beside; the host launches one a bucket. As expected three quarters are hidden; none at
+the least.
 The ranks of a folder are replayed together.
 
 Waiting for a slower rank does not vanish. Unused parameters need `find_unused_parameters`, which costs a pass.

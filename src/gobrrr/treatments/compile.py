@@ -7,7 +7,7 @@ Replayed: for a chain (M01) what the finding claims, with one launch for all of 
 copies (M05) between nothing and all of them, because a compiler fuses those that stand beside pointwise calls. For
 batch norms (M03) whose layout is not the cause between nothing and their part of the stake. For a launch-bound step
 (O01) chains are one launch each, and the host issues what is left in 0.75 of its time, from as long as now to 0.37 of
-it: what the shipped pairs of an eager and a compiled step show (0.37, 0.67, 0.88 and 1.12).
+it: what the shipped pairs of an eager and a compiled step show (0.37, 0.67, 0.88 and 1.11).
 
 The first calls compile for tens of seconds; varying shapes and branches on data compile again or break the graph.
 The result is rounded differently: fused float32 intermediates where eager mode rounds to bfloat16 after each
