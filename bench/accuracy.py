@@ -3,8 +3,9 @@
     python -m bench.accuracy            diagnose every labelled trace, write the results and docs/accuracy.md
     python -m bench.accuracy --check    exit 1 when docs/accuracy.md differs from the results
 
-Two sets of traces, both of an H100: the shipped ones (truth.json, labels.json), on which the observer's cost was fitted
-(bench/fit_observer_cost.py), and a held-out set (bench/gpu/holdout.py), on which nothing was.
+Three sets of traces, all of an H100: the shipped ones (truth.json, labels.json), on which the observer's cost was
+fitted (bench/fit_observer_cost.py), a held-out set (bench/gpu/holdout.py), on which nothing was, and both steps of each
+further pair (bench/gpu/pairs.py), which were recorded when the estimate was done.
 """
 
 from __future__ import annotations
@@ -52,6 +53,18 @@ def held_out() -> Iterator[tuple[str, Path, list[float]]]:
             yield name, HELD_OUT / f"{name}.json.gz", times
 
 
+def of_pairs() -> Iterator[tuple[str, Path, list[float]]]:
+    """The same of both steps of each further pair on one GPU."""
+    folder = ROOT / "tests" / "data" / "h100" / "pairs"
+    for record in sorted((ROOT / "bench" / "results").glob("h100_pairs*.json")):
+        for name, entry in json.loads(record.read_text())["pairs"].items():
+            for form in ("faulty", "fixed"):
+                row = entry.get(form, {})
+                if "trace" in row:
+                    times = [one[key] for one in (row, row["again"]) for key in ("sync_ms", "pipelined_ms")]
+                    yield f"{name}.{form}", folder / row["trace"], times
+
+
 def measure(name: str, path: Path, times: list[float]) -> dict[str, Any]:
     """One trace: what was said and what was measured, times in ms."""
     found = gobrrr.diagnose(path)
@@ -91,6 +104,7 @@ def page(results: dict[str, Any]) -> str:
     ]
     parts = {
         "held_out": "Held out: nothing was fitted to these",
+        "pairs": "Recorded later: both steps of each further pair",
         "shipped": "Shipped: the observer's cost was fitted here",
     }
     for key, title in parts.items():
@@ -146,6 +160,7 @@ def main() -> int:
         "version": gobrrr.__version__,
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         "held_out": [measure(*one) for one in held_out()],
+        "pairs": [measure(*one) for one in of_pairs()],
         "shipped": [measure(*one) for one in shipped()],
     }
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")

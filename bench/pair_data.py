@@ -1,7 +1,9 @@
 """Pairs of a faulty and a fixed step, measured without the profiler, with the faulty step's trace.
 
-What predictions of the fixed step are held against. Five groups, which are to be judged apart: the estimate of a step's
-time was fitted while `handed` and `labels` were looked at; `ddp`, `holdout` and `further` had no part in it. No torch.
+What predictions of the fixed step are held against. Six groups, which are to be judged apart: the estimate of a step's
+time was fitted while `handed` and `labels` were looked at; `further` was predicted once, and what it showed was mended;
+then `second` was recorded and predicted (both at first sight: pairs_first_sight.json); `ddp` and `holdout` had no part
+in anything. No torch.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ MORE = ROOT / "tests" / "data" / "h100"
 HANDED_RANKS = ROOT.parent / "shared" / "h100" / "ddp"
 RESULTS = ROOT / "bench" / "results"
 
-Group = Literal["handed", "further", "labels", "ddp", "holdout"]
+Group = Literal["handed", "further", "second", "labels", "ddp", "holdout"]
 Interval = tuple[float, float]
 
 
@@ -90,6 +92,7 @@ def pairs() -> Iterator[Pair]:
     yield from _ranks()
     yield from _held_out()
     yield from further(RESULTS / "h100_pairs.json", MORE / "pairs")
+    yield from further(RESULTS / "h100_pairs_second.json", MORE / "pairs", "second")
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -183,7 +186,7 @@ def _held_out() -> Iterator[Pair]:
         )
 
 
-def further(record: Path, traces: Path) -> Iterator[Pair]:
+def further(record: Path, traces: Path, group: Group = "further") -> Iterator[Pair]:
     """What bench/gpu/pairs.py recorded, without the pairs that failed, were skipped or whose faulty trace is not here;
     nothing where there is no record."""
     if not record.is_file():
@@ -196,16 +199,21 @@ def further(record: Path, traces: Path) -> Iterator[Pair]:
             continue
         yield Pair(
             name=name,
-            group="further",
+            group=group,
             faulty=faulty[0],
             fixed=fixed[0] if fixed[0].is_file() else None,
             faulty_ms=_interval(_times(entry["faulty"])),
             fixed_ms=_interval(_times(entry["fixed"]), entry["fixed_work"]),
-            treatments=tuple(entry["treatments"]),
+            treatments=tuple(_sized(one, entry["fixed_work"]) for one in entry["treatments"]),
             regime=entry["regime"],
             negative=entry["negative"],
             other_ranks=tuple(faulty[1:]),
         )
+
+
+def _sized(treatment: str, work: float) -> str:
+    """A treatment by the name that asks for just the work that the fixed step does."""
+    return treatment if work == 1.0 else f"{treatment}={work:g}"
 
 
 def _traces_of(row: dict[str, Any], folder: Path) -> list[Path]:

@@ -4,6 +4,7 @@
     python -m bench.gpu.pairs OUT --only NAME,NAME
     python -m bench.gpu.pairs OUT --device cpu --tiny   # tries the script
     python -m bench.gpu.pairs --list                    # what there is
+    python -m bench.gpu.pairs OUT --second              # the second set alone (pairs_second); the first without it
 
 They hold the predicted time of the fixed step, from the faulty step's trace alone, against the measured one. Writes
 OUT/pairs.json after each pair, and OUT/traces/NAME.FORM.json.gz (of several ranks NAME.FORM.rankN.json.gz). Both forms
@@ -32,12 +33,14 @@ from bench.gpu import (
     pairs_nothing,
     pairs_overhead,
     pairs_ranks,
+    pairs_second,
     pairs_supply,
 )
 from bench.gpu.pairs_form import Recipe, Setting
 from bench.gpu.pairs_measure import COMPILED_WARMUP, FORMS, WARMUP, made, measured
 
 SOURCES = (pairs_compute, pairs_memory, pairs_overhead, pairs_supply, pairs_nothing, pairs_ranks)
+SECOND = tuple(sorted(pairs_second.RECIPES, key=lambda recipe: recipe.compiles))
 RECIPES: tuple[Recipe, ...] = tuple(
     # those that compile last: a run that is cut short loses the fewest
     sorted((recipe for source in SOURCES for recipe in source.RECIPES), key=lambda recipe: recipe.compiles)
@@ -104,6 +107,10 @@ def told(name: str, entry: dict[str, Any]) -> str:
     return f"{name:26} {' | '.join(parts)} | {entry['seconds']} s"
 
 
+def _names(recipes: tuple[Recipe, ...]) -> list[str]:
+    return [one.name for one in recipes]
+
+
 def device_name(setting: Setting) -> str:
     return torch.cuda.get_device_name() if setting.device == "cuda" else "cpu"
 
@@ -117,12 +124,14 @@ def run(out: Path, setting: Setting, chosen: list[str], deadline_s: float) -> di
         "devices": torch.cuda.device_count() if setting.device == "cuda" else 0,
         "torch": torch.__version__,
         "date": time.strftime("%Y-%m-%d"),
-        "command": "python -m bench.gpu.pairs OUT",
+        "command": " ".join(
+            ["python -m bench.gpu.pairs OUT", *(["--second"] if set(chosen) & set(_names(SECOND)) else [])]
+        ),
         "tiny": setting.tiny,
         "pairs": {},
     }
     begin = time.monotonic()
-    for recipe in RECIPES:
+    for recipe in (*RECIPES, *SECOND):
         if recipe.name not in chosen:
             continue
         entry = entry_of(recipe, setting, traces, time.monotonic() - begin > deadline_s)
@@ -144,18 +153,19 @@ def main() -> int:
     parser.add_argument("--tiny", action="store_true", help="sizes that a CPU does in a moment")
     parser.add_argument("--deadline-s", type=float, default=DEADLINE_S, help="no pair is begun later than this")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--second", action="store_true", help="the second set")
     given = parser.parse_args()
     if given.list:
-        for one in RECIPES:
+        for one in (*RECIPES, *SECOND):
             sign = " (negative)" if one.negative else ""
             codes, treatments = ",".join(one.codes), ", ".join(one.treatments)
             print(f"{one.name:26} {one.regime:14} {codes:8} {treatments}{sign}: {one.what}")
         return 0
     if given.out is None:
         parser.error("OUT is missing")
-    names = [one.name for one in RECIPES]
-    chosen = [one for one in given.only.split(",") if one] or names
-    unknown = sorted(set(chosen) - set(names))
+    names, second = _names(RECIPES), _names(SECOND)
+    chosen = [one for one in given.only.split(",") if one] or (second if given.second else names)
+    unknown = sorted(set(chosen) - set(names) - set(second))
     if unknown:
         parser.error(f"no such pair: {', '.join(unknown)}")
     report = run(given.out, Setting(given.device, given.tiny), chosen, given.deadline_s)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gobrrr.api import read_trace as read_trace
     from gobrrr.api import run as run
     from gobrrr.api import save as save
+    from gobrrr.api import treat as treat
     from gobrrr.api import watch as watch
     from gobrrr.api import what_if as what_if
     from gobrrr.changes import Prediction as Prediction
@@ -57,6 +58,7 @@ _HOME = {
     "read_trace": "gobrrr.api",
     "run": "gobrrr.api",
     "save": "gobrrr.api",
+    "treat": "gobrrr.api",
     "watch": "gobrrr.api",
     "what_if": "gobrrr.api",
     "Prediction": "gobrrr.changes",
@@ -105,6 +107,7 @@ __all__ = [
     "rule",
     "run",
     "save",
+    "treat",
     "watch",
     "what_if",
 ]

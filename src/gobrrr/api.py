@@ -15,6 +15,9 @@ from gobrrr.model.envelope import Envelope
 from gobrrr.report import json, terminal
 from gobrrr.report.text import sanitise
 from gobrrr.targets import called, check_target, is_live
+from gobrrr.treating.door import diagnosis_of as diagnosis_of
+from gobrrr.treating.door import ledger as ledger
+from gobrrr.treating.door import treat as treat
 
 if TYPE_CHECKING:
     from gobrrr.changes import Prediction
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from gobrrr.model.measured import Measurement
     from gobrrr.model.profile import Profile
     from gobrrr.model.recording import Recording
+    from gobrrr.model.treated import Treated
     from gobrrr.model.workload import Workload
 
     Target = str | os.PathLike[str] | Profile
@@ -32,9 +36,10 @@ if TYPE_CHECKING:
     Stages = Callable[[str, int, int], None]
 
 
-def _text(record: Diagnosis | Envelope | Counted) -> str:
+def _text(record: Diagnosis | Envelope | Counted | Treated) -> str:
     """What `print` shows of a record."""
     from gobrrr.model.counted import Counted
+    from gobrrr.model.treated import Treated
 
     if isinstance(record, Counted):
         from gobrrr.report import counted
@@ -44,6 +49,10 @@ def _text(record: Diagnosis | Envelope | Counted) -> str:
         from gobrrr.report import calc as page
 
         return page.for_print(record)
+    if isinstance(record, Treated):
+        from gobrrr.report import treated
+
+        return treated.for_print(record)
     return terminal.for_print(record)
 
 

@@ -226,6 +226,29 @@ def test_an_optimizer_in_one_launch(tmp_path: Path):
         assert after == pytest.approx(21 * 100 - 1 + kernel + REACTION, abs=2)
 
 
+def test_the_python_between_an_optimizer_s_launches_is_gone_at_the_most(tmp_path: Path):
+    """9 pauses of 50 us between 10 launches: at the least they stay, at the most they are gone; what lies between
+    the launches of others stays."""
+    trace = Trace(shapes=False)
+    for number in range(3):
+        with trace.step(number):
+            for _ in range(20):
+                trace.op("aten::mul", MATRIX, 5.0, host_us=100.0)
+                trace.now += 50.0
+            with trace.annotated(OPTIMIZER):
+                for at in range(10):
+                    trace.op("aten::addcmul_", MATRIX, 5.0, host_us=100.0)
+                    if at < 9:
+                        trace.now += 50.0
+            trace.synchronize()
+    evidence = unprofiled(trace, tmp_path)
+    work = updates(evidence).work
+    for share, pauses in ((0.0, 9 * 50.0), (0.5, 9 * 25.0), (1.0, 0.0)):
+        after = then(evidence, as_one_launch(evidence, work, 1.0), share)
+        # the one kernel runs while the host goes through the pauses that are left
+        assert after == pytest.approx(20 * 150 + 100 + max(pauses, 50 + REACTION - 1), abs=2)
+
+
 def test_a_larger_batch_costs_nothing_until_the_device_is_the_bound(tmp_path: Path):
     """The host needs 3 ms. Of 20 kernels of 5 us what is above the fixed part grows; the updates stay as they are."""
     evidence = launch_bound(tmp_path)

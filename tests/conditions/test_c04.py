@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gobrrr.conditions.base import NotChecked
-from tests.conditions.lives import framed
+from gobrrr.model.live import Switches
+from tests.conditions.lives import framed, live_of
 from tests.conditions.makers import seen_of, what_its_calls_lose
 from tests.evidence import certain, check, found, predict
 from tests.traces import Trace
@@ -53,6 +55,29 @@ def test_a_contraction_gets_the_lower_type_s_peak(tmp_path: Path):
     assert finding.where[0].op == "aten::copy_"
     assert finding.at_stake_ns[1] == pytest.approx(90e3, rel=0.05)
     assert finding.at_stake_ns[0] == pytest.approx(0.0, abs=1e3)
+
+
+def test_a_program_that_allows_tf32_may_gain_its_matrix_units(tmp_path: Path):
+    """An H100 does 66.9 TFLOP/s in float64 and in float32, 494.7 in TF32; the bytes need less than either."""
+
+    def body(trace: Trace) -> None:
+        trace.op("aten::copy_", [SHAPE, SHAPE], 90.0, dtypes=["float64", "float32"], host_us=10.0)
+        trace.op("aten::mm", [SHAPE, SHAPE], 2600.0, dtype="float64", host_us=10.0, kernel="dgemm_128x64")
+
+    seen = certain(seen_of(tmp_path, body))
+    given = predict("cast-at-source", seen, found("C04", seen))
+    assert given is not None
+    assert "TF32" in given.assumes
+    low, high = given.predicted_saving_ns
+    assert low == pytest.approx(0.0, abs=1e3)
+    assert high == pytest.approx(90e3 + 2600e3 * (1 - 66.9 / 494.7), rel=0.03)
+    # what a live run has seen of the switch decides it
+    for allowed, product in ((False, 0.0), (True, 2600e3 * (1 - 66.9 / 494.7))):
+        known = replace(seen, live=live_of(switches=Switches(matmul_tf32=allowed)))
+        given = predict("cast-at-source", known, found("C04", known))
+        assert given is not None
+        assert given.predicted_saving_ns[1] == pytest.approx(90e3 + product, rel=0.03)
+        assert given.predicted_saving_ns[0] == pytest.approx(product, rel=0.03, abs=1e3)
 
 
 def test_float64_throughout_may_be_meant(tmp_path: Path):

@@ -121,6 +121,24 @@ def test_attention_between_batched_matmuls_is_found(tmp_path: Path):
     assert finding.at_stake_ns[1] == pytest.approx(4 * (380e3 + 2 * (120e3 - 17.18e9 / 989.4e12 * 1e9)), rel=0.02)
 
 
+def test_copies_that_the_products_make_go_with_them(tmp_path: Path):
+    """Keys laid out for the product surely, queries laid out by the program at the most; a copy of the scores' size is
+    one of their passes, one of another size stays."""
+
+    def body(trace: Trace) -> None:
+        queries, keys = [8, 16, 1024, 64], [8, 16, 64, 1024]
+        trace.op("aten::copy_", [queries, queries], 30.0, host_us=10.0)
+        with trace.inside("aten::matmul"), trace.inside("aten::clone"):
+            trace.op("aten::copy_", [keys, keys], 50.0, host_us=10.0)
+        trace.op("aten::copy_", [[8192, 512], [8192, 512]], 40.0, host_us=10.0)
+        attention(trace)
+
+    plain = found("M02", seen_of(tmp_path, attention)).at_stake_ns
+    given = found("M02", seen_of(tmp_path, body)).at_stake_ns
+    assert given[0] - plain[0] == pytest.approx(50e3, rel=0.02)
+    assert given[1] - plain[1] == pytest.approx(80e3, rel=0.02)
+
+
 def test_weights_that_are_averaged_over_the_heads_need_not_be_asked_for(tmp_path: Path):
     def body(trace: Trace) -> None:
         attention(trace)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.live import Memory
 from tests.conditions.lives import live_of
 from tests.conditions.makers import seen_of, what_its_calls_lose
@@ -68,8 +67,15 @@ def test_an_unknown_peak_promises_nothing_for_sure(tmp_path: Path, memory: Memor
     assert finding.at_stake_ns[0] == 0
 
 
-def test_a_trace_alone_does_not_tell(tmp_path: Path):
-    assert isinstance(check("R01", seen_of(tmp_path, training)), NotChecked)
+def test_a_trace_alone_does_not_tell_whether_it_fits(tmp_path: Path):
+    seen = seen_of(tmp_path, training)
+    finding = found("R01", seen)
+    assert finding.certainty == "low"
+    assert finding.at_stake_ns == (0, pytest.approx(4 * 300e3, rel=0.01))
+    given = predict("no-checkpoint", seen, finding)
+    assert given is not None
+    assert given.predicted_saving_ns == (0, pytest.approx(4 * 300e3, rel=0.01))
+    assert given.expected_ns == pytest.approx(4 * 300e3, rel=0.01)  # once it is known to fit
 
 
 def test_nothing_again_is_nothing_to_check(tmp_path: Path):

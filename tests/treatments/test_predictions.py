@@ -9,8 +9,10 @@ from types import ModuleType
 import pytest
 
 from gobrrr.analysis.claims import NOTHING, Found
+from gobrrr.analysis.norms import outside, own_norms
 from gobrrr.analysis.path import path_of
 from gobrrr.conditions import catalogue as conditions
+from gobrrr.hardware.efficiency import load
 from gobrrr.model.diagnosis import Finding, Place
 from gobrrr.treatments import Treatment, catalogue
 from gobrrr.treatments.base import treatment_of
@@ -31,6 +33,8 @@ def test_the_catalogue_holds_them():
 
 
 OWN = {
+    "activation-budget": set(), "bf16-cast": {"C01"}, "checkpoint": set(), "fp8": set(), "int8-weights": set(),
+    "set-to-none": set(),
     "allocator": {"O06"}, "batched-loop": {"O04"}, "bf16-autocast": {"C01", "C03"}, "bucket-or-pack": {"M11"},
     "cast-at-source": {"C04"}, "cast-once": {"M04", "M06"}, "channels-last": {"C06", "M03", "M05"},
     "comm-overlap": {"N01"}, "compile": {"M01", "M03", "M04", "M05", "O01"}, "cuda-graph": {"O01", "O04"},
@@ -86,7 +90,7 @@ def test_what_makes_a_trace_say_more_makes_no_step_faster(code: str, name: str, 
 DEVICE_BOUND = [
     ("M01", "compile", "pointwise_chain.faulty"), ("M04", "compile", "gpt2_b8_s1024.fwd"),
     ("C01", "bf16-autocast", "gpt_fp32_notf32.faulty"), ("C02", "pad-dimensions", "holdout/odd_matmuls"),
-    ("M03", "channels-last", "holdout/resnet_nchw"), ("M05", "channels-last", "holdout/resnet_nchw"),
+    ("M05", "channels-last", "holdout/resnet_nchw"),
 ]  # fmt: skip
 
 
@@ -100,6 +104,30 @@ def test_a_device_bound_step_gets_shorter_by_what_its_calls_lose(code: str, name
     # of a low end at nothing the pauses between calls that become one are left
     assert given.predicted_saving_ns == pytest.approx(finding.at_stake_ns, rel=0.02, abs=2e3)
     assert given.predicted_saving_ns[0] < given.expected_ns < given.predicted_saving_ns[1]
+
+
+def test_batch_norms_in_the_other_order_take_what_such_norms_were_measured_to_take():
+    """By hand from the stored shares: floor over the share of the bandwidth, and the fixed part, for each call."""
+    seen = certain(extra("holdout/resnet_nchw"))
+    given = predict("channels-last", seen, found("M03", seen))
+    assert given is not None
+    assert given.expected_ns is not None
+    own = own_norms(seen)
+    norms, table, spread = own[outside(seen, own)], load().shares, 0.0
+    after = 0.0
+    for call in norms.tolist():
+        group = seen.group_of(call)
+        word = "native_batch_norm_backward" if "backward" in group.call.name else "native_batch_norm"
+        share = table[f"{word}.train.nhwc|bfloat16"]
+        assert group.floor is not None
+        ns = share.fixed_ns + group.floor.ns / share.memory
+        after += min(ns, float(seen.calls.ns[call]))
+        spread = max(spread, share.spread)
+    saved = (float(seen.calls.ns[norms].sum()) - after) / seen.steps.count
+    assert given.expected_ns == pytest.approx(saved, rel=0.1)
+    low, high = given.predicted_saving_ns
+    assert 0 < low < given.expected_ns < high
+    assert high - low < 4.5 * spread * after / seen.steps.count  # e^(2 s) to e^(-2 s) of what they take then
 
 
 @pytest.mark.parametrize(("code", "name"), [("M04", "compile"), ("M05", "compile"), ("M05", "keep-order")])
@@ -242,6 +270,34 @@ def test_a_loop_over_experts_gets_one(tmp_path: Path):
     assert given is not None
     assert "16" in given.how
     assert given.predicted_saving_ns[0] > 0.2 * seen.wall_ns
+
+
+def test_a_turn_that_waits_twice_is_one_turn(tmp_path: Path):
+    """16 turns of two waits and 6 launches, nearly all of the step: 30 of 128 launches are kept, or twice as many."""
+    trace = Trace()
+    for number in range(3):
+        with trace.step(number):
+            trace.op("aten::mm", [[64, 1024], [1024, 1024]], 3.0, host_us=100.0)
+            for _ in range(16):
+                trace.item()
+                with trace.inside("aten::nonzero"):
+                    trace.item()
+                for _ in range(6):
+                    trace.op("aten::mm", [[64, 1024], [1024, 1024]], 3.0, host_us=100.0)
+    seen = certain(evidence_from(trace.write(tmp_path)))
+    given = predict("grouped-matmul", seen, found("O01", seen))
+    assert given is not None
+    assert "16" in given.how
+    kept = 30 / (16 * 8)  # with the copies that the waits are for
+    assert given.predicted_saving_ns[1] == pytest.approx(seen.wall_ns * (1 - kept), rel=0.05)
+    assert given.predicted_saving_ns[0] == pytest.approx(seen.wall_ns * (1 - 2 * kept), rel=0.05)
+
+
+def test_a_batch_of_a_size_that_is_asked_for(launch_bound):
+    by = next(one for one in catalogue() if one.name == "larger-batch").by
+    assert by is not None
+    assert by(launch_bound, 4.0).work == 4.0
+    assert "4 times" in by(launch_bound, 4.0).how
 
 
 def _module(**given: object) -> ModuleType:

@@ -30,14 +30,17 @@ def conversions(evidence: Evidence, calls: I8) -> NDArray[np.bool_]:
     return np.array([_converts(evidence.group_of(call).call) for call in calls.tolist()], dtype=bool)
 
 
-def float32_share(evidence: Evidence, calls: I8) -> F8:
-    """For each call its floor in float32 over its floor in float64, at most 1; NaN where one is not known."""
+def float32_share(evidence: Evidence, calls: I8, *, tf32: bool = False) -> F8:
+    """For each call its floor in float32 over its floor in float64, at most 1; NaN where one is not known.
+
+    `tf32`: its contractions on the matrix units, as a program may let them.
+    """
     known: dict[int, float] = {}
     result = []
     for call in calls.tolist():
         group = int(evidence.calls.group[call])
         if group not in known:
-            known[group] = _share(evidence.priced.groups[group], evidence.machine)
+            known[group] = _share(evidence.priced.groups[group], evidence.machine, tf32)
         result.append(known[group])
     return np.array(result, dtype=np.float64)
 
@@ -101,11 +104,13 @@ def _converts(call: OpCall) -> bool:
     return bool(kinds & set(DOUBLE)) and bool(kinds & set(LOWER))
 
 
-def _share(group: Group, machine: Machine | None) -> float:
+def _share(group: Group, machine: Machine | None, tf32: bool) -> float:
     now = group.floor
     call = group.call
-    narrow = replace(call, inputs=tuple(map(_narrow, call.inputs)), outputs=None, kernels=())
-    then = floor(price(narrow), machine)
+    work = price(replace(call, inputs=tuple(map(_narrow, call.inputs)), outputs=None, kernels=()))
+    if tf32 and work.matrix_flop and machine is not None and "tf32" in machine.matrix_flop_per_s:
+        work = replace(work, matrix_dtype="tf32")
+    then = floor(work, machine)
     if now is None or then is None or not now.ns > 0:
         return float("nan")
     return min(then.ns / now.ns, 1.0)

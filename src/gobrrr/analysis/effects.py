@@ -6,6 +6,7 @@ An effect is a change at a share of what is possible: 0.0 the least, 0.5 what is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -95,6 +96,14 @@ def of_claim(
     if effect is None and claim.beyond > 0:
         effect = _nothing  # all that it saves lies outside of the analysed steps
     return Plan(how, assumes, effect, most * claim.beyond / count, least * claim.beyond_low / count)
+
+
+def sooner(plan: Plan) -> Plan:
+    """The plan with its most already expected: the low end alone is in doubt."""
+    effect = plan.effect
+    if effect is None:
+        return plan
+    return replace(plan, effect=lambda share: effect(min(2.0 * share, 1.0)))
 
 
 def _nothing(_: float) -> Change:

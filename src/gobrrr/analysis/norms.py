@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.expected import expect
 from gobrrr.analysis.fusion import COMPILED, beside, tensors
 from gobrrr.analysis.price import Group
+from gobrrr.cost import price
+from gobrrr.hardware.efficiency import load
 from gobrrr.model.events import I8
-from gobrrr.model.work import ITEM_BYTES, Tensor
+from gobrrr.model.work import ITEM_BYTES, Argument, Tensor
+
+F8 = NDArray[np.float64]
 
 REACH = 6
 """Calls of a written norm on each side of its rsqrt: convert, square, mean, epsilon; scale, convert, weight."""
@@ -61,6 +68,31 @@ def _outside(one: Tensor) -> bool:
     return len(one.shape) == 4 and one.strides is not None and len(one.strides) == 4 and one.strides[1] > one.strides[3]
 
 
+def innermost_ns(evidence: Evidence, calls: I8) -> tuple[F8, F8, F8]:
+    """(low, expected, high) ns of batch norms with their channels innermost, by the stored shares of such calls.
+
+    The ends are two standard deviations of the logarithm away. NaN where the machine is not known.
+    """
+    known: dict[int, tuple[float, float]] = {}
+    for group in np.unique(evidence.calls.group[calls]).tolist():
+        call = evidence.priced.groups[group].call
+        turned = replace(call, inputs=tuple(_innermost(one) for one in call.inputs), outputs=None, kernels=())
+        if evidence.machine is None:
+            known[group] = (float("nan"), 0.0)
+            continue
+        found = expect(turned, price(turned), evidence.machine, load())
+        known[group] = (found.ns, math.exp(2 * found.spread))
+    pairs = np.array([known[int(group)] for group in evidence.calls.group[calls]], dtype=np.float64).reshape(-1, 2)
+    return pairs[:, 0] / pairs[:, 1], pairs[:, 0], pairs[:, 0] * pairs[:, 1]
+
+
+def _innermost(one: Argument) -> Argument:
+    if not isinstance(one, Tensor) or len(one.shape) != 4:
+        return one
+    _, channels, rows, columns = one.shape
+    return replace(one, strides=(channels * rows * columns, 1, columns * channels, channels))
+
+
 def batch_norm_share(evidence: Evidence) -> float:
     """Share of the time of all norms, written ones included, that batch norms have; 0 without norms."""
     return _share(evidence, batch_norms(evidence, own_norms(evidence)))
@@ -69,6 +101,13 @@ def batch_norm_share(evidence: Evidence) -> float:
 def outside_share(evidence: Evidence) -> float:
     """Share of the time of all norms that batch norms have whose channels lie outside; 0 without norms."""
     return _share(evidence, outside(evidence, own_norms(evidence)))
+
+
+def written_share(evidence: Evidence) -> float:
+    """Share of the time of all norms that those have which are written out of pointwise calls; 0 without norms."""
+    own, ns = float(evidence.calls.ns[own_norms(evidence)].sum()), evidence.calls.ns
+    written = sum(float(ns[list(one.calls)].sum()) for one in written_norms(evidence))
+    return written / (own + written) if own + written > 0 else 0.0
 
 
 def _share(evidence: Evidence, wanted: NDArray[np.bool_]) -> float:

@@ -19,7 +19,7 @@ from gobrrr.analysis.loops import Loop, work_of
 from gobrrr.analysis.optimizers import updates
 from gobrrr.analysis.path import KERNEL_GAP_NS
 from gobrrr.analysis.price import Class
-from gobrrr.analysis.waits import inner_waits
+from gobrrr.analysis.waits import expert_loop, inner_waits
 from gobrrr.analysis.what_if import (
     Change,
     captured,
@@ -147,7 +147,11 @@ def _without(spans: tuple[I8, I8], taken: list[tuple[int, int]]) -> tuple[I8, I8
 
 
 def as_one_launch(evidence: Evidence, work: I8, pass_share: float) -> Effect:
-    """`work` is one kernel a step, which moves at best `pass_share` of the bytes."""
+    """`work` is one kernel a step, which moves at best `pass_share` of the bytes.
+
+    The operations that launch the rest of it are gone; at the most so is what the host does between them, where it
+    launches nothing else there.
+    """
     events, links, steps = evidence.events, evidence.priced.links, evidence.recorded_steps
     launch = links.launch[work]
     edges = np.array([*(steps.begins or (steps.start,)), steps.stop])
@@ -155,6 +159,7 @@ def as_one_launch(evidence: Evidence, work: I8, pass_share: float) -> Effect:
     _, first = np.unique(step, return_index=True)
     others = np.delete(work, first)
     spans = launching_spans(evidence.graph, others)
+    begin, end = _alone(evidence, work)
 
     def effect(share: float) -> Change:
         kept = np.full(len(work), 1.0 - share * (1.0 - pass_share))
@@ -162,10 +167,25 @@ def as_one_launch(evidence: Evidence, work: I8, pass_share: float) -> Effect:
             [
                 lambda graph: shortened(graph, work, kept),
                 lambda graph: merged(unlaunched(graph, others, 0.0, spans), others),
+                lambda graph: hosted(graph, begin, end, 1.0 - share),
             ]
         )
 
     return effect
+
+
+def _alone(evidence: Evidence, work: I8) -> tuple[I8, I8]:
+    """(begins, ends) of the stretches from one launch of `work` to the next one with no other launch between them."""
+    events, links = evidence.events, evidence.priced.links
+    rows = np.unique(links.launch[links.launch >= 0])
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    mine = np.isin(rows, links.launch[work])
+    together = np.flatnonzero(mine[:-1] & mine[1:])
+    begin, end = events.end_ns[rows[together]], events.start_ns[rows[together + 1]]
+    edges = np.array(evidence.recorded_steps.begins or [evidence.recorded_steps.start], dtype=np.int64)
+    same = np.searchsorted(edges, begin, side="right") == np.searchsorted(edges, end, side="right")
+    wanted = same & (end > begin)
+    return begin[wanted], end[wanted]
 
 
 def as_one_turn(evidence: Evidence, loop: Loop) -> Effect:
@@ -216,17 +236,21 @@ def _at_floors(evidence: Evidence, work: I8) -> float:
 
 
 def loop_spans(evidence: Evidence, waits: I8) -> tuple[I8, I8]:
-    """(begins, ends): in each recorded step from its first wait to the launches behind its last one, a turn's worth."""
+    """(begins, ends): in each recorded step from its first wait to the launches behind its last one, a turn's worth.
+
+    A turn may wait several times: it is what lies between a wait and the next one of the same operation.
+    """
     events, steps = evidence.events, evidence.recorded_steps
     at = np.sort(events.start_ns[waits])
+    each = max(round(len(at) / (expert_loop(evidence, waits) or len(at)) / steps.count), 1)
     edges = [*(steps.begins or (steps.start,)), steps.stop]
     begins, ends = [], []
     for first, last in pairwise(edges):
         inside = at[(at >= first) & (at < last)]
-        if len(inside) > 1:
-            turn = int(np.median(np.diff(inside)))
+        if len(inside) > each:
+            turn = int(np.median(inside[each:] - inside[:-each]))
             begins.append(int(inside[0]))
-            ends.append(int(min(inside[-1] + turn, last)))
+            ends.append(int(min(inside[-each] + turn, last)))
     return np.array(begins, dtype=np.int64), np.array(ends, dtype=np.int64)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # in the order in which the help lists them
-from gobrrr.cli import diagnosing, envelopes, explaining, machines, predicting  # noqa: F401
+from gobrrr.cli import diagnosing, envelopes, explaining, machines, predicting, treating  # noqa: F401
 from gobrrr.cli.diagnosing import DEMO
 from gobrrr.cli.entry import INTERRUPTED, main
 from gobrrr.cli.options import app

@@ -18,9 +18,10 @@ says so, and the conversions of q, k, v and the output count as well.
 ## What it costs
 
     at stake (low)  = time of the softmax, pointwise calls and copies on the scores
+                      + copies of q, k, v that the matmuls make: a fused kernel reads them as they lie
                       + time of the batched matmuls beyond their FLOPs at 15 % of the matrix peak
     at stake (high) = that with the whole peak (a backward recomputes the scores: 5/4 of its FLOPs)
-                      + conversions of the matmuls' other operands
+                      + conversions of the matmuls' other operands, and their copies into another order
 
 On a CPU a fused kernel masks, scales and takes the exponentials as well, and reached 28 to 46 % of the float32 peak
 with all of that (8 pairs of shape and mask in float32, from 32 x [64, 32] to 8 x [512, 64], forward and backward, one
@@ -64,6 +65,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -133,11 +135,12 @@ class Attention:
     recomputed: frozenset[int]  # matmuls of a backward
     softmaxes: I8
     conversions: I8  # of q, k, v and the output, to and from the matmuls' element type
+    layouts: I8  # copies of them into another order, which a fused kernel reads as they lie
 
     @property
     def calls(self) -> I8:
         """All of them."""
-        return np.union1d(np.union1d(self.passes, self.matmuls), self.conversions)
+        return reduce(np.union1d, (self.passes, self.matmuls, self.conversions, self.layouts))
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
@@ -151,10 +154,11 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     ns = evidence.calls.ns
     bulk = low_precision(evidence)
     floor = np.array([_floor(evidence, call, found, bulk) for call in found.matmuls.tolist()])
-    own, around = ns[found.matmuls], ns[found.conversions]
-    low = np.concatenate([ns[found.passes], np.maximum(own - floor / FUSED_SHARE, 0.0), np.zeros(len(around))])
-    high = np.concatenate([ns[found.passes], np.maximum(own - floor, 0.0), around])
-    calls = np.concatenate([found.passes, found.matmuls, found.conversions])
+    own, around, orders = ns[found.matmuls], ns[found.conversions], ns[found.layouts]
+    surely = np.where([_of_product(evidence, call) for call in found.layouts.tolist()], orders, 0.0)
+    low = np.concatenate([ns[found.passes], np.maximum(own - floor / FUSED_SHARE, 0.0), np.zeros(len(around)), surely])
+    high = np.concatenate([ns[found.passes], np.maximum(own - floor, 0.0), around, orders])
+    calls = np.concatenate([found.passes, found.matmuls, found.conversions, found.layouts])
     refused = _refused(evidence, found)
     if evidence.on_cpu:
         low, high = (ns[calls] * one for one in _on_processor(evidence, found))
@@ -167,7 +171,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         where=places(evidence, by_signature(evidence, found.softmaxes)),
         at_stake=step_saving(evidence, calls, low, high),
         claim=of_calls(calls, low, high),
-        gone=np.concatenate([found.passes, _second_products(found)]),
+        gone=np.concatenate([found.passes, _second_products(found), found.layouts[surely > 0]]),
         certainty=certainty_of(evidence),
         treatments=_treatments(evidence, found),
         facts=[*refused, *_facts(evidence, found, floor), *_widened(evidence, found), *_averaged(evidence, found)],
@@ -328,6 +332,7 @@ def find_attention(evidence: Evidence) -> Attention:
     matmuls: set[int] = set()
     recomputed: set[int] = set()
     converted: set[int] = set()
+    ordered: set[int] = set()
     softmaxes: list[int] = []
     for index, scores, backward in _softmaxes(evidence):
         near = range(max(index - NEIGHBOURHOOD, 0), min(index + NEIGHBOURHOOD + 1, len(evidence.calls)))
@@ -342,9 +347,13 @@ def find_attention(evidence: Evidence) -> Attention:
         passes.update(at for at, group in groups if group.work.fusible and _touches(group, scores))
         operands = {size for at in (*reads, *writes) for size in _other_operands(evidence.group_of(at), scores)}
         converted.update(at for at, group in groups if _converts(group, operands))
+        if not evidence.on_cpu:
+            ordered.update(at for at, group in groups if _reorders(group, operands))
+    mine = passes | matmuls
     return Attention(
-        _array(passes), _array(matmuls), frozenset(recomputed), _array(softmaxes), _array(converted - passes - matmuls)
-    )
+        _array(passes), _array(matmuls), frozenset(recomputed), _array(softmaxes), _array(converted - mine),
+        _array(ordered - mine - converted),
+    )  # fmt: skip
 
 
 def _other_operands(group: Group, scores: Scores) -> set[int]:
@@ -358,6 +367,21 @@ def _converts(group: Group, sizes: set[int]) -> bool:
     mine = [one for one in tensors(group.call) if int(np.prod(one.shape, dtype=np.int64)) in sizes]
     dtypes = {one.dtype for one in mine}
     return group.work.fusible and "float32" in dtypes and bool(dtypes & {"bfloat16", "float16"})
+
+
+def _reorders(group: Group, sizes: set[int]) -> bool:
+    """A copy between two tensors of an operand's size and one element type."""
+    given = tensors(group.call)
+    if short_op(group.call.name) not in ("copy", "clone", "contiguous") or not given:
+        return False
+    mine = all(int(np.prod(one.shape, dtype=np.int64)) in sizes for one in given)
+    return mine and len({one.dtype for one in given}) == 1
+
+
+def _of_product(evidence: Evidence, call: int) -> bool:
+    """Whether a call is made by a matrix product itself, which needs its operands in order."""
+    around = evidence.ancestors(int(evidence.calls.op[call]))
+    return any(evidence.events.name_of(row) == "aten::matmul" for row in around)
 
 
 def _softmaxes(evidence: Evidence) -> Iterator[tuple[int, Scores, bool]]:

@@ -166,5 +166,5 @@ def _treatments(evidence: Evidence, written: list[Written], own: I8) -> list[str
     return [
         *(["fused-norm"] if rows else []),
         *(["channels-last"] if images.any() else []),
-        *(["compile"] if (batch & ~images).any() else []),
+        *(["compile"] if rows or (batch & ~images).any() else []),
     ]

@@ -9,8 +9,8 @@ would not fit otherwise. Where it would fit, it buys nothing.
 Operations that run inside the backward pass with grad mode on: `torch.utils.checkpoint`, both forms. Not a backward
 pass that builds a graph as a whole (`create_graph=True`). Then the memory: what these calls write is the most that
 would have to be kept. The finding holds where the peak that was measured and all of it fit into nine tenths of the
-device's memory. Where the peak is not known it is of low certainty; a trace alone does not tell, so that it is not
-checked there. Where it would not fit, checkpointing does its work.
+device's memory. Where the peak is not known, as in a trace alone, it is of low certainty and says so. Where it would
+not fit, checkpointing does its work.
 
 ## What it costs
 
@@ -54,7 +54,6 @@ from gobrrr.analysis.idle import LAUNCHING, PYTHON
 from gobrrr.analysis.path import path_of, step_saving
 from gobrrr.analysis.recomputed import recomputed_calls
 from gobrrr.conditions.common import by_signature, finding, launching, places
-from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
 from gobrrr.model.live import Memory
 
@@ -65,21 +64,19 @@ USABLE = 0.9
 """Share of the device's memory that a step can count on: the rest is the context's, the libraries', the allocator's."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> Found | None:
     """Forward work inside the backward pass, and whether its results would fit."""
     calls = recomputed_calls(evidence)
     if not len(calls):
         return None
-    if evidence.live is None:
-        return NotChecked(code=CODE, needs="a live run: whether memory is free is not in a trace")
-    memory, kept = evidence.live.memory, _kept_bytes(evidence, calls)
+    memory, kept = evidence.live.memory if evidence.live is not None else None, _kept_bytes(evidence, calls)
     fits = _fits(memory, kept)
     if fits is False:
         return None
     ns, count = evidence.calls.ns[calls], evidence.steps.count
     gaps, idle = _issued(evidence, calls)
     sure = 1.0 if fits else 0.0
-    device = step_saving(evidence, calls, sure * ns, ns)
+    device = step_saving(evidence, calls, sure * ns, ns, len(calls) / count)
     waited = float(idle.sum()) / count
     host = path_of(evidence).host_saving(sure * waited, waited)
     return finding(

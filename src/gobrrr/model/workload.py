@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +12,16 @@ from typing import Any
 class Workload:
     """One step of training or inference, and what it is made of.
 
-    `step(*inputs)` runs it; without a `step` it is `model(*inputs)` under `torch.no_grad()`. `inputs` is what the step
-    is called with, `optimizer` what it steps with, if it does.
+    `step(*inputs)` runs it. Without a `step` it is `loss(model(*inputs), *targets)`, backward, `optimizer.step()` and
+    `optimizer.zero_grad()` where there is a `loss` (without an optimizer the gradients are dropped), else
+    `model(*inputs)` under `torch.no_grad()`. `optimizer` is what it steps with, if it does.
+
+    `loader` stands for `inputs` and `targets`: each step takes its next batch, the first one again after the last. A
+    batch is what the step is called with, a tuple or a list item by item; with a `loss` the first item is the model's
+    and the others are the loss's. Without a `step` its tensors are moved to the model's device.
+
+    `reset` puts back what a step changes beyond model and optimizer: a cache's position, say. What `around` makes is
+    entered around the forward and the loss, or around the whole `step`: `lambda: torch.autocast("cuda")`.
     """
 
     model: Any = None
@@ -20,3 +29,8 @@ class Workload:
     inputs: Sequence[Any] = field(default=())
     optimizer: Any = None
     name: str = ""
+    loss: Callable[..., Any] | None = None
+    targets: Sequence[Any] = field(default=())
+    loader: Iterable[Any] | None = None
+    reset: Callable[[], None] | None = None
+    around: tuple[Callable[[], AbstractContextManager[Any]], ...] = ()

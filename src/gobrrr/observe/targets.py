@@ -7,12 +7,15 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from gobrrr.errors import InputError, UsageError
 from gobrrr.model.workload import Workload
+from gobrrr.observe.stepping import Batches, step_of
+
+__all__ = ["TARGET", "Batches", "find_callable", "step_of"]
 
 TARGET = re.compile(r"(?P<home>.+?):(?P<name>[^\W\d][\w.]*)")
 
@@ -39,23 +42,6 @@ def find_callable(target: str) -> Callable[..., Any]:
     if not callable(found):
         raise UsageError(f"{home}:{name} is no callable but {type(found).__name__}")
     return found  # type: ignore[no-any-return]
-
-
-def step_of(workload: Workload, forward: Callable[..., Any]) -> tuple[Callable[..., Any], Sequence[Any]]:
-    """The callable that runs a Workload's step, and what it is called with; `forward` calls a model without gradients.
-
-    Raises UsageError where the Workload has neither a step nor a model, or its inputs are no arguments.
-    """
-    run = workload.model if workload.step is None else workload.step
-    if run is None:
-        raise UsageError("a Workload needs a step, or a model to call with its inputs")
-    if not callable(run):
-        raise UsageError(f"a Workload's step or model is something to call, not {type(run).__name__}")
-    if isinstance(workload.inputs, str) or not isinstance(workload.inputs, Sequence):
-        raise UsageError(f"a Workload's inputs are a tuple of arguments, not {type(workload.inputs).__name__}: (x,)")
-    if workload.step is not None:
-        return workload.step, workload.inputs
-    return lambda *inputs: forward(workload.model, *inputs), workload.inputs
 
 
 def _file(path: Path) -> Any:

@@ -3,6 +3,9 @@
 A treatment is a module with a docstring in Markdown (the explanation; its first line is the title), `NAME`, `CODE`
 (what to paste), `NUMERICS` and `predict(evidence, found)`. `predict` is pure: it returns the plan of what the treatment
 changes in the step for a finding, None where it does not apply. What the change saves is the replay's business.
+
+One that can be tried also has `ways(workload)`: the ways to apply it to a workload that is run here (treatments.way),
+and why one does not fit. What has none changes the user's source, and is advice.
 """
 
 from __future__ import annotations
@@ -13,24 +16,25 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Literal, cast, get_args
+from typing import cast, get_args
 
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
-
-Numerics = Literal["none", "rounding", "statistics"]
-"""What a treatment may do to the numbers: nothing, other rounding, other statistics of the training."""
+from gobrrr.treatments.way import Numerics, Ways
 
 Predict = Callable[[Evidence, Found], "Plan | None"]
 
-FORM = ("base", "prescribing", "together")
+FORM = ("applying", "base", "capturing", "loading", "prescribing", "quantizing", "reaching", "together", "way")
 """Modules of the package that are no treatment."""
 
 
 @dataclass(frozen=True)
 class Treatment:
-    """One remedy. `predict` says what it would change in a step for a finding."""
+    """One remedy. `predict` says what it would change in a step for a finding; `ways` None: it is advice.
+
+    `by`: of one that has a size, the plan of a size that is asked for ("larger-batch=4").
+    """
 
     name: str
     title: str
@@ -38,6 +42,8 @@ class Treatment:
     code_to_paste: str
     numerics: Numerics
     predict: Predict
+    ways: Ways | None = None
+    by: Callable[[Evidence, float], Plan] | None = None
 
 
 @cache
@@ -60,5 +66,9 @@ def treatment_of(module: ModuleType) -> Treatment:
         raise TypeError(f"{module.__name__}: needs a docstring, CODE and a function predict(evidence, found)")
     if numerics not in get_args(Numerics):
         raise TypeError(f"{module.__name__}: NUMERICS is {numerics!r}, not one of {', '.join(get_args(Numerics))}")
+    ways = getattr(module, "ways", None)
+    if ways is not None and not callable(ways):
+        raise TypeError(f"{module.__name__}: ways is a function ways(workload)")
     title = text.splitlines()[0].rstrip(".")
-    return Treatment(name, title, text, code.strip(), cast(Numerics, numerics), predict)
+    by = getattr(module, "by", None)
+    return Treatment(name, title, text, code.strip(), cast(Numerics, numerics), predict, ways, by)

@@ -14,6 +14,10 @@ does not.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import numpy as np
 
 from gobrrr.analysis.claims import Found
@@ -23,6 +27,9 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.what_if import burdened
+from gobrrr.model.workload import Workload
+from gobrrr.treatments import applying
+from gobrrr.treatments.way import PRECISION, Unfit, Way
 
 NAME = "bf16-autocast"
 NUMERICS = "rounding"
@@ -54,3 +61,38 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         lambda _: lambda graph: burdened(graph, work, cast),
     )
     return Plan(how, "one cast more for each contraction; bfloat16 is accurate enough", effect)
+
+
+def ways(workload: Workload) -> Iterator[Way | Unfit]:
+    """Autocast around forward and loss; around all of a step that is a callable of the user's."""
+    module = applying.module_of(workload)
+    kind = applying.device_of(workload)
+    if kind not in ("cuda", "cpu"):
+        yield Unfit(NAME, f"not known on {kind}")
+    elif module is not None and not any(
+        one.dtype.itemsize == 4 for one in module.parameters() if one.is_floating_point()
+    ):
+        yield Unfit(NAME, "the model has no float32 parameters")
+    else:
+        inner = "loss = step(batch)" if workload.step is not None else "loss = loss_fn(model(x), y)"
+        backward = "" if workload.step is not None or workload.loss is None else "\nloss.backward()"
+        if workload.step is None and workload.loss is None:
+            inner = "y = model(x)"
+        yield Way(
+            name=NAME,
+            treatment=NAME,
+            apply=_apply,
+            code=f'with torch.autocast("{kind}", torch.bfloat16):\n    {inner}{backward}',
+            numerics="rounding",
+            rank=PRECISION,
+            as_if=(NAME,),
+            conflicts=frozenset({"bf16-cast"}),
+        )
+
+
+@contextmanager
+def _apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
+    import torch
+
+    kind = applying.device_of(workload)
+    yield applying.around(workload, lambda: torch.autocast(kind, torch.bfloat16))

@@ -3,7 +3,10 @@
 A chain of pointwise operations, norms and conversions becomes one kernel: the intermediates stay in registers, and
 the host launches less and runs less Python. Matmuls and convolutions are left as they are.
 
-Replayed: for a chain (M01) what the finding claims, with one launch for all of it; for conversions (M04) and layout
+Replayed: for a chain (M01) what the finding claims, with one launch for all of it. In training its low end writes
+every intermediate for the backward pass; what is expected is the high end, for torch's partitioner keeps what a
+minimal cut of the joint graph says and computes pointwise calls again
+(torch/_functorch/partitioners.py, min_cut_rematerialization_partition). For conversions (M04) and layout
 copies (M05) between nothing and all of them, because a compiler fuses those that stand beside pointwise calls. For
 batch norms (M03) whose layout is not the cause between nothing and their part of the stake. For a launch-bound step
 (O01) chains are one launch each, and the host issues what is left in 0.75 of its time, from as long as now to 0.37 of
@@ -16,16 +19,24 @@ operation.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_claim
+from gobrrr.analysis.effects import of_claim, sooner
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.norms import batch_norm_share, outside_share
+from gobrrr.analysis.norms import outside_share, written_share
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.regions import compiled, compiled_share
+from gobrrr.model.workload import Workload
+from gobrrr.treatments import applying
+from gobrrr.treatments.way import COMPILER, Unapplied, Unfit, Way
 
 NAME = "compile"
 NUMERICS = "rounding"
@@ -41,14 +52,17 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     """Bytes for a chain, launches for a launch-bound step."""
     code = found.finding.code
     if code == "M01":
-        written = "low: intermediates are still written; " if evidence.training else ""
-        return of_claim(evidence, found, HOW, f"every chain becomes one kernel; {written}no graph breaks")
+        if not evidence.training:
+            return of_claim(evidence, found, HOW, "every chain becomes one kernel; no graph breaks")
+        assumes = "every chain becomes one kernel, and the backward pass computes intermediates again from what is "
+        plan = of_claim(evidence, found, HOW, f"{assumes}kept; low: they are still written; no graph breaks")
+        return sooner(plan)
     if code == "M03":
-        share = batch_norm_share(evidence) - outside_share(evidence)
-        if share <= 0:
+        least, most = written_share(evidence), 1.0 - outside_share(evidence)
+        if most <= 0:
             return None
-        assumes = "the activation behind each batch norm becomes part of it; in inference the convolution takes it in"
-        return of_claim(evidence, found, HOW, assumes, least=0.0, most=share)
+        assumes = "low: norms that are written out become one kernel each; high: the framework's own do as well"
+        return of_claim(evidence, found, HOW, assumes, least=least, most=most)
     if code in ("M04", "M05"):
         assumes = "high: all of them stand beside calls that they can be fused with; no graph breaks"
         return of_claim(evidence, found, HOW, assumes, least=0.0)
@@ -59,3 +73,134 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     of = f"{units.count(len(gone) / evidence.steps.count)} of {units.count(path_of(evidence).launches)}"
     assumes = f"{of} pieces of device work a step vanish by fusion; no graph breaks; low: dispatch costs as much as now"
     return Plan(HOW, assumes, compiled(evidence, gone))
+
+
+def ways(workload: Workload) -> Iterator[Way | Unfit]:
+    """All of the model (or of the step where there is no model), the repeated blocks alone, and inductor's modes."""
+    names = [NAME, f"{NAME}:regional", f"{NAME}:max-autotune", f"{NAME}:reduce-overhead"]
+    module = applying.module_of(workload)
+    what = "model" if module is not None else "step"
+    if module is not None and _is_compiled(module):
+        yield from (Unfit(name, "the model is compiled already") for name in names)
+        return
+    yield _way(NAME, f"{what} = torch.compile({what})", _whole({}))
+    blocks = applying.repeated_blocks(module)
+    if not blocks:
+        yield Unfit(f"{NAME}:regional", "no block of the model is repeated")
+    elif any(_is_compiled(one) for one in blocks):
+        yield Unfit(f"{NAME}:regional", "its blocks are compiled already")
+    else:
+        kind = type(blocks[0]).__name__
+        code = f"for block in model.modules():\n    if isinstance(block, {kind}):\n        block.compile()"
+        yield _way(f"{NAME}:regional", code, _blocks(blocks))
+    mode = {"mode": "max-autotune-no-cudagraphs"}
+    yield _way(f"{NAME}:max-autotune", f'{what} = torch.compile({what}, mode="{mode["mode"]}")', _whole(mode))
+    if not applying.on_cuda(workload):
+        yield Unfit(f"{NAME}:reduce-overhead", "CUDA graphs need a CUDA device")
+        return
+    code = (
+        f'{what} = torch.compile({what}, mode="reduce-overhead")\n'
+        "torch.compiler.cudagraph_mark_step_begin()  # before each step; clone what is kept beyond it"
+    )
+    yield replace(
+        _way(f"{NAME}:reduce-overhead", code, _whole({"mode": "reduce-overhead"}, graphs=True)),
+        as_if=(NAME, "cuda-graph"),
+        conflicts=frozenset({"cuda-graph"}),
+    )
+
+
+def _way(name: str, code: str, apply: Any) -> Way:
+    return Way(
+        name=name, treatment=NAME, apply=apply, code=code, numerics="rounding", rank=COMPILER, as_if=(NAME,),
+        compiles=True,
+    )  # fmt: skip
+
+
+def _is_compiled(module: Any) -> bool:
+    return getattr(module, "_compiled_call_impl", None) is not None or hasattr(module, "_orig_mod")
+
+
+def _compiled(function: Callable[..., Any], kept: dict[str, Any], options: dict[str, Any]) -> Callable[..., Any]:
+    """The compiled callable of an arm, made at the first time."""
+    import torch
+
+    if "compiled" not in kept:
+        kept["compiled"] = torch.compile(applying.own_code(function), backend=applying.BACKEND, **_known(options))
+    return kept["compiled"]  # type: ignore[no-any-return]
+
+
+def _known(options: dict[str, Any]) -> dict[str, Any]:
+    """Modes are inductor's alone."""
+    return options if applying.BACKEND == "inductor" else {}
+
+
+def _call(module: Any, *args: Any, **kwargs: Any) -> Any:
+    return module._call_impl(*args, **kwargs)
+
+
+def _whole(options: dict[str, Any], *, graphs: bool = False) -> Any:
+    """Compiles the model in place, because a user's step calls it by its own name, or the step."""
+
+    @contextmanager
+    def apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
+        import torch
+
+        begun = _each_its_own(workload) if graphs else workload
+        module = applying.module_of(workload)
+        if module is None:
+            yield _without_module(begun, kept, options)
+            return
+        if type(module).__call__ is not torch.nn.Module.__call__:
+            raise Unapplied(f"{type(module).__name__} has a call of its own, which can't be compiled in place")
+        called = _compiled(_call, kept, options)
+        if graphs and workload.step is None and workload.loss is None:
+            called = _owned(called)
+        with ExitStack() as stack:
+            applying.patched(stack, module, "_compiled_call_impl", _bound(called, module))
+            yield begun
+
+    return apply
+
+
+def _without_module(workload: Workload, kept: dict[str, Any], options: dict[str, Any]) -> Workload:
+    step = workload.step if workload.step is not None else workload.model
+    if step is None:
+        raise Unapplied("there is neither a model nor a step")
+    called = _compiled(lambda *args, **kwargs: step(*args, **kwargs), kept, options)
+    return replace(workload, step=called) if workload.step is not None else replace(workload, model=called)
+
+
+def _blocks(blocks: list[Any]) -> Any:
+    """Compiles the code of the blocks once for all of them, in place."""
+
+    @contextmanager
+    def apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
+        called = _compiled(_call, kept, {})
+        with ExitStack() as stack:
+            for one in blocks:
+                applying.patched(stack, one, "_compiled_call_impl", _bound(called, one))
+            yield workload
+
+    return apply
+
+
+def _bound(called: Callable[..., Any], module: Any) -> Callable[..., Any]:
+    return lambda *args, **kwargs: called(module, *args, **kwargs)
+
+
+def _owned(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args, **kwargs: applying.mapped(function(*args, **kwargs), lambda one: one.clone())
+
+
+def _each_its_own(workload: Workload) -> Workload:
+    """Steps whose results outlive the next one: a graph's replay overwrites what it returned before."""
+    import torch
+
+    def begin() -> Any:
+        torch.compiler.cudagraph_mark_step_begin()
+        return nullcontext()
+
+    begun = replace(workload, around=(begin, *workload.around))
+    if workload.step is not None:
+        return replace(begun, step=_owned(workload.step))
+    return begun if workload.loss is None else replace(begun, loss=_owned(workload.loss))

@@ -15,11 +15,18 @@ next replay. Random numbers advance correctly only with a generator that is regi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.regions import as_graph
 from gobrrr.analysis.waits import inner_waits
+from gobrrr.model.workload import Workload
+from gobrrr.treatments import applying, capturing, reaching
+from gobrrr.treatments.way import GRAPH, Unapplied, Unfit, Way
 
 NAME = "cuda-graph"
 NUMERICS = "none"
@@ -34,6 +41,25 @@ static_x.copy_(x)
 graph.replay()
 """
 
+STEP = """
+for group in optimizer.param_groups:
+    group["capturable"] = True
+side = torch.cuda.Stream()
+side.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(side):
+    for _ in range(3):
+        step(static_x)
+torch.cuda.current_stream().wait_stream(side)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    result = step(static_x)
+static_x.copy_(x)
+graph.replay()
+"""
+KNOWN = ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adadelta", "ASGD", "Rprop", "RMSprop")
+"""Optimizers that can be captured; those of them whose state begins with zeros are FROM_ZERO."""
+FROM_ZERO = ("SGD", "Adam", "AdamW", "RAdam", "Adamax", "Adadelta", "RMSprop")
+
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
     """The host's part of a step is one launch; the device goes from kernel to kernel."""
@@ -45,3 +71,133 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if waits:
         assumes = "a graph can't hold the waits inside the step: nothing is gained until they are removed (remove-sync)"
     return Plan(how, assumes, as_graph(evidence), once=True)
+
+
+def ways(workload: Workload) -> Iterator[Way | Unfit]:
+    """The whole step in a graph; or only the forward and backward of the model."""
+    names = (NAME, f"{NAME}:forward")
+    why = _unfit(workload)
+    if why:
+        yield from (Unfit(name, why) for name in names)
+        return
+    why = _optimizer(workload.optimizer)
+    conflicts = {"compile:reduce-overhead"}
+    if why:
+        yield Unfit(NAME, why)
+    else:
+        yield Way(
+            name=NAME, treatment=NAME, apply=_step, code=STEP.strip(), numerics="none", rank=GRAPH, as_if=(NAME,),
+            conflicts=frozenset({*conflicts, names[1]}),
+        )  # fmt: skip
+    if applying.module_of(workload) is None:
+        yield Unfit(names[1], "the workload names no model")
+    elif not applying.trains(workload) and workload.step is None:
+        yield Unfit(names[1], "the whole step is the forward")
+    else:
+        yield Way(
+            name=names[1], treatment=NAME, apply=_forward,
+            code="model = torch.cuda.make_graphed_callables(model, (x,), allow_unused_input=True)",
+            numerics="none", rank=GRAPH, as_if=(NAME,), conflicts=frozenset({*conflicts, NAME}),
+        )  # fmt: skip
+
+
+def _unfit(workload: Workload) -> str:
+    if not applying.on_cuda(workload):
+        return "CUDA graphs need a CUDA device"
+    if workload.loader is not None:
+        return "batches come from a loader: a graph needs inputs whose addresses stay"
+    if any(one is not workload.optimizer and hasattr(one, "param_groups") for one in reaching.reached(workload)):
+        return "its step holds an optimizer that the workload does not name"
+    given = list(applying.tensors_of((workload.inputs, workload.targets)))
+    if any(one.device.type != "cuda" for one in given):
+        return "its inputs are on the host: a copy from there can't be captured"
+    return ""
+
+
+def _optimizer(optimizer: Any) -> str:
+    """Why an optimizer can't be captured; "" where it can."""
+    kind = type(optimizer).__name__
+    if optimizer is None:
+        return ""
+    if kind not in KNOWN or not type(optimizer).__module__.startswith("torch.optim"):
+        return f"{kind} is not known to be capturable"
+    if kind not in FROM_ZERO:
+        return f"{kind} begins with a state that is not zero"
+    if any(group.get("momentum") and group.get("dampening") for group in optimizer.param_groups):
+        return "SGD with dampening does another thing in its first step"
+    return ""
+
+
+@contextmanager
+def _step(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
+    if "graph" not in kept:
+        kept["graph"] = capturing.Replayed(workload)
+    graph = kept["graph"]
+    with graph.held() as inputs:
+        yield applying.as_step(workload, graph, inputs)
+
+
+@contextmanager
+def _forward(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
+    module = applying.module_of(workload)
+    if "forward" not in kept:
+        kept["forward"] = _graphed(workload, module)
+    with ExitStack() as stack:
+        applying.patched(stack, module, "forward", kept["forward"])
+        # what is compiled is in the graph already
+        applying.patched(stack, module, "_compiled_call_impl", None)
+        yield workload
+
+
+def _graphed(workload: Workload, module: Any) -> Any:
+    """The model's forward whose replay also records a graphed backward; the workload is as before afterwards."""
+    import torch
+
+    before = capturing.Before(workload)
+    cached = torch.is_autocast_cache_enabled()
+    had = vars(module).get("forward", applying.MISSING)
+    try:
+        given = _arguments(workload, module)
+        before.put_back()
+        with ExitStack() as stack:
+            for context in workload.around:
+                stack.enter_context(context())
+            torch.set_autocast_cache_enabled(False)  # a cached cast would be no part of the graph
+            with capturing.without_waits():
+                module(*given)
+            before.put_back()
+            with capturing.recovered():
+                torch.cuda.make_graphed_callables(module, given, allow_unused_input=True)
+        return vars(module)["forward"]
+    except (Unapplied, torch.cuda.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise Unapplied(f"the forward can't be captured: {capturing.one_line(error)}") from error
+    finally:
+        torch.set_autocast_cache_enabled(cached)
+        if had is applying.MISSING:
+            vars(module).pop("forward", None)
+        else:
+            module.forward = had
+        before.put_back()
+
+
+def _arguments(workload: Workload, module: Any) -> tuple[Any, ...]:
+    """What the model is called with in a step: once, and with tensors alone."""
+    seen: list[tuple[Any, ...]] = []
+
+    def look(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if kwargs:
+            raise Unapplied("the model is called with keywords, which a graphed forward does not take")
+        seen.append(args)
+
+    with ExitStack() as stack:
+        applying.patched(stack, module, "_compiled_call_impl", None)  # a compiled call knows no later hooks
+        stack.callback(module.register_forward_pre_hook(look, with_kwargs=True).remove)
+        step, inputs = applying.whole_step(workload)
+        step(*inputs)
+    if len(seen) != 1:
+        raise Unapplied(f"the model is called {len(seen)} times in a step; a graph's results live until the next call")
+    if not all(hasattr(one, "data_ptr") for one in seen[0]):
+        raise Unapplied("the model is called with more than tensors")
+    return tuple(capturing.fixed(seen[0]))

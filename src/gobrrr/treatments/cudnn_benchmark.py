@@ -13,10 +13,17 @@ For one layer alone: another memory format (`layer.to(memory_format=...)`), a ba
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.model.workload import Workload
+from gobrrr.treatments import applying
+from gobrrr.treatments.way import SETTINGS, Unfit, Way
 
 NAME = "cudnn-benchmark"
 NUMERICS = "rounding"
@@ -40,3 +47,35 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     return of_claim(
         evidence, found, how, "one of the other algorithms takes this shape, type and layout", least=0.0, better=True
     )
+
+
+def ways(workload: Workload) -> Iterator[Way | Unfit]:
+    """The switch, for a model with convolutions on a CUDA device."""
+    import torch
+
+    kinds = torch.nn.modules.conv._ConvNd
+    if not applying.on_cuda(workload):
+        yield Unfit(NAME, "cuDNN needs a CUDA device")
+    elif applying.module_of(workload) is not None and not applying.modules_of(workload, kinds):
+        yield Unfit(NAME, "the model has no convolutions")
+    elif torch.backends.cudnn.benchmark:
+        yield Unfit(NAME, "it is on already")
+    else:
+        yield Way(
+            name=NAME,
+            treatment=NAME,
+            apply=applying.entered(lambda _: _switched()),
+            code="torch.backends.cudnn.benchmark = True",
+            numerics="rounding",
+            rank=SETTINGS,
+            as_if=(NAME,),
+        )
+
+
+def _switched() -> Any:
+    import torch
+
+    stack = ExitStack()
+    stack.callback(setattr, torch.backends.cudnn, "benchmark", torch.backends.cudnn.benchmark)
+    torch.backends.cudnn.benchmark = True
+    return stack

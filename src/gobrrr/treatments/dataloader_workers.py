@@ -17,6 +17,12 @@ batch at once instead. Workers that each open a thread for every core slow each 
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
 from gobrrr.analysis.claims import Found
@@ -25,6 +31,9 @@ from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.inputs import input_gaps
 from gobrrr.analysis.regions import loading_ns, not_loading
 from gobrrr.model.events import Kind
+from gobrrr.model.workload import Workload
+from gobrrr.treatments import applying, loading
+from gobrrr.treatments.way import INPUT, Unfit, Way
 
 NAME = "dataloader-workers"
 NUMERICS = "none"
@@ -76,3 +85,40 @@ def _workers(evidence: Evidence) -> int:
     if threads is None:
         return MOST_WORKERS
     return min(max(int(threads.available) - (threads.intra if evidence.on_cpu else 1), 1), MOST_WORKERS)
+
+
+def ways(workload: Workload) -> Iterator[Way | Unfit]:
+    """The workload's DataLoader made again, with workers that live as long as it."""
+    from torch.utils.data import IterableDataset
+
+    loader: Any = workload.loader
+    if loader is None:
+        yield Unfit(NAME, "the workload has no loader")
+    elif not loading.plain(loader):
+        yield Unfit(NAME, "its loader is not torch.utils.data.DataLoader itself")
+    elif loader.num_workers:
+        yield Unfit(NAME, f"it has {loader.num_workers} workers already")
+    elif isinstance(loader.dataset, IterableDataset):
+        yield Unfit(NAME, "each worker would go through the whole of an iterable dataset")
+    else:
+        workers = min(MOST_WORKERS, os.cpu_count() or 1)
+        pinned = ", pin_memory=True" if applying.on_cuda(workload) else ""
+        yield Way(
+            name=NAME,
+            treatment=NAME,
+            apply=_apply,
+            code=f"loader = DataLoader(dataset, batch_size, num_workers={workers}, persistent_workers=True{pinned})",
+            numerics="none",
+            rank=INPUT,
+            as_if=(NAME,),
+        )
+
+
+@contextmanager
+def _apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
+    if "loader" not in kept:
+        pinned = {"pin_memory": True} if applying.on_cuda(workload) else {}
+        workers = min(MOST_WORKERS, os.cpu_count() or 1)
+        # they end with the loader, when the arm is dropped
+        kept["loader"] = loading.rebuilt(workload.loader, num_workers=workers, persistent_workers=True, **pinned)
+    yield replace(workload, loader=kept["loader"])

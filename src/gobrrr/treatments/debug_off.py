@@ -12,10 +12,17 @@ Without deterministic algorithms two runs differ by rounding.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.model.workload import Workload
+from gobrrr.treatments import applying
+from gobrrr.treatments.way import SETTINGS, Unfit, Way
 
 NAME = "debug-off"
 NUMERICS = "rounding"
@@ -33,3 +40,68 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     told = next((one for one in finding.evidence if one.startswith("to switch off: ")), "")
     how = told.removeprefix("to switch off: ") or "switch off what was on to look for a bug"
     return of_claim(evidence, found, how, "high: all that the host does is the tracer's, if there is one")
+
+
+Switch = tuple[str, Callable[[], Any], Callable[[], Any]]
+"""What to paste to switch one thing off, what does it, and what switches it on again as it was."""
+
+
+def ways(workload: Workload) -> Iterator[Way | Unfit]:
+    """All that is on of what torch offers for looking for bugs."""
+    found = _on()
+    if not found:
+        yield Unfit(NAME, "nothing of the kind is on")
+        return
+    yield Way(
+        name=NAME,
+        treatment=NAME,
+        apply=applying.entered(lambda _: _off(found)),
+        code="\n".join(code for code, _, _ in found),
+        numerics="rounding",
+        rank=SETTINGS,
+        as_if=(NAME,),
+    )
+
+
+def _on() -> list[Switch]:
+    import torch
+
+    found: list[Switch] = []
+    anomaly, deterministic, cudnn = (
+        torch.autograd.set_detect_anomaly, torch.use_deterministic_algorithms, torch.backends.cudnn,
+    )  # fmt: skip
+    if torch.is_anomaly_enabled():
+        check = torch.is_anomaly_check_nan_enabled()
+        found.append(
+            ("torch.autograd.set_detect_anomaly(False)", lambda: anomaly(False, check), lambda: anomaly(True, check))
+        )
+    if torch.are_deterministic_algorithms_enabled():
+        warn = torch.is_deterministic_algorithms_warn_only_enabled()
+        found.append(
+            (
+                "torch.use_deterministic_algorithms(False)",
+                lambda: deterministic(False),
+                lambda: deterministic(True, warn_only=warn),
+            )
+        )
+    if cudnn.deterministic:
+        found.append(
+            (
+                "torch.backends.cudnn.deterministic = False",
+                lambda: setattr(cudnn, "deterministic", False),
+                lambda: setattr(cudnn, "deterministic", True),
+            )
+        )
+    mode = torch.cuda.get_sync_debug_mode() if torch.cuda.is_available() else 0
+    if mode:
+        set_mode = torch.cuda.set_sync_debug_mode
+        found.append(("torch.cuda.set_sync_debug_mode(0)", lambda: set_mode(0), lambda: set_mode(mode)))
+    return found
+
+
+def _off(found: list[Switch]) -> ExitStack:
+    stack = ExitStack()
+    for _, off, on in found:
+        stack.callback(on)
+        off()
+    return stack

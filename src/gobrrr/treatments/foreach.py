@@ -11,10 +11,19 @@ Names with `_foreach_` are not part of torch's stable interface. Large tensors g
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.model.workload import Workload
+from gobrrr.treatments import applying, reaching
+from gobrrr.treatments.way import OPTIMIZER, Unfit, Way
 
 NAME = "foreach"
 NUMERICS = "rounding"
@@ -29,3 +38,66 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         return None
     how = "torch._foreach_lerp_(averages, parameters, weight), or swa_utils.get_ema_multi_avg_fn"
     return of_claim(evidence, found, how, "the updates do not depend on each other")
+
+
+CLIPS = ("clip_grad_norm_", "clip_grad_value_")
+
+
+def ways(workload: Workload) -> Iterator[Way | Unfit]:
+    """Clipping, and an average over weights by swa_utils; averages in the user's own source are advice."""
+    clips, averages = _clips(workload), _averages(workload)
+    if not clips and not averages:
+        yield Unfit(NAME, "no clipping with foreach=False, no swa_utils.AveragedModel that updates one by one")
+        return
+    code = [f"torch.nn.utils.{name}(model.parameters(), limit, foreach=True)" for name in clips]
+    if averages:
+        code.append("averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))")
+    yield Way(
+        name=NAME, treatment=NAME, apply=_apply, code="\n".join(code), numerics="rounding", rank=OPTIMIZER,
+        as_if=(NAME,),
+    )  # fmt: skip
+
+
+def _clips(workload: Workload) -> list[str]:
+    """The functions that the step calls and that work tensor by tensor there: because it says so, or on a CPU."""
+    cuda, found = applying.on_cuda(workload), []
+    for code in reaching.code_of(workload):
+        if not cuda or "foreach" in reaching.keywords_of(code):
+            found += [name for name in CLIPS if name in code.co_names]
+    return list(dict.fromkeys(found))
+
+
+def _averages(workload: Workload) -> list[tuple[Any, float]]:
+    """swa_utils' models that average with `get_ema_avg_fn`, tensor by tensor, and the decay of each."""
+    from torch.optim.swa_utils import AveragedModel
+
+    found = []
+    for one in reaching.reached(workload):
+        if isinstance(one, AveragedModel) and getattr(one, "multi_avg_fn", None) is None:
+            own = inspect.unwrap(one.avg_fn) if one.avg_fn is not None else None
+            if own is not None and own.__qualname__.startswith("get_ema_avg_fn."):
+                found.append((one, inspect.getclosurevars(own).nonlocals["decay"]))
+    return found
+
+
+@contextmanager
+def _apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
+    from torch.nn import utils
+    from torch.optim.swa_utils import get_ema_multi_avg_fn
+
+    with ExitStack() as stack:
+        for name in _clips(workload):
+            own = getattr(utils, name)
+            reaching.everywhere(stack, workload, own, _together(own), kept.setdefault(name, {}))
+        for one, decay in _averages(workload):
+            applying.patched(stack, one, "avg_fn", None)
+            applying.patched(stack, one, "multi_avg_fn", get_ema_multi_avg_fn(decay))
+        yield workload
+
+
+def _together(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def clipped(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **{**kwargs, "foreach": True})
+
+    return clipped

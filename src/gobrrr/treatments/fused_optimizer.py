@@ -4,12 +4,18 @@ The fused form does an update of many parameters in one kernel, the foreach form
 parameters in one kernel. The numbers differ by rounding at most.
 
 Replayed: all updates of a step are one launch, in as much time on the device as now at the least, in that of one pass
-over the parameters at the most. On a CPU what the finding claims.
+over the parameters at the most. The host's operations for the others are gone, at the most with the Python between
+them. On a CPU what the finding claims.
 
 On a GPU very large parameters gain little: their kernels are bound by memory in each form.
 """
 
 from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim
@@ -17,6 +23,9 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.optimizers import updates
 from gobrrr.analysis.regions import as_one_launch
+from gobrrr.model.workload import Workload
+from gobrrr.treatments import applying
+from gobrrr.treatments.way import OPTIMIZER, Unfit, Way
 
 NAME = "fused-optimizer"
 NUMERICS = "rounding"
@@ -37,3 +46,122 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if evidence.on_cpu:
         return of_claim(evidence, found, HOW, assumes)
     return Plan(HOW, assumes, as_one_launch(evidence, updates(evidence).work, ONE_PASS))
+
+
+FUSED_ON = {"SGD": ("cuda", "cpu"), "Adam": ("cuda", "cpu"), "AdamW": ("cuda", "cpu"), "Adagrad": ("cpu",)}
+"""Where torch's optimizers have a fused form, in every version that is supported."""
+
+
+def ways(workload: Workload) -> Iterator[Way | Unfit]:
+    """The fused form, and the foreach form, of the workload's own optimizer."""
+    names = (NAME, f"{NAME}:foreach")
+    why = _unfit(workload.optimizer) or _sparse(workload)
+    if why:
+        yield from (Unfit(name, why) for name in names)
+        return
+    groups = workload.optimizer.param_groups
+    kind, device = _kind(workload.optimizer).__name__, str(groups[0]["params"][0].device.type)
+    why = _unfused(workload.optimizer, kind, device)
+    yield Unfit(NAME, why) if why else _way(NAME, kind, fused=True)
+    if any(group.get("foreach") for group in groups):
+        why = "it has the foreach form already"
+    elif any(group.get("fused") for group in groups):
+        why = "it has the fused form already"
+    elif device == "cuda" and all(group.get("foreach") is None for group in groups):
+        why = "torch takes the foreach form by itself on CUDA"
+    elif "foreach" not in inspect.signature(_kind(workload.optimizer)).parameters:
+        why = f"{kind} has no foreach form"
+    yield Unfit(names[1], why) if why else _way(names[1], kind, fused=False)
+
+
+def _way(name: str, kind: str, *, fused: bool) -> Way:
+    @contextmanager
+    def apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
+        with ExitStack() as stack:
+            _switch(stack, workload.optimizer, fused=fused)
+            yield workload
+
+    form = "fused" if fused else "foreach"
+    code = f"optimizer = torch.optim.{kind}(model.parameters(), lr=lr, {form}=True)"
+    return Way(
+        name=name, treatment=NAME, apply=apply, code=code, numerics="rounding", rank=OPTIMIZER, as_if=(NAME,)
+    )  # fmt: skip
+
+
+def _switch(stack: ExitStack, optimizer: Any, *, fused: bool) -> None:
+    """Sets the form in the optimizer's groups, and moves what counts its steps to where that form wants it."""
+    for name in ("_step_supports_amp_scaling", "_need_device_dtype_check_for_fused"):
+        if fused or name in vars(optimizer):
+            applying.patched(stack, optimizer, name, fused)
+    for group in optimizer.param_groups:
+        applying.swapped(stack, group, "foreach", not fused)
+        if "fused" in group:
+            applying.swapped(stack, group, "fused", fused)
+    before = {parameter: state["step"] for parameter, state in optimizer.state.items() if _counts(state)}
+    stack.callback(_counters_back, optimizer, before)
+    for parameter in before if fused else ():
+        optimizer.state[parameter]["step"] = applying.counter_on(before[parameter], parameter.device)
+
+
+def _counts(state: Any) -> bool:
+    import torch
+
+    return isinstance(state.get("step"), torch.Tensor)
+
+
+def _counters_back(optimizer: Any, before: dict[Any, Any]) -> None:
+    """Each count of steps in the tensor that held it; those that are new where the optimizer makes them by itself."""
+    captured = {one for group in optimizer.param_groups if group.get("capturable") for one in group["params"]}
+    for parameter, state in optimizer.state.items():
+        if not _counts(state):
+            continue
+        if parameter in before:
+            state["step"] = before[parameter].copy_(state["step"])
+        elif parameter not in captured:
+            state["step"] = applying.counter_on(state["step"], "cpu")
+
+
+def _kind(optimizer: Any) -> Any:
+    """The class of torch.optim whose step this optimizer runs."""
+    return next((one for one in type(optimizer).__mro__ if one.__module__.startswith("torch.optim")), type(optimizer))
+
+
+def _unfit(optimizer: Any) -> str:
+    """Why the form of an optimizer's update can't be chosen; "" where it can."""
+    import torch
+
+    if optimizer is None:
+        return "the workload has no optimizer"
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        return f"{type(optimizer).__name__} is not one of torch.optim"
+    if not getattr(type(optimizer).step, "__module__", "").startswith("torch.optim"):
+        return f"{type(optimizer).__name__} has a step of its own"
+    if any("foreach" not in group for group in optimizer.param_groups):
+        return f"{type(optimizer).__name__} has one form only"
+    if any(group.get("differentiable") for group in optimizer.param_groups):
+        return "a differentiable optimizer has one form only"
+    return ""
+
+
+def _unfused(optimizer: Any, kind: str, device: str) -> str:
+    groups = optimizer.param_groups
+    if any(group.get("fused") for group in groups):
+        return "the optimizer is fused already"
+    if "fused" not in inspect.signature(_kind(optimizer)).parameters or kind not in FUSED_ON:
+        return f"{kind} has no fused form"
+    if device not in FUSED_ON[kind]:
+        return f"{kind} has no fused form on {device}"
+    parameters = [one for group in groups for one in group["params"]]
+    if not all(one.is_floating_point() for one in parameters):
+        return "the fused form takes floating-point parameters alone"
+    if len({one.device for one in parameters}) > 1:
+        return "its parameters are on several devices"
+    return ""
+
+
+def _sparse(workload: Workload) -> str:
+    embeddings = [one for one in applying.modules_of(workload) if getattr(one, "sparse", False) is True]
+    parameters = [one for group in workload.optimizer.param_groups for one in group["params"]]
+    if embeddings or any(one.grad is not None and one.grad.is_sparse for one in parameters):
+        return "its gradients are sparse"
+    return ""

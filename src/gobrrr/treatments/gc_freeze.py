@@ -12,10 +12,17 @@ Memory grows by the cycles that are not yet collected; what holds tensors in cyc
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.model.workload import Workload
+from gobrrr.treatments.way import SETTINGS, Unfit, Way
 
 NAME = "gc-freeze"
 NUMERICS = "none"
@@ -39,3 +46,29 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     own = next((one for one in finding.where if one.op == "gc.collect"), None)
     how = HOW if own is None else f"no gc.collect() in each step{f' ({own.source})' if own.source else ''}; {HOW}"
     return of_claim(evidence, found, how, "collecting every N steps takes next to nothing")
+
+
+def ways(workload: Workload) -> Iterator[Way | Unfit]:
+    """What lives is frozen, and nothing is collected while the steps run."""
+    if not gc.isenabled():
+        yield Unfit(NAME, "the collector is off already")
+        return
+    yield Way(
+        name=NAME, treatment=NAME, apply=_apply, code=CODE.strip(), numerics="none", rank=SETTINGS, as_if=(NAME,)
+    )  # fmt: skip
+
+
+@contextmanager
+def _apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
+    frozen = gc.get_freeze_count() > 0
+    if "collected" not in kept:
+        kept["collected"] = gc.collect()
+    if not frozen:
+        gc.freeze()
+    gc.disable()
+    try:
+        yield workload
+    finally:
+        gc.enable()
+        if not frozen:
+            gc.unfreeze()

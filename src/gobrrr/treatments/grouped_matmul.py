@@ -11,16 +11,15 @@ least, and what its floors say at the most.
 
 from __future__ import annotations
 
-import numpy as np
-
 from gobrrr import units
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import all_of
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.path import path_of
-from gobrrr.analysis.regions import in_loop, unwaiting
+from gobrrr.analysis.regions import in_loop, loop_spans, unwaiting
 from gobrrr.analysis.waits import expert_loop, inner_waits
+from gobrrr.analysis.what_if import inside_spans
 from gobrrr.model.events import I8
 
 NAME = "grouped-matmul"
@@ -58,8 +57,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 
 def _launches_in_loop(evidence: Evidence, waits: I8) -> float:
-    """Launches a step from the first wait on: each wait's stretch is taken as long as the median one at most."""
+    """Launches a step within the loop."""
     events, links = evidence.events, evidence.priced.links
-    launches = np.sort(events.start_ns[links.launch[links.launch >= 0]])
-    turns = np.diff(np.searchsorted(launches, np.sort(events.start_ns[waits])))
-    return float(np.minimum(turns, 2 * np.median(turns)).sum()) / evidence.recorded_steps.count
+    called = events.start_ns[links.launch[links.launch >= 0]]
+    return float(inside_spans(called, *loop_spans(evidence, waits)).sum()) / evidence.recorded_steps.count

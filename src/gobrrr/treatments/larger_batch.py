@@ -6,7 +6,7 @@ costs no time: the time for today's amount of work falls by the factor of the ba
 Replayed, for the work of one of today's steps: the device's work takes as many times as long as the batch is larger,
 but for launch and ramp of each kernel, and the updates stay. At the least the host's time grows as well. That is
 throughput: the step itself gets no shorter. Where the host's time is enough for less than 1.2 times the batch, it is
-no remedy.
+no remedy. `--what-if larger-batch=4` asks for a batch of four times the size, whatever bounds the step.
 
 It changes the optimisation: learning rate, schedule and generalisation. Gradient accumulation with fewer, larger
 micro-batches keeps them.
@@ -14,11 +14,19 @@ micro-batches keeps them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.regions import larger
+from gobrrr.model.workload import Workload
+from gobrrr.treatments import applying
+from gobrrr.treatments.way import SETTINGS, Unfit, Way
 
 NAME = "larger-batch"
 NUMERICS = "statistics"
@@ -50,3 +58,54 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         how = f"throughput: the host's time is enough for {told} times the batch"
         assumes = "the saving is for today's amount of work, the step gets no shorter; memory allows it"
     return Plan(how, assumes, larger(evidence, times), work=times, once=True)
+
+
+def by(evidence: Evidence, times: float) -> Plan:
+    """A step with so many times the batch, whatever bounds it."""
+    how = f"{times:g} times the batch"
+    assumes = "the saving is for today's amount of work, the step gets no shorter; memory allows it"
+    return Plan(how, assumes, larger(evidence, times), work=times, once=True)
+
+
+TIMES = 2
+"""How many times today's batch is tried."""
+
+
+def ways(workload: Workload) -> Iterator[Way | Unfit]:
+    """Twice the batch: the inputs and targets with themselves behind."""
+    given = list(applying.tensors_of((workload.inputs, workload.targets)))
+    sizes = {one.shape[0] if one.dim() else None for one in given}
+    if workload.loader is not None:
+        yield Unfit(NAME, "batches come from a loader: its batch_size is in the source")
+    elif workload.model is None:
+        yield Unfit(NAME, "which of the step's inputs are a batch is not known without a model")
+    elif len(sizes) != 1 or None in sizes:
+        yield Unfit(NAME, "its tensors do not share a first dimension")
+    else:
+        (size,) = sizes
+        yield Way(
+            name=NAME,
+            treatment=NAME,
+            apply=_apply,
+            code=f"batch_size = {TIMES * int(size or 0)}  # of {size}; and scale the learning rate with it",
+            numerics="statistics",
+            rank=SETTINGS,
+            as_if=(NAME,),
+            work=float(TIMES),
+        )
+
+
+@contextmanager
+def _apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
+    import torch
+
+    if "doubled" not in kept:
+
+        def more(one: Any) -> Any:
+            return torch.cat([one.detach()] * TIMES).requires_grad_(one.requires_grad)
+
+        kept["doubled"] = (
+            applying.mapped(tuple(workload.inputs), more), applying.mapped(tuple(workload.targets), more),
+        )  # fmt: skip
+    inputs, targets = kept["doubled"]
+    yield replace(workload, inputs=inputs, targets=targets)

@@ -13,11 +13,18 @@ Reductions that are split into other parts are rounded differently.
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
 
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.model.workload import Workload
+from gobrrr.treatments import applying
+from gobrrr.treatments.way import SETTINGS, Unfit, Way
 
 NAME = "limit-threads"
 NUMERICS = "rounding"
@@ -50,3 +57,37 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         how = f"fewer workers than {threads.workers}, and torch.set_num_threads(1) in worker_init_fn"
     assumes = "high: with as many threads as processors each operation reaches its floor"
     return of_claim(evidence, found, how, assumes, least=0.0)
+
+
+def ways(workload: Workload) -> Iterator[Way | Unfit]:
+    """As many threads as processors; where there are no more than that, half of them."""
+    import torch
+
+    threads, room = torch.get_num_threads(), _processors()
+    if threads == 1:
+        yield Unfit(NAME, "operations run on one thread")
+        return
+    fewer = room if threads > room else max(threads // 2, 1)
+    yield Way(
+        name=NAME,
+        treatment=NAME,
+        apply=applying.entered(lambda _: _limited(fewer)),
+        code=f"torch.set_num_threads({fewer})",
+        numerics="rounding",
+        rank=SETTINGS,
+        as_if=(NAME,),
+    )
+
+
+def _processors() -> int:
+    """Those that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _limited(threads: int) -> Any:
+    import torch
+
+    stack = ExitStack()
+    stack.callback(torch.set_num_threads, torch.get_num_threads())
+    torch.set_num_threads(threads)
+    return stack

@@ -11,10 +11,17 @@ Replayed: what the finding claims, from its low to its high end: what the scores
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.model.workload import Workload
+from gobrrr.treatments import applying
+from gobrrr.treatments.way import ATTENTION, Unfit, Way
 
 NAME = "need-weights-false"
 NUMERICS = "rounding"
@@ -30,3 +37,47 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         return None
     how = "attention(x, x, x, need_weights=False) of nn.MultiheadAttention"
     return of_claim(evidence, found, how, "nothing reads the weights that it returns")
+
+
+def ways(workload: Workload) -> Iterator[Way | Unfit]:
+    """Every nn.MultiheadAttention that is called without a word on its weights is asked for none."""
+    import torch
+
+    quiet = (torch.nn.TransformerEncoderLayer, torch.nn.TransformerDecoderLayer)
+    asked = {id(part) for one in applying.modules_of(workload, quiet) for part in one.modules()}
+    found = [one for one in applying.modules_of(workload, torch.nn.MultiheadAttention) if id(one) not in asked]
+    if not found:
+        yield Unfit(NAME, "the model has no nn.MultiheadAttention of its own")
+        return
+    yield Way(
+        name=NAME,
+        treatment=NAME,
+        apply=_apply,
+        code=CODE.strip(),
+        numerics="rounding",
+        rank=ATTENTION,
+        as_if=(NAME,),
+    )
+
+
+@contextmanager
+def _apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
+    import torch
+
+    with ExitStack() as stack:
+        for one in applying.modules_of(workload, torch.nn.MultiheadAttention):
+            applying.patched(stack, one, "forward", _without(one.forward))
+        yield workload
+
+
+AT = 4
+"""The place of `need_weights` among the arguments."""
+
+
+def _without(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def asked(*args: Any, **kwargs: Any) -> Any:
+        if len(args) <= AT:
+            kwargs.setdefault("need_weights", False)
+        return forward(*args, **kwargs)
+
+    return asked

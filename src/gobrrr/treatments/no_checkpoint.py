@@ -5,7 +5,8 @@ pointwise is computed again. With `torch.compile` the activation memory budget s
 stay what they are, but for random numbers that are drawn in another order.
 
 Replayed: what the finding claims, from its low to its high end: the device time of what is computed again and the
-time to issue it, from nothing where the peak of the memory is not known.
+time to issue it. Where the peak of the memory is not known it is nothing at the least, because what is kept may not
+fit; all of it is what is expected once it does.
 
 Measure the peak afterwards (`torch.cuda.max_memory_allocated`): the budget is one of saved activations, not of the
 peak.
@@ -13,10 +14,17 @@ peak.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
 from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_claim
+from gobrrr.analysis.effects import of_claim, sooner
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.model.workload import Workload
+from gobrrr.treatments import applying, reaching
+from gobrrr.treatments.way import REMATERIALISATION, Unfit, Way
 
 NAME = "no-checkpoint"
 NUMERICS = "none"
@@ -33,4 +41,64 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     finding = found.finding
     if finding.code != "R01":
         return None
-    return of_claim(evidence, found, HOW, "the activations that are kept then fit into memory")
+    least = 1.0 if finding.certainty == "high" else 0.0
+    return sooner(of_claim(evidence, found, HOW, "the activations that are kept then fit into memory", least=least))
+
+
+FLAG = "gradient_checkpointing"
+
+
+def ways(workload: Workload) -> Iterator[Way | Unfit]:
+    """A library's flags off, and `torch.utils.checkpoint.checkpoint` straight through wherever it is called."""
+    flagged = _flagged(workload)
+    if not applying.trains(workload) and workload.step is None:
+        yield Unfit(NAME, "without a backward nothing is computed again")
+    elif not flagged and not any(_asks(code) for code in reaching.code_of(workload)) and not _wrapped(workload):
+        yield Unfit(NAME, "nothing in it calls torch.utils.checkpoint")
+    else:
+        code = "model.gradient_checkpointing_disable()" if flagged else CODE.strip().splitlines()[0]
+        yield Way(
+            name=NAME,
+            treatment=NAME,
+            apply=_apply,
+            code=code,
+            numerics="none",
+            rank=REMATERIALISATION,
+            as_if=(NAME,),
+            conflicts=frozenset({"checkpoint", "activation-budget"}),
+        )
+
+
+def _flagged(workload: Workload) -> list[Any]:
+    return [one for one in applying.modules_of(workload) if getattr(one, FLAG, False) is True]
+
+
+def _wrapped(workload: Workload) -> list[Any]:
+    """torch.distributed's wrappers, each around one module."""
+    return [one for one in applying.modules_of(workload) if hasattr(one, "_checkpoint_wrapped_module")]
+
+
+def _asks(code: Any) -> bool:
+    return any(name in ("checkpoint", "checkpoint_sequential") for name in code.co_names)
+
+
+@contextmanager
+def _apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
+    from torch.utils.checkpoint import checkpoint
+
+    with ExitStack() as stack:
+        for one in _flagged(workload):
+            applying.patched(stack, one, FLAG, False)
+        for one in _wrapped(workload):
+            applying.patched(stack, one, "forward", one._checkpoint_wrapped_module)
+        reaching.everywhere(stack, workload, checkpoint, _straight, kept)
+        yield workload
+
+
+OWN_WORDS = ("use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state", "early_stop")
+"""What checkpoint takes for itself."""
+
+
+def _straight(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The function as it is, called as checkpoint is called."""
+    return function(*args, **{name: one for name, one in kwargs.items() if name not in OWN_WORDS})

@@ -12,12 +12,20 @@ without pinned memory gives nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
 from gobrrr import units
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.inputs import inward_copies, pageable_copies
 from gobrrr.analysis.regions import prefetched
+from gobrrr.model.workload import Workload
+from gobrrr.treatments import applying, loading
+from gobrrr.treatments.way import INPUT, Unfit, Way
 
 NAME = "prefetch-pinned"
 NUMERICS = "none"
@@ -40,3 +48,34 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     how = 'DataLoader(..., pin_memory=True) and batch.to("cuda", non_blocking=True)'
     assumes = f"{units.bytes_(moved)} a step across the host link; high: the copy overlaps with the step before"
     return Plan(how, assumes, prefetched(evidence, copies), once=True)
+
+
+def ways(workload: Workload) -> Iterator[Way | Unfit]:
+    """The workload's loader, each batch pinned and on the device before the step asks for it."""
+    if workload.loader is None:
+        yield Unfit(NAME, "the workload has no loader")
+    elif not applying.on_cuda(workload):
+        yield Unfit(NAME, "there is no device to copy to")
+    else:
+        yield Way(
+            name=NAME,
+            treatment=NAME,
+            apply=_apply,
+            code=f"{CODE.strip()}  # on a side stream, one batch ahead",
+            numerics="none",
+            rank=INPUT + 1,  # around what makes the batches
+            as_if=(NAME,),
+        )
+
+
+@contextmanager
+def _apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
+    import torch
+
+    if kept.get("of") is not workload.loader:
+        loader = workload.loader
+        if loading.plain(loader) and not getattr(loader, "pin_memory", False):
+            loader = loading.rebuilt(loader, pin_memory=True)
+        device = torch.device("cuda", torch.cuda.current_device())
+        kept.update(of=workload.loader, ahead=loading.Ahead(loader, device))
+    yield replace(workload, loader=kept["ahead"])

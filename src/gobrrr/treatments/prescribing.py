@@ -19,11 +19,11 @@ MOST_TOLD = 3
 TELLING = 0.02
 """A smaller saving leaves the step's bound as it is."""
 
-Planned = tuple[str, Found, Plan]
-"""A treatment's name, the finding that it is for, and what it changes."""
+Planned = tuple[str, Found | None, Plan]
+"""A treatment's name, the finding that it is for (None: it was asked for without one), and what it changes."""
 
 
-def plans(evidence: Evidence, found: Sequence[Found]) -> list[Planned]:
+def plans(evidence: Evidence, found: Sequence[Found]) -> list[tuple[str, Found, Plan]]:
     """Every treatment that a finding names and that applies, in the findings' order."""
     known = {one.name: one for one in catalogue()}
     made = []

@@ -18,10 +18,20 @@ Dropout draws other masks. `torch.nn.attention.sdpa_kernel` shows and sets which
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+from gobrrr import units
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.model.diagnosis import Diagnosis
+from gobrrr.model.workload import Workload
+from gobrrr.treatments import applying
+from gobrrr.treatments.way import ATTENTION, Unfit, Way
 
 NAME = "sdpa"
 NUMERICS = "rounding"
@@ -37,3 +47,96 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         return None
     how = "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=...)"
     return of_claim(evidence, found, how, "a fused kernel takes the mask and the head size")
+
+
+FIRST = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION"}
+"""The kernels that may be asked first, by torch's names."""
+
+TUNED = ("scaled_dot_product", "attention_forward", "attention_backward", "flash", "fmha", "efficient_attention")
+"""Words of the calls that choose between those kernels."""
+
+
+def ways(workload: Workload) -> Iterator[Way | Unfit]:
+    """The library's switch where attention is written out, and which kernel a call of the function tries first.
+
+    Attention written out in the user's own source is advice: no switch changes it.
+    """
+    configs = _written_out(workload)
+    if configs:
+        code = 'model.set_attn_implementation("sdpa")'
+        yield Way(
+            name=NAME, treatment=NAME, apply=_switched(configs), code=code, numerics="rounding", rank=ATTENTION,
+            as_if=(NAME,), conflicts=frozenset({"need-weights-false"}),
+        )  # fmt: skip
+    else:
+        yield Unfit(NAME, "no switch for it in the model: attention that is written out is changed in the source")
+    for name, kernel in FIRST.items():
+        if not applying.on_cuda(workload):
+            yield Unfit(f"{NAME}:{name}-first", "on a CPU there is one fused kernel only")
+        elif "set_priority" not in _signature():
+            yield Unfit(f"{NAME}:{name}-first", "this torch can't order the kernels")
+        else:
+            order = [kernel, *(one for one in FIRST.values() if one != kernel), "MATH"]
+            listed = ", ".join(f"SDPBackend.{one}" for one in order)
+            yield Way(
+                name=f"{NAME}:{name}-first", treatment=NAME, apply=applying.entered(_ordering(order)),
+                code=f"with sdpa_kernel([{listed}], set_priority=True):\n    loss = step(batch)",
+                numerics="rounding", rank=ATTENTION, worth=_worth,
+                conflicts=frozenset(f"{NAME}:{one}-first" for one in FIRST if one != name),
+            )  # fmt: skip
+
+
+def _signature() -> Any:
+    from torch.nn.attention import sdpa_kernel
+
+    return inspect.signature(sdpa_kernel).parameters
+
+
+def _ordering(order: list[str]) -> Any:
+    def context(workload: Workload) -> AbstractContextManager[Any]:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        return sdpa_kernel([getattr(SDPBackend, one) for one in order], set_priority=True)  # type: ignore[no-any-return]
+
+    return context
+
+
+def _worth(diagnosis: Diagnosis) -> str:
+    """Another kernel saves no more than attention takes."""
+    share = applying.share_of(diagnosis, *TUNED)
+    if share <= 0:
+        return "no call of scaled_dot_product_attention in the step"
+    if share < applying.WORTH_TRYING:
+        return f"attention takes {units.percent(share)} of the device's time"
+    return ""
+
+
+def _written_out(workload: Workload) -> list[Any]:
+    """The configurations of a transformers model that ask for attention written out, where the model knows the other
+    one; none where weights are to be returned, which only the written-out form has."""
+    module = applying.module_of(workload)
+    if module is None:
+        return []
+    found: list[Any] = []
+    for one in module.modules():
+        config = getattr(one, "config", None)
+        if getattr(config, "_attn_implementation", None) != "eager" or any(config is seen for seen in found):
+            continue
+        if getattr(one, "_supports_sdpa", True) is not True or getattr(config, "output_attentions", False):
+            return []
+        found.append(config)
+    return found
+
+
+def _switched(configs: list[Any]) -> Any:
+    @contextmanager
+    def apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
+        with ExitStack() as stack:
+            for one in configs:
+                # the setter of transformers' own property would set the parts' configurations as well
+                internal = "_attn_implementation_internal"
+                name = internal if internal in vars(one) else "_attn_implementation"
+                applying.patched(stack, one, name, "sdpa")
+            yield workload
+
+    return apply

@@ -12,11 +12,18 @@ either the old or the new precision switches of PyTorch, not both.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import all_of, of_calls
 from gobrrr.analysis.elsewhere import in_type
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.model.workload import Workload
+from gobrrr.treatments import applying
+from gobrrr.treatments.way import SETTINGS, Unfit, Way
 
 NAME = "tf32"
 NUMERICS = "rounding"
@@ -36,3 +43,105 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     shorter = of_calls(evidence, claim.unit, claim.low, claim.low + (claim.ns - claim.low) / 2, better=True)
     typed = in_type(evidence, "tf32")
     return Plan(how, assumes, all_of(lambda _: typed, shorter))
+
+
+AMPERE = 8
+"""The first compute capability whose tensor cores know TF32."""
+
+
+def ways(workload: Workload) -> Iterator[Way | Unfit]:
+    """The switches of matmuls and convolutions, by the interface that the program uses."""
+    if not applying.on_cuda(workload):
+        yield Unfit(NAME, "TF32 needs a CUDA device")
+        return
+    import torch
+
+    if torch.cuda.get_device_capability()[0] < AMPERE:
+        yield Unfit(NAME, "this device has no TF32")
+    elif _on():
+        yield Unfit(NAME, "float32 matmuls run in TF32 already")
+    else:
+        code = CODE if _legacy() else 'torch.backends.cuda.matmul.fp32_precision = "tf32"'
+        yield Way(
+            name=NAME,
+            treatment=NAME,
+            apply=applying.entered(lambda _: switched()),
+            code=code.strip(),
+            numerics="rounding",
+            rank=SETTINGS,
+            as_if=(NAME,),
+        )
+
+
+@contextmanager
+def switched() -> Iterator[None]:
+    """TF32 for matmuls and convolutions, and every switch as it was afterwards.
+
+    Reading an old switch raises once a new one was set to something else, so a program is met in the interface that it
+    uses. The old setters write the new switches too, which are put back one by one.
+    """
+    import torch
+
+    legacy = _legacy()
+    new = [(owner, owner.fp32_precision) for owner in _owners()]
+    old: list[tuple[Callable[[Any], None], Any]] = []
+    if legacy:
+        old.append((torch.set_float32_matmul_precision, torch.get_float32_matmul_precision()))
+        old.append((_cudnn, torch.backends.cudnn.allow_tf32))
+    try:
+        if legacy:
+            torch.set_float32_matmul_precision("high")
+            torch.backends.cudnn.allow_tf32 = True
+        else:
+            torch.backends.cuda.matmul.fp32_precision = "tf32"
+            torch.backends.cudnn.conv.fp32_precision = "tf32"
+        yield
+    finally:
+        for put, value in old:
+            put(value)
+        for owner, value in new:
+            owner.fp32_precision = value
+
+
+def _cudnn(value: bool) -> None:
+    import torch
+
+    torch.backends.cudnn.allow_tf32 = value
+
+
+def _owners() -> list[Any]:
+    """What has a switch of the new interface, from the general to the particular; none before torch 2.9."""
+    import torch
+
+    backends = torch.backends
+    named = [(backends.cudnn, name) for name in ("conv", "rnn")]
+    named += [(backends.cuda, "matmul"), *((backends.mkldnn, name) for name in ("matmul", "conv", "rnn"))]
+    found = [getattr(owner, name, None) for owner, name in named]
+    return [one for one in found if _has_switch(one)]
+
+
+def _has_switch(owner: Any) -> bool:
+    try:
+        return isinstance(owner.fp32_precision, str)
+    except (AttributeError, RuntimeError):
+        return False
+
+
+def _legacy() -> bool:
+    """Whether the old switches can be read: nothing was set by the new ones."""
+    import torch
+
+    try:
+        torch.get_float32_matmul_precision()
+        _ = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    except RuntimeError:
+        return False
+    return True
+
+
+def _on() -> bool:
+    import torch
+
+    if _legacy():
+        return bool(torch.backends.cuda.matmul.allow_tf32)
+    return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")

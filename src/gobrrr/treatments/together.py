@@ -28,11 +28,14 @@ TELLING = 0.05
 FIRST, LAST = ("remove-sync", "grouped-matmul"), ("cuda-graph", "larger-batch")
 """A graph can be captured once no wait is left in the step; the host's time is scaled once nothing else changes it."""
 
-MATRIX = (("bf16-autocast", "bfloat16"), ("tf32", "tf32"))
+MATRIX = (("bf16-autocast", "bfloat16"), ("bf16-cast", "bfloat16"), ("tf32", "tf32"))
 """What treatments make of float32 contractions: on another machine it is the ceiling of this type that they follow."""
 
 
-ALTERNATIVES = (("bf16-autocast", "tf32"), ("grouped-matmul", "batched-loop"))
+ALTERNATIVES = (
+    ("bf16-autocast", "tf32"), ("bf16-cast", "tf32"), ("bf16-cast", "bf16-autocast"),
+    ("grouped-matmul", "batched-loop"),
+)  # fmt: skip
 """(better, worse) treatments of the same work: of the two the first counts."""
 
 
@@ -58,7 +61,7 @@ class Seat:
         left_out = {worse for better, worse in ALTERNATIVES if better in names and self.has(better)}
         mine = [one for one in self.plans if one[0] in names and one[0] not in left_out]
         kept, done = [], set()
-        for name, _, plan in sorted(mine, key=lambda one: (one[0] in LAST, one[0] not in FIRST)):
+        for name, _, plan in sorted(mine, key=lambda one: (one[0].partition("=")[0] in LAST, one[0] not in FIRST)):
             if name not in done:
                 kept.append(plan)
             if plan.once:

@@ -16,6 +16,7 @@ import torch
 
 from gobrrr.errors import UsageError
 from gobrrr.model.workload import Workload
+from gobrrr.observe import stepping
 from gobrrr.observe.live.frames import current_folder
 from gobrrr.observe.live.watcher import Watcher, watching
 from gobrrr.observe.live.watches.rivals import recording
@@ -134,7 +135,8 @@ def user_line(error: BaseException) -> str:
         if own(file):
             found = f" at {Path(file).name}:{trace.tb_lineno}"
         elif file.startswith(_HERE):
-            found = " when it was called" if trace.tb_frame.f_code in _CALLING else ""
+            calling = trace.tb_frame.f_code in _CALLING or file == stepping.__file__
+            found = " when it was called" if calling else ""
         trace = trace.tb_next
     return found
 

@@ -149,6 +149,10 @@ def record_workload(workload: Workload) -> Recording:
 
 
 def _step_of(workload: Workload) -> tuple[Callable[..., Any], Sequence[Any]]:
+    if workload.loader is not None:
+        raise UsageError(
+            "a loader's batches are real data, which a prediction has not got: give the Workload one batch as inputs"
+        )
     return step_of(workload, _forward)
 
 

@@ -83,9 +83,11 @@ def _forward(model: Any, *inputs: Any) -> Any:
 
 def rebatchable(workload: Workload) -> str:
     """Why the workload's batch can't be multiplied; "" where it can."""
+    if workload.loader is not None:
+        return "its batches come from a loader: give the Workload one batch as its inputs"
     if not workload.inputs:
         return "the step is called without inputs: its batch is made inside it"
-    if _batch(workload.inputs) is None:
+    if _batch([workload.inputs, workload.targets]) is None:
         return "the inputs hold no tensor with a batch dimension"
     return ""
 

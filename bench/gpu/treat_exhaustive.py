@@ -1,0 +1,252 @@
+"""What a patient expert gets by hand: every way of every treatment alone, then combinations of those that helped.
+
+    python -m bench.gpu.treat_exhaustive NAME PART.json --earlier FILE --seconds S      (bench.gpu.treat starts it)
+
+All ways that fit the workload are tried on their own. Of those that helped, the best MOST (at most PER_TREATMENT of one
+treatment) are tried in every combination without a conflict, the most promising first. Then the step of the best one is
+timed in turns with that of what gobrrr.treat kept and with the untreated one. PART.json grows with each trial; what is
+in --earlier is not measured again, and a trial that ended an earlier process counts as inconclusive.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import itertools
+import json
+import math
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import gobrrr
+from bench.gpu.treat_form import KNOWN
+from bench.gpu.treat_one import SOURCES as SOURCES
+from bench.gpu.treat_one import small
+from gobrrr.treating.arms import Arm, ahead
+from gobrrr.treating.trial import run_trial
+from gobrrr.treatments.base import catalogue
+from gobrrr.treatments.way import Unfit, Way
+
+MOST, PER_TREATMENT = 5, 2
+TRIAL_S = 4.0
+"""Seconds that the timing of a trial may take; compilation is not counted."""
+
+ROUNDS, BLOCK_S = 12, 0.15
+"""The last comparison: rounds, and seconds of each block of steps in them."""
+
+LEAD = 3
+"""Steps before a block; those of batches that a loader's workers may hold ready, which are no gain, come on top."""
+
+FINAL_S = 60.0
+"""Kept of the time for the last comparison, which compiles again."""
+
+
+def fitting(workload: gobrrr.Workload) -> tuple[dict[str, Way], dict[str, str]]:
+    """(the ways that can be tried in this process, those that can't with the reason), by name."""
+    ways: dict[str, Way] = {}
+    others: dict[str, str] = {}
+    for treatment in catalogue():
+        for one in treatment.ways(workload) if treatment.ways is not None else ():
+            if isinstance(one, Unfit):
+                others[one.name] = one.why
+            elif one.fresh:
+                others[one.name] = "needs a process of its own"
+            else:
+                ways[one.name] = one
+    return ways, others
+
+
+def at_odds(one: Way, other: Way) -> bool:
+    """Whether two ways can't be kept together; two of one treatment never are."""
+    named = {one.name, one.treatment} & other.conflicts or {other.name, other.treatment} & one.conflicts
+    return bool(named) or one.treatment == other.treatment
+
+
+def together(ways: Sequence[Way]) -> Way:
+    """Several ways as one, stacked by their ranks."""
+    stack = sorted(ways, key=lambda one: one.rank)
+
+    @contextlib.contextmanager
+    def apply(workload: gobrrr.Workload, kept: dict[str, Any]) -> Iterator[gobrrr.Workload]:
+        with contextlib.ExitStack() as entered:
+            for one in stack:
+                workload = entered.enter_context(one.apply(workload, kept.setdefault(one.name, {})))
+            yield workload
+
+    order = ("none", "rounding", "statistics")
+    return Way(
+        name=" + ".join(one.name for one in stack),
+        treatment=stack[-1].treatment,
+        apply=apply,
+        code="\n".join(one.code for one in stack),
+        numerics=max((one.numerics for one in stack), key=order.index),
+        rank=stack[-1].rank,
+        compiles=any(one.compiles for one in stack),
+        work=math.prod(one.work for one in stack),
+    )
+
+
+def chosen(singles: dict[str, float], ways: dict[str, Way]) -> list[str]:
+    """The best ways that are combined: `singles` are the shares of the step that those which helped leave of it."""
+    count: Counter[str] = Counter()
+    found = []
+    for name in sorted(singles, key=singles.__getitem__):
+        count[ways[name].treatment] += 1
+        if count[ways[name].treatment] <= PER_TREATMENT and len(found) < MOST:
+            found.append(name)
+    return found
+
+
+def combinations(names: Sequence[str], singles: dict[str, float], ways: dict[str, Way]) -> list[tuple[str, ...]]:
+    """All sets of two and more without a conflict, the ones first that would leave the least if shares multiplied."""
+    sets = [one for size in range(2, len(names) + 1) for one in itertools.combinations(names, size)]
+    free = [one for one in sets if not any(at_odds(ways[a], ways[b]) for a, b in itertools.combinations(one, 2))]
+    return sorted(free, key=lambda one: math.prod(singles[name] for name in one))
+
+
+def tidy() -> None:
+    """What a trial leaves behind does not burden the next."""
+    torch._dynamo.reset()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+class Trials:
+    """The trials of a workload, on disk as they grow."""
+
+    def __init__(self, workload: gobrrr.Workload, part: Path, earlier: dict[str, Any], seconds: float) -> None:
+        self.workload, self.part, self.end = workload, part, time.monotonic() + seconds
+        self.ways, self.unfit = fitting(workload)
+        self.found: dict[str, Any] = {**earlier, "unfit": self.unfit, "left": []}
+        self.found["trials"] = list(earlier.get("trials", []))
+        begun = self.found.pop("begun", None)
+        if begun:
+            lost = {"ways": begun, "verdict": "inconclusive", "why": "it ended its process, or ran out of its time"}
+            self.found["trials"].append(lost)
+
+    def save(self) -> None:
+        """Everything so far, rounded."""
+        self.part.write_text(json.dumps(small(self.found)), encoding="utf-8")
+
+    def of(self, names: Sequence[str]) -> dict[str, Any] | None:
+        """The trial of these ways, if there was one."""
+        return next((one for one in self.found["trials"] if set(one["ways"]) == set(names)), None)
+
+    def measure(self, names: Sequence[str]) -> None:
+        """One trial against the untreated step; written down as left where no time is left."""
+        if self.of(names) is not None:
+            return
+        if time.monotonic() > self.end - FINAL_S:
+            self.found["left"].append(list(names))
+            return
+        self.found["begun"] = list(names)
+        self.save()
+        begin = time.monotonic()
+        row: dict[str, Any] = {"ways": list(names)}
+        try:
+            stack = [self.ways[one] for one in names]
+            got = run_trial(self.workload, (), stack[0] if len(stack) == 1 else together(stack), seconds=TRIAL_S)
+            row |= {"verdict": got.verdict, "why": got.why}
+            if got.timing is not None:
+                work = math.prod(self.ways[one].work for one in names)
+                before, after = got.timing.before_ns, got.timing.after_ns / work
+                row |= {"before_ns": before, "after_ns": after, "ratio": after / before}
+        except Exception as error:  # recorded: one combination must not lose the others
+            row |= {"verdict": "inconclusive", "why": f"{type(error).__name__}: {error}"[:300]}
+        tidy()
+        row["seconds"] = time.monotonic() - begin
+        del self.found["begun"]
+        self.found["trials"].append(row)
+        print(f"{' + '.join(names):60} {row['verdict']:12} {row.get('ratio', math.nan):7.3f} {row['seconds']:6.1f} s "
+              f"{row['why'][:80]}", flush=True)  # fmt: skip
+        self.save()
+
+    def helped(self) -> dict[tuple[str, ...], float]:
+        """What each set of ways that helped leaves of the step."""
+        return {tuple(one["ways"]): one["ratio"] for one in self.found["trials"]
+                if one["verdict"] == "helped" and all(name in self.ways for name in one["ways"])}  # fmt: skip
+
+    def all(self) -> None:
+        """Singles, then combinations; the best set is `best`."""
+        for name in self.ways:
+            self.measure((name,))
+        singles = {names[0]: ratio for names, ratio in self.helped().items() if len(names) == 1}
+        for names in combinations(chosen(singles, self.ways), singles, self.ways):
+            self.measure(names)
+        helped = self.helped()
+        self.found["best"] = list(min(helped, key=helped.__getitem__)) if helped else []
+        self.save()
+
+    def compare(self, kept: Sequence[str]) -> None:
+        """The best set, what gobrrr.treat kept and the untreated step, timed in turns."""
+        best = self.found["best"]
+        lacking = [one for one in kept if one not in self.ways]
+        if lacking:
+            self.found["why_no_ratio"] = f"not applied in this process: {', '.join(lacking)}"
+            return
+        stacks: dict[str, list[Way]] = {"untreated": [], "treat": [self.ways[one] for one in kept]}
+        if set(best) != set(kept):
+            stacks["best"] = [self.ways[one] for one in best]
+        times = in_turns(self.workload, stacks)
+        times.setdefault("best", times["treat"])
+        self.found |= {"treat_kept": list(kept), "turns_ns": times, "ratio": times["best"] / times["treat"]}
+
+
+def block(call: Callable[[], Any], lead: int, steps: int) -> float:
+    """Nanoseconds of a step among `steps`, with a wait before and after all of them, after `lead` of them."""
+    wait = torch.cuda.synchronize if torch.cuda.is_available() else (lambda: None)
+    for _ in range(lead):
+        call()
+    wait()
+    begin = time.perf_counter_ns()
+    for _ in range(steps):
+        call()
+    wait()
+    return (time.perf_counter_ns() - begin) / steps
+
+
+def in_turns(workload: gobrrr.Workload, stacks: dict[str, list[Way]]) -> dict[str, float]:
+    """The median over rounds of each stack's step, per unit of work, in ns; the order turns from round to round."""
+    arms = {name: Arm(workload, ways) for name, ways in stacks.items()}
+    count = dict.fromkeys(arms, 10)
+    times: dict[str, list[float]] = {name: [] for name in arms}
+    for number in range(-2, ROUNDS):  # two rounds to compile and to find how many steps fill a block
+        for name in list(arms)[:: 1 if number % 2 else -1]:
+            with arms[name].entered() as entered:
+                loader = entered.workload.loader
+                took = block(entered.call, LEAD + (0 if loader is None else ahead(loader)), count[name])
+            if number < 0:
+                count[name] = max(3, min(2000, round(BLOCK_S * 1e9 / took)))
+            else:
+                times[name].append(took / math.prod(way.work for way in stacks[name]))
+    for arm in arms.values():
+        arm.close()
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=sorted(KNOWN))
+    parser.add_argument("part", type=Path)
+    parser.add_argument("--earlier", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    given = parser.parse_args()
+    earlier = json.loads(given.earlier.read_text(encoding="utf-8"))
+    trials = Trials(KNOWN[given.name].make(), given.part, earlier["exhaustive"], given.seconds)
+    trials.all()
+    trials.compare(earlier["kept"])
+    trials.save()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,313 @@
+"""Make docs/treat.md from what bench/gpu/treat.py measured on a GPU.
+
+    python -m bench.treat_table            writes docs/treat.md from bench/results/h100_treat.json
+    python -m bench.treat_table --check    exit 1 when docs/treat.md differs from the results
+
+A saving is a share of the step before the trial, per unit of work. A trial counts as met where the expected saving is
+within WITHIN of the measured one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gobrrr.units import bytes_, duration, percent
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results" / "h100_treat.json"
+PAGE = ROOT / "docs" / "treat.md"
+WITHIN = 0.10
+REACHED = 0.97
+"""The share of the best one's speed that treat is to reach, and in less than FEW of the trials."""
+
+FEW = 0.2
+
+EXPLAINED: dict[tuple[str, str], str] = {}
+"""Why a trial's prediction missed, by workload and way, where it is known."""
+
+Row = dict[str, Any]
+
+
+def trials(results: Row) -> Iterator[tuple[str, Row]]:
+    """Every trial with its workload's name."""
+    for name, entry in results["workloads"].items():
+        for trial in entry.get("treat", {}).get("trials", ()):
+            yield name, trial
+
+
+def measured(trial: Row) -> float | None:
+    """The measured saving as a share of the step before; None where nothing was timed, or too little to tell."""
+    timing = trial.get("timing")
+    if timing is None or trial["verdict"] == "inconclusive":
+        return None
+    return 1 - float(timing["after_ns"]) / float(trial.get("work", 1.0)) / float(timing["before_ns"])
+
+
+def predicted(trial: Row) -> tuple[float, float | None, float | None] | None:
+    """(expected, low, high) saving as shares of the step before; None where there is no prediction or no time.
+
+    It is the replay's own prediction, before errors of earlier trials widened or narrowed it.
+    """
+    timing, expected = trial.get("timing"), trial.get("replayed_expected_ns", trial.get("expected_ns"))
+    if timing is None or expected is None:
+        return None
+    # of the step as it was diagnosed, where that is known: the measured saving is of the step as it was timed
+    step = float(trial.get("step_ns") or timing["before_ns"])
+    low, high = trial.get("replayed_saving_ns") or trial.get("predicted_saving_ns") or (None, None)
+    return expected / step, None if low is None else low / step, None if high is None else high / step
+
+
+def error(trial: Row) -> float | None:
+    """Expected less measured saving, as a share of the step; None where one of them is missing."""
+    told, got = predicted(trial), measured(trial)
+    return None if told is None or got is None else told[0] - got
+
+
+def covered(trial: Row) -> bool:
+    """Whether the measured saving lies in the predicted interval."""
+    told, got = predicted(trial), measured(trial)
+    if told is None or got is None:
+        return False
+    _, low, high = told
+    return (low is None or low <= got) and (high is None or got <= high)
+
+
+def page(results: Row) -> str:
+    """The page in Markdown."""
+    entries = results["workloads"]
+    lines = [
+        "# What treating a step gave, as predicted and as measured",
+        "",
+        *_intro(results),
+        "",
+        *_summary(results),
+        "",
+        "## Workloads",
+        "",
+        *_workloads(entries),
+        "",
+        "## Trials",
+        "",
+        "Predicted and measured savings are shares of the step before the trial, per unit of work; the interval of the",
+        "prediction is in brackets. The error is expected less measured saving, in points. Numerics: the largest error",
+        "of the treated step's outputs, losses and gradients against its reference. Memory is the step's peak.",
+        "",
+        *_trials(results),
+        "",
+        "## Misses",
+        "",
+        *_misses(results),
+        "",
+        "## Treat against every combination",
+        "",
+        *_exhaustive(entries),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _intro(results: Row) -> list[str]:
+    devices = sorted({one["device"] for one in _runs(results)} or {results["device"]})
+    dates = sorted({one["date"] for one in _runs(results)} or {results["date"]})
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    driver = f", driver {results['driver']}" if results.get("driver") else ""
+    return [
+        f"Made by `python -m bench.treat_table` from what `{results['command']}` measured ({when}) on {_and(devices)}",
+        f"with torch {results['torch']}{driver}. `gobrrr.treat` diagnosed each workload, predicted what each way to",
+        "apply a treatment would save, tried them in the order of that on the real step and kept what helped. Both",
+        "forms of a trial were timed in turns without the profiler. All weights and data are random.",
+    ]
+
+
+def _runs(results: Row) -> list[Row]:
+    parts = (entry.get(key) for entry in results["workloads"].values() for key in ("treat", "exhaustive"))
+    return [one for one in parts if one and "device" in one]
+
+
+def _and(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _summary(results: Row) -> list[str]:
+    every = [trial for _, trial in trials(results)]
+    errors = [(trial, miss) for trial in every if (miss := error(trial)) is not None]
+    verdicts = Counter(trial["verdict"] for trial in every)
+    counted = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in verdicts.most_common())
+    lines = [f"- {len(every)} trials over {len(results['workloads'])} workloads: {counted or 'none'}"]
+    if errors:
+        near = sum(abs(miss) <= WITHIN for _, miss in errors)
+        middle = statistics.median(abs(miss) for _, miss in errors)
+        held = sum(covered(trial) for trial, _ in errors)
+        lines.append(
+            f"- {near} of {len(errors)} predicted savings ({percent(near / len(errors))}) within {100 * WITHIN:.0f} "
+            f"points of the measured one, median error {100 * middle:.1f} points; {held} of {len(errors)} measured "
+            "savings in the predicted interval"
+        )
+    held_against = [one for entry in results["workloads"].values() if "ratio" in (one := _against(entry))]
+    if held_against:
+        reached = sum(one["ratio"] >= REACHED for one in held_against)
+        both = sum(one["ratio"] >= REACHED and one["share"] < FEW for one in held_against)
+        lines.append(
+            f"- treat reached {percent(REACHED)} of the best combination's speed on {reached} of {len(held_against)} "
+            f"workloads that were tried exhaustively, on {both} of them in under a fifth of the trials"
+        )
+    idle = {name: one["treat"] for name, one in results["workloads"].items() if not one["gains"] and "treat" in one}
+    for name, treated in idle.items():
+        kept = ", ".join(treated.get("kept", ()))
+        lines.append(f"- {name}, where nothing is to be gained: {f'kept {kept}' if kept else 'nothing was kept'}")
+    return lines
+
+
+def _workloads(entries: dict[str, Row]) -> list[str]:
+    lines = [
+        "| workload | what it is | bound before, after | step before | after | times as fast | kept | trials | took |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, entry in entries.items():
+        treated = entry.get("treat", {})
+        if "kept" not in treated:
+            lines.append(f"| {name} | {_cell(entry['what'])} | failed: {_cell(treated.get('error', 'not run'))} "
+                         "| | | | | | |")  # fmt: skip
+            continue
+        before, after = treated.get("step_before_ns"), treated.get("step_after_ns")
+        faster = f"{before / after:.2f}" if before and after else "?"
+        bound = ", ".join(one for one in (treated.get("regime"), treated.get("regime_after")) if one)
+        lines.append(
+            f"| {name} | {_cell(entry['what'])} | {bound} | {duration(before)} | {duration(after)} | {faster} | "
+            f"{', '.join(treated['kept']) or 'nothing'} | {len(treated['trials'])} | {treated['seconds']:.0f} s |"
+        )
+    return lines
+
+
+def _trials(results: Row) -> list[str]:
+    lines = [
+        "| workload | way | predicted | measured | error | numerics | memory | verdict |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, trial in trials(results):
+        told, got, miss = predicted(trial), measured(trial), error(trial)
+        lines.append(
+            f"| {name} | {_way(trial)} | {_interval(told) if told else 'none'} | {_share(got)} | "
+            f"{'' if miss is None else f'{100 * miss:+.0f}'} | {_numerics(trial.get('numerics'))} | {_memory(trial)} | "
+            f"{trial['verdict'].replace('_', ' ')}{_why(trial)} |"
+        )
+    return lines
+
+
+def _way(trial: Row) -> str:
+    """With what was kept before it, and what it was tried in place of."""
+    about = [f"after {', '.join(trial['kept'])}"] if trial["kept"] else []
+    about += [f"in place of {trial['instead_of']}"] if trial.get("instead_of") else []
+    return f"{trial['way']} ({'; '.join(about)})" if about else str(trial["way"])
+
+
+def _why(trial: Row) -> str:
+    """Said of verdicts that times alone don't explain."""
+    return f": {_cell(trial['why'])}" if trial["verdict"] in ("unsafe", "inconclusive") and trial.get("why") else ""
+
+
+def _interval(told: tuple[float, float | None, float | None]) -> str:
+    expected, low, high = told
+    if low is None and high is None:
+        return _share(expected)
+    return f"{_share(expected)} ({_share(low)} to {_share(high)})"
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.0f} %"
+
+
+def _numerics(found: Row | None) -> str:
+    if found is None or found.get("ok") is None:
+        return "not compared"
+    errors = [found[key]["treated"] for key in ("output", "loss", "gradients") if "treated" in found.get(key, {})]
+    largest = f" {max(errors):.1e}" if errors else ""
+    return f"{'ok' if found['ok'] else 'failed'}{largest}"
+
+
+def _memory(trial: Row) -> str:
+    before, after = trial.get("memory_before_bytes"), trial.get("memory_after_bytes")
+    return "" if before is None or after is None else f"{bytes_(before)} to {bytes_(after)}"
+
+
+def _misses(results: Row) -> list[str]:
+    missed = [(name, one, miss) for name, one in trials(results) if abs(miss := error(one) or 0.0) > WITHIN]
+    if not missed:
+        return ["None."]
+    lines = []
+    for name, one, miss in sorted(missed, key=lambda row: -row[2]):
+        told, got = predicted(one), measured(one)
+        assert told is not None
+        inside = "in" if covered(one) else "outside"
+        explained = EXPLAINED.get((name, one["way"]), "")
+        lines.append(
+            f"- {name}, {_way(one)}: {_share(told[0])} expected, {_share(got)} measured, {inside} the predicted "
+            f"interval ({100 * miss:.0f} points){': ' + explained if explained else ''}"
+        )
+    return lines
+
+
+def _against(entry: Row) -> Row:
+    """What an exhaustive run says of treat: `ratio`, best's step over treat's, and the `share` of the trials."""
+    found = entry.get("exhaustive", {})
+    count = len(found.get("trials", ()))
+    if "ratio" not in found or not count or "kept" not in entry.get("treat", {}):
+        return {}
+    return {**found, "count": count, "mine": len(entry["treat"]["trials"]),
+            "share": len(entry["treat"]["trials"]) / count}  # fmt: skip
+
+
+def _exhaustive(entries: dict[str, Row]) -> list[str]:
+    rows = {name: one for name, entry in entries.items() if (one := _against(entry))}
+    if not rows:
+        return ["Not run."]
+    lines = [
+        "Every way that fits the workload was tried alone, then every combination without a conflict of the best that",
+        "helped. The best, what treat kept and the untreated step were timed in turns in one process.",
+        "",
+        "| workload | untreated | treat | best | best / treat | trials of treat | trials of all | share | treat kept "
+        "| best |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, one in rows.items():
+        times, left = one["turns_ns"], len(one.get("left", ()))
+        lines.append(
+            f"| {name} | {duration(times['untreated'])} | {duration(times['treat'])} | {duration(times['best'])} | "
+            f"{one['ratio']:.3f} | {one['mine']} | {one['count']}{f' ({left} left out)' if left else ''} | "
+            f"{percent(one['share'])} | {', '.join(one['treat_kept']) or 'nothing'} | "
+            f"{', '.join(one['best']) or 'nothing'} |"
+        )
+    return lines
+
+
+def _cell(text: str) -> str:
+    """Text that can't end its cell."""
+    return " ".join(text.replace("|", "/").split())
+
+
+def main() -> int:
+    """Write the page, or check it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="only say whether the page is current")
+    text = page(json.loads(RESULTS.read_text(encoding="utf-8"))) if RESULTS.is_file() else None
+    if parser.parse_args().check:
+        current = text is not None and PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text
+        print("current" if current else "docs/treat.md differs from bench/results/h100_treat.json")
+        return 0 if current else 1
+    if text is None:
+        print(f"{RESULTS} is missing: python -m bench.gpu.treat OUT makes it on a GPU machine", file=sys.stderr)
+        return 1
+    PAGE.write_text(text, encoding="utf-8")
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

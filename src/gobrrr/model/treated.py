@@ -1,0 +1,179 @@
+"""What `gobrrr treat` found: each trial, predicted and measured, and what was kept. Times are ns of one step."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from gobrrr.model import show
+from gobrrr.model.diagnosis import Diagnosis, Interval, Verdict
+
+FORMAT = 1
+# History of the format:
+# 1  first
+
+
+class Errors(msgspec.Struct, frozen=True, kw_only=True):
+    """Relative errors ||x - reference|| / ||reference|| of one quantity, treated and before; None: not compared."""
+
+    treated: float | None
+    baseline: float | None
+    allowed: float | None
+
+
+class Numerics(msgspec.Struct, frozen=True, kw_only=True):
+    """What a treatment did to the numbers.
+
+    `reference` is what both arms are held against. `steps` were taken from the same state. `parameters_change` is None
+    where there is nothing to train. `ok` is None where nothing could be compared, and `why` says why, or what failed.
+    """
+
+    reference: Literal["float64", "float32", "baseline", "none"]
+    ok: bool | None
+    why: str = ""
+    steps: int = 0
+    output: Errors | None = None
+    loss: Errors | None = None
+    gradients: Errors | None = None
+    parameters_change: bool | None = None
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """Both arms timed in turns: medians of rounds, and the spread that a gain must exceed. ns of one step."""
+
+    before_ns: float
+    after_ns: float
+    spread_ns: float
+    rounds: int
+    steps: int
+
+
+class Versions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trial ran on."""
+
+    device: str
+    driver: str | None
+    torch: str
+    python: str
+    gobrrr: str
+
+
+class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One way of a treatment on top of those that were kept: what the ledger holds.
+
+    `predicted_saving_ns` and `expected_ns` are None where nothing predicts the way. `timing`, `numerics` and memory are
+    None where they were not measured (on a CPU the allocator's peak is not known); `why` then says why, as it does for
+    every verdict. `work`: of what a step does then, in steps of before; savings are per unit of work.
+    `replayed_saving_ns` and `replayed_expected_ns` are the prediction before errors of earlier trials widened or
+    narrowed it, of a step of `step_ns`. `instead_of`: the kept way that it was tried in place of. `from_ledger`: the
+    date of the trial, where it was not run again. `died`: the process that ran it died or hung.
+    """
+
+    way: str
+    treatment: str
+    kept: tuple[str, ...]
+    verdict: Verdict
+    why: str
+    predicted_saving_ns: Interval | None = None
+    expected_ns: float | None = None
+    timing: Timing | None = None
+    numerics: Numerics | None = None
+    memory_before_bytes: int | None = None
+    memory_after_bytes: int | None = None
+    compile_s: float | None = None
+    break_even_steps: float | None = None
+    recompiles_stopped: bool | None = None
+    work: float = 1.0
+    code: str = ""
+    seconds: float = 0.0
+    fingerprint: str = ""
+    versions: Versions | None = None
+    date: str = ""
+    replayed_saving_ns: Interval | None = None
+    replayed_expected_ns: float | None = None
+    step_ns: float | None = None
+    instead_of: str = ""
+    from_ledger: str = ""
+    died: bool = False
+    notes: tuple[str, ...] = ()
+    format: int = FORMAT
+
+    @property
+    def saving_ns(self) -> float | None:
+        """What was measured: time per unit of work before less after; None where it was not."""
+        if self.timing is None:
+            return None
+        return self.timing.before_ns - self.timing.after_ns / self.work
+
+
+class Untried(msgspec.Struct, frozen=True, kw_only=True):
+    """A way that was not tried, and why: it doesn't fit the workload, conflicts, or nothing is predicted for it."""
+
+    way: str
+    why: str
+
+
+class Advised(msgspec.Struct, frozen=True, kw_only=True):
+    """What only the user's own source can change: predicted and measured by nothing."""
+
+    treatment: str
+    finding: str
+    where: str
+    how: str
+    code: str
+    predicted_saving_ns: Interval
+
+
+class Treated(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole of a treatment. `kept` are the ways that helped, in the order of being kept.
+
+    `together`: several kept ways at once against the step as it was; None where that was not measured, and the step
+    after is then what the trials measured one upon the other.
+    """
+
+    target: str
+    before: Diagnosis
+    after: Diagnosis | None
+    trials: tuple[TrialRecord, ...]
+    kept: tuple[str, ...]
+    untried: tuple[Untried, ...] = ()
+    advice: tuple[Advised, ...] = ()
+    code: str = ""
+    order: tuple[str, ...] = ()
+    stopped: str = ""
+    notes: tuple[str, ...] = ()
+    step_before_ns: float | None = None
+    step_after_ns: float | None = None
+    together: TrialRecord | None = None
+    seconds: float = 0.0
+    format: int = FORMAT
+
+    def __str__(self) -> str:
+        return show.as_text(self) or f"{self.target}: kept {', '.join(self.kept) or 'nothing'}"
+
+
+class ErrorRow(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the predictions of a treatment were off, over the ledger's trials.
+
+    `predicted`: trials that have both a prediction and a time. The points are of the step, |predicted - measured|;
+    None where there is no such trial, as is the median of measured over expected.
+    """
+
+    treatment: str
+    trials: int
+    helped: int
+    predicted: int
+    median_points: float | None
+    p90_points: float | None
+    measured_over_expected: float | None
+
+
+class LedgerErrors(msgspec.Struct, frozen=True, kw_only=True):
+    """What `gobrrr ledger` shows: the errors by treatment, of all trials in a folder."""
+
+    folder: str
+    trials: int
+    errors: tuple[ErrorRow, ...]
+    notes: tuple[str, ...] = ()
+    format: int = FORMAT

@@ -1,0 +1,270 @@
+"""What was treated, on the screen: the table of trials, what was kept with its code, the order, and what was left."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from gobrrr import units
+from gobrrr.model.treated import Advised, ErrorRow, LedgerErrors, Numerics, Treated, TrialRecord
+from gobrrr.report import advice
+from gobrrr.report.layout import ASCII, DEFAULT_WIDTH, UNICODE, Line, Page, crop, plain
+from gobrrr.report.terminal import basename, knows_unicode
+from gobrrr.report.text import clean_lines, sanitise, shorten_left, to_ascii
+
+NAME, PREDICTED, MEASURED, ERROR, NUMBERS, MEMORY = 20, 15, 6, 5, 8, 7
+CODE = 2
+"""Which block is the code."""
+
+MOST_LEFT, MOST_ADVICE, MOST_CODE, MOST_ORDER = 6, 4, 24, 12
+SAME_MEMORY = 0.01
+"""A peak that differs by less is the same."""
+
+VERDICTS = {"no_change": "no change", "inconclusive": "unclear"}
+STYLES = {"helped": "green", "hurt": "red", "unsafe": "red", "inconclusive": "yellow"}
+NOTHING_PREDICTS = "unknown"
+
+
+def for_print(treated: Treated) -> str:
+    """What `print` shows: plain, 80 columns, in signs that standard output can encode."""
+    unicode = knows_unicode(getattr(sys.stdout, "encoding", None))
+    return plain(lines(treated, Page(width=DEFAULT_WIDTH, glyphs=UNICODE if unicode else ASCII)))
+
+
+def lines(treated: Treated, page: Page) -> list[Line]:
+    """The page."""
+    blocks = [
+        _head(treated, page), _table(treated, page), _code(treated, page), _order(treated, page), _left(treated, page),
+        _advice(treated.advice, page), _tail(treated, page),
+    ]  # fmt: skip
+    out: list[Line] = []
+    for at, block in enumerate(blocks):
+        if block:
+            # code is pasted: a line of it stays whole
+            fitted = block if at == CODE else [crop(line, page.width, page.glyphs.ellipsis) for line in block]
+            out += [*([[]] if out else []), *fitted]
+    return out if page.glyphs is not ASCII else [[(to_ascii(text), style) for text, style in line] for line in out]
+
+
+def _head(treated: Treated, page: Page) -> list[Line]:
+    device = sanitise(treated.before.device or "device unknown")
+    tail = f"{page.joint}{page.cut(device, 40)}"
+    name = shorten_left(basename(treated.target), page.width - len(tail) - 1, page.glyphs.ellipsis)
+    return [[(f" {name}", "bold"), (tail, "")], *page.wrapped(headline(treated, page.glyphs.arrow), first=" ")]
+
+
+def headline(treated: Treated, arrow: str = "->") -> str:
+    """The step before and after, in one sentence."""
+    before, after = treated.step_before_ns, treated.step_after_ns
+    tried = len(treated.trials)
+    counted = f"{tried} trial{'s' if tried != 1 else ''}, {treated.seconds:.0f} s"
+    if before is None:
+        return f"the step's time is unknown ({counted})"
+    if not treated.kept or after is None:
+        what = "nothing was tried" if not tried else "nothing that was tried is worth keeping"
+        return f"{units.duration(before)} a step; {what} ({counted})"
+    kept = " + ".join(sanitise(one) for one in treated.kept)
+    times = f": {before / after:.3g} times as fast" if after > 0 else ""
+    work = " for the same work" if any(one.work != 1.0 for one in treated.trials if one.way in treated.kept) else ""
+    return f"{units.duration(before)} a step {arrow} {units.duration(after)}{work} with {kept}{times} ({counted})"
+
+
+def _cells(page: Page, mark: str, name: str, rest: Sequence[str]) -> str:
+    widths: tuple[int, ...] = (PREDICTED, MEASURED, ERROR, NUMBERS, MEMORY)
+    wide = NAME + page.width - DEFAULT_WIDTH
+    if page.width < DEFAULT_WIDTH:  # no room for the last two
+        widths, wide = widths[:3], wide + NUMBERS + MEMORY + 2
+    cells = " ".join(f"{page.cut(one, width):>{width}}" for one, width in zip(rest, widths, strict=False))
+    return f"{mark:<3}{page.cut(sanitise(name), wide):<{wide}} {cells} "
+
+
+def _table(treated: Treated, page: Page) -> list[Line]:
+    if not treated.trials:
+        return []
+    head = _cells(page, "", "saves, % of a step", ("predicted", "meas'd", "error", "numerics", "memory"))
+    out: list[Line] = [[(head, "bold"), ("verdict", "bold")]]
+    for one in treated.trials:
+        mark = "+" if is_kept(one, treated) else ""
+        cells = (predicted(one), measured(one), error(one), numerics(one.numerics), memory(one))
+        verdict = VERDICTS.get(one.verdict, one.verdict)
+        out.append([(_cells(page, f" {mark}", one.way, cells), ""), (verdict, STYLES.get(one.verdict, ""))])
+        for text in told(one):
+            out += page.wrapped(text, first="     ", lines=2, style="dim")
+    if (whole := treated.together) is not None:
+        cells = ("-", measured(whole), "-", numerics(whole.numerics), memory(whole))
+        verdict = VERDICTS.get(whole.verdict, whole.verdict)
+        out.append([(_cells(page, "", whole.way, cells), ""), (verdict, STYLES.get(whole.verdict, ""))])
+    legend = "+ kept; each is on top of those kept before it. Error: points of the step, predicted less measured."
+    return [*out, *page.wrapped(legend, first=" ", style="dim")]
+
+
+def is_kept(one: TrialRecord, treated: Treated) -> bool:
+    """Whether this trial is the one after which its way was kept, and it still is."""
+    last = next((it for it in reversed(treated.trials) if it.way == one.way), None)
+    return one.way in treated.kept and one is last
+
+
+def predicted(one: TrialRecord) -> str:
+    """The predicted saving as a share of the step it was predicted of: "17 (0 to 42)"."""
+    step = one.step_ns or (one.timing.before_ns if one.timing is not None else None)
+    if one.expected_ns is None or one.predicted_saving_ns is None or not step:
+        return NOTHING_PREDICTS
+    low, high = (100 * end / step for end in one.predicted_saving_ns)
+    return f"{points(100 * one.expected_ns / step)} ({points(low)} to {points(high)})"
+
+
+def measured(one: TrialRecord) -> str:
+    """The measured saving as a share of the step before it; "-" where it was not timed, or can't be told."""
+    if one.timing is None or one.saving_ns is None or one.verdict == "inconclusive":
+        return "-"
+    return points(100 * one.saving_ns / one.timing.before_ns)
+
+
+def error(one: TrialRecord) -> str:
+    """Predicted less measured, in points of the step; "-" where either is not there."""
+    step = one.step_ns or (one.timing.before_ns if one.timing is not None else None)
+    if one.timing is None or one.saving_ns is None or one.expected_ns is None or not step:
+        return "-"
+    if one.verdict == "inconclusive":
+        return "-"
+    off = 100 * (one.expected_ns / step - one.saving_ns / one.timing.before_ns)
+    return f"{'+' if off > 0 else ''}{points(off)}"
+
+
+def points(value: float) -> str:
+    """A number of hundredths: no decimal from 10 upwards."""
+    text = f"{value:.0f}" if abs(value) >= 9.95 else f"{value:.1f}"
+    return "0" if float(text) == 0 else text
+
+
+def numerics(one: Numerics | None) -> str:
+    """What was found of the numbers, in one word or the largest error."""
+    if one is None:
+        return "-"
+    if one.ok is None:
+        return "unknown"
+    if not one.ok:
+        return "differ"
+    known = [it.treated for it in (one.output, one.loss, one.gradients) if it is not None and it.treated is not None]
+    if not known:
+        return "finite" if one.reference == "none" else "ok"
+    return "same" if max(known) == 0 else f"{max(known):.0e}"
+
+
+def memory(one: TrialRecord) -> str:
+    """How the peak changed; "-" where it was not measured."""
+    before, after = one.memory_before_bytes, one.memory_after_bytes
+    if before is None or after is None:
+        return "-"
+    if abs(after - before) < SAME_MEMORY * max(before, 1):
+        return "same"
+    return ("+" if after > before else "-") + units.bytes_(abs(after - before))
+
+
+def told(one: TrialRecord) -> list[str]:
+    """What a trial needs said beyond its row."""
+    out = []
+    if one.from_ledger:
+        out.append(f"from the ledger, {sanitise(one.from_ledger)[:10]}; --again runs it again")
+    if one.verdict in ("unsafe", "inconclusive") and one.why:
+        out.append(sanitise(one.why))
+    if one.verdict == "helped" and one.compile_s:
+        paid = f", paid back after {units.count(round(one.break_even_steps))} steps" if one.break_even_steps else ""
+        out.append(f"its first steps took {one.compile_s:.1f} s more{paid}")
+    return out
+
+
+def _code(treated: Treated, page: Page) -> list[Line]:
+    code = clean_lines(treated.code)
+    if not code:
+        return []
+    more = len(code) - MOST_CODE
+    out: list[Line] = [[(" To paste", "bold")], *([(f"   {one}", "cyan")] for one in code[:MOST_CODE])]
+    return [*out, *([[(f"   and {more} more lines: --json", "dim")]] if more > 0 else [])]
+
+
+def _order(treated: Treated, page: Page) -> list[Line]:
+    head = " Order" if treated.trials else " What would be tried, in this order"
+    out: list[Line] = [[(head, "bold")]] if treated.order else []
+    for at, one in enumerate(treated.order[:MOST_ORDER], start=1):
+        out += page.wrapped(sanitise(one), first=f"  {at:>2}  ", rest="      ", lines=2)
+    if len(treated.order) > MOST_ORDER:
+        out.append([(f"      and {len(treated.order) - MOST_ORDER} more: --json", "dim")])
+    if treated.stopped:
+        out += page.wrapped(f"Stopped: {sanitise(treated.stopped)}.", first=" ")
+    return out
+
+
+def _left(treated: Treated, page: Page) -> list[Line]:
+    by_why: dict[str, list[str]] = {}
+    for one in treated.untried:
+        by_why.setdefault(sanitise(one.why), []).append(sanitise(one.way))
+    if not by_why:
+        return []
+    out: list[Line] = [[(" Not tried", "bold")]]
+    groups = list(by_why.items())
+    for why, ways in groups[:MOST_LEFT]:
+        out += page.wrapped(f"{', '.join(ways)}: {why}", first=f"   {page.glyphs.dot} ", lines=2)
+    if rest := sum(len(ways) for _, ways in groups[MOST_LEFT:]):
+        out.append([(f"     and {rest} more: --json", "dim")])
+    return out
+
+
+def _advice(items: Sequence[Advised], page: Page) -> list[Line]:
+    """What only the user's source can change."""
+    if not items:
+        return []
+    out: list[Line] = page.wrapped(
+        "For your source to change: predicted of the step as it was, measured by nothing", first=" ", style="bold"
+    )
+    for one in items[:MOST_ADVICE]:
+        where = f" at {shorten_left(sanitise(one.where), 40, page.glyphs.ellipsis)}" if one.where else ""
+        saves = advice.saving(one.predicted_saving_ns)
+        out += page.wrapped(
+            f"{sanitise(one.treatment)} ({sanitise(one.finding)}){where}: {saves}", first=f"   {page.glyphs.dot} ",
+            lines=2,
+        )  # fmt: skip
+        rewrite = clean_lines(one.how) or clean_lines(one.code)
+        out += [[(f"       {line}", "cyan")] for line in rewrite[:4]]
+    if len(items) > MOST_ADVICE:
+        out.append([(f"     and {len(items) - MOST_ADVICE} more: --json", "dim")])
+    return out
+
+
+def _tail(treated: Treated, page: Page) -> list[Line]:
+    out: list[Line] = []
+    for one in treated.notes:
+        out += page.wrapped(sanitise(one), first=f" {page.glyphs.dot} ", lines=3, style="dim")
+    return out
+
+
+def ledger_lines(found: LedgerErrors, page: Page) -> list[Line]:
+    """The ledger's errors by treatment."""
+    where = shorten_left(sanitise(found.folder), page.width - 24, page.glyphs.ellipsis)
+    out: list[Line] = [[(f" {where}", "bold"), (f"{page.joint}{found.trials:,} trials", "")], []]
+    if not found.errors:
+        out += page.wrapped("No trial is kept here yet; gobrrr treat FILE.py:NAME adds them.", first=" ")
+    else:
+        out.append(
+            [(_ledger_cells(page, "treatment", "trials", "helped", "error", "90 %", "measured/expected"), "bold")]
+        )
+        out += [[(_ledger_row(page, one), "")] for one in found.errors]
+        legend = "Error: the median of |predicted - measured| in points of the step, and its 90th percentile."
+        out += page.wrapped(legend, first=" ", style="dim")
+    for one in found.notes:
+        out += page.wrapped(sanitise(one), first=f" {page.glyphs.dot} ", lines=2, style="dim")
+    return [crop(line, page.width, page.glyphs.ellipsis) for line in out]
+
+
+def _ledger_cells(page: Page, name: str, *rest: str) -> str:
+    wide = 26 + max(page.width - DEFAULT_WIDTH, -8)
+    widths = (7, 7, 7, 7, 18)
+    cells = " ".join(f"{one:>{width}}" for one, width in zip(rest, widths, strict=True))
+    return f" {page.cut(sanitise(name), wide):<{wide}} {cells}"
+
+
+def _ledger_row(page: Page, one: ErrorRow) -> str:
+    known = [None if value is None else points(value) for value in (one.median_points, one.p90_points)]
+    ratio = "-" if one.measured_over_expected is None else f"{one.measured_over_expected:.2f}"
+    cells = (f"{one.trials}", f"{one.helped}", *(it or "-" for it in known), ratio)
+    return _ledger_cells(page, one.treatment, *cells)

@@ -1,0 +1,155 @@
+"""A workload in this process: diagnosed with ways applied to it, and tried. Needs torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import msgspec
+
+from gobrrr import live, pipeline
+from gobrrr.errors import UsageError
+from gobrrr.hardware.measure.device import find_device
+from gobrrr.model.treated import TrialRecord, Untried, Versions
+from gobrrr.model.workload import Workload
+from gobrrr.observe.live.clock import on_gpu
+from gobrrr.observe.targets import find_callable
+from gobrrr.treating.arms import Arm
+from gobrrr.treating.candidates import Candidate, Looked, advice_of, candidates_of, step_of, ways_of
+from gobrrr.treating.fingerprint import fingerprint
+from gobrrr.treating.search import TOGETHER, Stages
+from gobrrr.treating.state import snapshot
+from gobrrr.treating.trial import run_trial
+from gobrrr.treatments.way import Way
+
+NEEDS_PROCESS = "needs a process of its own: name the step, as file.py:name"
+
+
+class Here:
+    """The bench of one process. `alone`: it runs nothing but this workload, and a new one can stand in its place."""
+
+    renews = False
+
+    def __init__(self, workload: Workload, target: str, *, alone: bool, stages: Stages | None = None) -> None:
+        self._workload, self._target, self._stages = workload, target, stages
+        self._fingerprint = fingerprint(workload)
+        fit, unfit = ways_of(workload)
+        self._ways = {one.name: one for one in fit if alone or not one.fresh}
+        left = [Untried(way=one.name, why=NEEDS_PROCESS) for one in fit if one.name not in self._ways]
+        self._unfit = (*left, *(Untried(way=one.name, why=one.why) for one in unfit))
+        self._versions: Versions | None = None
+
+    def look(self, kept: Sequence[str]) -> Looked:
+        """Diagnose the step with what is kept; the workload is as it was afterwards. What the step raises passes."""
+        arm = Arm(self._workload, self._named(kept))
+        before = snapshot(self._workload)
+        try:
+            with arm.entered() as entered:
+                profile = live.profile_of(entered.workload, (), {}, stages=self._stages)
+        finally:
+            arm.close()
+            before.restore()
+        profile = dataclasses.replace(profile, target=self._target)
+        live.ready(profile, None, self._stages)
+        if self._stages is not None:
+            self._stages("predicting", 0, 1)
+        examined = pipeline.examine(profile)
+        found, notes = candidates_of(examined, list(self._ways.values()))
+        if self._versions is None:
+            self._versions = _versions(examined.diagnosis.version)
+        return Looked(
+            diagnosis=examined.diagnosis,
+            step_ns=step_of(examined.diagnosis),
+            candidates=tuple(found),
+            unfit=self._unfit,
+            advice=tuple(advice_of(examined.diagnosis, list(self._ways.values()))),
+            fingerprint=self._fingerprint,
+            versions=self._versions,
+            notes=tuple(notes),
+        )
+
+    def trial(self, kept: Sequence[str], way: Candidate, seconds: float) -> TrialRecord:
+        """One trial of a way on top of the kept ones."""
+        (one,) = self._named([way.way])
+        outcome = run_trial(self._workload, self._named(kept), one, seconds=seconds, progress=self._stages)
+        return TrialRecord(**msgspec.structs.asdict(outcome))
+
+    def together(self, kept: Sequence[str], seconds: float) -> TrialRecord:
+        """All kept ways at once, against the step as it was."""
+        whole = stacked(self._named(kept))
+        outcome = run_trial(self._workload, (), whole, seconds=seconds, progress=self._stages)
+        return TrialRecord(**msgspec.structs.asdict(outcome))
+
+    def _named(self, names: Sequence[str]) -> list[Way]:
+        return [self._ways[name] for name in names]
+
+
+def stacked(ways: Sequence[Way]) -> Way:
+    """Several ways as one."""
+    inwards = sorted(ways, key=lambda one: one.rank)
+
+    @contextmanager
+    def apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
+        with ExitStack() as stack:
+            for way in inwards:
+                workload = stack.enter_context(way.apply(workload, kept.setdefault(way.name, {})))
+            yield workload
+
+    worst = max((one.numerics for one in ways), key=("none", "rounding", "statistics").index)
+    return Way(
+        name=TOGETHER,
+        treatment=TOGETHER,
+        apply=apply,
+        code="\n".join(one.code for one in ways),
+        numerics=worst,
+        rank=0,
+        compiles=any(one.compiles for one in ways),
+        work=math.prod(one.work for one in ways),
+    )
+
+
+def _versions(gobrrr: str) -> Versions:
+    found = find_device(None if on_gpu() else "cpu").environment()
+    return Versions(
+        device=found.device_name, driver=found.driver, torch=found.torch, python=found.python, gobrrr=gobrrr
+    )
+
+
+def load(target: str) -> Workload:
+    """The workload that "file.py:callable" or "package.module:callable" names: what it returns, or a step that it is.
+
+    Raises UsageError or InputError where there is none; what the call itself raises passes through.
+    """
+    return workload_of(find_callable(target), target)
+
+
+def workload_of(target: Workload | Callable[..., Any], name: str) -> Workload:
+    """A Workload as it is; a callable is called once: it returns one, or else it ran a step and is the step."""
+    import torch
+
+    if isinstance(target, Workload):
+        return target
+    if isinstance(target, torch.nn.Module):
+        raise UsageError(f"{name} is a module: what it is called with is missing; Workload(model=..., inputs=(...))")
+    if not callable(target):
+        raise UsageError(f"{name}: a workload is a gobrrr.Workload, a step, or what returns one, not "
+                         f"{type(target).__name__}")  # fmt: skip
+    try:
+        inspect.signature(target).bind()
+    except TypeError as error:
+        raise UsageError(f"{name} is called without arguments: {error}; return a gobrrr.Workload with inputs") from None
+    except ValueError:  # built in: it has none to look at
+        pass
+    made = target()
+    if isinstance(made, Workload):
+        return made
+    if isinstance(made, torch.nn.Module) or inspect.isroutine(made) or inspect.isgenerator(made):
+        raise UsageError(f"{name} returned a {type(made).__name__} and ran no step; return a gobrrr.Workload")
+    if inspect.iscoroutine(made):
+        made.close()
+        raise UsageError(f"{name} is asynchronous and ran nothing")
+    return Workload(step=target, name=name)

@@ -1,0 +1,212 @@
+"""A diagnosed workload -> the ways that can be tried on it, each with what the replay predicts it to save.
+
+No torch is imported here: what a process that runs no step needs to know of a way is in `Candidate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from gobrrr import pipeline
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.model.diagnosis import Diagnosis, Finding, Prescription
+from gobrrr.model.treated import Advised, Untried, Versions
+from gobrrr.model.workload import Workload
+from gobrrr.report.advice import worth_doing
+from gobrrr.treatments.base import Treatment, catalogue
+from gobrrr.treatments.prescribing import Planned
+from gobrrr.treatments.together import Combiner, Seat
+from gobrrr.treatments.way import Unfit, Way
+
+NOTHING_CHANGED = "nothing that was found in this step is changed by it"
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A way that fits the workload, and its prediction: ns of one step as it is now, per unit of its work.
+
+    `unpredicted`: nothing predicts it, and the three figures are None. `why_not`: why it isn't worth a trial here, ""
+    where it may be. The other fields are the way's own.
+    """
+
+    way: str
+    treatment: str
+    code: str = ""
+    rank: int = 0
+    as_if: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    fresh: bool = False
+    compiles: bool = False
+    work: float = 1.0
+    expected_ns: float | None = None
+    low_ns: float | None = None
+    high_ns: float | None = None
+    unpredicted: bool = False
+    why_not: str = ""
+
+
+class Looked(msgspec.Struct, frozen=True, kw_only=True):
+    """A step that was diagnosed with what is kept, and what could be tried next. `step_ns` None: it is not known."""
+
+    diagnosis: Diagnosis
+    step_ns: float | None
+    candidates: tuple[Candidate, ...]
+    unfit: tuple[Untried, ...] = ()
+    advice: tuple[Advised, ...] = ()
+    fingerprint: str = ""
+    versions: Versions | None = None
+    notes: tuple[str, ...] = ()
+
+
+def ways_of(workload: Workload, treatments: Iterable[Treatment] | None = None) -> tuple[list[Way], list[Unfit]]:
+    """All ways of all treatments: those that fit a workload, and the others with why they don't."""
+    fit: list[Way] = []
+    unfit: list[Unfit] = []
+    for one in catalogue() if treatments is None else treatments:
+        if one.ways is None:
+            continue
+        try:
+            found = list(one.ways(workload))
+        except Exception as error:  # one treatment that can't read a workload must not end the others
+            unfit.append(Unfit(one.name, f"its ways can't be told for this workload: {_line(error)}"))
+            continue
+        fit += [way for way in found if isinstance(way, Way)]
+        unfit += [way for way in found if isinstance(way, Unfit)]
+    return fit, unfit
+
+
+def candidates_of(examined: pipeline.Examined, ways: Sequence[Way]) -> tuple[list[Candidate], list[str]]:
+    """Each way with its prediction for an examined step, and notes on how they were made.
+
+    The evidence is read and planned once; each set of treatments then costs one replay.
+    """
+    predictor = _predictor(examined, ways)
+    made = [_candidate(one, predictor, examined.diagnosis) for one in ways]
+    return made, predictor.notes
+
+
+def _candidate(way: Way, predictor: _Replayed | _Prescribed, diagnosis: Diagnosis) -> Candidate:
+    common = Candidate(
+        way=way.name, treatment=way.treatment, code=way.code, rank=way.rank, as_if=way.as_if,
+        conflicts=tuple(sorted(way.conflicts)), fresh=way.fresh, compiles=way.compiles, work=way.work,
+    )  # fmt: skip
+    if not way.as_if:
+        why = way.worth(diagnosis) if way.worth is not None else ""
+        return msgspec.structs.replace(common, unpredicted=True, why_not=why)
+    found = predictor.saving(way.as_if, way.work)
+    if found is None:
+        return msgspec.structs.replace(common, unpredicted=True, why_not=NOTHING_CHANGED)
+    expected, low, high = found
+    return msgspec.structs.replace(common, expected_ns=expected, low_ns=low, high_ns=high)
+
+
+Saving = tuple[float, float, float]
+"""What is expected to be saved of a step, at least and at most, ns."""
+
+
+class _Replayed:
+    """Predictions by replaying the step's graph with the plans of treatments."""
+
+    def __init__(self, examined: pipeline.Examined, evidence: Evidence, names: Iterable[str]) -> None:
+        plans = tuple(plans_of(evidence, examined.found, names))
+        self._combiner = Combiner([Seat(evidence, plans, examined.row_of_group)], examined.diagnosis.unprofiled_wall_ns)
+        self._known: dict[frozenset[str], tuple[Saving, float]] = {}
+        self._step = 0.0
+        self.notes: list[str] = []
+
+    def saving(self, names: Sequence[str], work: float = 1.0) -> Saving | None:
+        """None where no treatment of `names` has a plan in this step. `work`: of the step then, in steps of now."""
+        seat = self._combiner.seats[0]
+        planned = frozenset(one for one in names if seat.has(one))
+        if not planned:
+            return None
+        if planned not in self._known:
+            found = self._combiner.combined([one for one in names if one in planned]).what_if
+            low, high = found.saving_ns
+            saving = found.expected_ns, min(low, found.expected_ns), max(high, found.expected_ns)
+            self._known[planned] = saving, found.work
+            self._step = found.step_ns + found.expected_ns
+        (expected, low, high), whole = self._known[planned]
+        if whole == work or whole <= 1.0:
+            return expected, low, high
+        return tuple(of_work(one, self._step, whole, work) for one in (expected, low, high))  # type: ignore[return-value]
+
+
+class _Prescribed:
+    """Where the step can't be replayed: from nothing to all that is at stake, as the prescriptions say."""
+
+    def __init__(self, diagnosis: Diagnosis, doubt: str | None) -> None:
+        self._prescriptions = diagnosis.prescriptions
+        self._step = step_of(diagnosis) or float("inf")
+        why = f" ({doubt})" if doubt else ""
+        self.notes = [
+            f"the step can't be replayed{why}: ways are tried in the order of what is at stake, the middle of it counts"
+        ]
+
+    def saving(self, names: Sequence[str], work: float = 1.0) -> Saving | None:
+        """None where nothing prescribes a treatment of `names`."""
+        mine = [one for one in self._prescriptions if one.treatment in names]
+        if not mine:
+            return None
+        low = max(one.predicted_saving_ns[0] for one in mine)
+        high = max(min(sum(one.predicted_saving_ns[1] for one in mine), self._step), low)
+        if work > 1.0:  # the step itself gets no shorter
+            low, high = (min(one, self._step * (1 - 1 / work)) for one in (low, high))
+        return (low + high) / 2, low, high
+
+
+def of_work(saving: float, step: float, whole: float, work: float) -> float:
+    """What a step of `work` saves per unit of it, where one of `whole` saves `saving`: between the two it is linear."""
+    then = (step - saving) * whole
+    return step - (step + (then - step) * (work - 1) / (whole - 1)) / work
+
+
+def _predictor(examined: pipeline.Examined, ways: Sequence[Way]) -> _Replayed | _Prescribed:
+    evidence = examined.evidence
+    if evidence is None or not evidence.replayable:
+        return _Prescribed(examined.diagnosis, examined.lead.doubt)
+    return _Replayed(examined, evidence, dict.fromkeys(name for way in ways for name in way.as_if))
+
+
+def plans_of(evidence: Evidence, found: Sequence[Found], names: Iterable[str]) -> Iterator[Planned]:
+    """The plans of some treatments in a step, of every finding that one of them is for. Unknown names have none."""
+    known = {one.name: one for one in catalogue()}
+    wanted = [known[name] for name in names if name in known]
+    for one in found:
+        for treatment in wanted:
+            plan = treatment.predict(evidence, one)
+            if plan is not None:
+                yield treatment.name, one, plan
+
+
+def step_of(diagnosis: Diagnosis) -> float | None:
+    """The step's time without the profiler where that is known, else under it."""
+    return diagnosis.unprofiled_wall_ns.value or diagnosis.wall_ns
+
+
+def advice_of(diagnosis: Diagnosis, ways: Sequence[Way]) -> list[Advised]:
+    """The prescriptions that no way can carry out here: what the user's own source has to change."""
+    can = {one.treatment for one in ways}
+    codes = {one.name: one.code_to_paste for one in catalogue()}
+    by_code = {one.code: one for one in diagnosis.findings}
+    left = [one for one in worth_doing(diagnosis) if one.treatment not in can]
+    return [_advised(one, by_code.get(one.finding), codes.get(one.treatment, "")) for one in left]
+
+
+def _advised(one: Prescription, finding: Finding | None, code: str) -> Advised:
+    places = finding.where if finding is not None else []
+    where = next((place.source for place in places if place.source), None)
+    return Advised(
+        treatment=one.treatment,
+        finding=one.finding,
+        where=where or next((place.op for place in places if place.op), "") or "",
+        how=one.how,
+        code=code,
+        predicted_saving_ns=one.predicted_saving_ns,
+    )
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error).strip() else ''}".rstrip(": ")

@@ -1,0 +1,130 @@
+"""Relative errors of two arms against a reference, and what one may be.
+
+An arm may be off by four times what the step as it is is off by, sixteen times where a quantity is of a few values (two
+errors of one value say little of their size), or by 16 unit roundoffs. What rounds otherwise may also be off by as many
+times what the step as it is changes by when its parameters are off by one rounding: an ill-conditioned step answers to
+that as it does to any rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, variance
+from typing import Any
+
+import torch
+
+from gobrrr.model.treated import Errors
+
+TIMES, FEW_TIMES = 4.0, 16.0
+FEW = 64
+ROUNDOFFS = 16.0
+SIGMAS = 6.0
+"""Standard errors by which the means of a few runs may differ: their own spread is known badly."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One quantity: the errors at its worst part, and what is wrong with it, "" for nothing."""
+
+    errors: Errors | None
+    wrong: str = ""
+    unknown: str = ""
+
+
+def error(value: Any, reference: Any, scale: Any = None, trimmed: float = 0.0) -> float:
+    """||value - reference|| / ||reference||; of whole numbers the share that differs; infinite where one isn't finite.
+
+    Not numbers and infinities at the same place are equal. `scale` stands in for a reference that is 0. The largest
+    differences, `trimmed` of all values, are left out.
+    """
+    if value.shape != reference.shape:
+        return math.inf
+    if not value.is_floating_point() and not reference.is_floating_point():
+        return float((value != reference).double().mean()) if value.numel() else 0.0
+    value, reference = value.double(), reference.double()
+    same = (value == reference) | (value.isnan() & reference.isnan())
+    if bool(same.all()):
+        return 0.0
+    if not bool(torch.isfinite(value[~same]).all() and torch.isfinite(reference[~same]).all()):
+        return math.inf
+    apart = (value - reference)[~same].abs()
+    few = int(trimmed * value.numel())
+    if few:
+        apart = apart.sort().values[: max(0, apart.numel() - few)]
+    off = float(apart.norm())
+    size = float(reference[torch.isfinite(reference)].norm())
+    if size == 0 and scale is not None:
+        size = float(scale[torch.isfinite(scale)].double().norm())
+    return off / size if size else math.inf
+
+
+def joined(parts: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """Values of several names, one after another; a list of values of steps as well."""
+    found = [one for name in names for one in (parts[name] if isinstance(parts[name], list) else [parts[name]])]
+    return torch.cat([one.reshape(-1) for one in found])
+
+
+def judge(
+    what: str,
+    treated: Any,
+    baseline: Any,
+    reference: Any,
+    *,
+    roundoff: float,
+    response: Any = None,
+    least: float = 0.0,
+    trimmed: float = 0.0,
+) -> Judged:
+    """One quantity of both arms. `response` is the baseline's with its parameters off by one rounding."""
+    own = error(baseline, reference, baseline, trimmed)
+    if math.isinf(own):
+        return Judged(None, unknown=f"{what}: not finite, or of no size, in the step as it is")
+    off = error(treated, reference, baseline, trimmed)
+    answers = error(response, baseline, baseline, trimmed) if response is not None else 0.0
+    if math.isinf(answers):
+        answers = 0.0
+    times = TIMES if treated.numel() > FEW else FEW_TIMES
+    allowed = max(times * max(own, answers), ROUNDOFFS * roundoff, least)
+    errors = Errors(treated=off if math.isfinite(off) else None, baseline=own, allowed=allowed)
+    if off <= allowed:
+        return Judged(errors)
+    if math.isinf(off):
+        return Judged(errors, f"{what}: no longer finite")
+    return Judged(errors, f"{what} off by {off:.2g} of its size, {allowed:.2g} is allowed ({own:.2g} before)")
+
+
+def worst(found: Sequence[Judged]) -> Judged:
+    """The part that is farthest from what is allowed."""
+    if not found:
+        return Judged(None)
+
+    def far(one: Judged) -> float:
+        if one.errors is None:
+            return -1.0
+        if one.errors.treated is None:
+            return math.inf
+        return one.errors.treated / one.errors.allowed if one.errors.allowed else one.errors.treated
+
+    top = max(found, key=far)
+    if top.wrong:
+        return top
+    return Judged(top.errors, unknown=next((one.unknown for one in found if one.unknown), ""))
+
+
+def means_differ(treated: Sequence[float], baseline: Sequence[float], roundoff: float) -> str:
+    """Whether two sets of runs with other random numbers differ by more than chance, in words; "" where they don't."""
+    if not all(map(math.isfinite, baseline)):
+        return ""
+    if not all(map(math.isfinite, treated)):
+        return "no longer finite"
+    if len(treated) < 2 or len(baseline) < 2:
+        return ""
+    mine, theirs = fmean(treated), fmean(baseline)
+    chance = math.sqrt(variance(treated) / len(treated) + variance(baseline) / len(baseline))
+    allowed = SIGMAS * chance + ROUNDOFFS * roundoff * abs(theirs)
+    if abs(mine - theirs) <= allowed:
+        return ""
+    return f"{mine:.4g} on average, {theirs:.4g} before, where chance makes {allowed:.2g}"

@@ -1,0 +1,191 @@
+"""What some steps of an arm gave: outputs, losses, gradients, and how the parameters changed. All are copies.
+
+From step to step the rows of the inputs are rolled in place: what looks at its inputs only once, a captured graph for
+example, gives other numbers then.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from gobrrr.model.workload import Workload
+from gobrrr.treating.parts import buffers_of, leaves, parameters_of
+from gobrrr.treating.state import write
+
+MOST_PARAMETERS = 16
+MOST_BUFFERS = 8
+MOST_VALUES = 1 << 18
+"""Values of one tensor of one step that are compared, chosen evenly."""
+DEEPEST = 6
+
+
+@dataclass
+class Observed:
+    """Values by name, one entry a step: what the model gave, what the step returned, sampled gradients.
+
+    `change` is the parameters' and buffers' at the end less at the begin; `changed` whether any value is another,
+    `sizes` what they were in size. `shapes` are of what was returned, `roundoff` is the largest unit roundoff
+    among its types. Losses are under "".
+    """
+
+    outputs: dict[str, list[Any]] = field(default_factory=dict)
+    returned: dict[str, list[Any]] = field(default_factory=dict)
+    losses: dict[str, list[Any]] = field(default_factory=dict)
+    gradients: dict[str, list[Any]] = field(default_factory=dict)
+    change: dict[str, Any] = field(default_factory=dict)
+    changed: dict[str, bool] = field(default_factory=dict)
+    sizes: dict[str, float] = field(default_factory=dict)
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    roundoff: float = 0.0
+
+
+class Watch:
+    """Looks at steps. `names` are of the parameters and buffers to look at, the same ones in every arm."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._original = workload
+        self._names = _evenly(list(parameters_of(workload)), MOST_PARAMETERS)
+        self._buffers = _evenly(list(buffers_of(workload)), MOST_BUFFERS)
+        self._found = Observed()
+        self._parameters: dict[str, Any] = {}
+
+    def seen(self, output: Any) -> None:
+        """The model's output, when the gradients are there."""
+        for name, tensor in named_leaves(output):
+            self._found.outputs.setdefault(name, []).append(sampled(tensor))
+        self._gradients()
+
+    def run(self, call: Callable[[], Any], workload: Workload, steps: int) -> Observed:
+        """Take the steps and say what they gave. `workload` is what the arm made of the original."""
+        found = self._found = Observed()
+        self._parameters = self._now(workload)
+        begin = {name: tensor.detach().clone() for name, tensor in self._parameters.items()}
+        rolled = _rollable(self._original, workload)
+        as_given = [one.detach().clone() for one in rolled]
+        try:
+            for number in range(steps):
+                if number:
+                    for one in rolled:
+                        write(one, one.roll(1, 0))
+                self._returned(call())
+                if all(len(one) <= number for one in found.gradients.values()):
+                    self._gradients()
+        finally:
+            for one, values in zip(rolled, as_given, strict=True):
+                write(one, values)
+        for name, tensor in self._now(workload).items():
+            if name in begin and begin[name].shape == tensor.shape:
+                found.changed[name] = not torch.equal(begin[name], tensor.detach().to(begin[name].dtype))
+                values = sampled(begin[name])
+                found.change[name], found.sizes[name] = sampled(tensor) - values, float(values.double().norm())
+                found.roundoff = max(found.roundoff, roundoff(tensor.dtype))
+        return found
+
+    def _returned(self, value: Any) -> None:
+        found = self._found
+        for name, tensor in named_leaves(value):
+            if not name and tensor.numel() == 1 and tensor.is_floating_point():
+                found.losses.setdefault("", []).append(sampled(tensor))
+            else:
+                found.returned.setdefault(name, []).append(sampled(tensor))
+                found.shapes[name] = tuple(tensor.shape)
+            found.roundoff = max(found.roundoff, roundoff(tensor.dtype))
+
+    def _gradients(self) -> None:
+        for name in self._names:
+            tensor = self._parameters.get(name)
+            if tensor is not None and tensor.is_leaf and tensor.grad is not None:
+                self._found.gradients.setdefault(name, []).append(sampled(tensor.grad))
+
+    def _now(self, workload: Workload) -> dict[str, Any]:
+        """The parameters and buffers as they are while an arm is entered; those of its model, if it has made one."""
+        found = parameters_of(self._original) | buffers_of(self._original)
+        model = workload.model
+        if model is not self._original.model and isinstance(model, torch.nn.Module):
+            for name, one in (*model.named_parameters(), *model.named_buffers()):
+                found[name.replace("_orig_mod.", "")] = one
+        return {name: found[name] for name in (*self._names, *self._buffers) if name in found}
+
+
+def _evenly(names: list[str], most: int) -> list[str]:
+    if len(names) <= most:
+        return names
+    return [names[round(i * (len(names) - 1) / (most - 1))] for i in range(most)]
+
+
+def _rollable(original: Workload, workload: Workload) -> list[Any]:
+    """The inputs whose rows may change their places: those that the arm reads, where they are like the user's."""
+    theirs, ours = _rows(workload), _rows(original)
+    alike = [tuple(one.shape[:1]) for one in theirs] == [tuple(one.shape[:1]) for one in ours]
+    return theirs if alike else ours
+
+
+def _rows(workload: Workload) -> list[Any]:
+    """Tensors of floating point with rows; where all are whole numbers, those with columns: tokens, and no offsets."""
+    given = {id(one): one for value in workload.inputs for one in leaves(value)}
+    held = [
+        one
+        for one in given.values()
+        if not isinstance(one, torch.nn.Parameter)
+        and one.layout == torch.strided
+        and one.dim() > 0
+        and one.shape[0] > 1
+        and one.stride(0) != 0
+    ]
+    floats = [one for one in held if one.is_floating_point()]
+    if floats:
+        return floats
+    tokens = [one for one in held if one.dim() > 1 and not one.is_complex()]
+    return tokens if len({one.shape[0] for one in tokens}) == 1 else []
+
+
+def named_leaves(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """The tensors and numbers in an output, by the way to them."""
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, bool | int | float):
+        yield name, torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else torch.int64)
+    elif value is None or depth > DEEPEST or isinstance(value, str | bytes | torch.nn.Module):
+        return
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from named_leaves(one, f"{name}.{key}", depth + 1)
+    elif isinstance(value, list | tuple):
+        for number, one in enumerate(value):
+            yield from named_leaves(one, f"{name}.{number}", depth + 1)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for part in dataclasses.fields(value):
+            yield from named_leaves(getattr(value, part.name, None), f"{name}.{part.name}", depth + 1)
+    elif hasattr(value, "__dict__") and not callable(value):
+        for key, one in vars(value).items():
+            yield from named_leaves(one, f"{name}.{key}", depth + 1)
+
+
+def sampled(tensor: Any) -> Any:
+    """Values of a tensor in the host's memory, a copy: float64, or int64 of whole numbers."""
+    with torch.no_grad():
+        tensor = tensor.detach()
+        if tensor.layout != torch.strided:
+            tensor = tensor.to_dense()
+        if tensor.is_quantized:
+            tensor = tensor.dequantize()
+        if tensor.is_complex():
+            tensor = torch.view_as_real(tensor.resolve_conj())
+        flat = tensor.reshape(-1)
+        if flat.numel() > MOST_VALUES:
+            flat = flat[:: math.ceil(flat.numel() / MOST_VALUES)]
+        whole = not tensor.is_floating_point()
+        return flat.to(torch.int64 if whole else torch.float64).to("cpu", copy=True)
+
+
+def roundoff(dtype: Any) -> float:
+    """The unit roundoff of a type, half the distance of 1 to the next number; 0 of whole numbers."""
+    if not (dtype.is_floating_point or dtype.is_complex):
+        return 0.0
+    return float(torch.finfo(dtype).eps) / 2

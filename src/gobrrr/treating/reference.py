@@ -1,0 +1,163 @@
+"""The truth that both arms are held against: a copy of model and inputs in float64, without TF32 or autocast."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from gobrrr.model.workload import Workload
+from gobrrr.observe.live.clock import on_gpu
+from gobrrr.observe.targets import step_of
+from gobrrr.treating.state import random_states
+
+
+def possible(workload: Workload) -> bool:
+    """Whether the step can be made of a copy: not where the user's own step holds the model."""
+    return workload.step is None and isinstance(workload.model, torch.nn.Module)
+
+
+@contextmanager
+def reference(
+    workload: Workload, dtype: Any, seen: Callable[[Any], None]
+) -> Iterator[tuple[Callable[[], Any], Workload]]:
+    """The step of a copy in `dtype`, and the copy. Random numbers and settings are as they were afterwards.
+
+    What can't be copied, made anew or cast raises what it raises there.
+    """
+    numbers = random_states()
+    try:
+        with _exactly(workload, dtype):
+            twin = _twin(workload, dtype)
+            run, arguments = step_of(twin, _forward, seen=seen)
+            yield lambda: run(*arguments), twin
+    finally:
+        for undo in numbers:
+            undo()
+
+
+def lower_than_float32(workload: Workload) -> bool:
+    """Whether the model holds numbers of fewer than 32 bits."""
+    held = (*workload.model.parameters(), *workload.model.buffers())
+    return any(one.is_floating_point() and one.element_size() < 4 for one in held)
+
+
+def release() -> None:
+    """Give the memory of a copy that did not fit back."""
+    if on_gpu():
+        torch.cuda.empty_cache()
+
+
+def _twin(workload: Workload, dtype: Any) -> Workload:
+    memo: dict[int, Any] = {}
+    model = copy.deepcopy(workload.model, memo)
+    loss = copy.deepcopy(workload.loss, memo) if isinstance(workload.loss, torch.nn.Module) else workload.loss
+    optimizer = None if workload.optimizer is None else _optimizer(workload.optimizer, memo)
+    for module in (model, loss):
+        if isinstance(module, torch.nn.Module):
+            module.to(dtype)
+    if optimizer is not None:
+        _load(optimizer, workload.optimizer)
+    loader = workload.loader
+    return dataclasses.replace(
+        workload,
+        model=model,
+        loss=loss,
+        optimizer=optimizer,
+        inputs=tuple(cast(one, dtype) for one in workload.inputs),
+        targets=tuple(cast(one, dtype) for one in workload.targets),
+        loader=None if loader is None else _Cast(loader, dtype),
+        around=(),
+    )
+
+
+def _optimizer(optimizer: Any, memo: dict[int, Any]) -> Any:
+    """The same optimizer of the copies. It is made before they are cast: casting keeps the parameters' identity."""
+    groups = []
+    for group in optimizer.param_groups:
+        options = {name: one for name, one in group.items() if name != "params"}
+        for slow in ("fused", "foreach", "capturable"):
+            if slow in options:
+                options[slow] = False
+        if isinstance(options.get("lr"), torch.Tensor):
+            options["lr"] = float(options["lr"])
+        groups.append({**options, "params": [memo[id(one)] for one in group["params"]]})
+    lr = groups[0].get("lr")
+    try:
+        return type(optimizer)(groups)
+    except TypeError:  # older ones ask for the rate
+        return type(optimizer)(groups, lr=lr)
+
+
+def _load(optimizer: Any, like: Any) -> None:
+    """The state of another optimizer, in the type of the parameters."""
+    ours = [one for group in optimizer.param_groups for one in group["params"]]
+    theirs = [one for group in like.param_groups for one in group["params"]]
+    for mine, other in zip(ours, theirs, strict=True):
+        if other in like.state:
+            held = like.state[other]
+            optimizer.state[mine] = {name: _value(name, one, mine) for name, one in held.items()}
+
+
+def _value(name: str, value: Any, parameter: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return copy.deepcopy(value)
+    if name == "step":
+        return value.detach().clone().cpu()
+    value = value.detach().clone().to(parameter.device)
+    return value.to(parameter.dtype) if value.is_floating_point() else value
+
+
+class _Cast:
+    """A loader whose batches are cast."""
+
+    def __init__(self, loader: Any, dtype: Any) -> None:
+        self._loader, self._dtype = loader, dtype
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self._loader:
+            yield cast(batch, self._dtype)
+
+
+def cast(value: Any, dtype: Any) -> Any:
+    """The value with copies of its tensors, those of floating point in `dtype`."""
+    if isinstance(value, torch.Tensor):
+        copied = value.detach().clone()
+        copied = copied.to(dtype) if value.is_floating_point() else copied
+        return copied.requires_grad_(value.requires_grad)
+    if isinstance(value, Mapping):
+        found = {key: cast(one, dtype) for key, one in value.items()}
+        return found if type(value) is dict else type(value)(found)  # type: ignore[call-arg]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(cast(one, dtype) for one in value))
+    if isinstance(value, list | tuple):
+        return type(value)(cast(one, dtype) for one in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = {one.name: cast(getattr(value, one.name), dtype) for one in dataclasses.fields(value) if one.init}
+        return dataclasses.replace(value, **parts)
+    return value
+
+
+@contextmanager
+def _exactly(workload: Workload, dtype: Any) -> Iterator[None]:
+    """Without autocast, and without products in TF32 where the type would have them."""
+    kinds = {one.device.type for one in workload.model.parameters()} | {"cpu"}
+    with ExitStack() as stack:
+        for kind in sorted(kinds - {"meta"}):
+            stack.enter_context(torch.autocast(kind, enabled=False))
+        if dtype == torch.float32 and on_gpu():
+            cudnn, products = torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()
+            stack.callback(setattr, torch.backends.cudnn, "allow_tf32", cudnn)
+            stack.callback(torch.set_float32_matmul_precision, products)
+            torch.backends.cudnn.allow_tf32 = False
+            torch.set_float32_matmul_precision("highest")
+        yield
+
+
+def _forward(model: Any, *inputs: Any) -> Any:
+    with torch.no_grad():
+        return model(*inputs)

@@ -1,0 +1,252 @@
+"""A bench in a process of its own: a hang, a crash or a kill in there ends one trial and not the run. No torch here."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import IO
+
+from msgspec.structs import replace
+
+from gobrrr.errors import UsageError
+from gobrrr.model.treated import TrialRecord
+from gobrrr.report import failures
+from gobrrr.treating import messages
+from gobrrr.treating.candidates import Candidate, Looked
+from gobrrr.treating.search import CHANGED, TOGETHER, Died, Stages
+
+LIMIT_S = 120.0
+"""A trial that is silent for so long hangs, unless its step is long."""
+
+LIMIT_STEPS = 500
+"""The same in steps: 20 times the 25 steps that looking at one takes."""
+
+COMPILING = 3.0
+"""A compiler is silent for longer."""
+
+START_S = 600.0
+"""What loading a workload may take, and its first step."""
+
+POLL_S = 0.2
+HINTS = {9: "killed: out of memory?", 11: "a crash in native code", 6: "it aborted"}
+"""What signals of these numbers most often mean."""
+
+SHOWN = 160
+
+_START = "import sys; sys.path[:] = {path!r}; from gobrrr.treating.worker import main; main()"
+
+
+class Remote:
+    """Runs the steps of a named target in a child. `limit_s`: the longest silence within a trial."""
+
+    renews = True
+
+    def __init__(self, target: str, *, limit_s: float | None = None, stages: Stages | None = None) -> None:
+        self._target, self._own_limit, self._stages = target, limit_s, stages
+        self._child: subprocess.Popen[bytes] | None = None
+        self._errors: IO[bytes] | None = None
+        self._buffer = b""
+        self._step_s = 0.0
+        self._fresh: set[str] = set()
+        self._compiling: set[str] = set()
+        self._begun = self._stale = False
+
+    def look(self, kept: Sequence[str]) -> Looked:
+        """Diagnose. Raises UsageError where the target is none or its step fails; Died where, once it ran, it died."""
+        self._renew_for(kept)
+        try:
+            answer = self._ask(messages.Look(tuple(kept)), START_S if not self._begun else self._limit(compiles=True))
+        except Died as died:
+            if self._begun:
+                raise
+            raise UsageError(f"{self._target}: while the step was diagnosed, {died}") from None
+        if isinstance(answer, messages.Refused):
+            if self._begun:
+                raise Died(answer.why)
+            raise self._refusal(answer)
+        assert isinstance(answer, messages.Seen)
+        looked = answer.looked
+        if not self._begun and looked.step_ns is not None:
+            self._step_s = looked.step_ns / 1e9
+        self._begun = True
+        self._fresh |= {one.way for one in looked.candidates if one.fresh}
+        self._compiling |= {one.way for one in looked.candidates if one.compiles}
+        return looked
+
+    def trial(self, kept: Sequence[str], way: Candidate, seconds: float) -> TrialRecord:
+        """One trial. Where the process dies, hangs or refuses, the verdict is that it can't be judged, and why."""
+        compiles = way.compiles or bool(self._compiling & set(kept))  # each arm compiles for itself
+        lost = TrialRecord(
+            way=way.way, treatment=way.treatment, kept=tuple(kept), verdict="inconclusive", why="", work=way.work
+        )
+        return self._tried(messages.Try(tuple(kept), way, seconds), [*kept, way.way], compiles, lost)
+
+    def together(self, kept: Sequence[str], seconds: float) -> TrialRecord:
+        """All kept ways at once, against the step as it was."""
+        lost = TrialRecord(way=TOGETHER, treatment=TOGETHER, kept=(), verdict="inconclusive", why="")
+        return self._tried(messages.Join(tuple(kept), seconds), kept, bool(self._compiling & set(kept)), lost)
+
+    def _tried(
+        self, request: messages.Request, names: Sequence[str], compiles: bool, lost: TrialRecord
+    ) -> TrialRecord:  # fmt: skip
+        """The record of a trial, or `lost` with why there is none."""
+        begin = time.monotonic()
+        self._renew_for(names)
+        try:
+            answer = self._ask(request, self._limit(compiles=compiles))
+        except Died as died:
+            return replace(lost, why=str(died), died=True, seconds=time.monotonic() - begin)
+        if isinstance(answer, messages.Tried):
+            if spoilt(answer.record):
+                self.close()
+            return answer.record
+        assert isinstance(answer, messages.Refused)
+        self.close()  # what it did before it failed is not known
+        return replace(lost, why=answer.why, seconds=time.monotonic() - begin)
+
+    def close(self) -> None:
+        """End the process and all that it started; another one starts when it is needed."""
+        child, self._child, self._buffer = self._child, None, b""
+        if child is not None:
+            _kill(child)
+            for pipe in (child.stdin, child.stdout):
+                if pipe is not None:
+                    with suppress(OSError):
+                        pipe.close()
+        if self._errors is not None:
+            self._errors.close()
+            self._errors = None
+
+    def _renew_for(self, names: Sequence[str]) -> None:
+        """What needs a process of its own gets one, and leaves none to others."""
+        fresh = bool(self._fresh & set(names))
+        if fresh or self._stale:
+            self.close()
+        self._stale = fresh
+
+    def _limit(self, *, compiles: bool) -> float:
+        if self._own_limit is not None:
+            return self._own_limit
+        return max(LIMIT_S, LIMIT_STEPS * self._step_s) * (COMPILING if compiles else 1.0)
+
+    def _refusal(self, answer: messages.Refused) -> Exception:
+        if os.environ.get(failures.TRACEBACK):
+            sys.stderr.write(self._said())
+        return RuntimeError(answer.why) if answer.bug else UsageError(answer.why)
+
+    def _ask(self, request: messages.Request, limit_s: float) -> messages.Answer:
+        """The answer to a request. Raises Died where none comes, and UsageError where the target can't be loaded."""
+        if self._child is None:
+            self._start()
+        return self._answered(request, limit_s)
+
+    def _start(self) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        self._child = subprocess.Popen(
+            [sys.executable, "-c", _START.format(path=sys.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            start_new_session=True,  # an interrupt at the terminal is for this process; it ends the child itself
+        )
+        if self._stages is not None:
+            self._stages("loading", 0, 1)
+        try:
+            answer = self._answered(messages.Open(self._target), START_S)
+        except Died as died:
+            if self._begun:
+                raise
+            raise UsageError(f"{self._target}: while it was loaded, {died}") from None
+        if isinstance(answer, messages.Refused):
+            refusal = Died(answer.why) if self._begun else self._refusal(answer)
+            self.close()
+            raise refusal
+
+    def _answered(self, request: messages.Request, limit_s: float) -> messages.Answer:
+        child = self._child
+        assert child is not None
+        assert child.stdin is not None
+        try:
+            child.stdin.write(messages.encode(request))
+            child.stdin.flush()
+        except OSError:
+            raise self._dead() from None
+        while True:
+            answer = messages.answer(self._line(child, time.monotonic() + limit_s, limit_s))
+            if not isinstance(answer, messages.Told):
+                return answer
+            if self._stages is not None:
+                self._stages(answer.stage, answer.done, answer.total)
+
+    def _line(self, child: subprocess.Popen[bytes], until: float, limit_s: float) -> bytes:
+        """The next line; one that dies is noticed even where what it started holds its pipe open."""
+        assert child.stdout is not None
+        pipe = child.stdout.fileno()
+        while b"\n" not in self._buffer:
+            left = until - time.monotonic()
+            if left <= 0:
+                self.close()
+                raise Died(f"the process hung: nothing was heard of it for {limit_s:g} s")
+            gone = child.poll() is not None
+            ready, _, _ = select.select([pipe], [], [], 0 if gone else min(POLL_S, left))
+            data = os.read(pipe, 1 << 20) if ready else b""
+            if (ready and not data) or (gone and not ready):
+                raise self._dead()
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def _dead(self) -> Died:
+        """Why the child died, in one line."""
+        assert self._child is not None
+        with suppress(subprocess.TimeoutExpired):
+            self._child.wait(timeout=5)
+        status = self._child.poll()
+        said = [line for line in self._said().splitlines() if line.strip()]
+        self.close()
+        return Died(how_it_ended(status) + (f" (its last line: {said[-1].strip()[:SHOWN]})" if said else ""))
+
+    def _said(self) -> str:
+        """What the child wrote to standard error, its end."""
+        if self._errors is None:
+            return ""
+        size = os.fstat(self._errors.fileno()).st_size
+        return os.pread(self._errors.fileno(), 1 << 16, max(size - (1 << 16), 0)).decode("utf-8", "replace")
+
+
+def spoilt(record: TrialRecord) -> bool:
+    """Whether a process that made this of a trial is not to be trusted with another.
+
+    An error within a step may have left the device or the memory in any state; what was refused, or compared, has not.
+    """
+    if CHANGED in record.why:
+        return True
+    broke = record.verdict == "inconclusive" and record.timing is None and record.numerics is None
+    return broke and "can't be applied" not in record.why
+
+
+def how_it_ended(status: int | None) -> str:
+    """An exit status in words."""
+    if status is None:
+        return "the process closed its pipe"
+    if status >= 0:
+        return f"the process ended with status {status}"
+    hint = HINTS.get(-status)
+    return f"the process died: signal {-status}" + (f" ({hint})" if hint else "")
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    """End a child with all that it started: they are one group."""
+    with suppress(OSError):
+        os.killpg(child.pid, signal.SIGKILL)
+    with suppress(OSError):
+        child.kill()
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(timeout=10)

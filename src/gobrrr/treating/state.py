@@ -1,0 +1,290 @@
+"""What a step changes, copied once and put back as often as it takes, in place: addresses that something holds stay.
+
+Parameters, buffers, gradients, optimizer state and options, inputs, random states, and what the step's own closure
+holds of these. What the workload's `reset` does comes last.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Callable, Mapping
+from copy import copy, deepcopy
+from typing import Any
+
+import torch
+
+from gobrrr.model.workload import Workload
+from gobrrr.observe.live.clock import on_gpu
+from gobrrr.treating.parts import SCALARS, parts_of
+
+DEVICE_SHARE = 0.1
+"""Of a device's memory, what copies may take of it before they are kept in the host's."""
+
+Undo = Callable[[], None]
+
+
+class Snapshot:
+    """The state of a workload at one moment."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._parts = parts_of(workload)
+        self._reset = workload.reset
+        self._seen: dict[int, Any] = {}  # the things themselves, so that their ids stay their own
+        self._copies: dict[int, tuple[Any, Any]] = {}
+        self._undo: list[Undo] = []
+        self._room = _room()
+        self.device_bytes = 0
+        self.whole = self._parts.known or workload.reset is not None
+        self.seconds = 0.0
+        self._take()
+
+    def restore(self) -> None:
+        """Put everything back. Only while no arm is entered."""
+        begin = time.perf_counter()
+        for undo in self._undo:
+            undo()
+        if self._reset is not None:
+            self._reset()
+        self.restore_random()
+        if on_gpu():
+            torch.cuda.synchronize()
+        self.seconds = time.perf_counter() - begin
+
+    def restore_random(self) -> None:
+        """Put the random numbers alone back."""
+        for undo in self._numbers:
+            undo()
+
+    def _take(self) -> None:
+        for module in self._parts.modules:
+            for one in module.modules():
+                self._module(one)
+        for optimizer in self._parts.optimizers:
+            self._optimizer(optimizer)
+        for tensor in self._parts.tensors:
+            self._tensor(tensor)
+        for thing in self._parts.stateful:
+            self._stateful(thing)
+        for cell, value in self._parts.cells:
+            self._undo.append(_cell_undo(cell, value))
+        self._numbers = random_states(self._parts.generators)
+
+    def _known(self, thing: Any) -> bool:
+        known = id(thing) in self._seen
+        self._seen[id(thing)] = thing
+        return known
+
+    def _module(self, module: Any) -> None:
+        """A module's own parameters, buffers and modules, and whether it trains."""
+        if self._known(module):
+            return
+        for one in (*module._parameters.values(), *module._buffers.values()):
+            if isinstance(one, torch.Tensor):
+                self._tensor(one)
+        held = [(place, dict(place)) for place in (module._parameters, module._buffers, module._modules)]
+        training = module.training
+
+        def undo() -> None:
+            for place, before in held:
+                _put_back(place, before)
+            if module.training != training:
+                module.training = training
+
+        self._undo.append(undo)
+
+    def _tensor(self, tensor: Any) -> None:
+        """A tensor's values, its memory, and its gradient."""
+        if self._known(tensor):
+            return
+        data, values, wants = tensor.detach(), self._copied(tensor), tensor.requires_grad
+        gradient = tensor.grad if tensor.is_leaf else None
+        before = None if gradient is None else self._copied(gradient)
+
+        def undo() -> None:
+            if _moved(tensor, data):
+                tensor.data = data
+            write(tensor, values)
+            if not tensor.is_leaf:
+                return
+            if tensor.requires_grad != wants:
+                tensor.requires_grad_(wants)
+            if tensor.grad is not gradient:
+                tensor.grad = gradient
+            if gradient is not None:
+                write(gradient, before)
+
+        self._undo.append(undo)
+
+    def _copied(self, tensor: Any) -> Any:
+        """A copy on the device where there is room, else in the host's memory."""
+        size = tensor.numel() * tensor.element_size() if tensor.layout == torch.strided else 0
+        if tensor.device.type != "cuda":
+            return tensor.detach().clone()
+        if self.device_bytes + size > self._room:
+            return tensor.detach().cpu()
+        try:
+            found = tensor.detach().clone()
+        except torch.OutOfMemoryError:
+            return tensor.detach().cpu()
+        self.device_bytes += size
+        return found
+
+    def _optimizer(self, optimizer: Any) -> None:
+        """An optimizer's parameters, state and options. What its state did not hold yet is taken out."""
+        if self._known(optimizer):
+            return
+        for group in optimizer.param_groups:
+            for one in group["params"]:
+                self._tensor(one)
+        state = {key: self._frozen(one) for key, one in optimizer.state.items()}
+        groups = list(optimizer.param_groups)
+        options = [self._frozen({key: one for key, one in group.items() if key != "params"}) for group in groups]
+        params = [list(group["params"]) for group in groups]
+
+        def undo() -> None:
+            for key in [key for key in optimizer.state if key not in state]:
+                del optimizer.state[key]
+            for key, thaw in state.items():
+                held = optimizer.state[key]
+                if isinstance(held, dict):
+                    _put_back(held, thaw())
+                else:
+                    optimizer.state[key] = thaw()
+            if [id(one) for one in optimizer.param_groups] != [id(one) for one in groups]:
+                optimizer.param_groups[:] = groups
+            for group, thaw, ours in zip(groups, options, params, strict=True):
+                _put_back(group, {**thaw(), "params": group["params"]})
+                if [id(one) for one in group["params"]] != [id(one) for one in ours]:
+                    group["params"] = list(ours)
+
+        self._undo.append(undo)
+
+    def _frozen(self, value: Any) -> Callable[[], Any]:
+        """Makes the value as it is now: its tensors are the same ones, and are put back by themselves."""
+        if isinstance(value, torch.Tensor):
+            self._tensor(value)
+            return lambda: value
+        if type(value) is dict:
+            held = {key: self._frozen(one) for key, one in value.items()}
+            return lambda: {key: thaw() for key, thaw in held.items()}
+        if isinstance(value, SCALARS) or (type(value) is tuple and all(isinstance(one, SCALARS) for one in value)):
+            return lambda: value
+        if type(value) in (list, tuple):
+            items, kind = [self._frozen(one) for one in value], type(value)
+            return lambda: kind(thaw() for thaw in items)
+        try:
+            kept = deepcopy(value)
+        except Exception:  # what can't be copied is taken to be left alone
+            return lambda: value
+        return lambda: copy(kept)
+
+    def _stateful(self, thing: Any) -> None:
+        """A schedule of the learning rate, a gradient scaler: what says and takes its own state."""
+        if self._known(thing):
+            return
+        try:
+            state = deepcopy(thing.state_dict())
+        except Exception:  # it is not of that kind after all
+            return
+        self._undo.append(lambda: thing.load_state_dict(deepcopy(state)))
+
+
+def snapshot(workload: Workload) -> Snapshot:
+    """The state of the workload now. Copies take memory of the device only where that is plenty."""
+    return Snapshot(workload)
+
+
+def write(tensor: Any, values: Any) -> None:
+    """Copy values into a tensor, also one whose rows share their memory or that was made for inference."""
+    with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
+        _own(tensor).copy_(_own(values, tensor))
+
+
+def _own(tensor: Any, like: Any = None) -> Any:
+    """The part of an expanded tensor that has memory of its own."""
+    like = tensor if like is None else like
+    if like.layout != torch.strided:
+        return tensor
+    for dim, (size, stride) in enumerate(zip(like.shape, like.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            tensor = tensor.narrow(dim, 0, 1)
+    return tensor
+
+
+def _moved(tensor: Any, data: Any) -> bool:
+    """Whether the tensor has other memory, or another view of it, than it had."""
+    if (tensor.shape, tensor.dtype, tensor.device, tensor.layout) != (data.shape, data.dtype, data.device, data.layout):
+        return True
+    if tensor.layout != torch.strided:
+        return False
+    try:
+        return bool(tensor.data_ptr() != data.data_ptr() or tensor.stride() != data.stride())
+    except RuntimeError:  # a tensor without memory of its own
+        return False
+
+
+def _put_back(place: dict[Any, Any], before: Mapping[Any, Any]) -> None:
+    """Make a dictionary what it was, and leave alone what is still the same: a compiler may watch it."""
+    for key in [key for key in place if key not in before]:
+        del place[key]
+    for key, value in before.items():
+        if key not in place or place[key] is not value:
+            place[key] = value
+
+
+def _cell_undo(cell: Any, value: Any) -> Undo:
+    def undo() -> None:
+        if cell.cell_contents is not value:
+            cell.cell_contents = value
+
+    return undo
+
+
+def _room() -> float:
+    if not on_gpu():
+        return 0.0
+    return DEVICE_SHARE * float(torch.cuda.mem_get_info()[1])
+
+
+def random_states(generators: tuple[Any, ...] = ()) -> list[Undo]:
+    """Put the random numbers of Python, NumPy and torch back to where they are now."""
+    states: list[tuple[Callable[[Any], Any], Any]] = [
+        (torch.set_rng_state, torch.get_rng_state()),
+        (random.setstate, random.getstate()),
+        *((one.set_state, one.get_state()) for one in generators),
+    ]
+    if on_gpu():
+        states.append((torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        states.append((numpy.random.set_state, numpy.random.get_state()))
+    return [lambda write=write, state=state: write(state) for write, state in states]  # type: ignore[misc]
+
+
+def drawn(generators: tuple[Any, ...] = ()) -> Callable[[], bool]:
+    """Asks whether a random number was drawn since."""
+    before = _positions(generators)
+    return lambda: _positions(generators) != before
+
+
+def _positions(generators: tuple[Any, ...]) -> list[Any]:
+    found: list[Any] = [torch.get_rng_state().numpy().tobytes(), hash(random.getstate())]
+    found += [one.get_state().cpu().numpy().tobytes() for one in generators]
+    if on_gpu():
+        found += [one.cpu().numpy().tobytes() for one in torch.cuda.get_rng_state_all()]
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        state = numpy.random.get_state()
+        found.append((state[0], state[1].tobytes(), *state[2:]))
+    return found
+
+
+def seeded(seed: int) -> None:
+    """Begin all random numbers anew at a seed."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(seed)

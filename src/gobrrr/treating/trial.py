@@ -1,0 +1,316 @@
+"""One trial: a way on top of those that are kept. Apply, warm up, compare the numbers, time both in turns, say so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import torch
+
+from gobrrr.errors import UsageError
+from gobrrr.model.diagnosis import Verdict
+from gobrrr.model.treated import Numerics, Timing
+from gobrrr.model.workload import Workload
+from gobrrr.observe.live.clock import on_gpu, wait
+from gobrrr.treating import numerics, timing
+from gobrrr.treating.arms import Arm, Unrestored, ahead
+from gobrrr.treating.compiling import compiled
+from gobrrr.treating.state import Snapshot, snapshot
+from gobrrr.treatments.way import Unapplied, Way
+
+Progress = Callable[[str, int, int], None]
+
+STEPS = 3
+SECONDS = 60.0
+PLAIN_STEPS = 2
+"""Steps that are run before the state is copied: an optimizer makes its state in the first one."""
+LEAST_WARM, LEAST_COMPILED = 4, 6
+WARM_SHARE = 0.25
+"""Of the seconds of a trial, what settling may take in each arm; compiling is not cut off."""
+TIMING_SHARE, NUMERICS_SHARE = 0.5, 0.5
+NUMERICS_RUNS = 7
+TOLD_S = 0.05
+"""Less than this before a way's steps settle is no compile time."""
+STAGES = ("applying", "warming up", "comparing the numbers", "timing in turns")
+
+
+class TrialOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What one trial found; the names are those of `TrialRecord`. `notes` say what was not looked at."""
+
+    way: str
+    treatment: str
+    kept: tuple[str, ...]
+    verdict: Verdict
+    why: str
+    timing: Timing | None = None
+    numerics: Numerics | None = None
+    memory_before_bytes: int | None = None
+    memory_after_bytes: int | None = None
+    compile_s: float | None = None
+    break_even_steps: float | None = None
+    recompiles_stopped: bool | None = None
+    work: float = 1.0
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Warm:
+    """An arm after its warm-up."""
+
+    step_ns: float
+    extra_s: float
+    peak_bytes: int | None
+    settled: bool
+
+
+class _Ended(Exception):
+    """The trial ends here without a verdict: one line."""
+
+
+def run_trial(
+    workload: Workload,
+    kept: Sequence[Way],
+    way: Way,
+    *,
+    steps: int = STEPS,
+    seconds: float = SECONDS,
+    progress: Progress | None = None,
+    clock: Callable[[], int] = time.perf_counter_ns,
+) -> TrialOutcome:
+    """Try a way on top of those that are kept; the workload is as it was afterwards.
+
+    `steps` are compared in their numbers; `seconds` is what warm-up and timing may take together (no single step is cut
+    off, and compiling isn't); `clock` says ns. Raises UsageError where the workload is none. Whatever else happens is
+    in the verdict.
+    """
+    return _Trial(workload, kept, way, steps, seconds, progress, clock).run()
+
+
+class _Trial:
+    def __init__(
+        self,
+        workload: Workload,
+        kept: Sequence[Way],
+        way: Way,
+        steps: int,
+        seconds: float,
+        progress: Progress | None,
+        clock: Callable[[], int],
+    ) -> None:
+        self._workload, self._kept, self._way = workload, tuple(kept), way
+        self._steps, self._seconds, self._progress, self._clock = steps, seconds, progress, clock
+        self._before = Arm(workload, self._kept)
+        self._after = Arm(workload, (*self._kept, way))
+        self._found: dict[str, Any] = {}
+        self._notes: list[str] = []
+
+    def run(self) -> TrialOutcome:
+        """The whole trial, from the state that the workload is in to the same state."""
+        begin = time.perf_counter()
+        with Arm(self._workload, ()).entered():  # a Workload that is none is refused before anything is copied
+            pass
+        original = snapshot(self._workload)
+        if not original.whole:
+            self._notes.append(
+                "nothing of the step's state is known (no model, no reset): each arm goes on from where the other left"
+            )
+        verdict: Verdict = "inconclusive"
+        try:
+            verdict, why = self._verdict(original)
+        except UsageError:
+            raise
+        except _Ended as error:
+            why = str(error)
+        except Exception as error:
+            why = _line(error, self._way)
+        finally:
+            failed = self._end(original)
+        if failed:
+            verdict, why = "inconclusive", f"{why}; {failed}"
+        return TrialOutcome(
+            way=self._way.name,
+            treatment=self._way.treatment,
+            kept=tuple(one.name for one in self._kept),
+            verdict=verdict,
+            why=why,
+            work=self._way.work,
+            seconds=time.perf_counter() - begin,
+            notes=tuple(self._notes),
+            **self._found,
+        )
+
+    def _verdict(self, original: Snapshot) -> tuple[Verdict, str]:
+        self._told(0)
+        with Arm(self._workload, ()).entered() as plain:
+            for _ in range(PLAIN_STEPS):
+                _first(plain.call)
+        wait()
+        original.restore_random()
+        state = snapshot(self._workload)
+        self._told(1)
+        first, second = self._warm(state)
+        self._told(2)
+        slower = max(first.step_ns, second.step_ns) / 1e9
+        fitting = max(2, int(NUMERICS_SHARE * self._seconds / NUMERICS_RUNS / slower))
+        steps = min(self._steps, fitting)
+        found = numerics.compare(self._workload, self._before, self._after, self._way, state, steps=steps)
+        self._found["numerics"] = found
+        if found.ok is False:
+            return "unsafe", found.why
+        if found.ok is None and self._way.numerics != "none":
+            return "inconclusive", f"the numbers can't be compared: {found.why}"
+        return self._timed(state, first, second, found)
+
+    def _warm(self, state: Snapshot) -> tuple[_Warm, _Warm]:
+        """Both arms' first steps, the one as it is first: what the process does once is not the way's."""
+        held = _allocated()
+        first = self._warmed(self._before, state, state.device_bytes)
+        ours = _allocated() - held
+        second = self._warmed(self._after, state, state.device_bytes + max(0, ours))
+        self._found["memory_before_bytes"], self._found["memory_after_bytes"] = first.peak_bytes, second.peak_bytes
+        if self._way.compiles or second.extra_s > TOLD_S:
+            self._found["compile_s"] = second.extra_s
+        self._found["recompiles_stopped"] = second.settled
+        return first, second
+
+    def _warmed(self, arm: Arm, state: Snapshot, foreign_bytes: int) -> _Warm:
+        """Enter an arm for the first time. `foreign_bytes` of the device's memory are not its own."""
+        state.restore()
+        least = LEAST_COMPILED if any(one.compiles for one in arm.ways) else LEAST_WARM
+        begin = self._clock()
+        with arm.entered() as entered:
+            applied_s = (self._clock() - begin) / 1e9
+            limit = WARM_SHARE * self._seconds
+            warmth = timing.warm_up(entered.call, seconds=limit, least=least, compiling=compiled, clock=self._clock)
+            peak = _peak(entered.call)
+        own = None if peak is None else max(0, peak - foreign_bytes)
+        return _Warm(warmth.step_ns, warmth.extra_s + applied_s, own, warmth.settled)
+
+    def _timed(self, state: Snapshot, first: _Warm, second: _Warm, found: Numerics) -> tuple[Verdict, str]:
+        count = compiled()
+        state.restore()
+        slower = max(first.step_ns, second.step_ns)
+        seconds = TIMING_SHARE * self._seconds
+        cheap = state.seconds * 1e9 <= timing.block_steps(slower, seconds) * slower
+
+        def prepare() -> None:
+            if cheap:
+                state.restore()
+            elif self._workload.reset is not None:
+                self._workload.reset()
+
+        compared = timing.compare(
+            _side(self._before),
+            _side(self._after),
+            step_ns=slower,
+            seconds=seconds,
+            work=self._way.work,
+            idle=1 + max(_ahead(self._before), _ahead(self._after)),
+            prepare=prepare,
+            clock=self._clock,
+            progress=self._progress,
+        )
+        self._found["timing"] = compared.timing
+        again = compiled() - count
+        self._found["recompiles_stopped"] = again == 0
+        if again:
+            return "inconclusive", f"something was compiled {again} times while it was timed: it did not settle"
+        saving = compared.timing.before_ns - compared.timing.after_ns / self._way.work
+        compile_s = self._found.get("compile_s")
+        if compared.verdict == "helped" and compile_s is not None:
+            self._found["break_even_steps"] = compile_s * 1e9 / saving
+        return compared.verdict, _with_numbers(compared.why, found)
+
+    def _end(self, original: Snapshot) -> str:
+        """Put everything back, and say what could not be."""
+        self._before.close()
+        self._after.close()
+        try:
+            original.restore()
+        except Exception as error:
+            return f"the workload could not be put back and may be changed: {_first_line(error)}"
+        finally:
+            if on_gpu():
+                torch.cuda.empty_cache()
+        return ""
+
+    def _told(self, stage: int) -> None:
+        if self._progress is not None:
+            self._progress(f"{self._way.name}: {STAGES[stage]}", stage, len(STAGES))
+
+
+def _first(call: Callable[[], Any]) -> None:
+    """A step of the workload as it is: what it raises is no matter of the way's."""
+    try:
+        call()
+    except UsageError:
+        raise
+    except Exception as error:
+        if out_of_memory(error):
+            raise _Ended(f"out of memory in the step as it is: {_first_line(error)}") from error
+        raise _Ended(f"the step as it is fails: {_first_line(error)}") from error
+
+
+def _side(arm: Arm) -> timing.Side:
+    @contextmanager
+    def entering() -> Any:
+        with arm.entered() as entered:
+            yield entered.call
+
+    side: Callable[[], AbstractContextManager[Callable[[], Any]]] = entering
+    return side
+
+
+def _ahead(arm: Arm) -> int:
+    with arm.entered() as entered:
+        return 0 if entered.workload.loader is None else ahead(entered.workload.loader)
+
+
+def _with_numbers(why: str, found: Numerics) -> str:
+    if found.ok is None:
+        return f"{why}; its numbers were not compared: {found.why}"
+    return f"{why}; {found.why}" if found.why else why
+
+
+def _peak(call: Callable[[], Any]) -> int | None:
+    """The most memory that one step holds on the device, in bytes; None on a CPU, whose allocator does not say."""
+    if not on_gpu():
+        return None
+    wait()
+    torch.cuda.reset_peak_memory_stats()
+    call()
+    wait()
+    return int(torch.cuda.max_memory_allocated())
+
+
+def _allocated() -> int:
+    return int(torch.cuda.memory_allocated()) if on_gpu() else 0
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out, the device's or the host's."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and ("out of memory" in text or "can't allocate memory" in text)
+
+
+def _line(error: Exception, way: Way) -> str:
+    """Why a trial ended in an error."""
+    if isinstance(error, Unrestored):
+        return f"{error}; the workload may be changed"
+    if out_of_memory(error):
+        return f"out of memory with {way.name}: {_first_line(error)}"
+    if isinstance(error, Unapplied):
+        return f"{way.name} can't be applied: {error}"
+    return f"{way.name} failed: {_first_line(error)}"
+
+
+def _first_line(error: BaseException) -> str:
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__

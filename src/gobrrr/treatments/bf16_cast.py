@@ -1,0 +1,98 @@
+"""Cast the model to bfloat16 for inference.
+
+Weights, activations and results are bfloat16: matmuls and convolutions run at twice the rate of TF32, and every
+tensor has half the bytes. Under autocast weights that need no gradient are cast again in each call; cast once they
+are not, and norms, softmax and pointwise operations move half of what they moved.
+
+Replayed: each float32 contraction at the 16-bit peak, at the least with the gain of TF32, at the most with the same
+share of the peak as now up to half of it. That other operations move half the bytes is promised by nothing.
+
+For inference alone: an update of a bfloat16 weight that is smaller than 1/256 of it is lost. Buffers are cast as well;
+what needs float32 (frequencies of a rotary embedding, running statistics) has to be kept in it by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import all_of, claimed
+from gobrrr.analysis.elsewhere import in_type
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import Plan
+from gobrrr.model.workload import Workload
+from gobrrr.treatments import applying, reaching
+from gobrrr.treatments.way import MODEL, Unfit, Way
+
+NAME = "bf16-cast"
+NUMERICS = "rounding"
+CODE = """
+model = model.to(torch.bfloat16)
+y = model(x.to(torch.bfloat16))
+"""
+
+
+def predict(evidence: Evidence, found: Found) -> Plan | None:
+    """Contractions at the 16-bit peak; none for a step that trains."""
+    if found.finding.code != "C01" or evidence.training:
+        return None
+    typed = in_type(evidence, "bfloat16")
+    assumes = "bfloat16 is accurate enough; that everything else moves half the bytes is not counted"
+    return Plan(
+        "model.to(torch.bfloat16), and the inputs",
+        assumes,
+        all_of(lambda _: typed, claimed(evidence, found, better=True)),
+    )
+
+
+def ways(workload: Workload) -> Iterator[Way | Unfit]:
+    """The model's own parameters and buffers, in place, and the inputs."""
+    import torch
+
+    module = applying.module_of(workload)
+    if module is None:
+        yield Unfit(NAME, "the workload names no model")
+    elif applying.trains(workload) or reaching.goes_back(workload):
+        yield Unfit(NAME, "it trains: weights in bfloat16 lose small updates")
+    elif not any(one.dtype == torch.float32 for one in module.parameters()):
+        yield Unfit(NAME, "the model has no float32 parameters")
+    elif workload.loader is not None and workload.step is not None:
+        yield Unfit(NAME, "its inputs come from a loader into a step of its own: cast them there")
+    else:
+        yield Way(
+            name=NAME, treatment=NAME, apply=_apply, code=CODE.strip(), numerics="rounding", rank=MODEL,
+            as_if=(NAME,), conflicts=frozenset({"bf16-autocast"}),
+        )  # fmt: skip
+
+
+@contextmanager
+def _apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
+    import torch
+
+    module = applying.module_of(workload)
+    if "inputs" not in kept:
+        kept["inputs"] = cast(tuple(workload.inputs))
+    with ExitStack() as stack:
+        for one in [*module.parameters(), *module.buffers()]:
+            if one.dtype == torch.float32:
+                applying.borrowed(stack, one, _like, kept, back=False)
+        if workload.loader is not None:
+            hook = module.register_forward_pre_hook(lambda _, args: cast(args))
+            stack.callback(hook.remove)
+        yield replace(workload, inputs=kept["inputs"])
+
+
+def _like(tensor: Any) -> Any:
+    import torch
+
+    return torch.empty_like(tensor, dtype=torch.bfloat16)
+
+
+def cast(tree: Any) -> Any:
+    """The same inputs with what is float32 in bfloat16."""
+    import torch
+
+    return applying.mapped(tree, lambda one: one.to(torch.bfloat16) if one.dtype == torch.float32 else one)

@@ -1,0 +1,68 @@
+"""Compute activations again in the backward instead of keeping them.
+
+Each repeated block keeps its input alone; its forward runs again when the backward needs what is in it. The memory of
+activations falls to about that of one block, and the step takes the time of one more forward of the blocks, a third
+more where nothing else counts. It pays by what the memory then holds: a larger batch, or a step that fits at all.
+
+Replayed: nothing; it makes no step shorter. The other way round it is `no-checkpoint`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import Plan
+from gobrrr.model.workload import Workload
+from gobrrr.treatments import applying
+from gobrrr.treatments.way import REMATERIALISATION, Unfit, Way
+
+NAME = "checkpoint"
+NUMERICS = "none"
+CODE = """
+from torch.utils.checkpoint import checkpoint
+
+x = checkpoint(block, x, use_reentrant=False)  # instead of block(x), for each of the repeated blocks
+"""
+
+
+def predict(evidence: Evidence, found: Found) -> Plan | None:
+    """None: it saves memory, not time."""
+    return None
+
+
+def ways(workload: Workload) -> Iterator[Way | Unfit]:
+    """Each of the model's repeated blocks."""
+    blocks = applying.repeated_blocks(applying.module_of(workload))
+    if not blocks:
+        yield Unfit(NAME, "no block of the model is repeated")
+    elif not applying.trains(workload):
+        yield Unfit(NAME, "without a backward no activations are kept")
+    else:
+        yield Way(
+            name=NAME, treatment=NAME, apply=_apply, code=CODE.strip(), numerics="none", rank=REMATERIALISATION,
+            conflicts=frozenset({"no-checkpoint", "activation-budget"}), worth=applying.memory_is_short,
+        )  # fmt: skip
+
+
+@contextmanager
+def _apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
+    with ExitStack() as stack:
+        for one in applying.repeated_blocks(applying.module_of(workload)):
+            applying.patched(stack, one, "forward", _again(one.forward))
+        yield workload
+
+
+def _again(forward: Callable[..., Any]) -> Callable[..., Any]:
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+    def kept_by_its_inputs(*args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return forward(*args, **kwargs)
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+
+    return kept_by_its_inputs

@@ -1,0 +1,96 @@
+"""Multiply in float8: large products, on devices from compute capability 8.9 on.
+
+Both operands are scaled into float8 and multiplied at twice the 16-bit rate. Scaling reads each operand once more, so
+that small products lose; compiled, the scaling fuses with what is before it. Dimensions must be multiples of 16.
+
+Replayed: nothing; what scaling costs is not known before. In training follow the loss: operands have 3 bits of
+mantissa, gradients 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from typing import Any
+
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import Plan
+from gobrrr.model.workload import Workload
+from gobrrr.treatments import applying, quantizing
+from gobrrr.treatments.way import MODEL, Unapplied, Unfit, Way
+
+NAME = "fp8"
+NUMERICS = "statistics"
+CODE = """
+from torchao.float8 import convert_to_float8_training  # inference: Float8DynamicActivationFloat8WeightConfig
+
+convert_to_float8_training(model, module_filter_fn=lambda one, name: one.in_features % 16 == one.out_features % 16 == 0)
+model = torch.compile(model)
+"""
+INFERENCE = """
+from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, quantize_
+
+quantize_(model, Float8DynamicActivationFloat8WeightConfig())
+model = torch.compile(model)
+"""
+LEAST = (8, 9)
+"""The first compute capability with products of float8."""
+
+
+def predict(evidence: Evidence, found: Found) -> Plan | None:
+    """None: what scaling costs is not known."""
+    return None
+
+
+def ways(workload: Workload) -> Iterator[Way | Unfit]:
+    """Every linear layer whose dimensions fit, for training or for inference."""
+    import torch
+
+    if not quantizing.installed():
+        yield Unfit(NAME, "torchao is not installed")
+    elif not applying.on_cuda(workload) or torch.cuda.get_device_capability() < LEAST:
+        yield Unfit(NAME, "it needs a CUDA device of compute capability 8.9 or more")
+    elif not quantizing.linears(workload):
+        yield Unfit(NAME, "no nn.Linear with dimensions that are multiples of 16")
+    else:
+        trains = applying.trains(workload) or workload.step is not None
+        yield Way(
+            name=NAME, treatment=NAME, apply=_training if trains else quantizing.in_fewer_bits(_config),
+            code=(CODE if trains else INFERENCE).strip(), numerics="statistics", rank=MODEL + 1,
+            conflicts=frozenset({"int8-weights", "pad-dimensions"}), worth=quantizing.worth("compute"),
+        )  # fmt: skip
+
+
+def _config() -> Any:
+    return import_module("torchao.quantization").Float8DynamicActivationFloat8WeightConfig()
+
+
+@contextmanager
+def _training(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
+    """The layers swapped for torchao's, which hold the same parameters."""
+    module = applying.module_of(workload)
+    if "layers" not in kept:
+        kept["layers"] = [
+            (parent, name, _layer(child))
+            for parent in list(module.modules())
+            for name, child in parent.named_children()
+            if any(child is one for one in quantizing.linears(workload))
+        ]
+    with ExitStack() as stack:
+        for parent, name, layer in kept["layers"]:
+            applying.swapped(stack, parent._modules, name, layer)
+        yield workload
+
+
+def _layer(linear: Any) -> Any:
+    """torchao's layer for one of torch's, with its very parameters."""
+    try:
+        config = import_module("torchao.float8").Float8LinearConfig()
+        made = import_module("torchao.float8.float8_linear").Float8Linear.from_float(linear, config)
+    except (ImportError, RuntimeError, AssertionError, TypeError) as error:
+        line = (str(error).strip().splitlines() or [""])[0]
+        raise Unapplied(f"torchao refuses: {line}"[:200]) from error
+    made._parameters.update(linear._parameters)
+    return made

@@ -1,0 +1,57 @@
+"""Keep the weights of linear layers in 8 bits, for inference.
+
+A decode step reads every weight for a few rows of activations: its time is the weights' bytes. In int8 with a scale
+for each row they are half of bfloat16's, and the product reads them as they are, where the kernel is fused
+(`torch.compile`). The error is that of rounding each weight to 1/127 of the largest in its row.
+
+Replayed: nothing; how much of the bandwidth the smaller product still reaches is not known before. Without
+`torch.compile` the weights are written out in the type of the activations first, which is slower than not to quantize.
+Products that the compute bounds gain nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import Plan
+from gobrrr.model.workload import Workload
+from gobrrr.treatments import applying, quantizing, reaching
+from gobrrr.treatments.way import MODEL, Unfit, Way
+
+NAME = "int8-weights"
+NUMERICS = "statistics"
+CODE = """
+from torchao.quantization import Int8WeightOnlyConfig, quantize_
+
+quantize_(model, Int8WeightOnlyConfig())
+model = torch.compile(model)
+"""
+
+
+def predict(evidence: Evidence, found: Found) -> Plan | None:
+    """None: the smaller product's share of the bandwidth is not known."""
+    return None
+
+
+def ways(workload: Workload) -> Iterator[Way | Unfit]:
+    """Every linear layer whose dimensions fit, of a model that is not trained."""
+    if not quantizing.installed():
+        yield Unfit(NAME, "torchao is not installed")
+    elif applying.trains(workload) or reaching.goes_back(workload):
+        yield Unfit(NAME, "it trains")
+    elif not quantizing.linears(workload):
+        yield Unfit(NAME, "no nn.Linear with dimensions that are multiples of 16")
+    else:
+        yield Way(
+            name=NAME, treatment=NAME, apply=quantizing.in_fewer_bits(_config), code=CODE.strip(),
+            numerics="statistics", rank=MODEL + 1, conflicts=frozenset({"fp8", "pad-dimensions"}),
+            worth=quantizing.worth("memory"),
+        )  # fmt: skip
+
+
+def _config() -> Any:
+    return import_module("torchao.quantization").Int8WeightOnlyConfig()

@@ -1,0 +1,71 @@
+"""Drop the gradients instead of filling them with zeros.
+
+`optimizer.zero_grad(set_to_none=False)` writes zeros into every gradient, and the backward then adds to them: three
+passes over the gradients, and launches for them. With None, the default since torch 2.0, the backward writes its own.
+
+Replayed: nothing; what zeroing takes stands among the step's calls (`zero_`, `_foreach_zero_`).
+
+A parameter that takes no part in a step then has no gradient, and the optimizer leaves it alone; with zeros momentum
+and weight decay still move it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import Plan
+from gobrrr.model.diagnosis import Diagnosis
+from gobrrr.model.workload import Workload
+from gobrrr.treatments import applying, reaching
+from gobrrr.treatments.way import OPTIMIZER, Unfit, Way
+
+NAME = "set-to-none"
+NUMERICS = "none"
+CODE = """
+optimizer.zero_grad(set_to_none=True)
+"""
+
+
+def predict(evidence: Evidence, found: Found) -> Plan | None:
+    """None: no finding is about zeros."""
+    return None
+
+
+def ways(workload: Workload) -> Iterator[Way | Unfit]:
+    """The optimizer's and the model's own `zero_grad`, where the step asks for zeros."""
+    if workload.optimizer is None and applying.module_of(workload) is None:
+        yield Unfit(NAME, "the workload names neither a model nor an optimizer")
+    elif not any("zero_grad" in code.co_names and _zeros(code) for code in reaching.code_of(workload)):
+        yield Unfit(NAME, "the step does not ask for zeros, and None is the default")
+    else:
+        yield Way(
+            name=NAME, treatment=NAME, apply=_apply, code=CODE.strip(), numerics="none", rank=OPTIMIZER, worth=_worth
+        )  # fmt: skip
+
+
+def _zeros(code: Any) -> bool:
+    """Whether a piece of code passes `set_to_none` and has a False to pass."""
+    return "set_to_none" in reaching.keywords_of(code) and any(one is False for one in code.co_consts)
+
+
+def _worth(diagnosis: Diagnosis) -> str:
+    share = applying.share_of(diagnosis, "zero_")
+    return "" if share >= applying.WORTH_TRYING else "zeros take next to nothing of the step"
+
+
+@contextmanager
+def _apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
+    with ExitStack() as stack:
+        for one in (workload.optimizer, applying.module_of(workload)):
+            if one is not None:
+                applying.patched(stack, one, "zero_grad", _none(one))
+        yield workload
+
+
+def _none(owner: Any) -> Any:
+    dropped = owner.zero_grad
+    return lambda set_to_none=True: dropped(set_to_none=True)

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gobrrr import changes, pipeline
+from gobrrr.model.profile import Profile
+from gobrrr.model.workload import Workload
+from gobrrr.observe.trace import read_trace
+from gobrrr.treating import candidates
+from gobrrr.treating.candidates import NOTHING_CHANGED, advice_of, candidates_of, of_work, ways_of
+from gobrrr.treatments.way import Unfit, Way
+from tests.conftest import H100
+
+
+def apply(workload: Workload, kept: dict[str, Any]) -> AbstractContextManager[Workload]:
+    return nullcontext(workload)
+
+
+def way(name: str, *as_if: str, **more: Any) -> Way:
+    return Way(
+        name=name, treatment=name.partition(":")[0], apply=apply, code="", numerics="none", rank=0, as_if=as_if, **more
+    )
+
+
+@cache
+def profile(name: str = "mlp_tiny.faulty") -> Profile:
+    return read_trace(str(H100 / f"{name}.json.gz"))
+
+
+@cache
+def examined(name: str = "mlp_tiny.faulty") -> pipeline.Examined:
+    return pipeline.examine(profile(name))
+
+
+@pytest.mark.parametrize("names", [("cuda-graph",), ("compile", "cuda-graph"), ("fused-optimizer",)], ids="+".join)
+def test_a_prediction_is_that_of_a_what_if(names: tuple[str, ...]) -> None:
+    (found,), _ = candidates_of(examined(), [way("a", *names)])
+    asked = changes.predict(profile(), names).what_if
+    if found.unpredicted:
+        assert asked.expected_ns == pytest.approx(0.0, abs=1.0)
+        return
+    assert found.expected_ns == pytest.approx(asked.expected_ns)
+    assert found.low_ns == pytest.approx(min(asked.saving_ns[0], asked.expected_ns))
+    assert found.high_ns == pytest.approx(max(asked.saving_ns[1], asked.expected_ns))
+
+
+def test_a_set_of_treatments_is_replayed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    combined = candidates.Combiner.combined
+    monkeypatch.setattr(
+        candidates.Combiner, "combined", lambda self, names: (calls.append(names), combined(self, names))[1]
+    )
+    candidates_of(examined(), [way("a", "cuda-graph"), way("b", "cuda-graph"), way("c", "cuda-graph", "sdpa")])
+    assert calls == [["cuda-graph"]]
+
+
+def test_a_way_that_changes_nothing_that_was_found_says_so() -> None:
+    (found,), _ = candidates_of(examined(), [way("a", "sdpa")])
+    assert found.unpredicted
+    assert found.why_not == NOTHING_CHANGED
+    assert found.expected_ns is None
+
+
+def test_a_way_without_a_prediction_asks_whether_it_is_worth_a_trial() -> None:
+    ways = [way("a"), way("b", worth=lambda diagnosis: f"not on {diagnosis.device}")]
+    (dark, asked), _ = candidates_of(examined(), ways)
+    assert (dark.unpredicted, dark.why_not) == (True, "")
+    assert asked.why_not.startswith("not on NVIDIA H100")
+
+
+def test_a_step_that_cannot_be_replayed_falls_back_on_what_is_at_stake_and_says_so() -> None:
+    one = examined()
+    assert one.evidence is not None
+    stuck = replace(one, evidence=None)
+    (found, other), notes = candidates_of(stuck, [way("a", "cuda-graph"), way("b", "sdpa")])
+    prescribed = [it for it in one.diagnosis.prescriptions if it.treatment == "cuda-graph"]
+    assert found.low_ns == max(it.predicted_saving_ns[0] for it in prescribed)
+    assert found.low_ns is not None
+    assert found.high_ns is not None
+    assert found.expected_ns == (found.low_ns + found.high_ns) / 2
+    assert other.why_not == NOTHING_CHANGED
+    assert "can't be replayed" in notes[0]
+
+
+def test_what_a_larger_batch_saves_follows_its_own_size() -> None:
+    # a step of 100 that is all overhead: 16 times the work takes 100 too
+    assert of_work(100 - 100 / 16, 100, 16, 2) == pytest.approx(50)
+    # one that is all work saves nothing at any size
+    assert of_work(0, 100, 16, 2) == pytest.approx(0)
+    assert of_work(30, 100, 16, 16) == pytest.approx(30)
+
+
+def test_a_treatment_that_cannot_read_a_workload_does_not_end_the_others() -> None:
+    def broken(workload: Workload) -> Iterator[Way | Unfit]:
+        raise KeyError("odd")
+        yield
+
+    treatments: Any = [
+        SimpleNamespace(name="x", ways=broken),
+        SimpleNamespace(name="y", ways=lambda workload: iter([way("y"), Unfit("y:two", "no")])),
+        SimpleNamespace(name="z", ways=None),
+    ]
+    fit, unfit = ways_of(Workload(), treatments)
+    assert [one.name for one in fit] == ["y"]
+    assert [(one.name, one.why) for one in unfit] == [
+        ("x", "its ways can't be told for this workload: KeyError: 'odd'"), ("y:two", "no"),
+    ]  # fmt: skip
+
+
+def test_what_no_way_can_carry_out_is_advice_with_its_line() -> None:
+    found = pipeline.examine(profile("gpt_eager_attn.faulty"))
+    told = advice_of(found.diagnosis, [])
+    assert {one.treatment for one in told} == {one.treatment for one in found.diagnosis.prescriptions}
+    assert all(one.how for one in told)
+    fewer = advice_of(found.diagnosis, [way(told[0].treatment)])
+    assert told[0].treatment not in {one.treatment for one in fewer}
+
+
+def test_what_is_advised_has_the_code_of_its_treatment() -> None:
+    told = advice_of(examined().diagnosis, [])
+    assert all(one.code for one in told)
+
+
+def test_the_way_crosses_to_another_process_without_its_functions() -> None:
+    (found,), _ = candidates_of(examined(), [way("a:b", "cuda-graph", conflicts=frozenset({"x", "w"}), fresh=True)])
+    assert (found.treatment, found.conflicts, found.fresh) == ("a", ("w", "x"), True)

@@ -1,0 +1,277 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gobrrr.errors import UsageError
+from gobrrr.model.treated import Treated, Untried
+from gobrrr.treating.ledger import Ledger
+from gobrrr.treating.search import Died, Options, Search
+from gobrrr.treating.treat import diagnosis_of, run
+from tests.treating.benches import STEP, FakeBench, candidate
+
+
+def treated(bench: FakeBench, ledger: Path | None = None, **options: Any) -> Treated:
+    book = Ledger.open(ledger) if ledger is not None else Ledger(Path("/dev/null/none"))
+    return run(bench, "w.py:workload", Options(**options), book)
+
+
+def tried(bench: FakeBench) -> list[str]:
+    return [way for _, way in bench.trials]
+
+
+def why(found: Treated, way: str) -> str:
+    return next(one.why for one in found.untried if one.way == way)
+
+
+def test_the_largest_predicted_saving_is_tried_first() -> None:
+    bench = FakeBench([candidate("small", 0.1), candidate("large", 0.3), candidate("middle", 0.2)])
+    found = treated(bench)
+    assert tried(bench) == ["large", "middle", "small"]
+    assert found.kept == ()
+    assert found.step_after_ns is None
+    assert "nothing is left" in found.stopped
+
+
+def test_what_helped_is_kept_and_all_is_predicted_anew() -> None:
+    bench = FakeBench(
+        [candidate("a", 0.4), candidate("b", 0.3)],
+        saved={"a": 0.5, "b": 0.2},
+        then={"a": [candidate("b", 0.01, 0.0), candidate("c", 0.1)]},
+    )
+    found = treated(bench)
+    assert bench.trials == [((), "a"), (("a",), "c")]
+    assert bench.looks == [(), ("a",)]
+    assert found.kept == ("a",)
+    assert found.step_after_ns == pytest.approx(0.5 * STEP)
+    assert why(found, "b") == "predicted to save at most 10.0 us"
+
+
+def test_what_a_step_of_more_work_saves_counts_per_unit_of_it_and_comes_last() -> None:
+    bench = FakeBench([candidate("batch", 0.45, work=2.0), candidate("a", 0.1)], saved={"batch": 0.4})
+    found = treated(bench)
+    assert tried(bench) == ["a", "batch"]
+    assert found.step_after_ns == pytest.approx(0.6 * STEP)
+
+
+def test_a_way_without_a_prediction_comes_last_and_only_where_it_may_be_worth_it() -> None:
+    ways = [candidate("dark", None), candidate("idle", None, why_not="its cost is not here"), candidate("a", 0.1)]
+    bench = FakeBench(ways)
+    found = treated(bench)
+    assert tried(bench) == ["a", "dark"]
+    assert why(found, "idle") == "its cost is not here"
+    assert found.trials[-1].predicted_saving_ns is None
+    assert found.trials[-1].expected_ns is None
+
+
+def test_a_way_that_is_predicted_to_save_little_is_not_tried() -> None:
+    bench = FakeBench([candidate("a", 0.005, 0.01), candidate("b", 0.015, 0.006)])
+    treated(bench)
+    assert tried(bench) == ["b"]
+
+
+def test_what_conflicts_with_a_kept_way_is_left_out_and_listed() -> None:
+    ways = [candidate("a", 0.4), candidate("b", 0.3, conflicts=("a",)), candidate("c", 0.2)]
+    bench = FakeBench([*ways, candidate("d", 0.1)], saved={"a": 0.3, "c": 0.1})
+    bench.candidates = [*ways, candidate("d", 0.1, conflicts=("c",))]
+    found = treated(bench)
+    assert tried(bench) == ["a", "c"]
+    assert why(found, "b") == "can't stand beside a, which was kept"
+    assert why(found, "d") == "can't stand beside c, which was kept"
+
+
+def test_another_way_of_a_kept_treatment_is_not_tried_unless_more_is_predicted() -> None:
+    ways = [candidate("compile", 0.4), candidate("compile:graphs", 0.3, as_if=("compile", "cuda-graph"))]
+    bench = FakeBench(ways, saved={"compile": 0.3}, then={"compile": [ways[0], candidate("compile:graphs", 0.01, 0.1)]})
+    found = treated(bench)
+    assert tried(bench) == ["compile"]
+    assert "no better" in why(found, "compile:graphs")
+
+
+def test_a_better_way_of_a_kept_treatment_stands_in_its_place() -> None:
+    ways = [candidate("compile", 0.4), candidate("compile:graphs", 0.3, as_if=("compile", "cuda-graph"))]
+    bench = FakeBench(ways, saved={"compile": 0.3, "compile:graphs": 0.6})
+    found = treated(bench)
+    assert bench.trials == [((), "compile"), ((), "compile:graphs")]
+    assert found.kept == ("compile:graphs",)
+    assert found.trials[-1].instead_of == "compile"
+    assert found.step_after_ns == pytest.approx(0.4 * STEP)
+
+
+def test_a_way_that_helps_less_than_the_kept_one_does_not_stand_in_its_place() -> None:
+    ways = [candidate("compile", 0.4), candidate("compile:graphs", 0.3, as_if=("compile", "cuda-graph"))]
+    bench = FakeBench(ways, saved={"compile": 0.3, "compile:graphs": 0.2})
+    found = treated(bench)
+    assert found.kept == ("compile",)
+    assert found.step_after_ns == pytest.approx(0.7 * STEP)
+
+
+def test_a_way_that_is_predicted_the_same_as_a_refused_one_is_not_tried() -> None:
+    bench = FakeBench([candidate("compile", 0.4), candidate("compile:tuned", 0.4)], saved={"compile": -0.1})
+    found = treated(bench)
+    assert tried(bench) == ["compile"]
+    assert why(found, "compile:tuned") == "predicted the same as compile, which hurt"
+
+
+def test_another_way_has_its_turn_where_the_first_could_not_be_judged() -> None:
+    bench = FakeBench(
+        [candidate("compile", 0.4), candidate("compile:regional", 0.4)],
+        saved={"compile:regional": 0.3}, verdicts={"compile": "inconclusive"},
+    )  # fmt: skip
+    assert treated(bench).kept == ("compile:regional",)
+
+
+def test_a_refused_way_is_tried_again_only_where_more_is_predicted_for_it_since() -> None:
+    ways = [candidate("a", 0.4), candidate("b", 0.3)]
+    same = FakeBench(ways, saved={"b": 0.1}, then={"b": [candidate("a", 0.41)]})
+    treated(same)
+    assert tried(same) == ["a", "b"]
+    grown = FakeBench(ways, saved={"b": 0.1}, then={"b": [candidate("a", 0.45)]})
+    treated(grown)
+    assert tried(grown) == ["a", "b", "a"]
+
+
+@pytest.mark.parametrize("verdict", ["unsafe", "inconclusive"])
+def test_what_broke_is_not_tried_again(verdict: str) -> None:
+    bench = FakeBench([candidate("a", 0.4), candidate("b", 0.3)], saved={"b": 0.1}, verdicts={"a": verdict},
+                      then={"b": [candidate("a", 0.8)]})  # fmt: skip
+    assert treated(bench).kept == ("b",)
+    assert tried(bench) == ["a", "b"]
+
+
+def test_a_trial_that_does_not_fit_the_budget_is_not_begun() -> None:
+    now = [0.0]
+
+    def lasts(way: str) -> None:
+        now[0] += 40.0
+
+    bench = FakeBench([candidate(name, 0.1) for name in "abcdef"], before_trial=lasts)
+    search = Search(bench, bench.look(()), Options(budget_s=100), clock=lambda: now[0])
+    found = search.run()
+    assert len(bench.trials) == 2
+    assert found.stopped == "the budget: 80 s of 100 s were spent and a trial takes 40 s"
+    assert found.left["c"] == "the budget was spent before its turn"
+
+
+def test_an_interrupt_ends_the_search_with_what_is_known() -> None:
+    def interrupt(way: str) -> None:
+        if way == "b":
+            raise KeyboardInterrupt
+
+    bench = FakeBench([candidate("a", 0.4), candidate("b", 0.3)], saved={"a": 0.2}, before_trial=interrupt)
+    found = treated(bench)
+    assert found.stopped == "interrupted"
+    assert found.kept == ("a",)
+    assert [one.way for one in found.trials] == ["a"]
+    assert why(found, "b") == "interrupted before its turn"
+
+
+def test_a_treated_step_that_cannot_be_diagnosed_again_does_not_end_the_search() -> None:
+    def dies(kept: Any) -> None:
+        if kept:
+            raise Died("the process died: signal 9")
+
+    bench = FakeBench([candidate("a", 0.4), candidate("b", 0.3)], saved={"a": 0.2, "b": 0.1}, before_look=dies)
+    found = treated(bench)
+    assert found.kept == ("a", "b")
+    assert found.after is None
+    assert any("signal 9" in one for one in found.notes)
+
+
+@pytest.mark.parametrize("renews", [True, False])
+def test_a_workload_that_was_left_changed_is_not_tried_on(renews: bool) -> None:
+    bench = FakeBench([candidate("a", 0.4), candidate("b", 0.3)], verdicts={"a": "inconclusive"}, renews=renews,
+                      whys={"a": "a could not be taken back; the workload may be changed"})  # fmt: skip
+    found = treated(bench)
+    assert tried(bench) == (["a", "b"] if renews else ["a"])
+    assert ("left the workload changed" in found.stopped) is not renews
+
+
+def test_names_choose_what_is_tried() -> None:
+    ways = [candidate("a", 0.4), candidate("b:one", 0.3), candidate("b:two", 0.2), candidate("c", 0.001, 0.0)]
+    without, only, forced = (FakeBench(ways) for _ in range(3))
+    treated(without, without=("b",))
+    assert tried(without) == ["a"]
+    treated(only, only=("b:two",))
+    assert tried(only) == ["b:two"]
+    treated(forced, only=("c",))
+    assert tried(forced) == ["c"]
+
+
+def test_a_name_that_is_none_is_refused() -> None:
+    with pytest.raises(UsageError, match="no way of a treatment is called nope; those here: a, unfit"):
+        treated(FakeBench([candidate("a")], unfit=[Untried(way="unfit", why="no")]), only=("nope",))
+
+
+def test_a_dry_run_tries_nothing_and_tells_the_order() -> None:
+    bench = FakeBench([candidate("a", 0.1), candidate("b", 0.2), candidate("c", None)])
+    found = treated(bench, dry_run=True)
+    assert bench.trials == []
+    assert [one.partition(":")[0] for one in found.order] == ["b", "a", "c"]
+    assert "predicted to save 200 us (20 %), 150 to 250 us" in found.order[0]
+    assert found.untried == ()
+
+
+def test_a_trial_of_the_ledger_is_not_run_again_unless_asked(tmp_path: Path) -> None:
+    ways = [candidate("a", 0.4), candidate("b", 0.3)]
+    first, second, third = (FakeBench(ways, saved={"a": 0.2, "b": 0.1}) for _ in range(3))
+    before = treated(first, tmp_path)
+    after = treated(second, tmp_path)
+    assert second.trials == []
+    assert after.kept == before.kept == ("a", "b")
+    assert all(one.from_ledger == one.date != "" for one in after.trials)
+    assert treated(third, tmp_path, again=True).trials[0].from_ledger == ""
+    assert tried(third) == ["a", "b"]
+
+
+@pytest.mark.parametrize("died", [True, False])
+def test_of_trials_that_could_not_be_judged_only_deaths_are_taken_from_the_ledger(tmp_path: Path, died: bool) -> None:
+    first, second = (FakeBench([candidate("a")], verdicts={"a": "inconclusive"}, died=died) for _ in range(2))
+    treated(first, tmp_path)
+    treated(second, tmp_path)
+    assert len(second.trials) == (0 if died else 1)
+
+
+def test_earlier_errors_widen_what_is_predicted_and_the_ledger_keeps_the_replays_own(tmp_path: Path) -> None:
+    for at in range(5):
+        found = treated(FakeBench([candidate("a", 0.3)], saved={"a": 0.02}), tmp_path, again=True).trials[0]
+        for path in tmp_path.glob("*.json"):  # as if each were of another workload
+            path.write_text(path.read_text().replace('"fingerprint": "f"', f'"fingerprint": "f{at}"'))
+    assert found.replayed_expected_ns == found.expected_ns == pytest.approx(0.3 * STEP)
+    assert found.replayed_saving_ns == pytest.approx((0.25 * STEP, 0.35 * STEP))
+    assert found.predicted_saving_ns is not None
+    assert found.predicted_saving_ns[0] < 0.2 * STEP
+
+
+def test_the_diagnosis_holds_the_trials_that_have_a_prediction_and_a_time() -> None:
+    ways = [candidate("a", 0.4), candidate("b", 0.3), candidate("c", None)]
+    found = treated(FakeBench(ways, saved={"a": 0.2}, verdicts={"b": "inconclusive"}))
+    made = diagnosis_of(found)
+    assert [(one.treatment, one.verdict, one.after_ns) for one in made.trials] == [("a", "helped", 0.8 * STEP)]
+    assert [note.split(":")[1].strip() for note in made.notes if note.startswith("tried: ")] == ["b", "c"]
+
+
+def test_several_kept_ways_are_measured_all_at_once() -> None:
+    ways = [candidate("a", 0.4), candidate("b", 0.3)]
+    one, two = FakeBench(ways, saved={"a": 0.3}), FakeBench(ways, saved={"a": 0.3, "b": 0.2})
+    assert treated(one).together is None
+    found = treated(two)
+    assert two.joined == [("a", "b")]
+    assert found.step_after_ns == pytest.approx(0.6 * STEP)
+    assert found.together is not None
+
+
+def test_where_all_at_once_cannot_be_judged_the_trials_count_and_it_is_said() -> None:
+    ways = [candidate("a", 0.4), candidate("b", 0.3)]
+    verdicts = {"all together": "inconclusive"}
+    found = treated(FakeBench(ways, saved={"a": 0.3, "b": 0.2}, verdicts=verdicts))
+    assert found.step_after_ns == pytest.approx(0.7 * 0.8 * STEP)
+    assert any("could not be judged all at once: w" in one for one in found.notes)
+
+
+def test_the_code_to_paste_has_each_import_once() -> None:
+    ways = [candidate("a", 0.4, code="import torch\nx = 1", rank=50), candidate("b", 0.3, code="import torch\ny = 2")]
+    found = treated(FakeBench(ways, saved={"a": 0.2, "b": 0.2}))
+    assert found.code == "import torch\n\n# b\ny = 2\n\n# a\nx = 1"

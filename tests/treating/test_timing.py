@@ -1,0 +1,218 @@
+"""Both arms timed in turns by a clock that is told what every step takes: gains, ties, drift and noise."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+from gobrrr.treating import timing  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+STEP = 10e6
+Noise = Callable[[random.Random], float]
+
+
+class Machine:
+    """A clock that steps move on. `entering`: what the first step takes more. `drift`: a step's growth in each ns."""
+
+    def __init__(self, seed: int = 0, noise: Noise = lambda _: 0.0, drift: float = 0.0, entering: float = 0.0) -> None:
+        self.now, self._dice, self._noise, self._drift, self._entering = (
+            0.0,
+            random.Random(seed),
+            noise,
+            drift,
+            entering,
+        )
+
+    def clock(self) -> int:
+        return int(self.now)
+
+    def side(self, step_ns: float) -> timing.Side:
+        @contextmanager
+        def entered() -> Iterator[Callable[[], Any]]:
+            noise, first = self._noise(self._dice), [self._entering]
+
+            def call() -> None:
+                self.now += step_ns * (1 + noise) + self._drift * self.now + first[0]
+                first[0] = 0.0
+
+            yield call
+
+        return entered
+
+    def compare(self, before: float, after: float, **options: Any) -> timing.Compared:
+        given = {"step_ns": STEP, "seconds": 30.0, "clock": self.clock, "wait": lambda: None, **options}
+        return timing.compare(self.side(before), self.side(after), **given)
+
+
+def gauss(sigma: float) -> Noise:
+    return lambda dice: abs(dice.gauss(0, sigma))
+
+
+def spikes(sigma: float) -> Noise:
+    """Now and then something else has the machine."""
+    return lambda dice: abs(dice.gauss(0, sigma)) + (dice.random() < 0.2) * dice.expovariate(1 / (10 * sigma))
+
+
+def test_a_quiet_machine_shows_any_gain_over_a_hundredth() -> None:
+    found = Machine().compare(STEP, 0.9 * STEP)
+    assert found.verdict == "helped"
+    assert found.timing.before_ns == pytest.approx(STEP)
+    assert found.timing.after_ns == pytest.approx(0.9 * STEP)
+    assert found.timing.rounds == timing.LEAST_ROUNDS
+
+
+def test_the_same_is_no_change() -> None:
+    found = Machine().compare(STEP, STEP)
+    assert found.verdict == "no_change"
+    assert found.timing.spread_ns == pytest.approx(timing.LEAST_SHARE * STEP)
+
+
+def test_less_than_a_hundredth_is_no_change() -> None:
+    assert Machine().compare(STEP, 0.995 * STEP).verdict == "no_change"
+
+
+def test_a_longer_step_is_hurt() -> None:
+    assert Machine().compare(STEP, 1.1 * STEP).verdict == "hurt"
+
+
+def test_the_first_step_after_entering_stands_for_nothing() -> None:
+    found = Machine(entering=100 * STEP).compare(STEP, 0.9 * STEP)
+    assert found.timing.before_ns == pytest.approx(STEP)
+
+
+@given(drift=st.floats(0, 1e-5), gain=st.sampled_from([0.0, 0.1]))
+@settings(max_examples=25, deadline=None)
+def test_an_even_drift_drops_out_whichever_arm_is_first(drift: float, gain: float) -> None:
+    """Steps grow to many times what they were: a difference of the order alone would be far over a hundredth."""
+    machine = Machine()
+    rounds: list[float] = []
+
+    def block(side: timing.Side) -> float:
+        level = 1.0 if side is before else 1 - gain
+        machine.now += STEP
+        return STEP * level + drift * machine.now
+
+    before, after = machine.side(STEP), machine.side(STEP)
+    for number in range(10):
+        mine, theirs = timing._round(block, before, after, swapped=number % 2 == 1)
+        rounds.append(sum(mine) / 2 - sum(theirs) / 2)
+    assert rounds == pytest.approx([gain * STEP] * 10, abs=1e-3 * STEP)
+
+
+@given(seed=st.integers(0, 2**32), sigma=st.floats(0.001, 0.3), kind=st.sampled_from([gauss, spikes]))
+@settings(max_examples=12, deadline=None)
+def test_no_gain_is_refused_in_95_of_100_noisy_runs(seed: int, sigma: float, kind: Callable[[float], Noise]) -> None:
+    dice = random.Random(seed)
+    found = [
+        Machine(dice.random(), kind(sigma)).compare(STEP, STEP, seconds=dice.choice([2.0, 10.0])).verdict  # type: ignore[arg-type]
+        for _ in range(100)
+    ]
+    assert found.count("helped") + found.count("hurt") <= 5
+
+
+@given(seed=st.integers(0, 2**32), sigma=st.floats(0.001, 0.1), kind=st.sampled_from([gauss, spikes]))
+@settings(max_examples=12, deadline=None)
+def test_a_gain_over_the_noise_is_found(seed: int, sigma: float, kind: Callable[[float], Noise]) -> None:
+    dice, gain = random.Random(seed), min(0.9, 0.03 + 5 * sigma)
+    found = [
+        Machine(dice.random(), kind(sigma)).compare(STEP, (1 - gain) * STEP).verdict  # type: ignore[arg-type]
+        for _ in range(20)
+    ]
+    assert found.count("helped") >= 19
+    assert "hurt" not in found
+
+
+def test_times_that_scatter_are_no_evidence_of_no_change() -> None:
+    found = Machine(1, lambda dice: 3 * dice.random()).compare(STEP, STEP)
+    assert found.verdict == "inconclusive"
+    assert "scatter" in found.why
+
+
+def test_too_few_rounds_say_nothing() -> None:
+    found = Machine().compare(1e9, 0.5e9, step_ns=1e9, seconds=1.0)
+    assert found.verdict == "inconclusive"
+    assert found.timing.rounds < timing.LEAST_ROUNDS
+    assert math.isfinite(found.timing.spread_ns)
+
+
+def test_twice_the_work_in_less_than_twice_the_time_is_helped() -> None:
+    found = Machine().compare(STEP, 1.5 * STEP, work=2.0)
+    assert found.verdict == "helped"
+    assert found.timing.after_ns == pytest.approx(1.5 * STEP)
+
+
+def test_the_state_is_put_back_before_every_block_and_never_inside_an_arm() -> None:
+    machine, inside, calls = Machine(), [0], [0]
+
+    @contextmanager
+    def side() -> Iterator[Callable[[], Any]]:
+        inside[0] += 1
+        with machine.side(STEP)() as call:
+            yield call
+        inside[0] -= 1
+
+    def prepare() -> None:
+        assert not inside[0]
+        calls[0] += 1
+
+    found = timing.compare(side, side, step_ns=STEP, seconds=9, prepare=prepare, clock=machine.clock, wait=lambda: None)
+    assert calls[0] == 4 * found.timing.rounds
+
+
+@pytest.mark.parametrize(("count", "rank"), [(1, 0), (5, 0), (6, 0), (7, 1), (9, 1), (10, 1), (12, 2), (30, 9)])
+def test_the_spread_is_an_interval_of_the_median_from_order_alone(count: int, rank: int) -> None:
+    assert timing._rank(count) == rank
+
+
+def warmed(times: list[float], **options: Any) -> timing.Warmth:
+    now, left = [0.0], list(times)
+
+    def call() -> None:
+        now[0] += left.pop(0) if left else times[-1]
+
+    given = {"seconds": 100.0, "clock": lambda: int(now[0]), "wait": lambda: None, **options}
+    return timing.warm_up(call, **given)
+
+
+def test_a_warm_up_ends_when_steps_agree_and_says_what_it_took() -> None:
+    found = warmed([5e9, 1e9, STEP, STEP, STEP, STEP])
+    assert len(found.times_ns) == 5
+    assert found.step_ns == STEP
+    assert found.extra_s == pytest.approx(6 - 2 * STEP / 1e9)
+    assert found.settled
+
+
+def test_a_warm_up_has_its_bounds() -> None:
+    uneven = [STEP * (1 + i % 2) for i in range(200)]
+    assert len(warmed(uneven, most=12).times_ns) == 12
+    assert len(warmed(uneven, seconds=0.05).times_ns) == 5
+
+
+def test_a_warm_up_goes_on_while_something_is_compiled() -> None:
+    count = [0]
+
+    def compiling() -> int:
+        count[0] += 1
+        return min(count[0], 10)
+
+    found = warmed([STEP], compiling=compiling)
+    assert len(found.times_ns) == 12
+    assert found.settled
+
+
+def test_compiling_is_no_part_of_the_seconds_of_a_warm_up() -> None:
+    found = warmed([9e9, STEP, STEP, STEP], seconds=0.02)
+    assert found.step_ns == STEP
+    assert found.extra_s == pytest.approx(9, rel=0.01)

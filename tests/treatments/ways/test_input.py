@@ -1,0 +1,155 @@
+"""Where the batches come from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from gobrrr.treatments import applying, loading
+from tests.treatments.ways.making import bits, run, torch, training, way_of, why_not
+
+DataLoader, TensorDataset = torch.utils.data.DataLoader, torch.utils.data.TensorDataset
+
+
+def fed(**options):
+    """Training from a loader of four batches."""
+    workload = training()
+    data = TensorDataset(torch.randn(16, 8), torch.arange(16) % 3)
+    return replace(workload, inputs=(), targets=(), loader=DataLoader(data, batch_size=4, **options))
+
+
+def numbers(loader):
+    return [[one.tolist() for one in batch] for batch in loader]
+
+
+def test_the_same_batches_are_loaded_by_workers_that_stay(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    workload = fed()
+    way, kept = way_of("dataloader-workers", workload), {}
+    seen = []
+    for _ in range(2):
+        with way.apply(workload, kept) as treated:
+            assert (treated.loader.num_workers, treated.loader.persistent_workers) == (1, True)
+            assert numbers(treated.loader) == numbers(workload.loader)
+            seen.append(treated.loader)
+    assert seen[0] is seen[1]
+    with pytest.raises(ZeroDivisionError), way.apply(workload, kept):
+        1 / 0  # noqa: B018
+    assert workload.loader.num_workers == 0
+
+
+@pytest.mark.parametrize("options", [{"drop_last": True}, {"shuffle": True}, {"batch_sampler": [[0, 5], [3]]}])
+def test_samples_and_batches_are_the_user_s(options):
+    if "batch_sampler" in options:
+        loader = DataLoader(TensorDataset(torch.arange(9)), **options)
+    else:
+        loader = DataLoader(TensorDataset(torch.arange(9)), batch_size=2, **options)
+    again = loading.rebuilt(loader)
+    assert again.batch_sampler is loader.batch_sampler
+    torch.manual_seed(0)
+    first = numbers(loader)
+    torch.manual_seed(0)
+    assert numbers(again) == first
+    bare = DataLoader(TensorDataset(torch.arange(9)), batch_size=None)
+    assert numbers(loading.rebuilt(bare)) == numbers(bare)
+
+
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        yield from torch.randn(4, 8)
+
+
+class Own(DataLoader):
+    pass
+
+
+def test_loaders_that_workers_do_not_suit_are_unfit():
+    workload = fed()
+    assert "no loader" in why_not("dataloader-workers", training())
+    assert "already" in why_not("dataloader-workers", fed(num_workers=1))
+    assert "iterable" in why_not("dataloader-workers", replace(workload, loader=DataLoader(Stream())))
+    own = Own(TensorDataset(torch.arange(3)))
+    assert "not torch.utils.data.DataLoader" in why_not("dataloader-workers", replace(workload, loader=own))
+
+
+def test_copies_ahead_need_a_loader_and_a_device(monkeypatch: pytest.MonkeyPatch):
+    assert "no device" in why_not("prefetch-pinned", fed())
+    monkeypatch.setattr(applying, "on_cuda", lambda workload: True)
+    assert "no loader" in why_not("prefetch-pinned", training())
+    assert way_of("prefetch-pinned", fed()).as_if == ("prefetch-pinned",)
+
+
+class Streams:
+    """Counts what is recorded and waited for."""
+
+    def __init__(self, *_):
+        self.recorded = self.waited = 0
+
+    def record_event(self):
+        self.recorded += 1
+        return self.recorded
+
+    def wait_event(self, event):
+        self.waited = event
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+
+def test_each_batch_is_copied_before_the_one_ahead_of_it_is_used(monkeypatch: pytest.MonkeyPatch):
+    step = Streams()
+    monkeypatch.setattr(torch.cuda, "Stream", Streams)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: step)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch, "device", lambda *_: "cpu")
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
+    monkeypatch.setattr(applying, "on_cuda", lambda workload: True)
+    batches = [(torch.full((2,), float(at)), at) for at in range(3)]
+    workload = replace(fed(), loader=batches)
+    way, kept = way_of("prefetch-pinned", workload), {}
+    for _ in range(2):
+        with way.apply(workload, kept) as treated:
+            assert treated.loader is kept["ahead"]
+            ahead = iter(treated.loader)
+            assert next(ahead)[1] == 0
+            assert (treated.loader.stream.recorded, step.waited) in ((2, 1), (5, 4))  # the second is on its way
+            assert [at for _, at in ahead] == [1, 2]
+    assert len(kept["ahead"]) == 3
+    assert kept["ahead"].ahead == 1
+    assert workload.loader is batches
+
+
+def test_twice_the_batch_is_the_batch_with_itself_behind():
+    workload = training()
+    before = [bits(one) for one in (*workload.inputs, *workload.targets)]
+    way, kept = way_of("larger-batch", workload), {}
+    assert (way.work, way.numerics) == (2.0, "statistics")
+    losses = [float(run(training())[0].detach())]
+    with way.apply(workload, kept) as treated:
+        assert (treated.inputs[0].shape[0], treated.targets[0].shape[0]) == (8, 8)
+        losses.append(float(run(treated)[0].detach()))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    with way.apply(workload, kept) as again:
+        assert again.inputs[0] is treated.inputs[0]
+    assert [bits(one) for one in (*workload.inputs, *workload.targets)] == before
+
+
+def test_what_is_no_batch_is_not_doubled():
+    workload = training()
+    assert "loader" in why_not("larger-batch", fed())
+    assert "first dimension" in why_not("larger-batch", replace(workload, targets=(torch.zeros(3),)))
+    assert "without a model" in why_not("larger-batch", replace(workload, model=None))
+
+
+def test_other_kinds_of_batches_keep_their_kind():
+    change = {"a": [torch.ones(1)], "b": (1, torch.ones(1))}
+    found = applying.mapped(change, lambda one: one + 1)
+    assert found["a"][0].item() == found["b"][1].item() == 2
+    assert isinstance(found["b"], tuple)
+    assert list(applying.tensors_of(SimpleNamespace())) == []
