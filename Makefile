@@ -5,7 +5,8 @@ STAMP := $(VENV)/.installed
 TORCH := $(VENV)/.torch
 ARGS ?=
 # Tests that time something have the machine to themselves.
-TIMED := tests/live tests/lab tests/hardware tests/test_startup.py tests/observe/test_time.py
+TIMED := tests/live tests/lab tests/hardware tests/test_startup.py tests/observe/test_time.py \
+	tests/treating/test_for_real.py
 
 .DEFAULT_GOAL := help
 

@@ -152,7 +152,7 @@ def test_weights_that_are_averaged_over_the_heads_need_not_be_asked_for(tmp_path
     assert given is not None
     assert given.predicted_saving_ns == what_its_calls_lose(finding)
     plain = found("M02", seen_of(tmp_path, attention))
-    assert plain.treatments == ["sdpa"]
+    assert plain.treatments == ["sdpa", "compile"]
     assert predict("need-weights-false", seen, plain) is None
 
 

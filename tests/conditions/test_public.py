@@ -39,7 +39,7 @@ def test_timesformer_materialises_its_attention():
     found = findings("h100__facebook_timesformer*")
     first = next(iter(found.values()))
     assert first.code == "M02"
-    assert first.treatments == ["sdpa"]
+    assert first.treatments == ["sdpa", "compile"]
     assert first.at_stake_ns[1] == pytest.approx(124e6, rel=0.05)
 
 

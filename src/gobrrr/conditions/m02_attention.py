@@ -38,6 +38,7 @@ shipped H100 traces. Both count only as far as the device is what the step waits
 ## What helps
 
 - `torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)`: flash, cuDNN or memory-efficient.
+- `torch.compile`, which puts the fused form in the place of those that it knows, and fuses the passes of others.
 - `flex_attention` (compiled) for masks and biases that the former can't take.
 - `need_weights=False` for `nn.MultiheadAttention`, where scores that are averaged over the heads show that it returns
   them; `attn_implementation="sdpa"` in Transformers.
@@ -219,9 +220,9 @@ def _in_math_form(evidence: Evidence, call: int) -> bool:
 
 
 def _treatments(evidence: Evidence, found: Attention) -> list[str]:
-    """Where weights are returned, not to ask for them; where any attention is written out, the fused form."""
+    """Where weights are returned, not to ask for them; where attention is written out, the fused form or a compiler."""
     asked = len(_returned(evidence, found)) or any(_is_module(evidence, call) for call in found.softmaxes.tolist())
-    return ["need-weights-false"] if asked else ["sdpa"]
+    return ["need-weights-false"] if asked else ["sdpa", "compile"]
 
 
 def _is_module(evidence: Evidence, call: int) -> bool:

@@ -6,11 +6,13 @@ the host launches less and runs less Python. Matmuls and convolutions are left a
 Replayed: for a chain (M01) what the finding claims, with one launch for all of it. In training its low end writes
 every intermediate for the backward pass; what is expected is the high end, for torch's partitioner keeps what a
 minimal cut of the joint graph says and computes pointwise calls again
-(torch/_functorch/partitioners.py, min_cut_rematerialization_partition). For conversions (M04) and layout
-copies (M05) between nothing and all of them, because a compiler fuses those that stand beside pointwise calls. For
-batch norms (M03) whose layout is not the cause between nothing and their part of the stake. For a launch-bound step
-(O01) chains are one launch each, and the host issues what is left in 0.75 of its time, from as long as now to 0.37 of
-it: what the shipped pairs of an eager and a compiled step show (0.37, 0.67, 0.88 and 1.11).
+(torch/_functorch/partitioners.py, min_cut_rematerialization_partition). For attention that is written out (M02)
+between nothing and all of the claim: forms that the compiler knows become the fused kernel
+(torch/_inductor/fx_passes/fuse_attention.py), of others what lies between the products becomes fewer passes. For
+conversions (M04) and layout copies (M05) between nothing and all of them, because a compiler fuses those that stand
+beside pointwise calls. For norms (M03) from those that are written out to all but those whose layout is the cause. For
+a launch-bound step (O01) chains are one launch each, and the host issues what is left in 0.75 of its time, from as
+long as now to 0.37 of it: what the shipped pairs of an eager and a compiled step show (0.37, 0.67, 0.88 and 1.11).
 
 The first calls compile for tens of seconds; varying shapes and branches on data compile again or break the graph.
 The result is rounded differently: fused float32 intermediates where eager mode rounds to bfloat16 after each
@@ -57,6 +59,9 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         assumes = "every chain becomes one kernel, and the backward pass computes intermediates again from what is "
         plan = of_claim(evidence, found, HOW, f"{assumes}kept; low: they are still written; no graph breaks")
         return sooner(plan)
+    if code == "M02":
+        assumes = "high: the compiler knows this form of attention and takes the fused kernel; low: it fuses nothing"
+        return of_claim(evidence, found, HOW, assumes, least=0.0)
     if code == "M03":
         least, most = written_share(evidence), 1.0 - outside_share(evidence)
         if most <= 0:
