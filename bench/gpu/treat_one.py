@@ -12,6 +12,7 @@ import argparse
 import json
 import math
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,15 @@ def main() -> int:
     parser.add_argument("part", type=Path)
     parser.add_argument("--budget-s", type=float, required=True)
     parser.add_argument("--ledger", type=Path, required=True)
+    parser.add_argument("--stages", action="store_true", help="also say when each stage began")
     given = parser.parse_args()
-    found = gobrrr.treat(KNOWN[given.name].target, budget=given.budget_s, ledger=given.ledger)
+    begun = time.monotonic()
+
+    def told(stage: str, done: int, total: int) -> None:
+        print(f"{time.monotonic() - begun:7.1f} s  {stage} ({done} of {total})", flush=True)
+
+    stages = told if given.stages else None
+    found = gobrrr.treat(KNOWN[given.name].target, budget=given.budget_s, ledger=given.ledger, stages=stages)
     given.part.write_text(json.dumps(slim(found)), encoding="utf-8")
     print(found, flush=True)
     return 0

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from gobrrr import pipeline
 from gobrrr.analysis.elsewhere import on_machine, repriced
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Effect, Plan, length
+from gobrrr.analysis.gains import Effect, length
 from gobrrr.analysis.graph import StepGraph
 from gobrrr.analysis.machine_rows import machine_row
 from gobrrr.analysis.micro_batches import micro_batches
@@ -33,7 +33,8 @@ from gobrrr.model.events import EventTable, Kind
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import DeviceProperties, Profile, RankProfile
 from gobrrr.report import chrome, terminal
-from gobrrr.treatments.base import Treatment, catalogue
+from gobrrr.treatments.asking import asked, word_of
+from gobrrr.treatments.base import catalogue
 from gobrrr.treatments.prescribing import Planned, plans
 from gobrrr.treatments.together import Combiner, Seat, Together
 
@@ -54,9 +55,6 @@ LEAST_SHARE = 0.01
 MOST_WORK = 20_000
 """A trace with more device work gets no panel: each combination is a whole replay."""
 
-
-LEAST_TIMES, MOST_TIMES = 0.01, 1_000.0
-"""Factors that a treatment with a size may be asked for."""
 
 AT_ONCE = 1e-3
 """What the host issued before a window begins is issued at its begin, in this share of the time."""
@@ -323,31 +321,13 @@ def _comparable(evidence: Evidence, machine: Machine) -> None:
 
 def _asked(evidence: Evidence, examined: pipeline.Examined, names: Sequence[str]) -> list[Planned]:
     """The plans of the treatments that are asked for, of every finding that one of them is for."""
-    known = {one.name: one for one in catalogue()}
     made: list[Planned] = []
+    known = {one.name for one in catalogue()}
     for name in dict.fromkeys(names):
-        word, sized, size = name.partition("=")
-        if word not in known:
-            raise UsageError(f"no treatment is called {word}; those for this step: {_offered(examined)}")
-        if sized:
-            made.append((name, None, _of_size(known[word], size, evidence)))
-            continue
-        each = ((found, known[word].predict(evidence, found)) for found in examined.found)
-        made += [(name, found, plan) for found, plan in each if plan is not None]
+        if word_of(name) not in known:
+            raise UsageError(f"no treatment is called {word_of(name)}; those for this step: {_offered(examined)}")
+        made += asked(name, evidence, examined.found)
     return made
-
-
-def _of_size(treatment: Treatment, size: str, evidence: Evidence) -> Plan:
-    """The plan of a treatment with a size, "larger-batch=4"."""
-    if treatment.by is None:
-        raise UsageError(f"{treatment.name} has no size: write it without =")
-    try:
-        times = float(size)
-    except ValueError:
-        times = 0.0
-    if not LEAST_TIMES <= times <= MOST_TIMES:
-        raise UsageError(f"{treatment.name}={size}: a factor from {LEAST_TIMES:g} to {MOST_TIMES:g}")
-    return treatment.by(evidence, times)
 
 
 def _offered(examined: pipeline.Examined) -> str:

@@ -142,9 +142,12 @@ def test_frames_are_counted():
 
 
 @torch_only
-def test_it_comes_last():
-    """What a profiler leaves in a driver must not touch other figures."""
-    assert stages(find_device("cpu"))[-1].name == "the profiler"
+def test_it_comes_behind_all_that_the_host_decides():
+    """What a profiler leaves in a driver must not touch those; what needs the compiler may have no time left at all."""
+    names = [one.name for one in stages(find_device("cpu"))]
+    at = names.index("the profiler")
+    assert all(name.startswith("vector units") for name in names[at + 1 :])
+    assert not any(name.startswith("vector units") for name in names[:at])
 
 
 # -- what is kept, and shown -------------------------------------------------------------

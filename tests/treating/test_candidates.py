@@ -14,7 +14,16 @@ from gobrrr.model.profile import Profile
 from gobrrr.model.workload import Workload
 from gobrrr.observe.trace import read_trace
 from gobrrr.treating import candidates
-from gobrrr.treating.candidates import NOTHING_CHANGED, advice_of, candidates_of, of_work, ways_of
+from gobrrr.treating.candidates import (
+    FROM_BASIS,
+    NOTHING_CHANGED,
+    Basis,
+    advice_of,
+    candidates_of,
+    of_work,
+    step_of,
+    ways_of,
+)
 from gobrrr.treatments.way import Unfit, Way
 from tests.conftest import H100
 
@@ -131,3 +140,40 @@ def test_what_is_advised_has_the_code_of_its_treatment() -> None:
 def test_the_way_crosses_to_another_process_without_its_functions() -> None:
     (found,), _ = candidates_of(examined(), [way("a:b", "cuda-graph", conflicts=frozenset({"x", "w"}), fresh=True)])
     assert (found.treatment, found.conflicts, found.fresh) == ("a", ("w", "x"), True)
+
+
+def test_what_a_graph_hides_is_predicted_by_what_it_adds_to_the_step_as_it_was():
+    """The step in a graph has no operations to find anything in: what else helps is what helps beside the graph."""
+    seen = examined()
+    graph, other = way("g", "cuda-graph"), way("o", "compile")
+    basis = Basis(seen, [graph, other])
+    step = step_of(seen.diagnosis)
+    assert step is not None
+    predictor = {name: candidates_of(seen, [way("w", *names)])[0][0] for name, names in
+                 {"g": ["cuda-graph"], "both": ["cuda-graph", "compile"]}.items()}  # fmt: skip
+    alone, both = predictor["g"].expected_ns, predictor["both"].expected_ns
+    assert alone is not None
+    assert both is not None
+    then = 0.5 * step  # what it was measured to take then, which is not what was predicted
+    found = basis.beyond([graph], other, then)
+    assert found is not None
+    assert found[0] == pytest.approx((both - alone) / (step - alone) * then)
+    assert found[1] <= found[0] <= found[2]
+    # a kept way's own treatment is what it would stand in place of
+    instead = basis.beyond([graph], way("g:2", "cuda-graph"), step)
+    assert instead is not None
+    assert instead[0] == pytest.approx(alone)
+    # and a way that no plan is known of adds nothing that is known
+    assert basis.beyond([graph], way("x", "sdpa"), step) is None
+
+
+def test_every_way_is_predicted_from_the_step_as_it_was_once_a_graph_is_kept():
+    seen = examined()
+    ways = [way("g", "cuda-graph"), way("o", "compile")]
+    (graph, other), notes = candidates_of(seen, ways, [ways[0]], Basis(seen, ways))
+    assert FROM_BASIS in notes
+    assert graph.expected_ns is not None
+    assert other.expected_ns is not None
+    plain = candidates_of(seen, ways)[0][1].expected_ns
+    assert plain is not None
+    assert other.expected_ns < plain

@@ -19,7 +19,7 @@ from gobrrr.model.workload import Workload
 from gobrrr.observe.live.clock import on_gpu
 from gobrrr.observe.targets import find_callable
 from gobrrr.treating.arms import Arm
-from gobrrr.treating.candidates import Candidate, Looked, advice_of, candidates_of, step_of, ways_of
+from gobrrr.treating.candidates import Basis, Candidate, Looked, advice_of, candidates_of, step_of, ways_of
 from gobrrr.treating.fingerprint import fingerprint
 from gobrrr.treating.search import TOGETHER, Stages
 from gobrrr.treating.state import snapshot
@@ -42,9 +42,32 @@ class Here:
         left = [Untried(way=one.name, why=NEEDS_PROCESS) for one in fit if one.name not in self._ways]
         self._unfit = (*left, *(Untried(way=one.name, why=one.why) for one in unfit))
         self._versions: Versions | None = None
+        self._basis: Basis | None = None
 
     def look(self, kept: Sequence[str]) -> Looked:
         """Diagnose the step with what is kept; the workload is as it was afterwards. What the step raises passes."""
+        ways = list(self._ways.values())
+        if kept and self._basis is None:  # this process has not seen the step as it was
+            self._basis = Basis(self._examined(()), ways)
+        examined = self._examined(kept)
+        if self._basis is None:
+            self._basis = Basis(examined, ways)
+        found, notes = candidates_of(examined, ways, self._named(kept), self._basis if kept else None)
+        if self._versions is None:
+            self._versions = _versions(examined.diagnosis.version)
+        return Looked(
+            diagnosis=examined.diagnosis,
+            step_ns=step_of(examined.diagnosis),
+            candidates=tuple(found),
+            unfit=self._unfit,
+            advice=tuple(advice_of(examined.diagnosis, ways)),
+            fingerprint=self._fingerprint,
+            versions=self._versions,
+            notes=tuple(notes),
+        )
+
+    def _examined(self, kept: Sequence[str]) -> pipeline.Examined:
+        """The step with what is kept, run, profiled and examined."""
         arm = Arm(self._workload, self._named(kept))
         before = snapshot(self._workload)
         try:
@@ -57,20 +80,7 @@ class Here:
         live.ready(profile, None, self._stages)
         if self._stages is not None:
             self._stages("predicting", 0, 1)
-        examined = pipeline.examine(profile)
-        found, notes = candidates_of(examined, list(self._ways.values()))
-        if self._versions is None:
-            self._versions = _versions(examined.diagnosis.version)
-        return Looked(
-            diagnosis=examined.diagnosis,
-            step_ns=step_of(examined.diagnosis),
-            candidates=tuple(found),
-            unfit=self._unfit,
-            advice=tuple(advice_of(examined.diagnosis, list(self._ways.values()))),
-            fingerprint=self._fingerprint,
-            versions=self._versions,
-            notes=tuple(notes),
-        )
+        return pipeline.examine(profile)
 
     def trial(self, kept: Sequence[str], way: Candidate, seconds: float) -> TrialRecord:
         """One trial of a way on top of the kept ones."""

@@ -5,6 +5,7 @@ No torch is imported here: what a process that runs no step needs to know of a w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -16,12 +17,17 @@ from gobrrr.model.diagnosis import Diagnosis, Finding, Prescription
 from gobrrr.model.treated import Advised, Untried, Versions
 from gobrrr.model.workload import Workload
 from gobrrr.report.advice import worth_doing
+from gobrrr.treatments.asking import asked, word_of
 from gobrrr.treatments.base import Treatment, catalogue
 from gobrrr.treatments.prescribing import Planned
 from gobrrr.treatments.together import Combiner, Seat
 from gobrrr.treatments.way import Unfit, Way
 
 NOTHING_CHANGED = "nothing that was found in this step is changed by it"
+
+
+Saving = tuple[float, float, float]
+"""What is expected to be saved of a step, at least and at most, ns."""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,17 +83,61 @@ def ways_of(workload: Workload, treatments: Iterable[Treatment] | None = None) -
     return fit, unfit
 
 
-def candidates_of(examined: pipeline.Examined, ways: Sequence[Way]) -> tuple[list[Candidate], list[str]]:
-    """Each way with its prediction for an examined step, and notes on how they were made.
+def candidates_of(
+    examined: pipeline.Examined, ways: Sequence[Way], kept: Sequence[Way] = (), basis: Basis | None = None
+) -> tuple[list[Candidate], list[str]]:
+    """Each way with its prediction for an examined step that has `kept` in it, and notes on how they were made.
 
-    The evidence is read and planned once; each set of treatments then costs one replay.
+    The evidence is read and planned once; each set of treatments then costs one replay. `basis` is of the step as it
+    was: a way that this step says nothing of is predicted by what it adds there to what is kept, and where a graph is
+    kept, which hides the step's operations, every way is.
     """
     predictor = _predictor(examined, ways)
-    made = [_candidate(one, predictor, examined.diagnosis) for one in ways]
-    return made, predictor.notes
+    hidden = any(hides(one) for one in kept)
+    step = step_of(examined.diagnosis)
+    made, other = [], False
+    for one in ways:
+        found = None if hidden and basis is not None else predictor.saving(one.as_if, one.work)
+        if found is None and basis is not None and one.as_if and step is not None:
+            found = basis.beyond(kept, one, step)
+            other = other or found is not None
+        made.append(_candidate(one, found, examined.diagnosis))
+    notes = [*predictor.notes, *([FROM_BASIS] if other else [])]
+    return made, notes
 
 
-def _candidate(way: Way, predictor: _Replayed | _Prescribed, diagnosis: Diagnosis) -> Candidate:
+FROM_BASIS = (
+    "of what the step with the kept ways says nothing, it is predicted by what it adds to them in the step as it was"
+)
+
+
+def hides(way: Way) -> bool:
+    """Whether a profile of the step with a way says little of its operations: they are launched as a graph."""
+    return any(word_of(name) == "cuda-graph" for name in way.as_if)
+
+
+class Basis:
+    """The step as it was, by which ways are predicted on top of others."""
+
+    def __init__(self, examined: pipeline.Examined, ways: Sequence[Way]) -> None:
+        self._predictor = _predictor(examined, ways)
+        self._step = step_of(examined.diagnosis)
+
+    def beyond(self, kept: Sequence[Way], way: Way, step_ns: float) -> Saving | None:
+        """What a way adds to those that are kept, of a step that takes `step_ns` with them; None where it adds nothing
+        that is known."""
+        names = list(dict.fromkeys(name for one in kept if one.treatment != way.treatment for name in one.as_if))
+        before = self._predictor.saving(names, math.prod(one.work for one in kept)) or (0.0, 0.0, 0.0)
+        own = self._predictor.saving(way.as_if, way.work)
+        both = self._predictor.saving([*names, *way.as_if], math.prod(one.work for one in (*kept, way)))
+        if own is None or both is None or not self._step or self._step <= before[0]:
+            return None
+        scale = step_ns / (self._step - before[0])
+        expected, *ends = (scale * (one - other) for one, other in zip(both, before, strict=True))
+        return expected, min(*ends, expected), max(*ends, expected)
+
+
+def _candidate(way: Way, found: Saving | None, diagnosis: Diagnosis) -> Candidate:
     common = Candidate(
         way=way.name, treatment=way.treatment, code=way.code, rank=way.rank, as_if=way.as_if,
         conflicts=tuple(sorted(way.conflicts)), fresh=way.fresh, compiles=way.compiles, work=way.work,
@@ -95,15 +145,10 @@ def _candidate(way: Way, predictor: _Replayed | _Prescribed, diagnosis: Diagnosi
     if not way.as_if:
         why = way.worth(diagnosis) if way.worth is not None else ""
         return msgspec.structs.replace(common, unpredicted=True, why_not=why)
-    found = predictor.saving(way.as_if, way.work)
     if found is None:
         return msgspec.structs.replace(common, unpredicted=True, why_not=NOTHING_CHANGED)
     expected, low, high = found
     return msgspec.structs.replace(common, expected_ns=expected, low_ns=low, high_ns=high)
-
-
-Saving = tuple[float, float, float]
-"""What is expected to be saved of a step, at least and at most, ns."""
 
 
 class _Replayed:
@@ -172,13 +217,10 @@ def _predictor(examined: pipeline.Examined, ways: Sequence[Way]) -> _Replayed | 
 
 def plans_of(evidence: Evidence, found: Sequence[Found], names: Iterable[str]) -> Iterator[Planned]:
     """The plans of some treatments in a step, of every finding that one of them is for. Unknown names have none."""
-    known = {one.name: one for one in catalogue()}
-    wanted = [known[name] for name in names if name in known]
-    for one in found:
-        for treatment in wanted:
-            plan = treatment.predict(evidence, one)
-            if plan is not None:
-                yield treatment.name, one, plan
+    known = {one.name for one in catalogue()}
+    for name in names:
+        if word_of(name) in known:
+            yield from asked(name, evidence, found)
 
 
 def step_of(diagnosis: Diagnosis) -> float | None:

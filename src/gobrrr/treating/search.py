@@ -258,10 +258,10 @@ class Search:
         return "" if choice.expected > least else why
 
     def _as_refused(self, choice: Choice, least: float) -> str:
-        """Another way that is predicted the same as one that was measured to save nothing."""
+        """Another way that is predicted the same as one that was measured to save nothing, or too little to be seen."""
         one = choice.candidate
         for way, record in self._refused.items():
-            if record.treatment != one.treatment or record.verdict not in ("no_change", "hurt"):
+            if record.treatment != one.treatment or record.verdict == "unsafe" or record.timing is None:
                 continue
             was = next((it for it in self.found.looked.candidates if it.way == way), None)
             if was is None or was.as_if != one.as_if or choice.expected is None or record.expected_ns is None:

@@ -11,8 +11,8 @@ and why one does not fit. What has none changes the user's source, and is advice
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -25,7 +25,18 @@ from gobrrr.treatments.way import Numerics, Ways
 
 Predict = Callable[[Evidence, Found], "Plan | None"]
 
-FORM = ("applying", "base", "capturing", "loading", "prescribing", "quantizing", "reaching", "together", "way")
+FORM = (
+    "applying",
+    "asking",
+    "base",
+    "capturing",
+    "loading",
+    "prescribing",
+    "quantizing",
+    "reaching",
+    "together",
+    "way",
+)
 """Modules of the package that are no treatment."""
 
 
@@ -33,7 +44,8 @@ FORM = ("applying", "base", "capturing", "loading", "prescribing", "quantizing",
 class Treatment:
     """One remedy. `predict` says what it would change in a step for a finding; `ways` None: it is advice.
 
-    `by`: of one that has a size, the plan of a size that is asked for ("larger-batch=4").
+    `by`: of one that has a size, the plan of a size that is asked for ("larger-batch=4"). `parts`: of one that can be
+    applied to a part of the step, the plans of that ("cuda-graph:model").
     """
 
     name: str
@@ -44,6 +56,7 @@ class Treatment:
     predict: Predict
     ways: Ways | None = None
     by: Callable[[Evidence, float], Plan] | None = None
+    parts: Mapping[str, Predict] = field(default_factory=dict)
 
 
 @cache
@@ -71,4 +84,5 @@ def treatment_of(module: ModuleType) -> Treatment:
         raise TypeError(f"{module.__name__}: ways is a function ways(workload)")
     title = text.splitlines()[0].rstrip(".")
     by = getattr(module, "by", None)
-    return Treatment(name, title, text, code.strip(), cast(Numerics, numerics), predict, ways, by)
+    parts = getattr(module, "PARTS", {})
+    return Treatment(name, title, text, code.strip(), cast(Numerics, numerics), predict, ways, by, parts)

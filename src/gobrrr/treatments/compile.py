@@ -109,9 +109,14 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     )
     yield replace(
         _way(f"{NAME}:reduce-overhead", code, _whole({"mode": "reduce-overhead"}, graphs=True)),
-        as_if=(NAME, "cuda-graph"),
+        as_if=(NAME, "cuda-graph" if forward_only(workload) else "cuda-graph:model"),
         conflicts=frozenset({"cuda-graph"}),
     )
+
+
+def forward_only(workload: Workload) -> bool:
+    """Whether the step is the model's forward pass: what a graph of the model holds is then all of it."""
+    return workload.step is None and workload.loss is None
 
 
 def _way(name: str, code: str, apply: Any) -> Way:

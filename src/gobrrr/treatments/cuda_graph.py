@@ -4,7 +4,8 @@ The host issues one call a step, whatever the number of kernels. The step then t
 and 1 us from kernel to kernel.
 
 Replayed: what the host does in a step, but for loading input, is one launch, and the device goes from kernel to
-kernel in 0.3 to 1 us. At the least the optimizer stays outside. Where the host waits within the step, a graph alone
+kernel in 0.3 to 1 us. At the least the optimizer stays outside, as it does where the model alone is captured
+(`--what-if cuda-graph:model`). Where the host waits within the step, a graph alone
 changes nothing: the waits go first.
 
 It needs static shapes and addresses, and no wait, no copy to the host and no branch on device data in the captured
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from gobrrr.analysis.claims import Found
@@ -73,6 +75,18 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     return Plan(how, assumes, as_graph(evidence), once=True)
 
 
+def of_model(evidence: Evidence, found: Found) -> Plan | None:
+    """The same of the model alone, forward and backward: the optimizer stays outside."""
+    whole = predict(evidence, found)
+    if whole is None or whole.effect is None:
+        return whole
+    effect = whole.effect
+    return replace(whole, assumes="static shapes; the optimizer stays outside", effect=lambda _: effect(0.0))
+
+
+PARTS = {"model": of_model}
+
+
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
     """The whole step in a graph; or only the forward and backward of the model."""
     names = (NAME, f"{NAME}:forward")
@@ -97,7 +111,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
         yield Way(
             name=names[1], treatment=NAME, apply=_forward,
             code="model = torch.cuda.make_graphed_callables(model, (x,), allow_unused_input=True)",
-            numerics="none", rank=GRAPH, as_if=(NAME,), conflicts=frozenset({*conflicts, NAME}),
+            numerics="none", rank=GRAPH, as_if=(f"{NAME}:model",), conflicts=frozenset({*conflicts, NAME}),
         )  # fmt: skip
 
 

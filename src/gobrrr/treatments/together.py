@@ -19,6 +19,7 @@ from gobrrr.analysis.what_if import Change, in_turn, unchanged
 from gobrrr.model.diagnosis import Wall, WhatIf
 from gobrrr.model.events import I8
 from gobrrr.model.machine import Machine
+from gobrrr.treatments.asking import word_of
 from gobrrr.treatments.prescribing import Planned
 from gobrrr.units import percent
 
@@ -61,7 +62,7 @@ class Seat:
         left_out = {worse for better, worse in ALTERNATIVES if better in names and self.has(better)}
         mine = [one for one in self.plans if one[0] in names and one[0] not in left_out]
         kept, done = [], set()
-        for name, _, plan in sorted(mine, key=lambda one: (one[0].partition("=")[0] in LAST, one[0] not in FIRST)):
+        for name, _, plan in sorted(mine, key=lambda one: (word_of(one[0]) in LAST, one[0] not in FIRST)):
             if name not in done:
                 kept.append(plan)
             if plan.once:
