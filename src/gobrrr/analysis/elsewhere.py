@@ -96,19 +96,27 @@ def _ratios(evidence: Evidence, machine: Machine, matrix: str | None) -> F8:
     return result
 
 
-def in_type(evidence: Evidence, dtype: str) -> Change:
-    """The floors of float32 contractions as in another type of the matrix units, their bytes in its size; no times."""
+def typed_ratios(evidence: Evidence, dtype: str, now: str = "float32") -> F8:
+    """For each group its floor as a contraction in another type of the matrix units over that in `now`; 1 for others.
+
+    Its bytes are those of the new type's size. NaN where a floor is not known.
+    """
     ratios = []
+    narrower = min(ITEM_BYTES.get(dtype, 4.0) / 4.0, 1.0)
     for one in evidence.priced.groups:
         work = one.work
-        if not work.matrix_flop or work.matrix_dtype != "float32":
+        if not work.matrix_flop or work.matrix_dtype != now:
             ratios.append(1.0)
             continue
-        narrower = min(ITEM_BYTES.get(dtype, 4.0) / 4.0, 1.0)
         read, written = (None if part is None else part * narrower for part in (work.bytes_read, work.bytes_written))
         typed = structs.replace(work, matrix_dtype=dtype, bytes_read=read, bytes_written=written)
         ratios.append(_ratio(one, Group(one.call, typed, floor(typed, evidence.machine))))
-    ratio = np.array(ratios or [1.0])[evidence.priced.group]
+    return np.array(ratios or [1.0], dtype=np.float64)
+
+
+def in_type(evidence: Evidence, dtype: str) -> Change:
+    """The floors of float32 contractions as in another type of the matrix units, their bytes in its size; no times."""
+    ratio = typed_ratios(evidence, dtype)[evidence.priced.group]
     touched = np.flatnonzero(np.isfinite(ratio) & (ratio != 1.0))
     factor = ratio[touched]
 

@@ -158,7 +158,10 @@ def memory(one: TrialRecord) -> str:
         return "-"
     if abs(after - before) < SAME_MEMORY * max(before, 1):
         return "same"
-    return ("+" if after > before else "-") + units.bytes_(abs(after - before))
+    number, unit = units.bytes_(abs(after - before)).replace(",", "").split(" ")
+    value = float(number)
+    sign = "+" if after > before else "-"
+    return f"{sign}{value:.0f} {unit}" if value >= 10 else f"{sign}{value:.1f} {unit}"
 
 
 def told(one: TrialRecord) -> list[str]:

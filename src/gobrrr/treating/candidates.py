@@ -124,17 +124,20 @@ class Basis:
         self._step = step_of(examined.diagnosis)
 
     def beyond(self, kept: Sequence[Way], way: Way, step_ns: float) -> Saving | None:
-        """What a way adds to those that are kept, of a step that takes `step_ns` with them; None where it adds nothing
-        that is known."""
-        names = list(dict.fromkeys(name for one in kept if one.treatment != way.treatment for name in one.as_if))
-        before = self._predictor.saving(names, math.prod(one.work for one in kept)) or (0.0, 0.0, 0.0)
-        own = self._predictor.saving(way.as_if, way.work)
-        both = self._predictor.saving([*names, *way.as_if], math.prod(one.work for one in (*kept, way)))
+        """What a way adds to those that are kept, of a step that takes `step_ns` with them; None where nothing is known
+        of it. In the place of another way of its treatment it adds what it saves beyond that one."""
+        others = [one for one in kept if one.treatment != way.treatment]
+        before = self._saving(kept) or (0.0, 0.0, 0.0)
+        own, both = self._saving([way]), self._saving([*others, way])
         if own is None or both is None or not self._step or self._step <= before[0]:
             return None
         scale = step_ns / (self._step - before[0])
         expected, *ends = (scale * (one - other) for one, other in zip(both, before, strict=True))
         return expected, min(*ends, expected), max(*ends, expected)
+
+    def _saving(self, ways: Sequence[Way]) -> Saving | None:
+        names = list(dict.fromkeys(name for one in ways for name in one.as_if))
+        return self._predictor.saving(names, math.prod(one.work for one in ways))
 
 
 def _candidate(way: Way, found: Saving | None, diagnosis: Diagnosis) -> Candidate:

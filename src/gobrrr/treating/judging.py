@@ -21,6 +21,8 @@ from gobrrr.model.treated import Errors
 TIMES, FEW_TIMES = 4.0, 16.0
 FEW = 64
 ROUNDOFFS = 16.0
+MOST = 0.5
+"""A quantity that may be off by more than this of its size tells nothing: rounding alone takes it anywhere."""
 SIGMAS = 6.0
 """Standard errors by which the means of a few runs may differ: their own spread is known badly."""
 

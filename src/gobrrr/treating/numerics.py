@@ -171,6 +171,8 @@ class _Comparison:
         if shape:
             wrong.insert(0, shape)
         errors = {name: one.errors for name, one in found.items()}
+        vague = [name for name, one in errors.items() if one is not None and (one.allowed or 0.0) > judging.MOST]
+        errors |= dict.fromkeys(vague)
         nothing = errors["output"] is None and errors.get("loss") is None
         if nothing:
             errors["output"] = errors["change"]
@@ -179,10 +181,16 @@ class _Comparison:
             return self._record(kind, False, "; ".join(wrong[:2]), errors, changed)
         if unknown:
             return self._record(kind, None, unknown[0], errors, changed)
+        if vague and all(one is None for one in errors.values()):
+            return self._record(
+                kind, None, f"any rounding changes {_listed(vague)} by half of its size", errors, changed
+            )
         if all(one is None for one in errors.values()):
             why = "the step returns nothing and changes nothing that is known: there is nothing to compare"
             return self._record("none", None, why, errors, changed)
-        return self._record(kind, True, "", errors, changed)
+        told = [one for one in vague if one != "change"]
+        why = f"of {_listed(told)} any rounding changes half: nothing is said of that" if told else ""
+        return self._record(kind, True, why, errors, changed)
 
     def _means(self) -> Numerics:
         """Runs with several random numbers of both arms: what draws otherwise can agree on average alone."""
@@ -292,3 +300,8 @@ def _nudge(workload: Workload, relative: float) -> None:
         off = max(relative, float(torch.finfo(tensor.dtype).eps))
         with suppress(RuntimeError, NotImplementedError):
             write(tensor, (tensor.detach().float() * (1 + off * signs)).to(tensor.dtype))
+
+
+def _listed(names: Sequence[str]) -> str:
+    words = {"output": "the output", "loss": "the loss", "gradients": "the gradients", "change": "the weights' change"}
+    return " and ".join(words.get(one, one) for one in names)

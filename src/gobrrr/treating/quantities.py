@@ -23,9 +23,6 @@ SUMS, SUMMED = 64.0, 2.0**-24
 """Roundoffs of the type that sums are made in, float32 or what is finer: another order of many of them makes more."""
 LOOSE = 0.5
 """What the change of parameters may be off by in a lower precision."""
-MOST = 0.5
-"""A later step that may be off by more than this of its size has gone its own way by rounding alone: it tells nothing,
-and what the first one says counts."""
 TRIMMED = 0.1
 """Of the changes this share, those that differ most, is left out: those of gradients that are nothing but rounding."""
 
@@ -99,12 +96,12 @@ def _parts(sides: Sides, name: str, label: str, *, needed: bool = False) -> Judg
 
 def _telling(found: list[Judged]) -> list[Judged]:
     """Without those for which anything would be allowed, as long as others are there; nothing wrong is left out."""
-    told = [one for one in found if one.errors is None or one.wrong or (one.errors.allowed or 0.0) <= MOST]
+    told = [one for one in found if one.errors is None or one.wrong or (one.errors.allowed or 0.0) <= judging.MOST]
     return told if any(one.errors is not None for one in told) else found
 
 
 def _pooled(sides: Sides, name: str, label: str, least: float) -> Judged:
-    """A quantity of many tensors as one, for one of them may be nothing but rounding; the first of several steps alone."""
+    """A quantity of many tensors as one: one of them may be nothing but rounding. The first of several steps alone."""
     held, answers = sides.named(name)
     if not any(isinstance(one, list) and len(one) > 1 for one in held[1].values()):
         return _as_one(sides, name, label, least, held, answers)

@@ -36,7 +36,11 @@ def asked(name: str, evidence: Evidence, found: Sequence[Found]) -> list[Planned
     if match["size"] is not None:
         return [(name, None, _of_size(treatment, match["size"], evidence))]
     each = ((one, _of_part(treatment, match["part"], evidence, one)) for one in found)
-    return [(name, one, plan) for one, plan in each if plan is not None]
+    made: list[Planned] = [(name, one, plan) for one, plan in each if plan is not None]
+    if not made and match["part"] is None and treatment.unasked is not None:
+        plan = treatment.unasked(evidence)
+        return [(name, None, plan)] if plan is not None else []
+    return made
 
 
 def _of_part(treatment: Treatment, part: str | None, evidence: Evidence, found: Found) -> Plan | None:

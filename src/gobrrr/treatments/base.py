@@ -45,7 +45,8 @@ class Treatment:
     """One remedy. `predict` says what it would change in a step for a finding; `ways` None: it is advice.
 
     `by`: of one that has a size, the plan of a size that is asked for ("larger-batch=4"). `parts`: of one that can be
-    applied to a part of the step, the plans of that ("cuda-graph:model").
+    applied to a part of the step, the plans of that ("cuda-graph:model"). `unasked`: the plan where no finding is for
+    it, for who asks by its name.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Treatment:
     ways: Ways | None = None
     by: Callable[[Evidence, float], Plan] | None = None
     parts: Mapping[str, Predict] = field(default_factory=dict)
+    unasked: Callable[[Evidence], Plan | None] | None = None
 
 
 @cache
@@ -85,4 +87,5 @@ def treatment_of(module: ModuleType) -> Treatment:
     title = text.splitlines()[0].rstrip(".")
     by = getattr(module, "by", None)
     parts = getattr(module, "PARTS", {})
-    return Treatment(name, title, text, code.strip(), cast(Numerics, numerics), predict, ways, by, parts)
+    unasked = getattr(module, "unasked", None)
+    return Treatment(name, title, text, code.strip(), cast(Numerics, numerics), predict, ways, by, parts, unasked)

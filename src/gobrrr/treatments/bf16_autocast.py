@@ -6,6 +6,8 @@ module once: autocast does not cache casts of weights that need no gradient.
 Replayed: each float32 contraction at the 16-bit peak, at the least with the gain of TF32, at the most with the same
 share of the peak as now up to half of it; the host launches one cast more for each.
 
+What runs as TF32 is no fault, and no finding prescribes this then; asked for, it takes half of their floors' share.
+
 For single float32 contractions in a model of 16 bit (C03) it is the finding's own interval: their operands are cast.
 
 It gives nothing in a launch-bound step, where the casts make it slower. float16 needs a gradient scaler; bfloat16
@@ -21,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import all_of, claimed, of_claim, works_of
-from gobrrr.analysis.elsewhere import in_type
+from gobrrr.analysis.effects import all_of, claimed, of_calls, of_claim, works_of
+from gobrrr.analysis.elsewhere import in_type, typed_ratios
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.path import path_of
@@ -61,6 +63,26 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         lambda _: lambda graph: burdened(graph, work, cast),
     )
     return Plan(how, "one cast more for each contraction; bfloat16 is accurate enough", effect)
+
+
+def unasked(evidence: Evidence) -> Plan | None:
+    """Contractions that run as TF32, which no condition calls a fault: in 16 bit they take half of their floor.
+
+    At the least half of that saving; a host that launches one cast more for each.
+    """
+    if evidence.on_cpu:
+        return None
+    ratio = typed_ratios(evidence, "bfloat16", "tf32")[evidence.calls.group]
+    calls = np.flatnonzero(np.isfinite(ratio) & (ratio < 1.0))
+    if not len(calls):
+        return None
+    less = evidence.calls.ns[calls] * (1.0 - ratio[calls])
+    work = works_of(evidence, calls)[0]
+    cast = path_of(evidence).host_per_launch
+    shorter = of_calls(evidence, calls, less / 2, less, better=True)
+    effect = all_of(shorter, lambda _: lambda graph: burdened(graph, work, cast))
+    how = 'with torch.autocast("cuda", torch.bfloat16): around forward and loss'
+    return Plan(how, "contractions run as TF32 now; bfloat16 is accurate enough", effect)
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:

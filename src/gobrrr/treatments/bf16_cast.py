@@ -18,9 +18,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import all_of, claimed
-from gobrrr.analysis.elsewhere import in_type
+from gobrrr.analysis.effects import all_of, claimed, of_calls
+from gobrrr.analysis.elsewhere import in_type, typed_ratios
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.model.workload import Workload
@@ -46,6 +48,18 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         assumes,
         all_of(lambda _: typed, claimed(evidence, found, better=True)),
     )
+
+
+def unasked(evidence: Evidence) -> Plan | None:
+    """As autocast, of contractions that run as TF32 now, without its casts; none for a step that trains."""
+    ratio = typed_ratios(evidence, "bfloat16", "tf32")[evidence.calls.group]
+    calls = np.flatnonzero(np.isfinite(ratio) & (ratio < 1.0))
+    if evidence.on_cpu or evidence.training or not len(calls):
+        return None
+    less = evidence.calls.ns[calls] * (1.0 - ratio[calls])
+    assumes = "contractions run as TF32 now; that everything else moves half the bytes is not counted"
+    shorter = of_calls(evidence, calls, less / 2, less, better=True)
+    return Plan("model.to(torch.bfloat16), and the inputs", assumes, shorter)
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:

@@ -7,6 +7,7 @@ import ast
 import pytest
 
 from gobrrr.treatments import applying, catalogue
+from gobrrr.treatments.asking import word_of
 from gobrrr.treatments.way import Unfit
 from tests.treatments.ways.making import Pictures, closure, inference, torch, training
 
@@ -36,7 +37,7 @@ def test_ways_say_what_they_are(kind: str, cuda: bool, monkeypatch: pytest.Monke
                 continue
             assert one.treatment == treatment.name
             ast.parse(one.code)
-            assert set(one.as_if) <= known
+            assert {word_of(name) for name in one.as_if} <= known
             assert {name.partition(":")[0] for name in one.conflicts} <= known
             assert one.as_if or one.worth is not None
     assert len(seen) == len(set(seen))
