@@ -61,7 +61,7 @@ MISSES = {
 TITLES = {
     "handed": "Pairs that the predictor was made with",
     "labels": "Eager and compiled forward passes of public architectures",
-    "ddp": "Two ranks",
+    "ddp": "Two ranks (gradients_one_by_one on two NVIDIA H200)",
     "holdout": "Among the held-out steps",
     "further": "Further pairs, looked at once",
     "second": "The second set, recorded when the first one's misses were mended",
