@@ -41,7 +41,7 @@ def test_each_group_is_there(found: dict[str, Pair]) -> None:
     groups = Counter(one.group for one in found.values())
     assert groups["handed"] == len(HANDED) == 7
     assert groups["labels"] == len(COMPILED)
-    assert groups["ddp"] == len(RANKS)
+    assert groups["ddp"] == len(RANKS) + 1  # and the pair of two H200
     assert groups["holdout"] == len(HELD_OUT)
 
 

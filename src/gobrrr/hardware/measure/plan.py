@@ -66,7 +66,7 @@ def stages(device: Device) -> list[Stage]:
     plan += [Stage(f"matmul, {dtype}", each, _matmul(dtype)) for dtype in matmul.DTYPES]
     # Behind what the host's time decides: what a profiler has set up in the driver stays, and may slow that down. The
     # compiler takes up to half of the minute on a slow host, and the device's time alone decides what it is for.
-    plan.append(Stage("the profiler", 6.0 if device.is_cpu else 10.0, _observer))
+    plan.append(Stage("the profiler", 6.0 if device.is_cpu else 12.0, _observer))
     # The first use of the compiler loads it, which takes most of its stage's time.
     plan += [
         Stage(f"vector units, {dtype}, {kind}", 8.0 if at else 18.0, _vector(dtype, kind))
