@@ -14,9 +14,9 @@ from gobrrr import cli
 from gobrrr.model.treated import Treated
 from gobrrr.report import json as saved
 from gobrrr.treating import treat as home
+from gobrrr.treating.choosing import Options
 from gobrrr.treating.example import EXAMPLE
 from gobrrr.treating.ledger import Ledger
-from gobrrr.treating.search import Options
 from tests.treating.benches import FakeBench, candidate
 
 Run = Any
@@ -128,7 +128,63 @@ def test_a_ledger_that_is_a_file_does_not_end_the_run(run: Run, asked: list[Any]
     (tmp_path / "file").write_text("")
     status, out, _ = run("treat", "w.py:workload", "--ledger", str(tmp_path / "file"))
     assert status == 0
-    assert "trials are not kept" in out
+    assert "trials are not kept in" in out
+    assert str(tmp_path)[:20] in out
+
+
+@pytest.mark.parametrize("command", ["treat", "diagnose", "predict", "run", "run -m"])
+@pytest.mark.parametrize("how", ["same", "link", "hard link"])
+def test_no_answer_is_written_over_the_file_of_the_step(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, how: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "package").mkdir()
+    file = tmp_path / "package" / "w.py"
+    file.write_text("def step(): pass\n")
+    other = file if how == "same" else tmp_path / "other"
+    if other is not file:
+        (other.symlink_to if how == "link" else other.hardlink_to)(file)
+    for option in ("--html", "--save"):
+        if command.startswith("run"):
+            script = "package/w.py" if command == "run" else "package.w"
+            answers = [run(*command.split()[:1], option, str(other), *command.split()[1:], script)]
+        else:
+            answers = [run(command, f"{home}:step", option, str(other)) for home in ("package/w.py", "package.w")]
+        for answer in answers:
+            assert "would be overwritten" in refused(answer)
+    assert file.read_text() == "def step(): pass\n"
+
+
+def test_where_the_answer_cannot_be_printed_nothing_is_run(run: Run, asked: list[Any], tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", None)
+        status = cli.main(["treat", "w.py:workload", "--ledger", str(tmp_path)])
+    assert status == 2
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"budget": "30"}, "budget is a number of seconds above 0, not '30'"),
+        ({"budget": True}, "budget is a number of seconds above 0, not True"),
+        ({"limit": [1]}, "limit is a number of seconds above 0"),
+        ({"only": 5}, "only is a list of names, not 5"),
+        ({"without": [1]}, "without is a list of names"),
+        ({"ledger": 5}, "ledger is a folder, not 5"),
+    ],
+)
+def test_a_wrong_argument_is_said_in_one_line(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(gobrrr.UsageError, match=re.escape(said)) as caught:
+        gobrrr.treat("w.py:workload", **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_ledger_that_is_a_file_is_refused_where_it_is_to_be_shown(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "is no folder" in refused(run("ledger", str(tmp_path / "file")))
+    with pytest.raises(gobrrr.UsageError, match="folder is a folder, not 5"):
+        gobrrr.api.ledger(5)  # type: ignore[arg-type]
 
 
 def test_the_example_is_a_file_that_compiles(run: Run) -> None:
@@ -201,3 +257,54 @@ def test_a_workload_is_treated_in_this_process_and_is_as_it_was(
     assert found.trials == ()
     assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
     assert optimizer.param_groups[0]["foreach"] is False
+
+
+@pytest.mark.torch
+def test_a_step_that_is_called_to_see_what_it_is_leaves_everything_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    torch = pytest.importorskip("torch")
+    from gobrrr import live
+
+    monkeypatch.setattr(live, "_measure_once", lambda stages: None)
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    calls = []
+
+    def step() -> Any:
+        calls.append(1)
+        optimizer.zero_grad()
+        model(torch.randn(2, 4)).sum().backward()
+        optimizer.step()
+
+    before = {name: one.clone() for name, one in model.state_dict().items()}
+    random = torch.get_rng_state()
+    found = gobrrr.treat(step, dry_run=True, ledger=tmp_path)
+    assert calls == []  # a list that it reaches is put back as well
+    assert found.step_before_ns
+    assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
+    assert not optimizer.state
+    assert model.weight.grad is None
+    assert torch.equal(torch.get_rng_state(), random)
+    assert not any("was not put back" in one for one in found.notes)
+
+
+@pytest.mark.torch
+def test_a_step_of_which_nothing_is_reached_says_that_it_ran() -> None:
+    pytest.importorskip("torch")
+    from gobrrr.treating.bench import put_back
+
+    with put_back(lambda: None) as notes:
+        assert ["was not put back" in one for one in notes] == [True]
+
+
+@pytest.mark.torch
+def test_an_optimizer_without_loss_and_step_is_said_to_be_unused(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    from gobrrr import live
+
+    monkeypatch.setattr(live, "_measure_once", lambda stages: None)
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    found = gobrrr.treat(gobrrr.Workload(model=model, inputs=(torch.ones(2, 4),), optimizer=optimizer), dry_run=True)
+    assert any("the forward pass alone" in one for one in found.notes)

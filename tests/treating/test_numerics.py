@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +23,7 @@ from gobrrr.treating.observed import named_leaves, sampled  # noqa: E402
 from gobrrr.treating.reference import reference  # noqa: E402
 from gobrrr.treating.rounding import roundoff_of  # noqa: E402
 from gobrrr.treating.state import snapshot  # noqa: E402
+from gobrrr.treatments import dataloader_workers  # noqa: E402
 from tests.treating import fakes  # noqa: E402
 from tests.treating.fakes import one_thread, way  # noqa: E402, F401
 
@@ -287,3 +289,138 @@ def test_a_change_that_is_small_beside_its_value_is_rounded_as_the_value_is() ->
             model.weight.add_(1e-3)
 
     assert compared(Workload(model=model, step=step), otherwise, numerics="none").ok
+
+
+def summing(size: int) -> tuple[Workload, Any]:
+    """A step of the user's own that sums, and a way that sums in another order, with less care; `off` is an error."""
+    torch.manual_seed(0)
+    held = torch.rand(size)
+
+    def other(off: float) -> Any:
+        def apply(workload: Workload, kept: Any) -> Any:
+            def step() -> Any:
+                total = torch.zeros(())
+                for one in held.view(-1, 100).sum(0):
+                    total = total + one
+                return total * (1 + 1.5e-5 + off)
+
+            yield replace(workload, step=step)
+
+        return apply
+
+    return Workload(step=lambda: held.sum()), other
+
+
+def test_a_sum_of_many_may_be_off_by_the_root_of_their_number_and_no_more() -> None:
+    made, other = summing(160_000)
+    assert compared_step(made, other(0.0)).ok
+    assert compared_step(made, other(1e-3)).ok is False
+    few, other = summing(100)
+    assert compared_step(few, other(0.0)).ok is False
+    huge, other = summing(100 * 2**18)
+    assert compared_step(huge, other(1e-3)).ok is False
+
+
+def compared_step(made: Workload, apply: Any, **options: Any) -> Numerics:
+    tried = way(apply, **options)
+    return numerics.compare(made, Arm(made, ()), Arm(made, (tried,)), tried, snapshot(made))
+
+
+def test_a_step_that_sets_its_seed_itself_is_not_unsafe_for_other_random_numbers() -> None:
+    held = torch.rand(400)
+
+    def step() -> Any:
+        torch.manual_seed(1)
+        return (held + torch.rand(400)).sum()
+
+    def draws(workload: Workload, kept: Any) -> Any:
+        def other() -> Any:
+            torch.manual_seed(1)
+            torch.rand(1)
+            return (held + torch.rand(400)).sum()
+
+        yield replace(workload, step=other)
+
+    found = compared_step(Workload(step=step), draws)
+    assert found.ok is None
+    assert "sets its own seed" in found.why
+
+    def seeds_for_nothing() -> Any:
+        torch.manual_seed(1)
+        return held.sum()
+
+    def wrong(workload: Workload, kept: Any) -> Any:
+        yield replace(workload, step=lambda: seeds_for_nothing() * 1.001)
+
+    assert compared_step(Workload(step=seeds_for_nothing), wrong).ok is False
+
+
+def test_a_step_that_keeps_what_is_not_known_is_told_what_to_do() -> None:
+    numbers = iter(range(1, 99))
+    found = compared_step(Workload(step=lambda: torch.full((4,), float(next(numbers)))), nothing)
+    assert found.ok is None
+    assert "give Workload(reset=...)" in found.why
+
+
+def test_a_step_that_differs_by_itself_is_said_to() -> None:
+    dice = random.SystemRandom()
+
+    def step() -> Any:
+        return torch.tensor([dice.gauss(1, 0.02) for _ in range(5000)])
+
+    found = compared_step(Workload(step=step), nothing)
+    assert found.ok
+    assert "two runs of the step as it is differ by 0.03 by themselves" in found.why
+
+
+def test_slow_steps_are_compared_in_few_runs() -> None:
+    calls = [0]
+    made = fast(fakes.training())
+
+    def counted(*given: Any) -> Any:
+        calls[0] += 1
+
+    made.model.register_forward_hook(counted)
+    tried = way(nothing)
+    state = snapshot(made)
+    found = numerics.compare(made, Arm(made, ()), Arm(made, (tried,)), tried, state, steps=2, few=True)
+    assert found.ok
+    assert found.reference == "baseline"
+    assert "few runs" in found.why
+    assert calls[0] == 6
+    tried = way(fakes.rounds(3))
+    assert numerics.compare(made, Arm(made, ()), Arm(made, (tried,)), tried, state, steps=2, few=True).ok is False
+
+
+class Random(torch.utils.data.Dataset):
+    """Samples that are drawn when they are asked for, as augmentations do; `fixed`: the same ones each time."""
+
+    def __init__(self, fixed: bool) -> None:
+        self.rows = torch.randn(64, 16) if fixed else None
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, at: int) -> Any:
+        return (torch.randn(16) if self.rows is None else self.rows[at]), at % 4
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_a_shuffled_loader_with_workers_is_not_unsafe(fixed: bool, dropout: float) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Dropout(dropout), nn.Linear(16, 4))
+    loader = torch.utils.data.DataLoader(Random(fixed), batch_size=8, shuffle=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    made = Workload(model=model, loss=nn.functional.cross_entropy, optimizer=optimizer, loader=loader)
+    (tried,) = dataloader_workers.ways(made)
+    before, after = Arm(made, ()), Arm(made, (tried,))
+    state = snapshot(made)
+    with after.entered() as entered:  # the workers are there: a later epoch must begin as the first one does
+        entered.call()
+    found = numerics.compare(made, before, after, tried, state)
+    after.close()
+    assert found.ok, found
+    assert ("means" in found.why) == (not fixed)
+    if fixed:
+        assert found.loss.treated == found.loss.baseline

@@ -9,8 +9,8 @@ import pytest
 from gobrrr.model.treated import Advised, Errors, LedgerErrors, Numerics, Treated, Untried
 from gobrrr.report import treated as report
 from gobrrr.report.layout import ASCII, UNICODE, Page, length, plain
+from gobrrr.treating.choosing import Options
 from gobrrr.treating.ledger import Ledger
-from gobrrr.treating.search import Options
 from gobrrr.treating.treat import run
 from tests.treating.benches import FakeBench, candidate
 
@@ -73,10 +73,61 @@ def test_advice_has_its_line_and_is_said_to_be_measured_by_nothing() -> None:
 
 
 def test_what_was_not_tried_is_told_by_reason_and_the_rest_is_counted() -> None:
-    left = tuple(Untried(way=f"way{at}", why=f"why{at // 2}") for at in range(20))
+    left = tuple(Untried(way=f"way{at}", why=f"why{at // 2}") for at in range(70))
     shown = text(treated(untried=left))
     assert "way0, way1: why0" in shown
-    assert "and 8 more: --json" in shown
+    assert "way58, way59: why29" in shown
+    assert "and 10 more, for 5 other reasons: --json" in shown
+
+
+def test_many_names_are_never_without_their_reason() -> None:
+    left = tuple(Untried(way=f"a-treatment:way{at}", why="left out by --only") for at in range(30))
+    shown = text(treated(untried=left)).split("Not tried")[1]
+    assert "left out by --only" in " ".join(shown.split())
+    assert "and 2" in shown
+    assert len(shown.strip().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("expected", "low", "high", "said"),
+    [
+        (0.17, 0.0, 0.42, "17 (0 to 42)"),
+        (-0.005, -0.10, 0.25, "-0.5 (-10..25)"),
+        (-0.12, -1.0, 1.0, "-12 (-100..100)"),
+        (-0.095, -0.097, -0.093, "-9.5 (-10..-9)"),
+    ],
+)
+def test_an_interval_is_never_cut(expected: float, low: float, high: float, said: str) -> None:
+    one = treated().trials[0]
+    one = msgspec.structs.replace(one, expected_ns=expected * 1e6, predicted_saving_ns=(low * 1e6, high * 1e6))
+    assert report.predicted([one]) == [said]
+    assert len(said) <= report.PREDICTED
+
+
+def test_what_was_not_timed_at_once_in_this_run_is_about() -> None:
+    ways = [candidate("a", 0.4), candidate("b", 0.3)]
+    bench = FakeBench(ways, saved={"a": 0.3, "b": 0.2})
+    whole = treated(bench)
+    assert "about" not in report.headline(whole)
+    apart = msgspec.structs.replace(whole, together=None)
+    assert report.headline(apart).startswith("1.00 ms a step -> about 600 us with a + b: about 1.67 times as fast "
+                                             "(not timed at once)")  # fmt: skip
+
+
+def test_what_rests_on_trials_of_the_ledger_says_so(tmp_path: Path) -> None:
+    for said in (False, True):
+        bench = FakeBench([candidate("a", 0.4)], saved={"a": 0.3})
+        found = run(bench, "w.py:workload", Options(), Ledger.open(tmp_path))
+        assert ("about" in report.headline(found)) is said
+        assert ("(by trials of the ledger)" in report.headline(found)) is said
+
+
+def test_the_ledger_explains_each_of_its_columns(tmp_path: Path) -> None:
+    from gobrrr.treating.door import ledger
+
+    run(FakeBench([candidate("a", 0.4)], saved={"a": 0.3}), "w.py:workload", Options(), Ledger.open(tmp_path))
+    shown = plain(report.ledger_lines(ledger(tmp_path), Page()))
+    assert "Measured/expected: the median of" in shown
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

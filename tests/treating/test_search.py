@@ -7,8 +7,9 @@ import pytest
 
 from gobrrr.errors import UsageError
 from gobrrr.model.treated import Treated, Untried
+from gobrrr.treating.choosing import Options
 from gobrrr.treating.ledger import Ledger
-from gobrrr.treating.search import Died, Options, Search
+from gobrrr.treating.search import Died, Search
 from gobrrr.treating.treat import diagnosis_of, run
 from tests.treating.benches import STEP, FakeBench, candidate
 
@@ -151,7 +152,7 @@ def test_a_trial_that_does_not_fit_the_budget_is_not_begun() -> None:
     search = Search(bench, bench.look(()), Options(budget_s=100), clock=lambda: now[0])
     found = search.run()
     assert len(bench.trials) == 2
-    assert found.stopped == "the budget: 80 s of 100 s were spent and a trial takes 40 s"
+    assert found.stopped == "the budget: 80 s of 100 s were spent and a trial takes 40 s: --budget 120"
     assert found.left["c"] == "the budget was spent before its turn"
 
 
@@ -160,12 +161,15 @@ def test_an_interrupt_ends_the_search_with_what_is_known() -> None:
         if way == "b":
             raise KeyboardInterrupt
 
-    bench = FakeBench([candidate("a", 0.4), candidate("b", 0.3)], saved={"a": 0.2}, before_trial=interrupt)
+    ways = [candidate("a", 0.4), candidate("b", 0.3), candidate("c", 0.2)]
+    bench = FakeBench(ways, saved={"a": 0.2}, before_trial=interrupt)
     found = treated(bench)
     assert found.stopped == "interrupted"
     assert found.kept == ("a",)
     assert [one.way for one in found.trials] == ["a"]
-    assert why(found, "b") == "interrupted before its turn"
+    assert why(found, "b") == "interrupted during its trial"
+    assert why(found, "c") == "interrupted before its turn"
+    assert all(one.way != "a" for one in found.untried)
 
 
 def test_a_treated_step_that_cannot_be_diagnosed_again_does_not_end_the_search() -> None:
@@ -227,11 +231,94 @@ def test_a_trial_of_the_ledger_is_not_run_again_unless_asked(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("died", [True, False])
-def test_of_trials_that_could_not_be_judged_only_deaths_are_taken_from_the_ledger(tmp_path: Path, died: bool) -> None:
-    first, second = (FakeBench([candidate("a")], verdicts={"a": "inconclusive"}, died=died) for _ in range(2))
-    treated(first, tmp_path)
-    treated(second, tmp_path)
-    assert len(second.trials) == (0 if died else 1)
+def test_of_trials_that_could_not_be_judged_only_those_that_died_twice_are_taken(tmp_path: Path, died: bool) -> None:
+    benches = [FakeBench([candidate("a")], verdicts={"a": "inconclusive"}, died=died) for _ in range(3)]
+    for bench in benches:
+        treated(bench, tmp_path)
+    assert [len(bench.trials) for bench in benches] == ([1, 1, 0] if died else [1, 1, 1])
+
+
+def test_a_hang_by_another_limit_does_not_count(tmp_path: Path) -> None:
+    benches = [FakeBench([candidate("a")], verdicts={"a": "inconclusive"}, died=True) for _ in range(4)]
+    for bench, limit in zip(benches, (2.0, 2.0, 600.0, 2.0), strict=True):
+        treated(bench, tmp_path, limit_s=limit)
+    assert [len(bench.trials) for bench in benches] == [1, 1, 1, 0]
+
+
+def test_a_refused_trial_of_the_ledger_comes_up_once_whatever_was_predicted_then(tmp_path: Path) -> None:
+    treated(FakeBench([candidate("a", 0.03)]), tmp_path)
+    second = FakeBench([candidate("a", 0.4)])
+    found = treated(second, tmp_path)
+    assert [one.from_ledger != "" for one in found.trials] == [True]
+    assert second.trials == []
+    assert "nothing is left" in found.stopped
+
+
+def test_a_trial_of_a_step_that_took_far_longer_is_not_used_and_that_is_said(tmp_path: Path) -> None:
+    treated(FakeBench([candidate("a", 0.4)], saved={"a": 0.2}), tmp_path)
+    near, far = (FakeBench([candidate("a", 0.4)], saved={"a": 0.2}, step=STEP * by) for by in (1.4, 4.0))
+    assert treated(near, tmp_path).trials[0].from_ledger
+    found = treated(far, tmp_path)
+    assert tried(far) == ["a"]
+    assert any("was of a step of 1.00 ms, which takes 4.00 ms now" in one for one in found.notes)
+
+
+def test_a_trial_of_a_slow_step_is_not_begun_where_it_does_not_fit_the_budget() -> None:
+    bench = FakeBench([candidate("a", 400.0)], step=1e9)
+    found = treated(bench, budget_s=30)
+    assert bench.trials == []
+    assert "a trial of a step of 1.00 s takes about 80 s: --budget " in found.stopped
+
+
+def test_a_trial_is_given_no_more_than_what_is_left() -> None:
+    now, given = [0.0], []
+
+    class Bench(FakeBench):
+        def trial(self, kept: Any, way: Any, seconds: float) -> Any:
+            given.append(seconds)
+            now[0] += 10.0
+            return super().trial(kept, way, seconds)
+
+    bench = Bench([candidate(name, 0.1) for name in "abc"])
+    Search(bench, bench.look(()), Options(budget_s=30, seconds=20.0), clock=lambda: now[0]).run()
+    assert given == pytest.approx([20.0, 20.0 / 1.5, 10.0 / 1.5])
+
+
+@pytest.mark.parametrize(
+    ("budget", "step_s", "seconds"), [(20, 0.001, 4.0), (300, 0.001, 30.0), (150, 0.001, 15.0), (300, 2.0, 80.0)]
+)
+def test_what_timing_may_take_follows_the_budget_and_the_step(budget: float, step_s: float, seconds: float) -> None:
+    assert Options(budget_s=budget).trial_s(step_s * 1e9) == pytest.approx(seconds)
+
+
+def test_time_is_kept_for_the_trial_of_all_that_is_kept() -> None:
+    now = [0.0]
+
+    def lasts(way: str) -> None:
+        now[0] += 40.0
+
+    bench = FakeBench([candidate(name, 0.1) for name in "abcd"], saved=dict.fromkeys("abcd", 0.1), before_trial=lasts)
+    found = Search(bench, bench.look(()), Options(budget_s=150), clock=lambda: now[0]).run()
+    assert tried(bench) == ["a", "b"]
+    assert bench.joined == [("a", "b")]
+    assert "as does the one of all that is kept" in found.stopped
+
+
+def test_where_nothing_that_was_named_fits_its_reasons_are_said_first() -> None:
+    bench = FakeBench([candidate("a", 0.4)], unfit=[Untried(way="fp8", why="needs a GPU"), Untried(way="z", why="no")])
+    found = treated(bench, only=("fp8",))
+    assert found.stopped == "nothing that --only names can be tried here: fp8: needs a GPU"
+    assert [one.way for one in found.untried] == ["fp8", "a", "z"]
+
+
+def test_where_the_treated_step_was_not_looked_at_another_way_must_save_more_than_the_kept_one() -> None:
+    def dies(kept: Any) -> None:
+        if kept:
+            raise Died("signal 9")
+
+    ways = [candidate("compile", 0.4), candidate("compile:graphs", 0.3, as_if=("compile", "cuda-graph"))]
+    bench = FakeBench(ways, saved={"compile": 0.3}, before_look=dies)
+    assert "no better" in why(treated(bench), "compile:graphs")
 
 
 def test_earlier_errors_widen_what_is_predicted_and_the_ledger_keeps_the_replays_own(tmp_path: Path) -> None:
@@ -251,6 +338,16 @@ def test_the_diagnosis_holds_the_trials_that_have_a_prediction_and_a_time() -> N
     made = diagnosis_of(found)
     assert [(one.treatment, one.verdict, one.after_ns) for one in made.trials] == [("a", "helped", 0.8 * STEP)]
     assert [note.split(":")[1].strip() for note in made.notes if note.startswith("tried: ")] == ["b", "c"]
+
+
+def test_the_diagnosis_begins_with_what_was_kept() -> None:
+    ways = [candidate("z", 0.5), candidate("a", 0.4, code="import torch\nx = 1"), candidate("b", 0.3)]
+    made = diagnosis_of(treated(FakeBench([*ways, candidate("c", None)], saved={"a": 0.3, "b": 0.2, "c": 0.1})))
+    assert [one.treatment for one in made.trials] == ["a", "b", "z"]
+    assert made.notes[0].startswith("treated: 1.00 ms a step -> 600 us with a + b + c: 1.67 times as fast")
+    assert made.notes[1].startswith("tried: all together: helped, 1.00 ms -> 600 us a step")
+    assert made.notes[2].startswith("to paste:\nimport torch\n")
+    assert any(note.startswith("tried: c: helped, 1.00 ms -> 900 us") for note in made.notes)
 
 
 def test_several_kept_ways_are_measured_all_at_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import nn  # noqa: E402
 
 from gobrrr.model.workload import Workload  # noqa: E402
 from gobrrr.observe.targets import step_of  # noqa: E402
+from gobrrr.treating import contents  # noqa: E402
 from gobrrr.treating.parts import parameters_of, parts_of  # noqa: E402
 from gobrrr.treating.state import drawn, seeded, snapshot, write  # noqa: E402
 from tests.treating import fakes  # noqa: E402
@@ -56,6 +58,125 @@ def test_a_step_after_a_restore_is_the_same_step_again(make: Any, ran: int) -> N
         assert fakes.same(before, fakes.state_of(made))
         assert addresses(made) == where
         assert all(map(torch.equal, first, run(made)))
+
+
+class Counting(nn.Module):
+    """Keeps what it has seen in plain attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.calls, self.cache, self.log = nn.Linear(4, 4), 0, None, {"sizes": [1]}
+        self.seen, self.memory = {1}, [torch.zeros(4)]
+
+    def forward(self, x: Any) -> Any:
+        self.calls += 1
+        self.cache = x if self.cache is None else torch.cat([self.cache, x])
+        self.log["sizes"].append(len(self.cache))
+        self.seen.add(self.calls + 1)
+        self.memory[0].add_(1)
+        self.new = 1
+        return self.inner(x) + self.cache.sum()
+
+
+def test_plain_attributes_of_modules_are_put_back() -> None:
+    made = Workload(model=Counting(), inputs=(torch.ones(2, 4),))
+    log, seen = made.model.log, made.model.seen
+    state = snapshot(made)
+    first = run(made)
+    for _ in range(2):
+        state.restore()
+        model = made.model
+        assert (model.calls, model.cache, model.log, model.seen) == (0, None, {"sizes": [1]}, {1})
+        assert model.log is log
+        assert model.seen is seen
+        assert not hasattr(model, "new")
+        assert model.memory[0].sum() == 0
+        assert all(map(torch.equal, first, run(made)))
+
+
+total, trace, table = 0, [1.0], {"best": 3.0}
+
+
+def test_what_closures_and_globals_hold_is_put_back() -> None:
+    history: list[float] = []
+    count, hidden = {"n": 0}, torch.zeros(2)
+    recent: deque[int] = deque(maxlen=3)
+
+    def step() -> Any:
+        nonlocal hidden
+        global total
+        total += 1
+        hidden = hidden + 1
+        history.append(float(total))
+        trace.append(2.0)
+        table["best"] = 0.0
+        table["other"] = 1.0
+        count["n"] += 1
+        recent.append(1)
+        return hidden
+
+    made = Workload(step=step)
+    state = snapshot(made)
+    assert state.whole
+    run(made, 4)
+    state.restore()
+    assert (history, count, trace, table, total) == ([], {"n": 0}, [1.0], {"best": 3.0}, 0)
+    assert hidden.tolist() == [0, 0]
+    assert not recent
+    assert not state.notes
+
+
+class Trainer:
+    """A step with a state of its own."""
+
+    def __init__(self) -> None:
+        self.at, self.losses, self.batches = 0, [], iter(range(99))
+
+    def step(self) -> int:
+        self.at += next(self.batches)
+        self.losses.append(self.at)
+        return self.at
+
+
+def test_the_attributes_of_what_a_step_belongs_to_are_put_back_and_what_only_goes_on_is_said() -> None:
+    trainer = Trainer()
+    made = Workload(step=trainer.step)
+    state = snapshot(made)
+    run(made, 3)
+    state.restore()
+    assert (trainer.at, trainer.losses) == (0, [])
+    assert state.notes == ["the step goes through batches: that goes on, and is not put back after a trial"]
+
+
+def test_of_a_long_list_what_was_appended_is_taken_off_and_a_large_table_is_said() -> None:
+    rows, known = list(range(contents.MOST_HELD + 1)), dict.fromkeys(range(contents.MOST_HELD + 1))
+    made = Workload(step=lambda: (rows.append(1), known.update(a=1)))
+    state = snapshot(made)
+    run(made)
+    state.restore()
+    assert len(rows) == contents.MOST_HELD + 1
+    assert "1 containers of over 10000 entries" in state.notes[0]
+
+
+def test_generators_of_python_and_numpy_that_a_step_holds_are_put_back() -> None:
+    dice, arrays = random.Random(1), np.random.default_rng(2)
+    made = Workload(step=lambda: (dice.random(), float(arrays.random())))
+    state = snapshot(made)
+    first = run(made)
+    state.restore()
+    assert run(made) == first
+
+
+def test_generators_of_a_loader_are_put_back() -> None:
+    data = torch.utils.data.TensorDataset(torch.arange(9.0))
+    loader = torch.utils.data.DataLoader(data, shuffle=True, generator=torch.Generator().manual_seed(3))
+    made = Workload(step=lambda x: x, loader=loader)
+    state = snapshot(made)
+    orders = []
+    for _ in range(2):
+        orders.append([one.item() for (one,) in loader])
+        state.restore()
+    assert orders[0] == orders[1]
 
 
 def test_options_of_an_optimizer_and_its_schedule_are_put_back() -> None:

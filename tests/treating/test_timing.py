@@ -153,6 +153,45 @@ def test_twice_the_work_in_less_than_twice_the_time_is_helped() -> None:
     assert found.timing.after_ns == pytest.approx(1.5 * STEP)
 
 
+def test_the_times_of_both_arms_are_the_medians_of_their_own_blocks() -> None:
+    found = timing.decide([1e7, 1e7, 1.2e7] * 5, [7e6, 8e6, 8e6] * 5, [2e6] * 15, steps=5)
+    assert (found.timing.before_ns, found.timing.after_ns) == (1e7, 8e6)
+    assert found.verdict == "helped"
+    assert "2.00 ms (20.0 %) less after" in found.why
+
+
+@given(seed=st.integers(0, 2**32), share=st.floats(0.2, 0.8), slow=st.floats(3, 20))
+@settings(max_examples=40, deadline=None)
+def test_a_machine_of_two_speeds_makes_no_gain_and_no_step_of_nothing(seed: int, share: float, slow: float) -> None:
+    machine = Machine(seed, lambda dice: slow if dice.random() < share else 0.0)
+    found = [machine.compare(STEP, STEP, seconds=3.0) for _ in range(20)]
+    assert sum(one.verdict in ("helped", "hurt") for one in found) <= 2
+    for one in found:
+        assert one.timing.after_ns >= STEP * 0.999
+        if one.verdict == "helped":
+            assert one.timing.before_ns - one.timing.after_ns > one.timing.spread_ns
+
+
+def test_a_gain_of_more_than_the_step_is_none() -> None:
+    found = timing.decide([20.7] * 14, [20.7] * 14, [22.0] * 7, steps=5)
+    assert found.verdict == "inconclusive"
+    assert found.timing.after_ns == 20.7
+
+
+def test_a_wide_spread_asks_for_a_gain_of_three_times_it() -> None:
+    differences = [1.0, 7.0, 7.0, 7.0, 7.0, 7.0, 13.0]
+    assert timing.decide([10.0] * 14, [3.0] * 14, differences, steps=5).verdict == "inconclusive"
+    differences = [2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 4.0]
+    assert timing.decide([10.0] * 14, [7.0] * 14, differences, steps=5).verdict == "helped"
+
+
+def test_medians_that_say_otherwise_than_the_rounds_settle_nothing() -> None:
+    found = timing.decide([10.0] * 14, [10.0] * 14, [3.0] * 7, steps=5)
+    assert found.verdict == "inconclusive"
+    assert "30.0 %" in found.why
+    assert "0.0 %" in found.why
+
+
 def test_the_state_is_put_back_before_every_block_and_never_inside_an_arm() -> None:
     machine, inside, calls = Machine(), [0], [0]
 

@@ -12,6 +12,7 @@ from torch import nn  # noqa: E402
 
 from gobrrr.errors import UsageError  # noqa: E402
 from gobrrr.model.workload import Workload  # noqa: E402
+from gobrrr.observe.targets import step_of  # noqa: E402
 from gobrrr.treating.trial import run_trial  # noqa: E402
 from gobrrr.treatments.way import Unapplied  # noqa: E402
 from tests.treating import fakes  # noqa: E402
@@ -180,3 +181,22 @@ def test_progress_is_told() -> None:
     )
     assert told[0] == ("fake: applying", 0, 4)
     assert all(done <= total for _, done, total in told)
+
+
+def test_what_a_step_keeps_in_lists_and_attributes_is_put_back_and_what_only_goes_on_is_noted() -> None:
+    made, history, batches = fakes.training(), [], iter(range(10**6))
+    call, arguments = step_of(made, lambda model, *x: model(*x))
+    made.model.calls = 1
+
+    def step() -> Any:
+        made.model.calls += 1
+        next(batches)
+        history.append(made.model.calls)
+        return call(*arguments)
+
+    kept = Workload(model=made.model, step=step, optimizer=made.optimizer)
+    found = tried(kept, fakes.naps(SLEEP / 4))
+    assert found.verdict == "helped", found
+    assert made.model.calls == 1
+    assert not history
+    assert any("the step goes through batches" in one for one in found.notes)

@@ -15,8 +15,8 @@ import pytest
 from gobrrr.errors import UsageError
 from gobrrr.model.treated import Numerics, TrialRecord
 from gobrrr.treating import messages
+from gobrrr.treating.choosing import Options
 from gobrrr.treating.remote import Remote, how_it_ended, spoilt
-from gobrrr.treating.search import Options
 from gobrrr.treating.treat import treat
 from gobrrr.treating.worker import Worker
 from tests.treating.benches import candidate
@@ -50,7 +50,7 @@ def hang(): time.sleep(1e6)
 def leave(): print("an odd last word", file=sys.stderr, flush=True); os._exit(3)
 def killed(): os.kill(os.getpid(), signal.SIGKILL)
 def step(): time.sleep(0.004); return x.sum()
-def quick(): return x.sum()
+def quick(): time.sleep(0.001); return x.sum()
 x = torch.ones(3)
 
 TREATMENTS = (way("hangs", hang), way("leaves", leave), way("quick", quick), way("killed", killed))
@@ -98,6 +98,7 @@ PLAIN = "import gobrrr\n"
         ("broken", "def broken():\n    raise RuntimeError('no data')\n",
          "broken failed at w.py:3: RuntimeError: no data"),
         ("nothing", "def something(): pass\n", "has no nothing; it has"),
+        ("none", "".join(f"def f{at}(): pass\n" for at in range(20)), "f11 and 8 more"),
         ("needs", "def needs(a):\n    pass\n", "is called without arguments"),
         ("module", "import torch\nmodule = torch.nn.Linear(1, 1)\n", "what it is called with is missing"),
         ("makes", "import torch\ndef makes():\n    return torch.nn.Linear(1, 1)\n", "ran no step"),

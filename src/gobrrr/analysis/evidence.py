@@ -255,13 +255,16 @@ _LIBRARIES = (
     "<eval_with_key>",
     "nn.Module: ",
 )
-_OWN = ("gobrrr/live.py", "gobrrr/api.py", "gobrrr/cli/", "gobrrr/observe/")
-"""Our own frames around the user's: the profiler leaves out the folder that the package is in."""
+_OWN, _EXAMPLE = "gobrrr/", "gobrrr/lab/example.py("
+"""Our own frames around the user's: the profiler leaves out the folder that the package is in. The demonstration's
+program stands for a user's."""
 
 
 def _is_user_code(name: str) -> bool:
     """A Python frame ("path/file.py(12): function") outside torch and installed packages."""
-    return ".py(" in name and not name.startswith(_OWN) and not any(part in name for part in _LIBRARIES)
+    if name.startswith(_OWN) and not name.startswith(_EXAMPLE):
+        return False
+    return ".py(" in name and not any(part in name for part in _LIBRARIES)
 
 
 def _short(kernels: tuple[str, ...]) -> str | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gobrrr.cli.options import AsHtml, AsJson, AsSave, Width, app, check_savable, keep, show, stages
+from gobrrr.cli.options import AsHtml, AsJson, AsSave, Width, app, check_printable, check_savable, keep, show, stages
 from gobrrr.errors import GobrrrError, UsageError
 from gobrrr.report import failures, output
 
@@ -99,10 +99,10 @@ def diagnose(
     if targets.names_a_step(target):
         if stacks:
             raise UsageError("--stacks is for traces; a step that is run is always recorded with its stacks")
-        _printable()
+        check_printable()
         with output.to_stderr(as_json), _users_errors(target), stages(target) as progress:
             result = api.diagnose(target, on=on, scale=scale, panel=panel, stages=progress)
-        _printable()
+        check_printable()
     else:
         name = targets.check_target(target)
         _refuse_terminal_input(name)
@@ -126,7 +126,7 @@ def _predicted(
 
     names = list(dict.fromkeys(one.strip() for one in what_if.split(",") if one.strip() not in ("", "none")))
     if targets.names_a_step(target):
-        _printable()
+        check_printable()
         with output.to_stderr(as_json), _users_errors(target), stages(target) as progress:
             return api.what_if(target, names, on=on, panel=panel, stages=progress)
     name = targets.check_target(target)
@@ -170,9 +170,9 @@ def run(
     """
     from gobrrr import api
 
-    check_savable(save, html)
+    check_savable(save, html, target=f"{script[0]}:" if module else script[0])
     if as_json:
-        _printable()
+        check_printable()
     with output.to_stderr(as_json):
         ran = api.run(
             script[0], script[1:], module=module, on=on, stop_after=stop_after, steps=steps.value if steps else None
@@ -258,12 +258,6 @@ def _users_errors(target: str) -> Iterator[None]:
             raise
         failures.traceback_if_wanted(error)
         raise UsageError(said) from error
-
-
-def _printable() -> None:
-    """Refuse to go on where the answer can't be printed."""
-    if sys.stdout is None or sys.stdout.closed:
-        raise UsageError("standard output is closed: there is nowhere to print the answer")
 
 
 def _refuse_terminal_input(name: str) -> None:

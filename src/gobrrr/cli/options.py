@@ -70,7 +70,10 @@ def keep(result: Diagnosis, save: Path | None, page: Path | None) -> None:
 
 
 def check_savable(*paths: Path | None, target: str | None = None) -> None:
-    """Refuse, before the work is done, what can't be written, two outputs in one file, an output over the `target`."""
+    """Refuse, before the work is done, what can't be written, two outputs in one file, an output over the `target`.
+
+    `target`: a file, a folder of them, or a step in a file: "file.py:step", "package.module:step".
+    """
     from gobrrr.report import json
 
     given = [path for path in paths if path is not None]
@@ -80,14 +83,36 @@ def check_savable(*paths: Path | None, target: str | None = None) -> None:
     for at, one in enumerate(whole):
         if one in whole[:at]:
             raise UsageError(f"{given[at]}: two answers would be written to it; name two files")
-        if target is not None and _reads(target, one):
+        if target is not None and any(_is_read(read, one) for read in _files_of(target)):
             raise UsageError(f"{given[at]}: is what is to be read, and would be overwritten; name another file")
 
 
-def _reads(target: str, path: Path) -> bool:
-    """Whether a file that exists is the target, or one of a folder's."""
-    read = Path(target)
-    return path.is_file() and (read.resolve() == path or (read.is_dir() and read.resolve() == path.parent))
+def check_printable() -> None:
+    """Refuse to go on where the answer can't be printed."""
+    import sys
+
+    if sys.stdout is None or sys.stdout.closed:
+        raise UsageError("standard output is closed: there is nowhere to print the answer")
+
+
+def _files_of(target: str) -> list[Path]:
+    """The files that a target may be in."""
+    home = target.rpartition(":")[0]
+    inside = Path(*home.split(".")) if home else None
+    modules = []
+    if inside is not None and inside.name:
+        modules = [inside.with_name(f"{inside.name}.py"), inside / "__init__.py", inside / "__main__.py"]
+    return [Path(target), *([Path(home)] if home.endswith(".py") else modules)]
+
+
+def _is_read(read: Path, path: Path) -> bool:
+    """Whether a file that exists is this one, by whatever name, or one of this folder's."""
+    if not path.is_file():
+        return False
+    try:
+        return read.samefile(path) or (read.is_dir() and read.resolve() == path.parent)
+    except (OSError, ValueError):  # there is no such file
+        return False
 
 
 def stages(label: str) -> StageProgress:

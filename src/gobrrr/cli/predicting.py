@@ -43,7 +43,7 @@ def predict(
         return
     if target is None:
         raise UsageError("name a step, FILE.py:NAME; gobrrr predict --example prints a file to begin with")
-    check_savable(save, html)
+    check_savable(save, html, target=target)
     with output.working(f"running {target} on fake tensors", quiet):
         result = api.predict(target, on=on, calibrate=calibrate, host=host)
     keep(result, save, html)

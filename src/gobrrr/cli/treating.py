@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gobrrr.cli.options import AsHtml, AsJson, Width, app, check_savable, keep, stages
+from gobrrr.cli.options import AsHtml, AsJson, Width, app, check_printable, check_savable, keep, stages
 from gobrrr.errors import UsageError
 from gobrrr.report import output
 
@@ -70,6 +70,7 @@ def treat(
     if target is None:
         raise UsageError("name a step, FILE.py:NAME; gobrrr treat --example prints a file to begin with")
     check_savable(save, html, target=target)
+    check_printable()
     from gobrrr import api
 
     with stages(target) as progress:

@@ -67,7 +67,8 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
     every verdict. `work`: of what a step does then, in steps of before; savings are per unit of work.
     `replayed_saving_ns` and `replayed_expected_ns` are the prediction before errors of earlier trials widened or
     narrowed it, of a step of `step_ns`. `instead_of`: the kept way that it was tried in place of. `from_ledger`: the
-    date of the trial, where it was not run again. `died`: the process that ran it died or hung.
+    date of the trial, where it was not run again. `died`: the process that ran it died or hung, which it is
+    taken for after a silence of `limit_s` (None: as long as gobrrr itself waits).
     """
 
     way: str
@@ -96,6 +97,7 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
     instead_of: str = ""
     from_ledger: str = ""
     died: bool = False
+    limit_s: float | None = None
     notes: tuple[str, ...] = ()
     format: int = FORMAT
 

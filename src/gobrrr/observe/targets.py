@@ -19,6 +19,8 @@ __all__ = ["TARGET", "Batches", "find_callable", "step_of"]
 
 TARGET = re.compile(r"(?P<home>.+?):(?P<name>[^\W\d][\w.]*)")
 
+MOST_NAMES = 12
+
 
 def find_callable(target: str) -> Callable[..., Any]:
     """The callable that `target` names. Raises UsageError or InputError where there is none.
@@ -36,7 +38,8 @@ def find_callable(target: str) -> Callable[..., Any]:
         found = getattr(found, part, None)
         if found is None:
             known = [one for one, value in vars(module).items() if callable(value) and not one.startswith("_")]
-            raise UsageError(f"{home} has no {name}; it has {', '.join(known[:12]) or 'nothing to call'}")
+            more = f" and {len(known) - MOST_NAMES} more" if len(known) > MOST_NAMES else ""
+            raise UsageError(f"{home} has no {name}; it has {', '.join(known[:MOST_NAMES]) or 'nothing to call'}{more}")
     if isinstance(found, Workload):
         return lambda: found
     if not callable(found):

@@ -164,8 +164,6 @@ def trials(diagnosis: Diagnosis, page: Page, *, most: int) -> list[Line]:
     """What was tried and measured, beside what was predicted."""
     if not diagnosis.trials:
         return []
-    if not most:
-        return [[(f" {len(diagnosis.trials)} trials: --json", "dim")]]
     lines: list[Line] = [spread([(" Tried", "bold")], [("saved (predicted)", "dim")], page.width)]
     for one in diagnosis.trials[:most]:
         lines.append(_trial(one, page))

@@ -280,7 +280,7 @@ def _others(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
 
 
 def _trials(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
-    return advice.trials(diagnosis, page, most=detail.findings)
+    return advice.trials(diagnosis, page, most=max(detail.findings, 1))  # they are what a treatment is about
 
 
 def _tail(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:

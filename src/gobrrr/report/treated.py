@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 
@@ -16,7 +17,8 @@ NAME, PREDICTED, MEASURED, ERROR, NUMBERS, MEMORY = 20, 15, 6, 5, 8, 7
 CODE = 2
 """Which block is the code."""
 
-MOST_LEFT, MOST_ADVICE, MOST_CODE, MOST_ORDER = 6, 4, 24, 12
+MOST_LEFT, MOST_ADVICE, MOST_CODE, MOST_ORDER = 30, 4, 24, 12
+LEFT_LINES, LEFT_NAME = 2, 10
 SAME_MEMORY = 0.01
 """A peak that differs by less is the same."""
 
@@ -64,9 +66,22 @@ def headline(treated: Treated, arrow: str = "->") -> str:
         what = "nothing was tried" if not tried else "nothing that was tried is worth keeping"
         return f"{units.duration(before)} a step; {what} ({counted})"
     kept = " + ".join(sanitise(one) for one in treated.kept)
-    times = f": {before / after:.3g} times as fast" if after > 0 else ""
+    doubt = not_at_once(treated)
+    about, doubt = ("about ", f" ({doubt})") if doubt else ("", "")
+    times = f": {about}{before / after:.3g} times as fast" if after > 0 else ""
     work = " for the same work" if any(one.work != 1.0 for one in treated.trials if one.way in treated.kept) else ""
-    return f"{units.duration(before)} a step {arrow} {units.duration(after)}{work} with {kept}{times} ({counted})"
+    then = f"{about}{units.duration(after)}{work}"
+    return f"{units.duration(before)} a step {arrow} {then} with {kept}{times}{doubt} ({counted})"
+
+
+def not_at_once(treated: Treated) -> str:
+    """Why the step after is no measurement of this run but what its trials saved, one upon the other; "" where it is
+    one."""
+    if treated.together is not None and treated.together.timing is not None:
+        return "" if treated.together.verdict != "inconclusive" else "not judged at once"
+    old = [one for one in treated.trials if is_kept(one, treated) and one.from_ledger]
+    whys = ["not timed at once"] if len(treated.kept) > 1 else []
+    return ", ".join([*whys, *(["by trials of the ledger"] if old else [])])
 
 
 def _cells(page: Page, mark: str, name: str, rest: Sequence[str]) -> str:
@@ -83,9 +98,9 @@ def _table(treated: Treated, page: Page) -> list[Line]:
         return []
     head = _cells(page, "", "saves, % of a step", ("predicted", "meas'd", "error", "numerics", "memory"))
     out: list[Line] = [[(head, "bold"), ("verdict", "bold")]]
-    for one in treated.trials:
+    for one, interval in zip(treated.trials, predicted(treated.trials), strict=True):
         mark = "+" if is_kept(one, treated) else ""
-        cells = (predicted(one), measured(one), error(one), numerics(one.numerics), memory(one))
+        cells = (interval, measured(one), error(one), numerics(one.numerics), memory(one))
         verdict = VERDICTS.get(one.verdict, one.verdict)
         out.append([(_cells(page, f" {mark}", one.way, cells), ""), (verdict, STYLES.get(one.verdict, ""))])
         for text in told(one):
@@ -104,13 +119,25 @@ def is_kept(one: TrialRecord, treated: Treated) -> bool:
     return one.way in treated.kept and one is last
 
 
-def predicted(one: TrialRecord) -> str:
-    """The predicted saving as a share of the step it was predicted of: "17 (0 to 42)"."""
+def predicted(trials: Sequence[TrialRecord]) -> list[str]:
+    """The predicted savings as shares of the step they were predicted of: "17 (0 to 42)".
+
+    All in one form: where "to" has no room it is "17 (0..42)", and where that has none the ends are whole numbers.
+    """
+    for to, whole in ((" to ", False), ("..", False), ("..", True)):
+        shown = [_interval(one, to, whole) for one in trials]
+        if all(len(one) <= PREDICTED for one in shown):
+            return shown
+    return [one.replace(" ", "") if len(one) > PREDICTED else one for one in shown]
+
+
+def _interval(one: TrialRecord, to: str, whole: bool) -> str:
     step = one.step_ns or (one.timing.before_ns if one.timing is not None else None)
     if one.expected_ns is None or one.predicted_saving_ns is None or not step:
         return NOTHING_PREDICTS
     low, high = (100 * end / step for end in one.predicted_saving_ns)
-    return f"{points(100 * one.expected_ns / step)} ({points(low)} to {points(high)})"
+    ends = (f"{math.floor(low)}", f"{math.ceil(high)}") if whole else (points(low), points(high))
+    return f"{points(100 * one.expected_ns / step)} ({ends[0]}{to}{ends[1]})"
 
 
 def measured(one: TrialRecord) -> str:
@@ -207,10 +234,24 @@ def _left(treated: Treated, page: Page) -> list[Line]:
     out: list[Line] = [[(" Not tried", "bold")]]
     groups = list(by_why.items())
     for why, ways in groups[:MOST_LEFT]:
-        out += page.wrapped(f"{', '.join(ways)}: {why}", first=f"   {page.glyphs.dot} ", lines=2)
-    if rest := sum(len(ways) for _, ways in groups[MOST_LEFT:]):
-        out.append([(f"     and {rest} more: --json", "dim")])
+        out += _reason(ways, why, page)
+    rest = groups[MOST_LEFT:]
+    if rest:
+        reasons = f"{len(rest)} other reason{'s' if len(rest) > 1 else ''}"
+        out.append([(f"     and {sum(len(ways) for _, ways in rest)} more, for {reasons}: --json", "dim")])
     return out
+
+
+def _reason(ways: Sequence[str], why: str, page: Page) -> list[Line]:
+    """Names and their reason in at most two lines: of many names the first ones, but never without the reason."""
+    first = f"   {page.glyphs.dot} "
+    for count in range(len(ways), 0, -1):
+        names = ", ".join(ways[:count]) + (f" and {len(ways) - count} more" if count < len(ways) else "")
+        found = page.wrapped(f"{names}: {why}", first=first)
+        if len(found) <= LEFT_LINES:
+            return found
+    short = page.cut(ways[0], NAME + LEFT_NAME) + (f" and {len(ways) - 1} more" if len(ways) > 1 else "")
+    return page.wrapped(f"{short}: {why}", first=first, lines=LEFT_LINES)
 
 
 def _advice(items: Sequence[Advised], page: Page) -> list[Line]:
@@ -252,7 +293,10 @@ def ledger_lines(found: LedgerErrors, page: Page) -> list[Line]:
             [(_ledger_cells(page, "treatment", "trials", "helped", "error", "90 %", "measured/expected"), "bold")]
         )
         out += [[(_ledger_row(page, one), "")] for one in found.errors]
-        legend = "Error: the median of |predicted - measured| in points of the step, and its 90th percentile."
+        legend = (
+            "Error: the median of |predicted - measured| in points of the step, and its 90th percentile. "
+            "Measured/expected: the median of what was saved over what was expected; under 1 too much was promised."
+        )
         out += page.wrapped(legend, first=" ", style="dim")
     for one in found.notes:
         out += page.wrapped(sanitise(one), first=f" {page.glyphs.dot} ", lines=2, style="dim")

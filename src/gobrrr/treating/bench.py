@@ -29,6 +29,13 @@ from gobrrr.treatments.way import Way
 NEEDS_PROCESS = "needs a process of its own: name the step, as file.py:name"
 
 
+NOT_PUT_BACK = (
+    "the callable was called in this process, and no model, optimizer or tensor is reached from it: what it changes of "
+    "its own was not put back"
+)
+FORWARD_ALONE = "an optimizer without loss or step is not used: what was treated is the forward pass alone"
+
+
 class Here:
     """The bench of one process. `alone`: it runs nothing but this workload, and a new one can stand in its place."""
 
@@ -53,6 +60,8 @@ class Here:
         if self._basis is None:
             self._basis = Basis(examined, ways)
         found, notes = candidates_of(examined, ways, self._named(kept), self._basis if kept else None)
+        if self._workload.optimizer is not None and self._workload.loss is None and self._workload.step is None:
+            notes = [*notes, FORWARD_ALONE]
         if self._versions is None:
             self._versions = _versions(examined.diagnosis.version)
         return Looked(
@@ -135,6 +144,26 @@ def load(target: str) -> Workload:
     Raises UsageError or InputError where there is none; what the call itself raises passes through.
     """
     return workload_of(find_callable(target), target)
+
+
+@contextmanager
+def put_back(target: Workload | Callable[..., Any]) -> Iterator[list[str]]:
+    """The state that a callable reaches, as it is now, is put back at the end: it is called to see what it is.
+
+    Gives notes on what can't be put back, which are complete once it was called. A Workload is not called, and each run
+    of its step puts back what that changes.
+    """
+    notes: list[str] = []
+    if isinstance(target, Workload) or not callable(target):
+        yield notes
+        return
+    before = snapshot(Workload(step=target))
+    if not before.whole:
+        notes.append(NOT_PUT_BACK)
+    try:
+        yield notes
+    finally:
+        before.restore()
 
 
 def workload_of(target: Workload | Callable[..., Any], name: str) -> Workload:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from gobrrr.model.workload import Workload
 
     Stages = Callable[[str, int, int], None]
+
+
+SHOWN = 40
+"""Characters of a wrong argument."""
 
 
 def treat(
@@ -42,25 +46,44 @@ def treat(
     nothing applied. `limit`: seconds of silence after which a trial is ended. An interrupt ends the search, and what is
     known so far is returned. Raises UsageError or InputError where there is nothing to treat.
     """
-    from gobrrr.treating.search import Options
+    from gobrrr.treating.choosing import Options
     from gobrrr.treating.treat import treat as run
 
     for name, value in (("budget", budget), ("limit", limit)):
-        if value is not None and not 0 < value < float("inf"):
-            raise UsageError(f"{name} is a number of seconds above 0, not {value:g}")
+        if value is not None or name == "budget":
+            _check_seconds(name, value)
     options = Options(
-        budget_s=budget, only=_listed(only), without=_listed(without), again=again, dry_run=dry_run,
+        budget_s=budget, only=_listed("only", only), without=_listed("without", without), again=again, dry_run=dry_run,
     )  # fmt: skip
+    where = _folder("ledger", ledger)
     if isinstance(workload, str) and not names_a_step(workload):
         check_target(workload)
         raise UsageError(f"{sanitise(workload)} is no step: a step to treat is named file.py:callable")
-    where = None if ledger is None else Path(os.fsdecode(ledger))
     return run(workload, options, ledger=where, limit_s=limit, stages=stages)
 
 
-def _listed(names: Sequence[str]) -> tuple[str, ...]:
+def _check_seconds(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        shown = f"{value:g}" if isinstance(value, float) else repr(value)[:SHOWN]
+        raise UsageError(f"{name} is a number of seconds above 0, not {shown}")
+
+
+def _listed(name: str, names: Any) -> tuple[str, ...]:
     """One name or several."""
-    return (names,) if isinstance(names, str) else tuple(names)
+    if isinstance(names, str):
+        return (names,)
+    found = tuple(names) if isinstance(names, Iterable) else (None,)
+    if all(isinstance(one, str) for one in found):
+        return found
+    raise UsageError(f"{name} is a list of names, not {repr(names)[:SHOWN]}")
+
+
+def _folder(name: str, value: Any) -> Path | None:
+    if value is None:
+        return None
+    if not isinstance(value, str | bytes | os.PathLike):
+        raise UsageError(f"{name} is a folder, not {repr(value)[:SHOWN]}")
+    return Path(os.fsdecode(value))
 
 
 def diagnosis_of(treated: Treated) -> Diagnosis:
@@ -78,6 +101,9 @@ def ledger(folder: str | os.PathLike[str] | None = None) -> LedgerErrors:
     from gobrrr.model.treated import LedgerErrors
     from gobrrr.treating.ledger import Ledger
 
-    book = Ledger.open(None if folder is None else Path(os.fsdecode(folder)))
+    where = _folder("folder", folder)
+    if where is not None and where.exists() and not where.is_dir():
+        raise UsageError(f"{sanitise(str(where))}: is no folder; the trials of a ledger are files in one")
+    book = Ledger.open(where)
     rows = tuple(book.errors_by_treatment())
     return LedgerErrors(folder=str(book.where), trials=len(book.records), errors=rows, notes=tuple(book.notes))

@@ -1,12 +1,15 @@
 """What makes two workloads the same: the code of the step, the model, what it is called with, the settings.
 
-Comments, the values of tensors and where a file lies do not count. A change in a helper of another file does not tell.
+Comments, the values of tensors and where a file lies do not count. Another version of an installed package does
+not tell (torch's is compared beside), nor does what the step reads from a file or the environment while it runs.
 """
 
 from __future__ import annotations
 
+import enum
+import functools
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import fields
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -15,6 +18,10 @@ from gobrrr.model.workload import Workload
 
 MOST = 20_000
 """Values that are read at most: a closure may hold anything."""
+
+LONGEST = 1_000
+"""Of a longer list or mapping so many values are read, and how many there are."""
+LONG_TEXT = 10_000
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
@@ -33,6 +40,7 @@ class _Reader:
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
         self._seen: dict[int, Any] = {}
+        self._classes: set[type] = set()
         self._left = MOST
 
     def digest(self) -> str:
@@ -46,7 +54,11 @@ class _Reader:
         if self._left < 0:
             return
         if isinstance(value, PLAIN):
-            self._note(name, type(value).__name__, repr(value)[:200])
+            text = repr(value)
+            self._note(name, type(value).__name__, len(text), text[:LONG_TEXT])
+            return
+        if isinstance(value, torch.dtype | torch.device | torch.layout | torch.memory_format | enum.Enum):
+            self._note(name, type(value).__name__, value)
             return
         if id(value) in self._seen:
             self._note(name, "seen")
@@ -62,15 +74,23 @@ class _Reader:
             self._note(name, type(value).__qualname__)
             self.add("groups", groups)
             self.add("sizes", [len(group["params"]) for group in value.param_groups])
-        elif isinstance(value, FunctionType):
+        else:
+            self._other(name, value)
+
+    def _other(self, name: str, value: Any) -> None:
+        if isinstance(value, FunctionType):
             self._function(name, value)
         elif isinstance(value, MethodType):
             self.add(name, value.__func__)
             self.add(name, value.__self__)
+        elif isinstance(value, functools.partial):
+            self._items(name, [("func", value.func), ("args", value.args), ("keywords", value.keywords)], 3)
         elif isinstance(value, Mapping):
-            self._items(name, ((str(key), item) for key, item in value.items()))
-        elif isinstance(value, list | tuple | set | frozenset):
-            self._items(name, ((str(at), item) for at, item in enumerate(value)))
+            self._items(name, ((_key(key), item) for key, item in list(value.items())), len(value))
+        elif isinstance(value, list | tuple):
+            self._items(name, ((str(at), item) for at, item in enumerate(value)), len(value))
+        elif isinstance(value, Set):  # in an order that is the same in every process
+            self._note(name, "set", len(value), *sorted(_key(one) for one in value)[:LONGEST])
         elif isinstance(value, type):
             self._class(name, value)
         else:
@@ -79,42 +99,77 @@ class _Reader:
     def _note(self, *parts: Any) -> None:
         self._hash.update("\x1f".join(map(str, parts)).encode("utf-8", "replace") + b"\x1e")
 
-    def _items(self, name: str, items: Iterator[tuple[str, Any]]) -> None:
-        self._note(name, "items")
-        for key, item in items:
+    def _items(self, name: str, items: Iterable[tuple[str, Any]], count: int) -> None:
+        self._note(name, "items", count)
+        for at, (key, item) in enumerate(items):
+            if at == LONGEST or self._left < 0:
+                return
             self.add(key, item)
 
     def _module(self, name: str, model: Any) -> None:
+        import torch
+
+        common = vars(torch.nn.Module())
         self._note(name, type(model).__qualname__, model.training)
         for path, one in model.named_modules():
+            self._seen[id(one)] = one
             self._note(path, type(one).__qualname__, one.extra_repr(), one.training)
             self._class(path, type(one))
+            for key, value in sorted(vars(one).items()):
+                if key not in common:  # the number of heads, a flag, a configuration
+                    self.add(key, value)
         for path, tensor in [*model.named_parameters(), *model.named_buffers()]:
             self.add(path, tensor)
 
     def _class(self, name: str, kind: type) -> None:
-        """The methods of a class of the user's own; of an installed one its name alone."""
+        """The methods and plain attributes of a class of the user's own; of an installed one its name alone."""
         self._note(name, kind.__module__.removeprefix("_gobrrr_"), kind.__qualname__)
-        if _installed(kind.__module__) or ("class", kind) in self._seen.values():
+        if _installed(kind.__module__) or kind in self._classes:
             return
-        self._seen[-id(kind)] = ("class", kind)
+        self._classes.add(kind)
         for key, item in sorted(vars(kind).items()):
-            if isinstance(item, FunctionType):
+            function = getattr(item, "__func__", None) or getattr(item, "fget", None) or item
+            if isinstance(function, FunctionType):
+                self.add(key, function)
+            elif isinstance(item, (*PLAIN, list, tuple, dict)) and not key.startswith("__"):
                 self.add(key, item)
+        for base in kind.__mro__[1:]:
+            if not _installed(base.__module__):
+                self._class(name, base)
 
     def _function(self, name: str, function: FunctionType) -> None:
         self._code(name, function.__code__)
+        if _installed(function.__module__ or ""):
+            return
         self.add("defaults", function.__defaults__)
+        self.add("keywords", function.__kwdefaults__)
         for key, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
             try:
                 self.add(key, cell.cell_contents)
             except ValueError:  # not bound yet
                 self._note(key, "empty")
-        for key in sorted(_names(function.__code__)):
+        names = _names(function.__code__)
+        for key in sorted(names):
             value = function.__globals__.get(key)
-            mine = getattr(value, "__module__", None) == function.__module__
-            if isinstance(value, PLAIN) or (isinstance(value, FunctionType | type) and mine):
-                self.add(key, value)
+            if isinstance(value, ModuleType):
+                self._home(value, names)
+            elif key in function.__globals__:
+                self._global(key, value)
+
+    def _home(self, module: ModuleType, names: set[str]) -> None:
+        """What code that uses these names may take from another file of the user's."""
+        if _installed(module.__name__):
+            return
+        for key in sorted(names & set(vars(module))):
+            if not isinstance(vars(module)[key], ModuleType):
+                self._global(key, vars(module)[key])
+
+    def _global(self, key: str, value: Any) -> None:
+        """A global that the step's code names: of installed packages' functions and classes the name alone."""
+        if isinstance(value, FunctionType | type) and _installed(value.__module__ or ""):
+            self._note(key, value.__module__, value.__qualname__)
+        else:
+            self.add(key, value)
 
     def _code(self, name: str, code: CodeType) -> None:
         self._note(name, code.co_name, code.co_code.hex(), code.co_names, code.co_varnames)
@@ -126,20 +181,21 @@ class _Reader:
 
     def _object(self, name: str, value: Any) -> None:
         self._note(name, type(value).__module__.removeprefix("_gobrrr_"), type(value).__qualname__)
-        if isinstance(value, ModuleType) or _installed(type(value).__module__):
-            for key in (
-                "batch_size",
-                "num_workers",
-                "pin_memory",
-                "prefetch_factor",
-                "persistent_workers",
-                "drop_last",
-            ):
-                if hasattr(value, key):
-                    self.add(key, getattr(value, key))
+        if isinstance(value, ModuleType):
+            return
+        if type(value).__module__ == "numpy" and hasattr(value, "dtype"):
+            self._note("array", value.shape, value.dtype)
+            return
+        held = sorted(getattr(value, "__dict__", {}).items())
+        if _installed(type(value).__module__):  # a loader, a configuration: its plain settings
+            for key, item in held:
+                if isinstance(item, PLAIN) and not key.startswith("_"):
+                    self.add(key, item)
             return
         self._class(name, type(value))
-        for key, item in sorted(getattr(value, "__dict__", {}).items()):
+        slots = [key for kind in type(value).__mro__ for key in _listed(getattr(kind, "__slots__", ()))]
+        held += [(key, getattr(value, key)) for key in sorted(slots) if key != "__dict__" and hasattr(value, key)]
+        for key, item in held:
             self.add(key, item)
 
     def settings(self) -> None:
@@ -160,6 +216,17 @@ def _names(code: CodeType) -> set[str]:
         if isinstance(one, CodeType):
             found |= _names(one)
     return found
+
+
+def _key(value: Any) -> str:
+    """A key in words that are the same in every process."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_key, value))})"
+    return repr(value)[:LONG_TEXT] if isinstance(value, PLAIN) else type(value).__qualname__
+
+
+def _listed(value: Any) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
 
 
 def _installed(module: str) -> bool:

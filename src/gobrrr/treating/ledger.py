@@ -68,17 +68,28 @@ class Ledger:
             self.where.mkdir(parents=True, exist_ok=True)
             json.write(self.where / name, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
         except (OSError, UsageError) as error:
-            said = f"trials are not kept: {getattr(error, 'strerror', None) or error}"
+            why = getattr(error, "strerror", None) or str(error).removeprefix(f"{self.where / name}: ")
+            said = f"trials are not kept in {self.where}: {why}"
             self.notes += [said] if said not in self.notes else []
 
     def find(self, versions: Versions | None, fingerprint: str, kept: Sequence[str], way: str) -> TrialRecord | None:
         """The newest trial of a way on top of the same kept ones, on the same device, torch and workload."""
         if versions is None or not fingerprint:
             return None
+        return max(self._same(versions, fingerprint, kept, way), key=lambda one: one.date, default=None)
+
+    def deaths(
+        self, versions: Versions | None, fingerprint: str, kept: Sequence[str], way: str, limit_s: float | None
+    ) -> int:
+        """How often trials of a way on top of the same kept ones died, or hung by the same `limit_s`."""
+        if versions is None or not fingerprint:
+            return 0
+        return sum(one.died and one.limit_s == limit_s for one in self._same(versions, fingerprint, kept, way))
+
+    def _same(self, versions: Versions, fingerprint: str, kept: Sequence[str], way: str) -> list[TrialRecord]:
         key = _key(versions, fingerprint, kept, way)
-        same = [one for one in self.records if one.versions is not None
+        return [one for one in self.records if one.versions is not None
                 and _key(one.versions, one.fingerprint, one.kept, one.way) == key]  # fmt: skip
-        return max(same, key=lambda one: one.date, default=None)
 
     def errors(self, treatment: str, device: str) -> list[float]:
         """(measured - predicted) / step of each trial of a treatment on such a device, by the replay's own prediction.

@@ -24,8 +24,8 @@ from gobrrr.treating.parts import parameters_of, parts_of
 from gobrrr.treating.quantities import Sides, judged
 from gobrrr.treating.reference import lower_than_float32, possible, reference, release
 from gobrrr.treating.rounding import roundoff_of
-from gobrrr.treating.state import Snapshot, drawn, seeded, write
-from gobrrr.treatments.way import Way
+from gobrrr.treating.state import Snapshot, drawn, seeded, seeds_itself, write
+from gobrrr.treatments.way import INPUT, Way
 
 SEED, OTHER_SEED, RUNS = 20_240_501, 77_001, 4
 ILL = 0.1
@@ -33,47 +33,72 @@ ILL = 0.1
 STRANGE = 1e-2
 """A reference farther than this from arms of float32 computes something else."""
 FEW_NAMES = 3
+NOTABLE = 1e-3
+"""An error over this that is allowed asks for a word on why."""
+
+UNKEPT = (
+    "the step keeps something that is not put back, or draws random numbers of its own; give Workload(reset=...), which"
+    " puts it back"
+)
+SEEDED = "the step sets its own seed, and this way draws other random numbers from it: try it without that seed"
 
 Kind = Literal["float64", "float32", "baseline", "none"]
 
 
-def compare(workload: Workload, before: Arm, after: Arm, way: Way, snapshot: Snapshot, *, steps: int = 3) -> Numerics:
-    """Compare both arms over some steps. What the arms raise passes through; the workload is then as they left it."""
-    return _Comparison(workload, before, after, way, snapshot, steps).result()
+def compare(
+    workload: Workload, before: Arm, after: Arm, way: Way, snapshot: Snapshot, *, steps: int = 3, few: bool = False
+) -> Numerics:
+    """Compare both arms over some steps. What the arms raise passes through; the workload is then as they left it.
+
+    `few`: in as few runs as tell something, without a reference in float64.
+    """
+    return _Comparison(workload, before, after, way, snapshot, steps, few).result()
 
 
 class _Comparison:
-    def __init__(self, workload: Workload, before: Arm, after: Arm, way: Way, snapshot: Snapshot, steps: int) -> None:
+    def __init__(
+        self, workload: Workload, before: Arm, after: Arm, way: Way, snapshot: Snapshot, steps: int, few: bool
+    ) -> None:
         self._workload, self._before, self._after, self._way = workload, before, after, way
-        self._snapshot, self._steps = snapshot, steps
+        self._snapshot, self._steps, self._few = snapshot, steps, few
+        self._terms = 1
         self._generators = parts_of(workload).generators
+        self._draws = False  # whether the last run drew a random number
         self._roundoffs = {False: 0.0, True: 0.0}
         self._exact = way.numerics == "none"
 
     def result(self) -> Numerics:
         """The record."""
-        asks = drawn(self._generators)
         baseline = self._run(self._before)
-        random = asks() and self._random(baseline)
+        draws = self._draws
+        random = draws and self._random(baseline)
         treated = self._run(self._after)
         if self._way.numerics == "statistics":
             return self._statistics_only(baseline, treated)
         kind, truth = ("baseline", None) if random else self._reference(baseline)
         if truth is None:
             truth = self._run(self._before)
+        self._terms = _largest(self._workload, baseline, parameters=kind == "baseline")
         own = self._own_noise(baseline, truth) if kind == "baseline" else 0.0
         if own > ILL:
             why = f"two runs of the step as it is differ by {own:.2g} of their size, from the same state"
-            return self._record("none", None, why)
+            return self._record("none", None, f"{why}: {UNKEPT}")
         self._exact = self._exact and own == 0.0  # a step that rounds otherwise each time may do so
         rounds = self._way.numerics == "rounding"
-        response = self._response(rounds) if rounds or kind == "baseline" else None
+        asked = rounds or kind == "baseline"
+        response = self._response(rounds) if asked and not self._few else None
         found = self._judged(treated, baseline, truth, response)
+        if asked and self._few and any(one.wrong for one in found.values()):
+            response = self._response(rounds)
+            found = self._judged(treated, baseline, truth, response)
         if self._exact and kind != "baseline" and any(one.wrong for one in found.values()):
             self._exact = self._own_noise(baseline, self._run(self._before)) == 0.0
             found = self._judged(treated, baseline, truth, response)
-        if random and any(one.wrong for one in found.values()) and self._draws_otherwise(treated, baseline, response):
-            return self._means()
+        if draws and any(one.wrong for one in found.values()) and self._draws_otherwise(treated, baseline, response):
+            if random:
+                return self._means()
+            if seeds_itself(lambda seed: self._run(self._before, seed=seed)):
+                return self._record("none", None, SEEDED)
         return self._said(kind, found, treated, baseline)
 
     # -- runs
@@ -85,12 +110,14 @@ class _Comparison:
         watch = Watch(self._workload)
         if nudge:
             _nudge(self._workload, nudge)
+        asks = drawn(self._generators)
         with arm.entered(fresh=True, seen=watch.seen) as entered:
             found = watch.run(entered.call, entered.workload, self._steps)
             treated = arm is self._after
             self._roundoffs[treated] = max(
                 self._roundoffs[treated], found.roundoff, roundoff_of(entered.layers, arm.ways)
             )
+        self._draws = asks()
         return found
 
     def _random(self, baseline: Observed) -> bool:
@@ -105,7 +132,7 @@ class _Comparison:
         return max((one for one in errors if one is not None), default=0.0)
 
     def _reference(self, baseline: Observed) -> tuple[Kind, Observed | None]:
-        if not possible(self._workload):
+        if self._few or not possible(self._workload):
             return "baseline", None
         kinds: list[tuple[Kind, Any]] = [("float64", torch.float64)]
         if lower_than_float32(self._workload):
@@ -148,7 +175,7 @@ class _Comparison:
 
     def _draws_otherwise(self, treated: Observed, baseline: Observed, response: Observed | None) -> bool:
         """Whether the first step differs already: else the same numbers were drawn, and what differs is wrong."""
-        if self._way.numerics == "none":
+        if self._way.numerics == "none" and self._way.rank < INPUT:  # batches made ahead or elsewhere draw otherwise
             return False
         held = [None if one is None else _first_step(one) for one in (treated, baseline, response)]
         assert held[0] is not None
@@ -161,7 +188,7 @@ class _Comparison:
     ) -> dict[str, Judged]:
         roundoff = self._roundoffs[False] if self._exact else max(self._roundoffs.values())
         lower = roundoff > self._roundoffs[False]
-        return judged(Sides(treated, baseline, truth, response, roundoff, self._exact, lower))
+        return judged(Sides(treated, baseline, truth, response, roundoff, self._exact, lower, self._terms))
 
     def _said(self, kind: Kind, found: dict[str, Judged], treated: Observed, baseline: Observed) -> Numerics:
         frozen = _frozen(treated, baseline)
@@ -189,8 +216,11 @@ class _Comparison:
             why = "the step returns nothing and changes nothing that is known: there is nothing to compare"
             return self._record("none", None, why, errors, changed)
         told = [one for one in vague if one != "change"]
-        why = f"of {_listed(told)} any rounding changes half: nothing is said of that" if told else ""
-        return self._record(kind, True, why, errors, changed)
+        words = [f"of {_listed(told)} any rounding changes half: nothing is said of that"] if told else []
+        lower = self._roundoffs[True] > self._roundoffs[False]  # then it is what the way is for
+        words += [why] if (why := "" if lower else _why_allowed(kind, errors)) else []
+        words += ["its steps are slow: few runs were compared, and none in float64"] if self._few else []
+        return self._record(kind, True, "; ".join(words), errors, changed)
 
     def _means(self) -> Numerics:
         """Runs with several random numbers of both arms: what draws otherwise can agree on average alone."""
@@ -241,6 +271,36 @@ class _Comparison:
             gradients=held.get("gradients"),
             parameters_change=changed,
         )
+
+
+def _why_allowed(kind: Kind, errors: dict[str, Errors | None]) -> str:
+    """Why an error that is no small one is allowed; "" for small ones."""
+    large = {name: one for name, one in errors.items() if name != "change" and one and (one.treated or 0) > NOTABLE}
+    if not large:
+        return ""
+    name = max(large, key=lambda one: large[one].treated or 0.0)
+    worst = large[name]
+    assert worst is not None
+    off, own = worst.treated or 0.0, worst.baseline or 0.0
+    if own * judging.FEW_TIMES < off:
+        return f"{_listed([name])} off by {off:.1g}: no more than rounding changes it by"
+    if kind == "baseline":
+        return f"two runs of the step as it is differ by {own:.1g} by themselves in {_listed([name])}"
+    return f"the step as it is off by {own:.1g} itself from {kind} in {_listed([name])}"
+
+
+def _largest(workload: Workload, baseline: Observed, *, parameters: bool) -> int:
+    """Values of the largest tensor that is known to be there to be summed; of parameters as well where that is asked:
+    what a step of the user's own sums is not known."""
+    parts = parts_of(workload)
+    held = [
+        *parts.tensors,
+        *(one[0] for one in baseline.outputs.values()),
+        *(one[0] for one in baseline.returned.values()),
+    ]
+    if parameters:
+        held += [one for module in parts.modules for one in module.parameters()]
+    return max((one.numel() for one in held), default=1)
 
 
 def _first_step(one: Observed) -> Observed:

@@ -21,6 +21,9 @@ from gobrrr.treating.observed import Observed
 GRADIENT_TIMES = 4.0
 SUMS, SUMMED = 64.0, 2.0**-24
 """Roundoffs of the type that sums are made in, float32 or what is finer: another order of many of them makes more."""
+MOST_SUMS = 2048.0
+"""Of so many terms a sum may be off by about the root of their number in another order, and never by more than this:
+an error of a thousandth is none of summing."""
 LOOSE = 0.5
 """What the change of parameters may be off by in a lower precision."""
 TRIMMED = 0.1
@@ -31,7 +34,8 @@ TRIMMED = 0.1
 class Sides:
     """What is held against each other. `response`: the baseline with its parameters off by one rounding.
 
-    `exact`: nothing may round otherwise. `lower`: a lower precision than before is in play.
+    `exact`: nothing may round otherwise. `lower`: a lower precision than before is in play. `terms`: of the largest
+    tensor that may be summed to one value.
     """
 
     treated: Observed
@@ -41,6 +45,7 @@ class Sides:
     roundoff: float
     exact: bool
     lower: bool
+    terms: int = 1
 
     @property
     def later(self) -> float:
@@ -48,10 +53,10 @@ class Sides:
         trains = any(self.baseline.changed.values())
         return 0.0 if self.exact or not trains else math.sqrt(self.roundoff)
 
-    @property
-    def least(self) -> float:
-        """What is allowed of the first step at the least."""
-        return 0.0 if self.exact else SUMS * min(self.roundoff, SUMMED)
+    def least(self, values: int) -> float:
+        """What is allowed of the first step at the least, of a tensor of so many values."""
+        times = max(SUMS, min(math.sqrt(self.terms), MOST_SUMS)) if values <= judging.FEW else SUMS
+        return 0.0 if self.exact else times * min(self.roundoff, SUMMED)
 
     def named(self, name: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """One quantity of the treated, the baseline, the truth; and of the response."""
@@ -86,7 +91,8 @@ def _parts(sides: Sides, name: str, label: str, *, needed: bool = False) -> Judg
             continue
         answer = answers.get(key)
         usable = answer is not None and _alike(answer, values)
-        for steps, least in ((slice(0, 1), sides.least), (slice(1, None), max(sides.least, sides.later))):
+        first = sides.least(values[0].numel())
+        for steps, least in ((slice(0, 1), first), (slice(1, None), max(first, sides.later))):
             if values[steps]:
                 given = (torch.cat([one.reshape(-1) for one in side[key][steps]]) for side in held)
                 response = torch.cat([one.reshape(-1) for one in answer[steps]]) if usable and answer else None

@@ -5,9 +5,9 @@ Nothing here runs a step: a `Bench` diagnoses and tries, in this process or in o
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Protocol
 
@@ -16,14 +16,22 @@ from msgspec.structs import replace
 from gobrrr import units
 from gobrrr.model.treated import TrialRecord
 from gobrrr.treating.candidates import Candidate, Looked
-from gobrrr.treating.ledger import Ledger, calibrated
+from gobrrr.treating.choosing import Choice, Chooser, Found, Options, Tried, words
+from gobrrr.treating.ledger import Ledger
 
-LEAST_SHARE = 0.02
-"""A way that is predicted to save less of the step is not tried; a prediction that grows by less changes nothing."""
+LOOK_STEPS, TRIAL_STEPS = 25, 80
+"""Steps that looking at a step takes, and a trial at the least: 2 plain ones, 4 of warm-up in each arm, 7 times 2 whose
+numbers are compared, and 7 rounds of 4 blocks of 2."""
 
-BUDGET_S = 300.0
-SECONDS_SHARE, SECONDS_STEPS, SECONDS = 0.1, 100, (4.0, 30.0)
-"""What the timing of one trial may take: a share of the budget or so many steps, within these ends in seconds."""
+SECONDS_USED = 1.5
+"""What a trial takes, in what it is given for warm-up and timing: the numbers are compared beside."""
+
+LEAST_SECONDS = 0.5
+APART = 1.5
+"""A trial of the ledger stands for a step whose time is within this factor, and the trial's spread, of its own."""
+
+DEATHS = 2
+"""A trial that died so often is not run again."""
 
 INTERRUPTED = "interrupted"
 """What `stopped` says where the user ended the search."""
@@ -72,51 +80,6 @@ class Died(Exception):
     """The process that ran the steps died or hung: one line says how."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """What a user may ask for. `only` and `without` name ways or treatments; `seconds` None: by the budget."""
-
-    budget_s: float = BUDGET_S
-    only: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()
-    again: bool = False
-    dry_run: bool = False
-    seconds: float | None = None
-
-    def trial_s(self, step_ns: float | None) -> float:
-        """What the timing of one trial may take, of a step that takes so long."""
-        steps = SECONDS_STEPS * (step_ns or 0.0) / 1e9
-        return self.seconds or min(max(SECONDS_SHARE * self.budget_s, steps, SECONDS[0]), SECONDS[1])
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A way to try next: with what it is predicted to save, and the kept way that it would stand in place of."""
-
-    candidate: Candidate
-    expected: float | None
-    low: float | None
-    high: float | None
-    instead_of: str = ""
-
-
-@dataclass
-class Found:
-    """What a search has found so far; complete at any moment."""
-
-    before: Looked
-    looked: Looked
-    kept: list[Candidate] = field(default_factory=list)
-    trials: list[TrialRecord] = field(default_factory=list)
-    order: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    left: dict[str, str] = field(default_factory=dict)
-    stopped: str = ""
-    factor: float = 1.0
-    together: TrialRecord | None = None
-    fresh_look: bool = True
-
-
 class Search:
     """One search. `run` returns when nothing is left, the budget is spent, or the user interrupts."""
 
@@ -128,41 +91,59 @@ class Search:
         self._begun = clock() if begun is None else begun
         self._tell = tell or Telling(None)
         self._spent: list[float] = []
-        self._refused: dict[str, TrialRecord] = {}
+        self._tried: dict[str, Tried] = {}
+        self._trying = ""
         self.found = Found(before, before)
+        self._chooser = Chooser(self.found, options, ledger)
 
     def run(self) -> Found:
         """Try until nothing is left. An interrupt ends it with what is known so far."""
         found = self.found
         try:
             while not found.stopped:
-                choice = self.next()
+                choice = next(iter(self.ranked()), None)
                 if choice is None:
-                    found.stopped = self._nothing_left()
+                    found.stopped = self._chooser.nothing_left()
                 elif self._options.dry_run:
                     found.stopped = "nothing was applied: --dry-run"
-                elif late := self._no_time():
-                    found.stopped = late
                 else:
-                    self._try(choice)
+                    self._turn_of(choice)
             if len(found.kept) > 1:
                 self._join()
         except KeyboardInterrupt:
             found.stopped = INTERRUPTED
         waiting = self.ranked()  # why each of the others was left, as things stand now
         if not self._options.dry_run:
-            why = "interrupted" if found.stopped == INTERRUPTED else "the budget was spent"
-            found.left = {**{one.candidate.way: f"{why} before its turn" for one in waiting}, **found.left}
+            self._leave(waiting)
         return found
+
+    def ranked(self) -> list[Choice]:
+        """What could be tried now, in the order of it; why the others are left goes to `found.left`."""
+        return self._chooser.ranked()
+
+    def _leave(self, waiting: Sequence[Choice]) -> None:
+        """Why those that could still be tried were not. What was tried is among the trials."""
+        found = self.found
+        interrupted = found.stopped == INTERRUPTED
+        tried = {one.way for one in found.trials}
+        why = "interrupted" if interrupted else "the search ended" if self._spoilt else "the budget was spent"
+        turns = {one.candidate.way: f"{why} before its turn" for one in waiting if one.candidate.way not in tried}
+        if self._trying and self._trying not in tried:
+            turns[self._trying] = "interrupted during its trial"
+        found.left = {**turns, **{way: reason for way, reason in found.left.items() if way not in turns}}
+
+    @property
+    def _spoilt(self) -> bool:
+        return "left the workload changed" in self.found.stopped
 
     def _join(self) -> None:
         """Measure all that was kept at once: what each saved on top of the others need not add up."""
         found = self.found
-        if self._no_time():
+        if self._no_time(found.before.step_ns):
             found.notes.append("what was kept was not timed all at once: the budget was spent")
             return
         self._tell.about = TOGETHER
-        record = self._bench.together([one.way for one in found.kept], self._options.trial_s(found.before.step_ns))
+        record = self._bench.together([one.way for one in found.kept], self._seconds(found.before.step_ns))
         found.together = record
         if record.verdict == "inconclusive" or record.timing is None:
             found.notes.append(f"what was kept could not be judged all at once: {record.why}")
@@ -171,132 +152,97 @@ class Search:
         if record.verdict != "helped":
             found.notes.append(f"all that was kept, at once, {words(record)}: {record.why}")
 
-    def ranked(self) -> list[Choice]:
-        """What could be tried now, in the order of it; why the others are left goes to `found.left`."""
-        choices = []
-        self.found.left = {one.way: one.why for one in self.found.looked.unfit}
-        for one in self.found.looked.candidates:
-            if any(one.way == kept.way for kept in self.found.kept):
-                continue
-            choice = self._choice(one)
-            why = self._why_not(choice)
-            if not why:
-                choices.append(choice)
-            elif one.way not in self._refused:
-                self.found.left[one.way] = why
-        return sorted(choices, key=_turn)
-
-    def next(self) -> Choice | None:
-        """The way to try next; None where nothing is left."""
-        return next(iter(self.ranked()), None)
-
-    def _choice(self, one: Candidate) -> Choice:
-        rivals = [kept.way for kept in self.found.kept if kept.treatment == one.treatment]
-        instead = rivals[0] if len(rivals) == 1 else ""
-        if one.expected_ns is None or one.low_ns is None or one.high_ns is None:
-            return Choice(one, None, None, None, instead)
-        looked, step = self.found.looked, self._step
-        errors: list[float] = []
-        if self._ledger is not None and looked.versions is not None:
-            errors = self._ledger.errors(one.treatment, looked.versions.device)
-        if step is None:
-            return Choice(one, one.expected_ns, one.low_ns, one.high_ns, instead)
-        return Choice(one, *calibrated(errors, one.expected_ns, one.low_ns, one.high_ns, step), instead)
-
     @property
     def _step(self) -> float | None:
         return self.found.looked.step_ns
 
-    def _why_not(self, choice: Choice) -> str:
-        """Why a way is not tried now; "" where it is."""
-        one, options = choice.candidate, self._options
-        names = {one.way, one.treatment}
-        if names & set(options.without):
-            return "left out by --without"
-        if options.only and not names & set(options.only):
-            return "left out by --only"
-        forced = bool(options.only)
-        if one.way in self._refused:
-            return self._still_refused(choice)
-        if against := self._conflict(one, choice.instead_of):
-            return f"can't stand beside {against}, which was kept"
-        if one.why_not and not forced:
-            return one.why_not
-        least = LEAST_SHARE * self._step if self._step is not None else 0.0
-        if choice.high is not None and choice.high < least and not forced:
-            most = max(choice.high, 0.0)
-            return f"predicted to save at most {units.duration(most)}" if most > 0 else "predicted to save nothing"
-        if choice.instead_of:
-            return self._no_better(choice, least)
-        return self._as_refused(choice, least) if not forced else ""
+    @property
+    def _left_s(self) -> float:
+        return self._options.budget_s - (self._clock() - self._begun)
 
-    def _still_refused(self, choice: Choice) -> str:
-        """A way that was tried has another turn only where more is predicted for it than then."""
-        before = self._refused[choice.candidate.way]
-        if before.verdict not in ("no_change", "hurt") or choice.expected is None or before.expected_ns is None:
-            return "was tried"
-        if not before.step_ns or not self._step:
-            return "was tried"
-        grown = choice.expected / self._step - before.expected_ns / before.step_ns
-        return "" if grown > LEAST_SHARE and not choice.instead_of else "was tried"
+    def _seconds(self, step: float | None) -> float:
+        """What a trial is given: no more than what is left of the budget."""
+        return max(min(self._options.trial_s(step), self._left_s / SECONDS_USED), LEAST_SECONDS)
 
-    def _conflict(self, one: Candidate, instead_of: str) -> str:
-        """The kept way that this one can't be kept together with."""
-        for kept in self.found.kept:
-            if kept.way == instead_of:
-                continue
-            if {kept.way, kept.treatment} & set(one.conflicts) or {one.way, one.treatment} & set(kept.conflicts):
-                return kept.way
-        return ""
-
-    def _no_better(self, choice: Choice, least: float) -> str:
-        """Another way of a treatment that is kept: tried where, beyond that one, it is predicted to save more."""
-        kept = next(one for one in self.found.kept if one.way == choice.instead_of)
-        why = f"another way of {choice.instead_of}, which was kept, and predicted to be no better"
-        if choice.expected is None or choice.candidate.as_if == kept.as_if:
-            return why
-        return "" if choice.expected > least else why
-
-    def _as_refused(self, choice: Choice, least: float) -> str:
-        """Another way that is predicted the same as one that was measured to save nothing, or too little to be seen."""
-        one = choice.candidate
-        for way, record in self._refused.items():
-            if record.treatment != one.treatment or record.verdict == "unsafe" or record.timing is None:
-                continue
-            was = next((it for it in self.found.looked.candidates if it.way == way), None)
-            if was is None or was.as_if != one.as_if or choice.expected is None or record.expected_ns is None:
-                continue
-            if choice.expected <= record.expected_ns + least:
-                return f"predicted the same as {way}, which {words(record)}"
-        return ""
-
-    def _no_time(self) -> str:
-        """Why no other trial is begun; "" where one more fits the budget."""
+    def _no_time(self, step: float | None, *, then_joins: bool = False) -> str:
+        """Why no other trial of such a step is begun; "" where one more fits the budget, with the one of all that is
+        kept after it."""
         budget, elapsed = self._options.budget_s, self._clock() - self._begun
         mean = sum(self._spent) / len(self._spent) if self._spent else 0.0
-        if elapsed + mean <= budget and elapsed < budget:
+        least = TRIAL_STEPS * (step or 0.0) / 1e9
+        one = max(mean, least)
+        join = max(mean, TRIAL_STEPS * (self.found.before.step_ns or 0.0) / 1e9) if then_joins else 0.0
+        if elapsed + one + join <= budget and elapsed < budget:
             return ""
-        spent = f"{elapsed:.0f} s of {budget:g} s were spent"
-        return f"the budget: {spent}" + (f" and a trial takes {mean:.0f} s" if mean else "")
+        spent = f"the budget: {elapsed:.0f} s of {budget:g} s were spent"
+        if not one:
+            return spent
+        enough = f": --budget {10 * math.ceil((elapsed + one + join) / 10)}" if elapsed + one + join > budget else ""
+        of_step = f" of a step of {units.duration(step)}" if least > mean and step else ""
+        twice = ", as does the one of all that is kept" if join and elapsed + one <= budget else ""
+        return f"{spent} and a trial{of_step} takes{' about' if of_step else ''} {one:.0f} s{twice}{enough}"
 
-    def _try(self, choice: Choice) -> None:
+    def _turn_of(self, choice: Choice) -> None:
+        """Try a way, unless the ledger has the trial or there is no time for it."""
+        found = self.found
+        known = self._known(choice)
+        joins = len(self._chooser.base(choice)) > 0
+        late = self._no_time(self._step, then_joins=joins) if known is None else self._over()
+        if late:
+            found.stopped = late
+            return
+        self._chooser.take(choice)
+        self._try(choice, known)
+
+    def _over(self) -> str:
+        """Why nothing more is read from the ledger either: each that helped is looked at anew."""
+        if self._left_s > LOOK_STEPS * (self._step or 0.0) / 1e9:
+            return ""
+        return f"the budget: {self._clock() - self._begun:.0f} s of {self._options.budget_s:g} s were spent"
+
+    def _known(self, choice: Choice) -> TrialRecord | None:
+        """The ledger's trial of a way on top of the same kept ones, where it can stand for one of now."""
+        looked, way = self.found.looked, choice.candidate.way
+        if self._ledger is None or self._options.again:
+            return None
+        base = self._chooser.base(choice)
+        known = self._ledger.find(looked.versions, looked.fingerprint, base, way)
+        if known is None:
+            return None
+        if known.verdict == "inconclusive":  # times that scattered, memory that was short: another day they may not
+            died = self._ledger.deaths(looked.versions, looked.fingerprint, base, way, self._options.limit_s)
+            return known if known.died and died >= DEATHS else None
+        if (now := self._apart(known, choice)) is not None:
+            self.found.notes.append(
+                f"{way}: the ledger's trial of {known.date[:10]} was of a step of {units.duration(_step_of(known))}, "
+                f"which takes {units.duration(now)} now: it was not used"
+            )
+            return None
+        return known
+
+    def _apart(self, known: TrialRecord, choice: Choice) -> float | None:
+        """The step as it is now, ns, where a trial of the ledger was of one that took far more or less; else None."""
+        now = self._step
+        was, spread = _step_of(known), known.timing.spread_ns if known.timing is not None else 0.0
+        if not was or not now or not self.found.fresh_look:
+            return None
+        if choice.instead_of:  # that one is in the step as it is now, and was not then
+            now /= max(1.0 - _share(self._tried[choice.instead_of].record), 0.01)
+        return now if max(was, now) > APART * min(was, now) + spread else None
+
+    def _try(self, choice: Choice, known: TrialRecord | None) -> None:
         one, found = choice.candidate, self.found
-        base = [kept.way for kept in found.kept if kept.way != choice.instead_of]
-        self._tell.about = one.way
+        base = self._chooser.base(choice)
+        self._tell.about = self._trying = one.way
         began = self._clock()
-        looked = found.looked
-        known = None
-        if self._ledger is not None and not self._options.again:
-            known = self._ledger.find(looked.versions, looked.fingerprint, base, one.way)
-        if known is not None and known.verdict == "inconclusive" and not known.died:
-            known = None  # times that scattered, memory that was short: another day they may not
         if known is not None:
             record = replace(known, from_ledger=known.date, instead_of=choice.instead_of)
         else:
-            record = self._predicted(self._bench.trial(base, one, self._options.trial_s(self._step)), choice)
+            record = self._predicted(self._bench.trial(base, one, self._seconds(self._step)), choice)
             if self._ledger is not None:
                 self._ledger.add(record)
         found.trials.append(record)
+        self._trying = ""
         if CHANGED in record.why and known is None and not self._bench.renews:
             found.stopped = f"{record.way} left the workload changed, and this process can't make it anew"
         self._judge(record, choice)
@@ -317,6 +263,7 @@ class Search:
             replayed_saving_ns=(one.low_ns, one.high_ns) if whole else None,
             step_ns=self._step,
             instead_of=choice.instead_of,
+            limit_s=self._options.limit_s,
             fingerprint=looked.fingerprint,
             versions=looked.versions,
             date=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
@@ -329,11 +276,12 @@ class Search:
             helped = self._beats(record, choice.instead_of)
         why = _because(choice, self._step)
         found.order.append(f"{record.way}: {why}; {words(record)}{', kept' if helped else ''}")
+        tried = self._tried[one.way] = Tried(record, choice.expected, self._step)
         if not helped:
-            self._refused[one.way] = record
+            self._chooser.refuse(one.way, tried)
             return
         if choice.instead_of:
-            self._refused[choice.instead_of] = next(it for it in found.trials if it.way == choice.instead_of)
+            self._chooser.refuse(choice.instead_of, self._tried[choice.instead_of])
         found.kept = [it for it in found.kept if it.way != choice.instead_of] + [one]
         found.factor = _factor(found.trials, [it.way for it in found.kept])
         self._tell.about = f"with {one.way}"
@@ -353,25 +301,6 @@ class Search:
         spread = record.timing.spread_ns / record.timing.before_ns + other.timing.spread_ns / other.timing.before_ns
         return mine - its > spread
 
-    def _nothing_left(self) -> str:
-        if self.found.left or self.found.trials:
-            return f"nothing is left that is predicted to save {units.percent(LEAST_SHARE)} of the step"
-        return "no way of any treatment fits this workload"
-
-
-def _turn(choice: Choice) -> tuple[bool, bool, float, float]:
-    """What is predicted comes first, and of that what makes a step shorter: more work in it only hides."""
-    throughput = choice.candidate.work != 1.0
-    return choice.expected is None, throughput, -(choice.expected or 0.0), -(choice.high or 0.0)
-
-
-def words(one: TrialRecord) -> str:
-    """A verdict in words that follow a name."""
-    return {
-        "helped": "helped", "no_change": "changed nothing", "hurt": "hurt",
-        "unsafe": "was refused: the numbers differ", "inconclusive": "could not be judged",
-    }[one.verdict]  # fmt: skip
-
 
 def _because(choice: Choice, step: float | None) -> str:
     """Why it is a way's turn."""
@@ -382,6 +311,11 @@ def _because(choice: Choice, step: float | None) -> str:
     if choice.candidate.work != 1.0:
         return f"predicted {units.duration(choice.expected)}{share} for the same work, last: the step gets no shorter"
     return f"the most predicted, {units.duration(choice.expected)}{share}{instead}"
+
+
+def _step_of(one: TrialRecord) -> float:
+    """The step that a trial was of, ns; 0 where it was not timed."""
+    return one.timing.before_ns if one.timing is not None else one.step_ns or 0.0
 
 
 def _share(one: TrialRecord) -> float:

@@ -1,7 +1,8 @@
 """What a step changes, copied once and put back as often as it takes, in place: addresses that something holds stay.
 
 Parameters, buffers, gradients, optimizer state and options, inputs, random states, and what the step's own closure
-holds of these. What the workload's `reset` does comes last.
+holds of these: what plain attributes and variables are bound to, and what lists, dictionaries and sets hold. What the
+workload's `reset` does comes last.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ import torch
 
 from gobrrr.model.workload import Workload
 from gobrrr.observe.live.clock import on_gpu
-from gobrrr.treating.parts import SCALARS, parts_of
+from gobrrr.treating import contents
+from gobrrr.treating.contents import Undo
+from gobrrr.treating.parts import SCALARS, internal_names, parts_of
 
 DEVICE_SHARE = 0.1
 """Of a device's memory, what copies may take of it before they are kept in the host's."""
-
-Undo = Callable[[], None]
 
 
 class Snapshot:
     """The state of a workload at one moment."""
 
     def __init__(self, workload: Workload) -> None:
-        self._parts = parts_of(workload)
+        self._parts = parts_of(workload, within=True)
         self._reset = workload.reset
         self._seen: dict[int, Any] = {}  # the things themselves, so that their ids stay their own
         self._copies: dict[int, tuple[Any, Any]] = {}
@@ -38,6 +39,8 @@ class Snapshot:
         self.device_bytes = 0
         self.whole = self._parts.known or workload.reset is not None
         self.seconds = 0.0
+        self.notes: list[str] = []
+        """What is not put back, in words."""
         self._take()
 
     def restore(self) -> None:
@@ -67,9 +70,26 @@ class Snapshot:
             self._tensor(tensor)
         for thing in self._parts.stateful:
             self._stateful(thing)
-        for cell, value in self._parts.cells:
-            self._undo.append(_cell_undo(cell, value))
+        self._bound()
         self._numbers = random_states(self._parts.generators)
+
+    def _bound(self) -> None:
+        """What variables and attributes are bound to, and what containers hold."""
+        parts = self._parts
+        self._undo += [contents.cell_back(cell, value) for cell, value in parts.cells]
+        self._undo += [contents.name_back(place, name) for place, name in parts.names]
+        self._undo += [contents.attributes_back(one, frozenset()) for one in parts.owners]
+        self._undo += [undo for one in parts.dice if (undo := contents.dice_back(one)) is not None]
+        large = 0
+        for one in parts.containers:
+            undo = contents.put_back(one)
+            large += undo is None
+            self._undo += [undo] if undo is not None else []
+        if large and self._reset is None:
+            self.notes.append(f"{large} containers of over {contents.MOST_HELD} entries are not put back after a trial")
+        if parts.iterators and self._reset is None:
+            names = ", ".join(dict.fromkeys(parts.iterators))
+            self.notes.append(f"the step goes through {names}: that goes on, and is not put back after a trial")
 
     def _known(self, thing: Any) -> bool:
         known = id(thing) in self._seen
@@ -92,7 +112,7 @@ class Snapshot:
             if module.training != training:
                 module.training = training
 
-        self._undo.append(undo)
+        self._undo += [undo, contents.attributes_back(module, internal_names())]
 
     def _tensor(self, tensor: Any) -> None:
         """A tensor's values, its memory, and its gradient."""
@@ -234,14 +254,6 @@ def _put_back(place: dict[Any, Any], before: Mapping[Any, Any]) -> None:
             place[key] = value
 
 
-def _cell_undo(cell: Any, value: Any) -> Undo:
-    def undo() -> None:
-        if cell.cell_contents is not value:
-            cell.cell_contents = value
-
-    return undo
-
-
 def _room() -> float:
     if not on_gpu():
         return 0.0
@@ -267,6 +279,27 @@ def drawn(generators: tuple[Any, ...] = ()) -> Callable[[], bool]:
     """Asks whether a random number was drawn since."""
     before = _positions(generators)
     return lambda: _positions(generators) != before
+
+
+def seeds_itself(run: Callable[[int], Any]) -> bool:
+    """Whether a step sets the seed of torch's random numbers itself and then draws some: they are the same ones then
+    whatever the seed was before. `run(seed)` begins at a seed and takes steps."""
+    ends = []
+    for seed in (1, 2):
+        run(seed)
+        ends.append(_torch_positions())
+    unused = [one.manual_seed(one.initial_seed()).get_state() for one in _torch_generators()]
+    moved = [not torch.equal(one, other) for one, other in zip(ends[1], unused, strict=True)]
+    same = [torch.equal(one, other) for one, other in zip(*ends, strict=True)]
+    return any(one and other for one, other in zip(same, moved, strict=True))
+
+
+def _torch_generators() -> list[Any]:
+    return [torch.default_generator, *(torch.cuda.default_generators if on_gpu() else ())]
+
+
+def _torch_positions() -> list[Any]:
+    return [one.get_state() for one in _torch_generators()]
 
 
 def _positions(generators: tuple[Any, ...]) -> list[Any]:

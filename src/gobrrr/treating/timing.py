@@ -8,6 +8,10 @@ counted from coin throws, whatever the noise looks like (as long as the rounds d
 largest for which that stays under `DOUBT`; the spread is the distance of the median from the farther of the two. So a
 gain over the spread is one that all but chance has. A spread under `LEAST_SHARE` of the step counts as that: where
 memory happens to lie makes as much.
+
+The times of both arms are the medians of their own blocks, and nothing is said to help or to hurt unless they show it
+as well: on a machine that is now fast and now slow, the rounds' differences alone can say anything, even a gain of more
+than the step.
 """
 
 from __future__ import annotations
@@ -37,6 +41,10 @@ DOUBT = 0.02
 LEAST_SHARE = 0.01
 WIDE_SHARE = 0.1
 """A spread over this share of the step hides too much for "no change"."""
+SCATTERED = 0.5
+"""A spread over this share of the step hides too much for a gain that is not `CLEAR`."""
+AGREEING = 0.5
+"""The medians of the blocks and that of the rounds may be apart by so much of the gain, where it is over the spread."""
 CLEAR = 3.0
 """A difference so many times the spread needs no further rounds. Nearer ones wait for the end: whoever looks again and
 again until a difference is over the spread will see one."""
@@ -146,12 +154,14 @@ def compare(
         return (clock() - begin) / 1e9
 
     firsts: list[float] = []
+    others: list[float] = []
     differences: list[float] = []
     while len(differences) < MOST_ROUNDS:
         if progress is not None:
             progress("timing in turns", len(differences), MOST_ROUNDS)
         mine, theirs = _round(block, before, after, swapped=len(differences) % 2 == 1)
         firsts += mine
+        others += theirs
         differences.append(sum(mine) / 2 - sum(theirs) / 2 / work)
         done = len(differences)
         if spent() > seconds and (done >= LEAST_ROUNDS or spent() > 3 * seconds):
@@ -160,7 +170,7 @@ def compare(
             break
     if progress is not None:
         progress("timing in turns", len(differences), len(differences))
-    return decide(firsts, differences, steps=steps, work=work)
+    return decide(firsts, others, differences, steps=steps, work=work)
 
 
 def _round(block: Callable[[Side], float], before: Side, after: Side, *, swapped: bool) -> tuple[list[float], ...]:
@@ -171,36 +181,61 @@ def _round(block: Callable[[Side], float], before: Side, after: Side, *, swapped
     return times[False], times[True]
 
 
-def decide(firsts: list[float], differences: list[float], *, steps: int, work: float = 1.0) -> Compared:
-    """The verdict on rounds: ns of a step of the first arm, and by how much the second took less per unit of work."""
-    base, gain = median(firsts), median(differences)
-    spread = max(spread_of(differences), LEAST_SHARE * base)
-    if math.isinf(spread):
-        spread = max(differences) - min(differences)
+def decide(
+    firsts: list[float], others: list[float], differences: list[float], *, steps: int, work: float = 1.0
+) -> Compared:
+    """The verdict on rounds: ns of a step in the blocks of each arm, and by how much the second took less per unit of
+    work in each round."""
+    gain = median(differences)
     timing = Timing(
-        before_ns=base,
-        after_ns=max(0.0, (base - gain) * work),
-        spread_ns=spread,
+        before_ns=median(firsts),
+        after_ns=median(others),
+        spread_ns=_spread(differences, median(firsts)),
         rounds=len(differences),
         steps=steps * 2 * len(differences),
     )
-    verdict, why = _verdict(base, gain, spread, len(differences))
+    verdict, why = _verdict(timing, gain, timing.before_ns - timing.after_ns / work)
     return Compared(timing, verdict, why)
 
 
-def _verdict(base: float, gain: float, spread: float, rounds: int) -> tuple[Settled, str]:
-    share = f"{100 * abs(gain) / base:.1f} %" if base else "0 %"
-    numbers = f"{units.duration(base)} before, {units.duration(abs(gain))} ({share})"
+def _spread(differences: list[float], base: float) -> float:
+    spread = max(spread_of(differences), LEAST_SHARE * base)
+    return max(differences) - min(differences) if math.isinf(spread) else spread
+
+
+def _verdict(timing: Timing, gain: float, saving: float) -> tuple[Settled, str]:
+    """`gain` is the median of the rounds' differences, `saving` the difference of the medians."""
+    base, spread, rounds = timing.before_ns, timing.spread_ns, timing.rounds
+    numbers = f"{units.duration(base)} before, {_part(abs(saving), base)}"
     noise = f"the spread of {rounds} rounds is {units.duration(spread)}"
     if rounds < LEAST_ROUNDS:
         return "inconclusive", f"only {rounds} rounds fitted into the time: too few to tell a gain from noise"
+    scattered = spread > SCATTERED * base and abs(gain) < CLEAR * spread
+    if gain >= base or scattered or (abs(gain) <= spread and spread > WIDE_SHARE * base):
+        return "inconclusive", f"times scatter too much to tell: {numbers} of difference, and {noise}"
+    if _contradict(gain, saving, spread):
+        told = f"the medians of all blocks are {_signed(saving, base)}, that of the rounds is {_signed(gain, base)}"
+        return "inconclusive", f"times scatter too much to tell: {told}, and {noise}"
     if gain > spread:
         return "helped", f"{numbers} less after; {noise}"
     if gain < -spread:
         return "hurt", f"{numbers} more after; {noise}"
-    if spread > WIDE_SHARE * base:
-        return "inconclusive", f"times scatter too much to tell: {numbers} of difference, and {noise}"
     return "no_change", f"{numbers} of difference, which is no more than chance: {noise}"
+
+
+def _contradict(gain: float, saving: float, spread: float) -> bool:
+    """Whether the medians of the blocks show something else than the rounds do."""
+    if abs(gain) > spread and (saving * gain <= 0 or abs(saving) <= spread):
+        return True  # what helps must help by the medians as well
+    return abs(gain - saving) > max(spread, AGREEING * abs(gain))
+
+
+def _signed(ns: float, base: float) -> str:
+    return f"{_part(abs(ns), base)} {'less' if ns >= 0 else 'more'} after"
+
+
+def _part(ns: float, base: float) -> str:
+    return f"{units.duration(ns)} ({100 * ns / base if base else 0:.1f} %)"
 
 
 def spread_of(differences: list[float]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,10 +15,14 @@ from gobrrr.errors import UsageError
 from gobrrr.model.diagnosis import Diagnosis, Trial
 from gobrrr.model.treated import Treated, TrialRecord, Untried
 from gobrrr.model.workload import Workload
+from gobrrr.report.text import sanitise
 from gobrrr.treating.candidates import Looked
+from gobrrr.treating.choosing import Choice, Found, Options, named
 from gobrrr.treating.ledger import Ledger
 from gobrrr.treating.remote import Remote
-from gobrrr.treating.search import Bench, Choice, Found, Options, Search, Stages, Telling
+from gobrrr.treating.search import Bench, Search, Stages, Telling
+
+MOST_NAMES = 12
 
 IN_PROCESS = (
     "the workload ran in this process: a crash or a hang in a trial would have ended it; file.py:name gets its own"
@@ -39,6 +44,7 @@ def treat(
     """
     begun = time.monotonic()
     tell = Telling(stages)
+    options = dataclasses.replace(options, limit_s=limit_s)
     book = Ledger.open(ledger)
     if isinstance(target, str):
         remote = Remote(target, limit_s=limit_s, stages=tell)
@@ -50,11 +56,14 @@ def treat(
 
     if not live.has_torch():
         raise UsageError("a live run needs torch: pip install torch")
-    from gobrrr.treating.bench import Here, workload_of
+    from gobrrr.treating.bench import Here, put_back, workload_of
 
     name = live.name_of(target)
-    here = Here(workload_of(target, name), name, alone=False, stages=tell)
-    return run(here, name, options, book, begun=begun, notes=(IN_PROCESS,), tell=tell)
+    with put_back(target) as unknown:
+        workload = workload_of(target, name)
+        notes = (IN_PROCESS, *(unknown if workload.step is target else ()))  # what made a workload ran no step
+        here = Here(workload, name, alone=False, stages=tell)
+        return run(here, name, options, book, begun=begun, notes=notes, tell=tell)
 
 
 def run(
@@ -68,7 +77,7 @@ def run(
     search = Search(bench, before, options, ledger, begun=begun, tell=tell)
     found = search.run()
     planned = search.ranked() if options.dry_run else []
-    return told(found, target, planned, time.monotonic() - begun, (*notes, *ledger.notes))
+    return told(found, target, planned, time.monotonic() - begun, (*notes, *ledger.notes), options.only)
 
 
 def _check_names(looked: Looked, options: Options) -> None:
@@ -77,10 +86,18 @@ def _check_names(looked: Looked, options: Options) -> None:
     known |= {one.way for one in looked.unfit}
     for name in (*options.only, *options.without):
         if name not in known:
-            raise UsageError(f"no way of a treatment is called {name}; those here: {', '.join(sorted(known))}")
+            raise UsageError(f"no way of a treatment is called {sanitise(name)}; those here: {_some(sorted(known))}")
 
 
-def told(found: Found, target: str, planned: Sequence[Choice], seconds: float, notes: Sequence[str]) -> Treated:
+def _some(names: Sequence[str]) -> str:
+    """Names in a list, and how many there are beyond those."""
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def told(
+    found: Found, target: str, planned: Sequence[Choice], seconds: float, notes: Sequence[str], only: Sequence[str] = ()
+) -> Treated:
     """The record of a search."""
     step = found.before.step_ns
     return Treated(
@@ -89,7 +106,7 @@ def told(found: Found, target: str, planned: Sequence[Choice], seconds: float, n
         after=found.looked.diagnosis if found.kept and found.fresh_look else None,
         trials=tuple(found.trials),
         kept=tuple(one.way for one in found.kept),
-        untried=_untried(found),
+        untried=_untried(found, only),
         advice=found.before.advice,
         code=code_of(found),
         order=tuple(found.order) if not planned else tuple(_plan(one, step) for one in planned),
@@ -102,10 +119,14 @@ def told(found: Found, target: str, planned: Sequence[Choice], seconds: float, n
     )
 
 
-def _untried(found: Found) -> tuple[Untried, ...]:
-    """What was left, that which fits the workload first."""
+def _untried(found: Found, only: Sequence[str]) -> tuple[Untried, ...]:
+    """What was left: what was asked for by name first, then what fits the workload."""
     unfit = {one.way for one in found.looked.unfit}
-    return tuple(Untried(way=way, why=why) for way, why in sorted(found.left.items(), key=lambda it: it[0] in unfit))
+
+    def last(item: tuple[str, str]) -> tuple[bool, bool]:
+        return not named(item[0], only), item[0] in unfit
+
+    return tuple(Untried(way=way, why=why) for way, why in sorted(found.left.items(), key=last))
 
 
 def _plan(choice: Choice, step: float | None) -> str:
@@ -132,12 +153,34 @@ def code_of(found: Found) -> str:
 
 
 def diagnosis_of(treated: Treated) -> Diagnosis:
-    """The diagnosis before, with its trials filled in: what the other renderers show. What has no time is a note."""
-    timed = [one for one in treated.trials if one.timing is not None and one.predicted_saving_ns is not None]
-    others = [f"tried: {one.way}: {one.verdict.replace('_', ' ')}: {one.why}"
-              for one in treated.trials if one not in timed]  # fmt: skip
-    trials = [made for one in timed if (made := _trial(one)) is not None]
-    return replace(treated.before, trials=trials, notes=[*treated.before.notes, *others])
+    """The diagnosis before, with its trials filled in, those of kept ways first: what the other renderers show.
+
+    What a diagnosis has no place for is in its notes, before its own: what was kept and its code, all of it at once,
+    and the trials that have no time or no prediction.
+    """
+    from gobrrr.report.treated import headline
+
+    told = [f"treated: {headline(treated)}"]
+    if (whole := treated.together) is not None:
+        told.append(f"tried: {_outcome(whole)}")
+    kept = [one for one in treated.trials if one.way in treated.kept]
+    rest = [one for one in treated.trials if one not in kept]
+    made = [(one, _trial(one)) for one in (*kept, *rest)]
+    others = [f"tried: {_outcome(one)}" for one, trial in made if trial is None]
+    if treated.code:
+        told.append(f"to paste:\n{treated.code}")
+    trials = [trial for _, trial in made if trial is not None]
+    stopped = [f"stopped: {treated.stopped}"] if treated.stopped else []
+    own = [note for note in treated.notes if note not in treated.before.notes]
+    return replace(treated.before, trials=trials, notes=[*told, *treated.before.notes, *others, *stopped, *own])
+
+
+def _outcome(one: TrialRecord) -> str:
+    """A trial in one line."""
+    times = ""
+    if one.timing is not None:
+        times = f", {units.duration(one.timing.before_ns)} -> {units.duration(one.timing.after_ns / one.work)} a step"
+    return f"{one.way}: {one.verdict.replace('_', ' ')}{times}{f': {one.why}' if one.why else ''}"
 
 
 def _trial(one: TrialRecord) -> Trial | None:

@@ -33,6 +33,8 @@ WARM_SHARE = 0.25
 """Of the seconds of a trial, what settling may take in each arm; compiling is not cut off."""
 TIMING_SHARE, NUMERICS_SHARE = 0.5, 0.5
 NUMERICS_RUNS = 7
+SLOW_SHARE = 1 / 30
+"""A step that takes more than this of a trial's seconds is compared in few runs."""
 TOLD_S = 0.05
 """Less than this before a way's steps settle is no compile time."""
 STAGES = ("applying", "warming up", "comparing the numbers", "timing in turns")
@@ -119,6 +121,7 @@ class _Trial:
             self._notes.append(
                 "nothing of the step's state is known (no model, no reset): each arm goes on from where the other left"
             )
+        self._notes += original.notes
         verdict: Verdict = "inconclusive"
         try:
             verdict, why = self._verdict(original)
@@ -158,7 +161,10 @@ class _Trial:
         slower = max(first.step_ns, second.step_ns) / 1e9
         fitting = max(2, int(NUMERICS_SHARE * self._seconds / NUMERICS_RUNS / slower))
         steps = min(self._steps, fitting)
-        found = numerics.compare(self._workload, self._before, self._after, self._way, state, steps=steps)
+        few = slower > SLOW_SHARE * self._seconds
+        found = numerics.compare(
+            self._workload, self._before, self._after, self._way, state, steps=min(steps, 2) if few else steps, few=few
+        )
         self._found["numerics"] = found
         if found.ok is False:
             return "unsafe", found.why

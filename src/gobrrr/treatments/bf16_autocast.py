@@ -104,7 +104,8 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
             name=NAME,
             treatment=NAME,
             apply=_apply,
-            code=f'with torch.autocast("{kind}", torch.bfloat16):\n    {inner}{backward}',
+            code=f'with torch.autocast("{kind}", torch.bfloat16):  # around your own forward and loss\n'
+            f"    {inner}{backward}",
             numerics="rounding",
             rank=PRECISION,
             as_if=(NAME,),

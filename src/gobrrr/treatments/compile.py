@@ -96,7 +96,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
         yield Unfit(f"{NAME}:regional", "its blocks are compiled already")
     else:
         kind = type(blocks[0]).__name__
-        code = f"for block in model.modules():\n    if isinstance(block, {kind}):\n        block.compile()"
+        code = f'for block in model.modules():\n    if type(block).__name__ == "{kind}":\n        block.compile()'
         yield _way(f"{NAME}:regional", code, _blocks(blocks))
     mode = {"mode": "max-autotune-no-cudagraphs"}
     yield _way(f"{NAME}:max-autotune", f'{what} = torch.compile({what}, mode="{mode["mode"]}")', _whole(mode))

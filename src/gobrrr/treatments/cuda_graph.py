@@ -44,7 +44,8 @@ graph.replay()
 """
 
 STEP = """
-for group in optimizer.param_groups:
+# step, static_x and x stand for your own; each call of step is a step of training: copy the next batch in before it
+for group in optimizer.param_groups:  # before its first step: what it counts is made on the device then
     group["capturable"] = True
 side = torch.cuda.Stream()
 side.wait_stream(torch.cuda.current_stream())

@@ -38,7 +38,7 @@ from gobrrr.treatments.way import INPUT, Unfit, Way
 NAME = "dataloader-workers"
 NUMERICS = "none"
 CODE = """
-loader = DataLoader(dataset, batch_size, num_workers=8, prefetch_factor=2, persistent_workers=True, pin_memory=True)
+loader = DataLoader(..., num_workers=8, persistent_workers=True, pin_memory=True)  # its other arguments stay
 """
 
 
@@ -65,9 +65,10 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     workers = _workers(evidence)
     how = f"DataLoader(..., num_workers={workers}, persistent_workers=True), with the transforms in the dataset"
     load = loading_ns(evidence)
+    slower = load / max(workers / SLOWER_TOGETHER, 1.0)  # one alone is in nobody's way
     effect = not_loading(evidence, HANDOVER_NS * single)
     assumes = "enough cores: item time * batch / workers is below the step"
-    return Plan(how, assumes, effect, least_ns=(load / workers, SLOWER_TOGETHER * load / workers), once=True)
+    return Plan(how, assumes, effect, least_ns=(load / workers, slower), once=True)
 
 
 def _single(evidence: Evidence) -> float:
@@ -84,7 +85,23 @@ def _workers(evidence: Evidence) -> int:
     threads = evidence.live.threads if evidence.live is not None else None
     if threads is None:
         return MOST_WORKERS
-    return min(max(int(threads.available) - (threads.intra if evidence.on_cpu else 1), 1), MOST_WORKERS)
+    return _room(int(threads.available), threads.intra if evidence.on_cpu else 1)
+
+
+def _room(processors: int, busy: int) -> int:
+    """As many workers as there are processors left beside those that the step keeps busy."""
+    return min(max(processors - busy, 1), MOST_WORKERS)
+
+
+def _here(workload: Workload) -> int:
+    """The same for a workload in this process: what is tried is what is predicted."""
+    import torch
+
+    from gobrrr.observe.live.watches.cgroup import quota
+
+    usable = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    available = min(usable, quota() or usable)
+    return _room(int(available), 1 if applying.on_cuda(workload) else torch.get_num_threads())
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
@@ -101,13 +118,14 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     elif isinstance(loader.dataset, IterableDataset):
         yield Unfit(NAME, "each worker would go through the whole of an iterable dataset")
     else:
-        workers = min(MOST_WORKERS, os.cpu_count() or 1)
+        workers = _here(workload)
         pinned = ", pin_memory=True" if applying.on_cuda(workload) else ""
         yield Way(
             name=NAME,
             treatment=NAME,
             apply=_apply,
-            code=f"loader = DataLoader(dataset, batch_size, num_workers={workers}, persistent_workers=True{pinned})",
+            code="# where the loader is made; its other arguments stay as they are\n"
+            f"loader = DataLoader(..., num_workers={workers}, persistent_workers=True{pinned})",
             numerics="none",
             rank=INPUT,
             as_if=(NAME,),
@@ -118,7 +136,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
 def _apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
     if "loader" not in kept:
         pinned = {"pin_memory": True} if applying.on_cuda(workload) else {}
-        workers = min(MOST_WORKERS, os.cpu_count() or 1)
+        workers = _here(workload)
         # they end with the loader, when the arm is dropped
         kept["loader"] = loading.rebuilt(workload.loader, num_workers=workers, persistent_workers=True, **pinned)
     yield replace(workload, loader=kept["loader"])

@@ -49,9 +49,9 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     if not clips and not averages:
         yield Unfit(NAME, "no clipping with foreach=False, no swa_utils.AveragedModel that updates one by one")
         return
-    code = [f"torch.nn.utils.{name}(model.parameters(), limit, foreach=True)" for name in clips]
+    code = [f"torch.nn.utils.{name}(..., foreach=True)" for name in clips]
     if averages:
-        code.append("averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))")
+        code.append("averaged = AveragedModel(..., multi_avg_fn=get_ema_multi_avg_fn(decay))  # instead of avg_fn")
     yield Way(
         name=NAME, treatment=NAME, apply=_apply, code="\n".join(code), numerics="rounding", rank=OPTIMIZER,
         as_if=(NAME,),

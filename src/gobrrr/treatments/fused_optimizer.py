@@ -34,7 +34,8 @@ ONE_PASS = 1 / 3
 div, add, addcdiv) one pass moves 7: parameter, gradient and two moments in, three out."""
 HOW = "torch.optim.AdamW(..., fused=True)"
 CODE = """
-optimizer = torch.optim.AdamW(model.parameters(), lr=lr, fused=True)  # or foreach=True
+# where the optimizer is made, beside its other arguments
+optimizer = torch.optim.AdamW(..., fused=True)  # or foreach=True
 """
 
 
@@ -62,7 +63,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     groups = workload.optimizer.param_groups
     kind, device = _kind(workload.optimizer).__name__, str(groups[0]["params"][0].device.type)
     why = _unfused(workload.optimizer, kind, device)
-    yield Unfit(NAME, why) if why else _way(NAME, kind, fused=True)
+    yield Unfit(NAME, why) if why else _way(NAME, workload.optimizer, fused=True)
     if any(group.get("foreach") for group in groups):
         why = "it has the foreach form already"
     elif any(group.get("fused") for group in groups):
@@ -71,21 +72,36 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
         why = "torch takes the foreach form by itself on CUDA"
     elif "foreach" not in inspect.signature(_kind(workload.optimizer)).parameters:
         why = f"{kind} has no foreach form"
-    yield Unfit(names[1], why) if why else _way(names[1], kind, fused=False)
+    yield Unfit(names[1], why) if why else _way(names[1], workload.optimizer, fused=False)
 
 
-def _way(name: str, kind: str, *, fused: bool) -> Way:
+def _way(name: str, optimizer: Any, *, fused: bool) -> Way:
     @contextmanager
     def apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
         with ExitStack() as stack:
             _switch(stack, workload.optimizer, fused=fused)
             yield workload
 
-    form = "fused" if fused else "foreach"
-    code = f"optimizer = torch.optim.{kind}(model.parameters(), lr=lr, {form}=True)"
     return Way(
-        name=name, treatment=NAME, apply=apply, code=code, numerics="rounding", rank=OPTIMIZER, as_if=(NAME,)
+        name=name, treatment=NAME, apply=apply, code=_code(optimizer, fused=fused), numerics="rounding",
+        rank=OPTIMIZER, as_if=(NAME,),
     )  # fmt: skip
+
+
+def _code(optimizer: Any, *, fused: bool) -> str:
+    """What to write: the constructor's other arguments stay as they are, and so do the groups."""
+    form, other = ("fused", "foreach") if fused else ("foreach", "fused")
+    kind = _kind(optimizer)
+    if type(optimizer) is kind and not any(group.get(other) for group in optimizer.param_groups):
+        return (
+            "# where the optimizer is made; its other arguments stay as they are\n"
+            f"optimizer = torch.optim.{kind.__name__}(..., {form}=True)"
+        )
+    return (
+        "# after the optimizer is made, before its first step and before a state is loaded into it\n"
+        "for group in optimizer.param_groups:\n"
+        f"    group.update({form}=True, {other}=False)"
+    )
 
 
 def _switch(stack: ExitStack, optimizer: Any, *, fused: bool) -> None:

@@ -28,6 +28,8 @@ NAME = "gc-freeze"
 NUMERICS = "none"
 HOW = "gc.collect(); gc.freeze(); gc.disable() before the loop, gc.collect(1) every N steps on all ranks"
 CODE = """
+import gc
+
 gc.collect()
 gc.freeze()
 gc.disable()

@@ -8,8 +8,8 @@ but for launch and ramp of each kernel, and the updates stay. At the least the h
 throughput: the step itself gets no shorter. Where the host's time is enough for less than 1.2 times the batch, it is
 no remedy. `--what-if larger-batch=4` asks for a batch of four times the size, whatever bounds the step.
 
-It changes the optimisation: learning rate, schedule and generalisation. Gradient accumulation with fewer, larger
-micro-batches keeps them.
+It changes the optimisation where the step trains: learning rate, schedule and generalisation. Gradient accumulation
+with fewer, larger micro-batches keeps them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LEAST = 1.2
 MOST = 16
 """A larger factor is not told: the batch runs into the memory or into its statistics before."""
 CODE = """
-loader = DataLoader(dataset, batch_size=4 * batch_size)  # and scale the learning rate with it
+loader = DataLoader(..., batch_size=4 * batch_size)  # training: and scale the learning rate with it
 """
 
 
@@ -87,12 +87,17 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
             name=NAME,
             treatment=NAME,
             apply=_apply,
-            code=f"batch_size = {TIMES * int(size or 0)}  # of {size}; and scale the learning rate with it",
+            code=f"batch_size = {TIMES * int(size or 0)}  # of {size}{_besides(workload)}",
             numerics="statistics",
             rank=SETTINGS,
             as_if=(NAME,),
             work=float(TIMES),
         )
+
+
+def _besides(workload: Workload) -> str:
+    """What else a larger batch asks for: of training alone."""
+    return "; and scale the learning rate with it" if applying.trains(workload) else ""
 
 
 @contextmanager

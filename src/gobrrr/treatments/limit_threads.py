@@ -36,7 +36,7 @@ def one_thread(worker):
     torch.set_num_threads(1)
 
 
-loader = DataLoader(dataset, batch_size, num_workers=2, worker_init_fn=one_thread)
+loader = DataLoader(..., num_workers=2, worker_init_fn=one_thread)
 """
 
 

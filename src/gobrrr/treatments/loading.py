@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,8 +17,11 @@ def plain(loader: Any) -> bool:
 
 
 def rebuilt(loader: Any, **changes: Any) -> Any:
-    """A DataLoader of the same dataset, samples and batches, with some settings changed."""
-    from torch.utils.data import DataLoader, IterableDataset
+    """A DataLoader of the same dataset, samples and batches, with some settings changed.
+
+    It draws random numbers as the first one does, so that both begin an epoch with the same order of the samples.
+    """
+    from torch.utils.data import IterableDataset
 
     given: dict[str, Any] = {
         name: getattr(loader, name)
@@ -34,7 +38,27 @@ def rebuilt(loader: Any, **changes: Any) -> Any:
             given["drop_last"] = loader.drop_last
     else:
         given["batch_sampler"] = loader.batch_sampler
-    return DataLoader(loader.dataset, **{**given, **changes})
+    return _drawing()(loader.dataset, **{**given, **changes})
+
+
+@functools.cache
+def _drawing() -> Any:
+    """DataLoader whose workers stay, and which draws a seed for them at each epoch all the same.
+
+    torch's own draws one at its first epoch alone; without workers that stay it does at each, before the sampler draws.
+    """
+    import torch
+    from torch.utils.data import DataLoader
+
+    class Drawing(DataLoader):  # type: ignore[type-arg,misc,unused-ignore]
+        """Begins each epoch as a loader without workers does."""
+
+        def __iter__(self) -> Any:
+            if self.persistent_workers and self.num_workers > 0 and self._iterator is not None:
+                torch.empty((), dtype=torch.int64).random_(generator=self.generator)
+            return super().__iter__()
+
+    return Drawing
 
 
 class Ahead:

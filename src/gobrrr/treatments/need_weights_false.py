@@ -26,7 +26,7 @@ from gobrrr.treatments.way import ATTENTION, Unfit, Way
 NAME = "need-weights-false"
 NUMERICS = "rounding"
 CODE = """
-y, _ = attention(x, x, x, need_weights=False)
+y, _ = attention(..., need_weights=False)  # its other arguments stay as they are
 """
 
 
@@ -35,7 +35,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     finding = found.finding
     if finding.code != "M02" or NAME not in finding.treatments:
         return None
-    how = "attention(x, x, x, need_weights=False) of nn.MultiheadAttention"
+    how = "attention(..., need_weights=False) of nn.MultiheadAttention"
     return of_claim(evidence, found, how, "nothing reads the weights that it returns")
 
 

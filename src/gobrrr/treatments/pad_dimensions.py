@@ -27,7 +27,7 @@ NAME = "pad-dimensions"
 NUMERICS = "rounding"
 HOW = "pad the dimension to a multiple of 64 (a vocabulary: 128)"
 CODE = """
-head = torch.nn.Linear(width, -(-vocabulary // 64) * 64, bias=False)
+head = torch.nn.Linear(width, -(-vocabulary // 64) * 64, ...)  # bias as it is; a loaded weight: padded with zeros
 logits = head(x)[..., :vocabulary]
 """
 

@@ -30,7 +30,7 @@ from gobrrr.treatments.way import INPUT, Unfit, Way
 NAME = "prefetch-pinned"
 NUMERICS = "none"
 CODE = """
-loader = DataLoader(dataset, batch_size, num_workers=8, pin_memory=True)
+loader = DataLoader(..., pin_memory=True)  # its other arguments stay as they are
 batch = batch.to("cuda", non_blocking=True)
 """
 

@@ -36,6 +36,7 @@ from gobrrr.treatments.way import ATTENTION, Unfit, Way
 NAME = "sdpa"
 NUMERICS = "rounding"
 CODE = """
+# the mask and the scale that you have: is_causal=True, or attn_mask=mask (True: is seen); default scale: 1/sqrt(d)
 y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 """
 
@@ -80,7 +81,8 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
             listed = ", ".join(f"SDPBackend.{one}" for one in order)
             yield Way(
                 name=f"{NAME}:{name}-first", treatment=NAME, apply=applying.entered(_ordering(order)),
-                code=f"with sdpa_kernel([{listed}], set_priority=True):\n    loss = step(batch)",
+                code="from torch.nn.attention import SDPBackend, sdpa_kernel\n\n"
+                f"with sdpa_kernel([{listed}], set_priority=True):  # around your step\n    step(batch)",
                 numerics="rounding", rank=ATTENTION, worth=_worth,
                 conflicts=frozenset(f"{NAME}:{one}-first" for one in FIRST if one != name),
             )  # fmt: skip

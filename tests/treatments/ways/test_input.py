@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gobrrr.treatments import applying, loading
+from gobrrr.treatments import applying, dataloader_workers, loading
 from tests.treatments.ways.making import bits, run, torch, training, way_of, why_not
 
 DataLoader, TensorDataset = torch.utils.data.DataLoader, torch.utils.data.TensorDataset
@@ -24,14 +24,14 @@ def numbers(loader):
     return [[one.tolist() for one in batch] for batch in loader]
 
 
-def test_the_same_batches_are_loaded_by_workers_that_stay(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("os.cpu_count", lambda: 1)
+def test_the_same_batches_are_loaded_by_workers_that_stay():
     workload = fed()
     way, kept = way_of("dataloader-workers", workload), {}
     seen = []
     for _ in range(2):
         with way.apply(workload, kept) as treated:
-            assert (treated.loader.num_workers, treated.loader.persistent_workers) == (1, True)
+            assert treated.loader.persistent_workers
+            assert treated.loader.num_workers == dataloader_workers._here(workload)
             assert numbers(treated.loader) == numbers(workload.loader)
             seen.append(treated.loader)
     assert seen[0] is seen[1]
@@ -54,6 +54,35 @@ def test_samples_and_batches_are_the_user_s(options):
     assert numbers(again) == first
     bare = DataLoader(TensorDataset(torch.arange(9)), batch_size=None)
     assert numbers(loading.rebuilt(bare)) == numbers(bare)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_workers_that_stay_take_the_samples_in_the_same_order_each_epoch(own: bool):
+    generator = torch.Generator() if own else None
+    loader = DataLoader(TensorDataset(torch.arange(9)), batch_size=2, shuffle=True, generator=generator)
+    again = loading.rebuilt(loader, num_workers=1, persistent_workers=True)
+    seen = []
+    for one in (loader, again, loader, again):
+        torch.manual_seed(0)
+        if generator is not None:
+            generator.manual_seed(0)
+        seen.append([numbers(one) for _ in range(3)])
+    assert seen[1:] == seen[:1] * 3
+    assert seen[0][0] != seen[0][1]
+
+
+@pytest.mark.parametrize(
+    ("usable", "threads", "device", "workers"),
+    [(2, 2, "cpu", 1), (6, 2, "cpu", 4), (6, 2, "cuda", 5), (64, 2, "cpu", 8)],
+)
+def test_as_many_workers_are_tried_as_are_predicted(
+    monkeypatch: pytest.MonkeyPatch, usable: int, threads: int, device: str, workers: int
+):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(usable))
+    monkeypatch.setattr("gobrrr.observe.live.watches.cgroup.quota", lambda: None)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(applying, "device_of", lambda _: device)
+    assert f"num_workers={workers}," in way_of("dataloader-workers", fed()).code
 
 
 class Stream(torch.utils.data.IterableDataset):

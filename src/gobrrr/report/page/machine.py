@@ -39,11 +39,21 @@ def not_checked(one: Diagnosis) -> Markup:
     return section("unchecked", "Not checked", el("ul", rows, class_="plain"), lead=lead)
 
 
+CODE = "to paste:\n"
+"""How a note begins that holds code."""
+
+
 def notes(one: Diagnosis) -> Markup | None:
     """The notes of the diagnosis."""
     if not one.notes:
         return None
-    return section("notes", "Notes", el("ul", [el("li", note) for note in one.notes], class_="plain"))
+    return section("notes", "Notes", el("ul", [el("li", _note(note)) for note in one.notes], class_="plain"))
+
+
+def _note(text: str) -> Markup:
+    """A note; code to paste keeps its lines."""
+    first, *lines = text.split("\n") if text.startswith(CODE) else [text]
+    return join([first, *([el("pre", el("code", "\n".join(lines)), tabindex="0")] if lines else [])])
 
 
 def machine(one: Diagnosis) -> Markup:
