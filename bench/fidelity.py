@@ -34,7 +34,7 @@ from gobrrr.observe.trace import read_trace
 from gobrrr.units import duration
 
 ROOT = Path(__file__).resolve().parent.parent
-OWN = (ROOT / "src" / "gobrrr" / "data" / "h100", ROOT / "tests" / "data" / "h100")
+OWN = (ROOT / "src" / "gobrrr" / "data" / "h100", ROOT / "tests" / "data" / "h100", ROOT / "tests" / "data" / "h200")
 RESULTS = ROOT / "bench" / "results" / "fidelity.json"
 PAGE = ROOT / "docs" / "fidelity.md"
 PROMISED = 0.02

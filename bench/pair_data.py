@@ -93,7 +93,7 @@ def pairs() -> Iterator[Pair]:
     yield from _held_out()
     yield from further(RESULTS / "h100_pairs.json", MORE / "pairs")
     yield from further(RESULTS / "h100_pairs_second.json", MORE / "pairs", "second")
-    yield from further(RESULTS / "h200_pairs_ranks.json", MORE / "pairs", "ddp")
+    yield from further(RESULTS / "h200_pairs_ranks.json", MORE.parent / "h200" / "pairs", "ddp")
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -48,6 +48,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> dict[str, Way]:
         return SimpleNamespace(verdict="helped" if ratio < 1 else "hurt", why="", timing=timing)
 
     monkeypatch.setattr(treat_exhaustive, "run_trial", run)
+    monkeypatch.setattr(treat_exhaustive, "tidy", lambda: None)  # of memory, which takes half a second each time
     monkeypatch.setattr(treat_exhaustive, "fitting", lambda workload: (found, {"fp8": "torchao is not installed"}))
     return found
 
