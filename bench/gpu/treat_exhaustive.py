@@ -11,7 +11,7 @@ in --earlier is not measured again, and a trial that ended an earlier process co
 from __future__ import annotations
 
 import argparse
-import contextlib
+import dataclasses
 import gc
 import itertools
 import json
@@ -20,7 +20,7 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from bench.gpu.treat_form import KNOWN
 from bench.gpu.treat_one import SOURCES as SOURCES
 from bench.gpu.treat_one import small
 from gobrrr.treating.arms import Arm, ahead
+from gobrrr.treating.bench import stacked
 from gobrrr.treating.trial import run_trial
 from gobrrr.treatments.base import catalogue
 from gobrrr.treatments.way import Unfit, Way
@@ -71,27 +72,9 @@ def at_odds(one: Way, other: Way) -> bool:
 
 
 def together(ways: Sequence[Way]) -> Way:
-    """Several ways as one, stacked by their ranks."""
-    stack = sorted(ways, key=lambda one: one.rank)
-
-    @contextlib.contextmanager
-    def apply(workload: gobrrr.Workload, kept: dict[str, Any]) -> Iterator[gobrrr.Workload]:
-        with contextlib.ExitStack() as entered:
-            for one in stack:
-                workload = entered.enter_context(one.apply(workload, kept.setdefault(one.name, {})))
-            yield workload
-
-    order = ("none", "rounding", "statistics")
-    return Way(
-        name=" + ".join(one.name for one in stack),
-        treatment=stack[-1].treatment,
-        apply=apply,
-        code="\n".join(one.code for one in stack),
-        numerics=max((one.numerics for one in stack), key=order.index),
-        rank=stack[-1].rank,
-        compiles=any(one.compiles for one in stack),
-        work=math.prod(one.work for one in stack),
-    )
+    """Several ways as one, stacked by their ranks and named by them."""
+    names = [one.name for one in sorted(ways, key=lambda one: one.rank)]
+    return dataclasses.replace(stacked(ways), name=" + ".join(names))
 
 
 def chosen(singles: dict[str, float], ways: dict[str, Way]) -> list[str]:

@@ -21,9 +21,9 @@ def to_json(diagnosis: Diagnosis) -> bytes:
     stand in a field that must be a number.
     """
     try:
-        data = msgspec.json.encode(diagnosis, enc_hook=_plain_number)
+        data = msgspec.json.encode(diagnosis, enc_hook=plain_number)
     except UnicodeEncodeError:  # a lone surrogate, from a file name that is not UTF-8
-        data = msgspec.json.encode(_without_surrogates(msgspec.to_builtins(diagnosis, enc_hook=_plain_number)))
+        data = msgspec.json.encode(_without_surrogates(msgspec.to_builtins(diagnosis, enc_hook=plain_number)))
     try:
         same = msgspec.json.decode(data, type=Diagnosis)
     except msgspec.ValidationError as error:
@@ -31,8 +31,8 @@ def to_json(diagnosis: Diagnosis) -> bytes:
     return msgspec.json.format(msgspec.json.encode(same), indent=2) + b"\n"
 
 
-def _plain_number(value: Any) -> Any:
-    """A numpy scalar as Python's own number."""
+def plain_number(value: Any) -> Any:
+    """A numpy scalar as Python's own number; msgspec's hook. Raises NotImplementedError for any other type."""
     if hasattr(value, "item"):
         return value.item()
     raise NotImplementedError(f"{type(value).__name__} has no JSON form")

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import msgspec
-
 from gobrrr import live, pipeline
 from gobrrr.errors import UsageError
 from gobrrr.hardware.measure.device import find_device
@@ -94,14 +92,12 @@ class Here:
     def trial(self, kept: Sequence[str], way: Candidate, seconds: float) -> TrialRecord:
         """One trial of a way on top of the kept ones."""
         (one,) = self._named([way.way])
-        outcome = run_trial(self._workload, self._named(kept), one, seconds=seconds, progress=self._stages)
-        return TrialRecord(**msgspec.structs.asdict(outcome))
+        return run_trial(self._workload, self._named(kept), one, seconds=seconds, progress=self._stages)
 
     def together(self, kept: Sequence[str], seconds: float) -> TrialRecord:
         """All kept ways at once, against the step as it was."""
         whole = stacked(self._named(kept))
-        outcome = run_trial(self._workload, (), whole, seconds=seconds, progress=self._stages)
-        return TrialRecord(**msgspec.structs.asdict(outcome))
+        return run_trial(self._workload, (), whole, seconds=seconds, progress=self._stages)
 
     def _named(self, names: Sequence[str]) -> list[Way]:
         return [self._ways[name] for name in names]

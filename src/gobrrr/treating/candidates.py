@@ -127,7 +127,7 @@ class Basis:
         """What a way adds to those that are kept, of a step that takes `step_ns` with them; None where nothing is known
         of it. In the place of another way of its treatment it adds what it saves beyond that one."""
         others = [one for one in kept if one.treatment != way.treatment]
-        before = self._saving(kept) or (0.0, 0.0, 0.0)
+        before = self._saving(kept) or (0.0, 0.0, 0.0)  # kept ways without a plan change nothing in the replay
         own, both = self._saving([way]), self._saving([*others, way])
         if own is None or both is None or not self._step or self._step <= before[0]:
             return None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from gobrrr.model.treated import TrialRecord
+from gobrrr.report.json import plain_number
 from gobrrr.treating.candidates import Candidate, Looked
 
 
@@ -77,7 +76,7 @@ _answers: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
 
 def encode(message: Request | Answer) -> bytes:
     """One line."""
-    return msgspec.json.encode(message, enc_hook=_plain) + b"\n"
+    return msgspec.json.encode(message, enc_hook=plain_number) + b"\n"
 
 
 def request(line: bytes) -> Request:
@@ -88,10 +87,3 @@ def request(line: bytes) -> Request:
 def answer(line: bytes) -> Answer:
     """An answer from its line. Raises msgspec.DecodeError."""
     return _answers.decode(line)
-
-
-def _plain(value: Any) -> Any:
-    """A numpy scalar as Python's own number."""
-    if hasattr(value, "item"):
-        return value.item()
-    raise NotImplementedError(f"{type(value).__name__} has no JSON form")

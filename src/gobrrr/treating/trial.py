@@ -8,12 +8,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import torch
 
 from gobrrr.errors import UsageError
 from gobrrr.model.diagnosis import Verdict
-from gobrrr.model.treated import Numerics, Timing
+from gobrrr.model.treated import Numerics, TrialRecord
 from gobrrr.model.workload import Workload
 from gobrrr.observe.live.clock import on_gpu, wait
 from gobrrr.treating import numerics, timing
@@ -40,26 +39,6 @@ TOLD_S = 0.05
 STAGES = ("applying", "warming up", "comparing the numbers", "timing in turns")
 
 
-class TrialOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What one trial found; the names are those of `TrialRecord`. `notes` say what was not looked at."""
-
-    way: str
-    treatment: str
-    kept: tuple[str, ...]
-    verdict: Verdict
-    why: str
-    timing: Timing | None = None
-    numerics: Numerics | None = None
-    memory_before_bytes: int | None = None
-    memory_after_bytes: int | None = None
-    compile_s: float | None = None
-    break_even_steps: float | None = None
-    recompiles_stopped: bool | None = None
-    work: float = 1.0
-    seconds: float = 0.0
-    notes: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True)
 class _Warm:
     """An arm after its warm-up."""
@@ -83,7 +62,7 @@ def run_trial(
     seconds: float = SECONDS,
     progress: Progress | None = None,
     clock: Callable[[], int] = time.perf_counter_ns,
-) -> TrialOutcome:
+) -> TrialRecord:
     """Try a way on top of those that are kept; the workload is as it was afterwards.
 
     `steps` are compared in their numbers; `seconds` is what warm-up and timing may take together (no single step is cut
@@ -111,7 +90,7 @@ class _Trial:
         self._found: dict[str, Any] = {}
         self._notes: list[str] = []
 
-    def run(self) -> TrialOutcome:
+    def run(self) -> TrialRecord:
         """The whole trial, from the state that the workload is in to the same state."""
         begin = time.perf_counter()
         with Arm(self._workload, ()).entered():  # a Workload that is none is refused before anything is copied
@@ -135,7 +114,7 @@ class _Trial:
             failed = self._end(original)
         if failed:
             verdict, why = "inconclusive", f"{why}; {failed}"
-        return TrialOutcome(
+        return TrialRecord(
             way=self._way.name,
             treatment=self._way.treatment,
             kept=tuple(one.name for one in self._kept),

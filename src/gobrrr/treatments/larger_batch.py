@@ -40,6 +40,9 @@ loader = DataLoader(..., batch_size=4 * batch_size)  # training: and scale the l
 """
 
 
+SAME_WORK = "the saving is for today's amount of work, the step gets no shorter; memory allows it"
+
+
 def predict(evidence: Evidence, found: Found) -> Plan | None:
     """The host's time for a step that does the work of several."""
     if found.finding.code != "O01":
@@ -56,15 +59,14 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     else:
         told = f"about {factor:.1f}" if factor <= MOST else f"more than {MOST}"
         how = f"throughput: the host's time is enough for {told} times the batch"
-        assumes = "the saving is for today's amount of work, the step gets no shorter; memory allows it"
+        assumes = SAME_WORK
     return Plan(how, assumes, larger(evidence, times), work=times, once=True)
 
 
 def by(evidence: Evidence, times: float) -> Plan:
     """A step with so many times the batch, whatever bounds it."""
     how = f"{times:g} times the batch"
-    assumes = "the saving is for today's amount of work, the step gets no shorter; memory allows it"
-    return Plan(how, assumes, larger(evidence, times), work=times, once=True)
+    return Plan(how, SAME_WORK, larger(evidence, times), work=times, once=True)
 
 
 TIMES = 2
