@@ -2,12 +2,14 @@
 
     python -m bench.gpu.treat OUT                                      # all workloads, as far as the time reaches
     python -m bench.gpu.treat OUT --only a,b --exhaustive a,b          # these, and exhaustively
+    python -m bench.gpu.treat OUT --gpus 2                             # two at a time, each with a GPU of its own
     python -m bench.gpu.treat OUT --device cpu --tiny --only mlp_tiny  # tries the script
     python -m bench.gpu.treat --list                                   # what there is
 
 Writes OUT/h100_treat.json after each workload. What it holds already stays and is not run again (unless --again): copy
 the file of an earlier call into OUT to go on with it. Each workload has a process of its own and a time limit; one that
-fails is recorded with its error. The whole ends within --deadline-s. bench/treat_table.py makes docs/treat.md of it.
+fails is recorded with its error. The whole ends within --deadline-s. With --gpus the workloads share nothing but the
+host's memory: each GPU has its part of the processor's cores. bench/treat_table.py makes docs/treat.md of it.
 """
 
 from __future__ import annotations
@@ -16,11 +18,15 @@ import argparse
 import contextlib
 import json
 import os
+import queue
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,6 +65,7 @@ class Run:
     again: bool
     begun: float = field(default_factory=time.monotonic)
     record: dict[str, Any] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def left(self) -> float:
         """Seconds until the deadline."""
@@ -69,6 +76,38 @@ class Run:
         fresh = self.out / (FILE + ".new")
         fresh.write_text(json.dumps(self.record, indent=1) + "\n", encoding="utf-8")
         fresh.replace(self.out / FILE)
+
+    def note(self, name: str, what: str, found: dict[str, Any]) -> None:
+        """What was found of a workload into the record, and a line of it."""
+        with self.lock:
+            self.record["workloads"][name][what] = found
+            self.save()
+        print(told(name, what, found), flush=True)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A GPU and the cores that are its own; None: all that there is."""
+
+    gpu: int | None = None
+    cores: tuple[int, ...] = ()
+
+    def prefix(self) -> list[str]:
+        """What a command begins with to keep to these cores."""
+        return ["taskset", "--cpu-list", ",".join(map(str, self.cores))] if self.cores else []
+
+    def environment(self) -> dict[str, str]:
+        """The one GPU that a process is to see."""
+        return {} if self.gpu is None else {"CUDA_VISIBLE_DEVICES": str(self.gpu)}
+
+
+def lanes_of(gpus: int) -> list[Lane]:
+    """One for each GPU, with neighbouring cores."""
+    if gpus < 2:
+        return [Lane()]
+    cores = sorted(os.sched_getaffinity(0))
+    each = len(cores) // gpus
+    return [Lane(number, tuple(cores[number * each : (number + 1) * each])) for number in range(gpus)]
 
 
 def machine(device: str) -> dict[str, Any]:
@@ -96,12 +135,12 @@ def record_of(run: Run) -> dict[str, Any]:
     }
 
 
-def child(run: Run, words: list[str], limit_s: float) -> tuple[int | None, str]:
+def child(run: Run, lane: Lane, words: list[str], limit_s: float) -> tuple[int | None, str]:
     """Run a module in a process of its own; (its status, the end of its output), status None where it ran too long."""
-    environment = os.environ | {DEVICE: run.device, TINY: "1" if run.tiny else ""}
+    environment = os.environ | {DEVICE: run.device, TINY: "1" if run.tiny else ""} | lane.environment()
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as told:
         process = subprocess.Popen(
-            [sys.executable, "-m", *words], stdout=told, stderr=subprocess.STDOUT, env=environment,
+            [*lane.prefix(), sys.executable, "-m", *words], stdout=told, stderr=subprocess.STDOUT, env=environment,
             start_new_session=True,
         )  # fmt: skip
         try:
@@ -127,10 +166,10 @@ def waited(process: subprocess.Popen[bytes], limit_s: float) -> int | None:
         return None
 
 
-def ran(run: Run, words: list[str], part: Path, limit_s: float) -> dict[str, Any]:
+def ran(run: Run, lane: Lane, words: list[str], part: Path, limit_s: float) -> dict[str, Any]:
     """What a child left in `part`, with its error where it failed."""
     begin = time.monotonic()
-    status, told = child(run, words, limit_s)
+    status, told = child(run, lane, words, limit_s)
     found: dict[str, Any] = {}
     if part.is_file():
         found = json.loads(part.read_text(encoding="utf-8"))
@@ -142,12 +181,12 @@ def ran(run: Run, words: list[str], part: Path, limit_s: float) -> dict[str, Any
     return {**found, **about, "process_s": round(time.monotonic() - begin, 1)}
 
 
-def treat(run: Run, name: str, folder: Path) -> dict[str, Any]:
+def treat(run: Run, lane: Lane, name: str, folder: Path) -> dict[str, Any]:
     """One workload by gobrrr.treat. Its ledger is its own: no trial of another workload widens its predictions."""
     budget = max(5.0, min(run.budget_s, run.left() - LEAST_S / 2))
     part, ledger = folder / f"{name}.json", folder / name
     words = ["bench.gpu.treat_one", name, str(part), "--budget-s", f"{budget:.0f}", "--ledger", str(ledger)]
-    found = ran(run, words, part, min(budget * 1.25 + OVERHEAD_S, run.left()))
+    found = ran(run, lane, words, part, min(budget * 1.25 + OVERHEAD_S, run.left()))
     if "error" in found and "trials" not in found:
         found["trials"] = salvaged(ledger)
     return found
@@ -160,14 +199,14 @@ def salvaged(ledger: Path) -> list[dict[str, Any]]:
     return [slim_trial(one) for one in read if "way" in one and "verdict" in one]
 
 
-def exhaust(run: Run, name: str, entry: dict[str, Any], folder: Path) -> dict[str, Any]:
+def exhaust(run: Run, lane: Lane, name: str, entry: dict[str, Any], folder: Path) -> dict[str, Any]:
     """One workload exhaustively; goes on where an earlier call stopped."""
     part, earlier = folder / f"{name}.exhaustive.json", folder / f"{name}.earlier.json"
     before = {} if run.again else resumable(entry)
     earlier.write_text(json.dumps({"kept": entry["treat"]["kept"], "exhaustive": before}), encoding="utf-8")
     seconds = max(5.0, min(run.exhaustive_s, run.left() - LEAST_S))
     words = ["bench.gpu.treat_exhaustive", name, str(part), "--earlier", str(earlier), "--seconds", f"{seconds:.0f}"]
-    return {**before, **ran(run, words, part, min(seconds * 1.1 + OVERHEAD_S, run.left()))}
+    return {**before, **ran(run, lane, words, part, min(seconds * 1.1 + OVERHEAD_S, run.left()))}
 
 
 def resumable(entry: dict[str, Any]) -> dict[str, Any]:
@@ -202,34 +241,43 @@ def told(name: str, what: str, found: dict[str, Any]) -> str:
     )
 
 
-def one(run: Run, name: str, thorough: bool, folder: Path) -> bool:
+def one(run: Run, lane: Lane, name: str, thorough: bool, folder: Path) -> bool:
     """All that is to be done for a workload; whether nothing failed."""
-    entry = run.record["workloads"].setdefault(name, {"what": KNOWN[name].what, "gains": KNOWN[name].gains})
+    entry = run.record["workloads"][name]
     well = True
     if run.again or "treat" not in entry or "error" in entry["treat"]:
-        entry["treat"] = treat(run, name, folder)
-        run.save()
-        print(told(name, "treat", entry["treat"]), flush=True)
+        run.note(name, "treat", treat(run, lane, name, folder))
         well = "error" not in entry["treat"]
     if thorough and "kept" in entry["treat"] and run.left() > LEAST_S and (run.again or unfinished(entry)):
-        entry["exhaustive"] = exhaust(run, name, entry, folder)
-        run.save()
-        print(told(name, "exhaustive", entry["exhaustive"]), flush=True)
+        run.note(name, "exhaustive", exhaust(run, lane, name, entry, folder))
         well = well and "error" not in entry["exhaustive"]
     return well
 
 
-def execute(run: Run, chosen: list[str], thorough: list[str]) -> bool:
+def execute(run: Run, lanes: list[Lane], chosen: list[str], thorough: list[str]) -> bool:
     """Treat the chosen workloads; the record grows on disk with each of them. Whether nothing failed."""
     run.out.mkdir(parents=True, exist_ok=True)
     run.record = record_of(run)
-    well = True
-    with tempfile.TemporaryDirectory() as folder:
-        for name in chosen:
+    for name in chosen:
+        run.record["workloads"].setdefault(name, {"what": KNOWN[name].what, "gains": KNOWN[name].gains})
+    waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+    for name in chosen:
+        waiting.put(name)
+
+    def work(lane: Lane) -> bool:
+        well = True
+        while True:
+            try:
+                name = waiting.get_nowait()
+            except queue.Empty:
+                return well
             if run.left() <= LEAST_S:
                 print(f"{name:22} no time left", flush=True)
                 continue
-            well = one(run, name, name in thorough, Path(folder)) and well
+            well = one(run, lane, name, name in thorough, Path(folder)) and well
+
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(lanes)) as pool:
+        well = all(list(pool.map(work, lanes)))
     run.save()
     print(f"total {time.monotonic() - run.begun:.0f} s")
     return well
@@ -246,6 +294,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="workloads; all of them, or those of --exhaustive where it is given")
     parser.add_argument("--exhaustive", default="", help="workloads that are tried exhaustively as well")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    parser.add_argument("--gpus", type=int, default=1, help="GPUs that work at the same time, each on one workload")
     parser.add_argument("--tiny", action="store_true", help="sizes that a CPU does in a moment")
     parser.add_argument("--deadline-s", type=float, default=540.0, help="the whole ends within it")
     parser.add_argument("--budget-s", type=float, default=60.0, help="what gobrrr.treat may take for a workload")
@@ -266,7 +315,9 @@ def main() -> int:
         parser.error(f"no such workload: {', '.join(unknown)}")
     chosen += [name for name in thorough if name not in chosen]
     run = Run(given.out, given.device, given.tiny, given.deadline_s, given.budget_s, given.exhaustive_s, given.again)
-    return 0 if execute(run, chosen, thorough) else 1
+    if given.gpus > 1 and shutil.which("taskset") is None:
+        parser.error("--gpus needs taskset, of util-linux")
+    return 0 if execute(run, lanes_of(given.gpus), chosen, thorough) else 1
 
 
 if __name__ == "__main__":

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from gobrrr.analysis.compiled import (
+    CALLS,
+    LEAN_SHARE,
+    LEAST_CALLS,
+    MOST_CALLS,
+    SHARE,
+    compilable,
+    compiled_share,
+    launch_call_ns,
+)
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import path_of
-from gobrrr.analysis.regions import COMPILED_HOST, IN_GRAPH_NS, LEAN_HOST
+from gobrrr.analysis.regions import IN_GRAPH_NS
+from gobrrr.analysis.what_if import host_of, inside_spans
 from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import evidence_of
 from tests.conftest import H100
 
+OWN = Path(__file__).parents[1] / "data" / "h100" / "pairs"
 PAIRS = {
     "vit_b16_b64.fwd": "vit_b16_b64.fwd_compiled",
     "bert_base_b32_s512.fwd": "bert_base_b32_s512.fwd_compiled",
@@ -20,16 +34,59 @@ PAIRS = {
 }
 """Eager and compiled forms of one step."""
 
+COMPILED = [
+    *(H100 / f"{name}.json.gz" for name in PAIRS.values()),
+    *(OWN / f"{name}_compile.fixed.json.gz" for name in ("written_layers", "matmuls", "gated_layers")),
+]
+
+
+def read(path: Path) -> Evidence:
+    return evidence_of(read_trace(str(path)).ranks[0])[0]
+
 
 def shipped(name: str) -> Evidence:
-    return evidence_of(read_trace(str(H100 / f"{name}.json.gz")).ranks[0])[0]
+    return read(H100 / f"{name}.json.gz")
 
 
-def test_what_compiled_code_needs_of_the_host():
+def calls_a_launch(evidence: Evidence) -> float:
+    """The host's time for a launch in the model's passes, in durations of the launch call alone."""
+    begin, end = compilable(evidence)
+    graph = evidence.graph
+    launched = inside_spans(graph.called, begin, end) & (graph.links.launch >= 0)
+    return float(host_of(graph, begin, end).sum()) / int(launched.sum()) / launch_call_ns(evidence)
+
+
+def test_what_a_launch_of_compiled_code_needs_of_the_host():
+    needed = [calls_a_launch(read(path)) for path in COMPILED]
+    assert np.mean(needed) == pytest.approx(CALLS, abs=0.05)
+    assert min(needed) == pytest.approx(LEAST_CALLS, abs=0.05)
+    assert max(needed) == pytest.approx(MOST_CALLS, abs=0.05)
+
+
+def test_what_compiled_code_needs_where_no_launch_call_tells():
     shares = [path_of(shipped(then)).host / path_of(shipped(now)).host for now, then in PAIRS.items()]
     assert sorted(shares) == pytest.approx([0.37, 0.67, 0.88, 1.11], abs=0.01)
-    assert np.mean(shares) == pytest.approx(COMPILED_HOST, abs=0.02)
-    assert min(shares) == pytest.approx(LEAN_HOST, abs=0.01)
+    assert np.mean(shares) == pytest.approx(SHARE, abs=0.02)
+    assert min(shares) == pytest.approx(LEAN_SHARE, abs=0.01)
+
+
+def test_which_of_a_pair_is_compiled():
+    for now, then in PAIRS.items():
+        assert compiled_share(shipped(now)) == 0.0
+        assert compiled_share(shipped(then)) > 0.9
+
+
+def test_the_optimizer_and_what_follows_the_backward_pass_are_not_compiled_with_the_model():
+    evidence = read(OWN / "optimizer_loop.faulty.json.gz")
+    begin, end = compilable(evidence)
+    events, links = evidence.events, evidence.priced.links
+    launched = inside_spans(evidence.graph.called, begin, end) & (links.launch >= 0)
+    around = {
+        name for row in links.launch[launched][:400] for name in map(events.name_of, evidence.ancestors(int(row)))
+    }
+    assert any("AddmmBackward" in name or "MmBackward" in name for name in around)
+    assert not any(name.startswith("Optimizer.step") for name in around)
+    assert 0 < launched.sum() < (links.launch >= 0).sum()
 
 
 def test_what_passes_between_the_kernels_of_a_graph():

@@ -49,7 +49,7 @@ def then(evidence: Evidence, effect: Effect, share: float) -> float:
     return length(evidence, changed) / 1e3
 
 
-def launch_bound(folder: Path, *, wait: bool = False, load: float = 0.0) -> Evidence:
+def launch_bound(folder: Path, *, wait: bool = False, load: float = 0.0, waiting: str = "aten::item") -> Evidence:
     """20 operations of 100 us with kernels of 5 us, an optimizer of 10 such ones, and a wait at the end."""
     trace = Trace(shapes=False)
     for number in range(3):
@@ -59,7 +59,7 @@ def launch_bound(folder: Path, *, wait: bool = False, load: float = 0.0) -> Evid
             for at in range(20):
                 trace.op("aten::mul", MATRIX, 5.0, host_us=100.0)
                 if wait and at == 10:
-                    trace.item()
+                    trace.item(waiting)
             with trace.annotated(OPTIMIZER):
                 for _ in range(10):
                     trace.op("aten::addcmul_", MATRIX, 5.0, host_us=100.0)

@@ -36,7 +36,8 @@ class Plan:
     `beyond`, `beyond_low`: what it saves outside the analysed steps, in ns of one step; `least_ns`: what the step takes
     at least then, for a reason that is not in the graph (loaders that need this long for a batch), at the effect's most
     and at its least. `work`: how many times today's work a step then does; the saving is for today's. `once`: of
-    several findings' plans for the treatment one stands for all.
+    several findings' plans for the treatment one stands for all. `last`: it says what the host needs then, whatever the
+    treatment's other plans leave, and is applied after them.
     """
 
     how: str
@@ -47,6 +48,7 @@ class Plan:
     least_ns: tuple[float, float] = (0.0, 0.0)
     work: float = 1.0
     once: bool = False
+    last: bool = False
 
     def bound(self, share: float) -> float:
         """What the step takes at least, in ns, at a share of the effect."""

@@ -7,11 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from gobrrr.analysis.effects import less_host, spans_of, step_spans, within, works_of
+from gobrrr.analysis.effects import less_host, spans_of, step_spans, within
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Effect
 from gobrrr.analysis.graph import F8, StepGraph
-from gobrrr.analysis.host_record import HOST_KINDS
 from gobrrr.analysis.idle import INPUT
 from gobrrr.analysis.inputs import host_rows, input_gaps, input_stretches
 from gobrrr.analysis.intervals import Spans, clip, covered, union
@@ -41,55 +40,8 @@ IN_GRAPH_NS = 300.0
 """The device's pause from kernel to kernel in a captured graph, at least: in the shipped trace mlp_tiny.fixed the
 median is 256 ns, and three in four are up to 288. At most it is `KERNEL_GAP_NS`."""
 
-COMPILED_REGIONS = ("Torch-Compiled Region", "## Call CompiledFxGraph", "CompiledFunction", "Call CompiledFxGraph")
-"""What torch writes around a call of compiled code."""
 
-COMPILED_HOST = 0.75
-"""Of the host's time to issue a step, what a compiler's wrapper needs: the mean of the shipped pairs of an eager and a
-compiled step (0.37, 0.67, 0.88 and 1.11: of the same host, which is not the same from run to run)."""
-
-LEAN_HOST = 0.37
-"""The least of them."""
-
-COMPILED_LAUNCH = 1.5
-"""What a launch of compiled code takes over one of eager code, at most: where nearly all launches vanish, the host's
-time follows their number (1.65 and 2.2 in the two pairs whose eager operations are the cheapest, 0.4 and 0.6 in the
-others)."""
-
-
-def compiled(evidence: Evidence, gone: I8) -> Effect:
-    """`gone` calls are fused into those before them; the host issues what is left from a compiler's wrapper.
-
-    At the least that takes it as long as now.
-    """
-    work = works_of(evidence, gone)[0]
-    begin, end = _launching(evidence)
-    launched = int((evidence.priced.links.launch >= 0).sum())
-    left = 1.0 - len(work) / launched if launched else 1.0
-    expected, lean = min(COMPILED_HOST, COMPILED_LAUNCH * left), min(LEAN_HOST, left)
-
-    def effect(share: float) -> Change:
-        kept = 1.0 + (expected - 1.0) * min(2 * share, 1.0) + (lean - expected) * max(2 * share - 1.0, 0.0)
-        return lambda graph: merged(hosted(graph, begin, end, kept), work)
-
-    return effect
-
-
-def compiled_share(evidence: Evidence) -> float:
-    """Share of the device's work that is launched within code of torch.compile; 0 where nothing says so."""
-    events, links = evidence.events, evidence.priced.links
-    named = np.array([name.startswith(COMPILED_REGIONS) for name in events.names], dtype=bool)
-    rows = events.of(*HOST_KINDS)
-    rows = rows[named[events.name[rows]]]
-    launched = links.launch[links.launch >= 0]
-    if not len(rows) or not len(launched):
-        return 0.0
-    spans = union(events.start_ns[rows], events.end_ns[rows])
-    called = events.start_ns[launched]
-    return float((covered(spans, called, called + 1) > 0).mean())
-
-
-def _launching(evidence: Evidence) -> tuple[I8, I8]:
+def launching(evidence: Evidence) -> tuple[I8, I8]:
     """(begins, ends): in each recorded step from its first to its last launch."""
     spans = step_spans(evidence, np.arange(len(evidence.priced.links.device)))
     return np.array([one[0] for one in spans], dtype=np.int64), np.array([one[1] for one in spans], dtype=np.int64)
@@ -110,7 +62,7 @@ def as_graph(evidence: Evidence) -> Effect:
             if held.any() and share < 1.0:
                 return graph  # a graph can't hold a wait of the host
             if share < 0.25:
-                return captured(graph, *_without(_launching(evidence), own), KERNEL_GAP_NS)
+                return captured(graph, *without(launching(evidence), own), KERNEL_GAP_NS)
             return captured(graph, *whole, KERNEL_GAP_NS + (IN_GRAPH_NS - KERNEL_GAP_NS) * share)
 
         return change
@@ -121,14 +73,14 @@ def as_graph(evidence: Evidence) -> Effect:
 def _step_but_input(evidence: Evidence) -> tuple[I8, I8]:
     """Each recorded step from its begin to its last launch, without the spans in which input is loaded."""
     steps = evidence.recorded_steps
-    first, last = _launching(evidence)
+    first, last = launching(evidence)
     marks = np.array(steps.begins, dtype=np.int64)
     begin = marks[np.searchsorted(marks, first, side="right") - 1] if steps.marked and len(marks) else first
     loads = loading_spans(evidence)
-    return _without((begin, last), list(zip(loads[0].tolist(), loads[1].tolist(), strict=True)))
+    return without((begin, last), list(zip(loads[0].tolist(), loads[1].tolist(), strict=True)))
 
 
-def _without(spans: tuple[I8, I8], taken: list[tuple[int, int]]) -> tuple[I8, I8]:
+def without(spans: tuple[I8, I8], taken: list[tuple[int, int]]) -> tuple[I8, I8]:
     """Spans less others, by start."""
     begins: list[int] = []
     ends: list[int] = []

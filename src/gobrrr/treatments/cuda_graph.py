@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 from gobrrr.analysis.claims import Found
+from gobrrr.analysis.compiled import as_graphs
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.regions import as_graph
@@ -85,7 +86,15 @@ def of_model(evidence: Evidence, found: Found) -> Plan | None:
     return replace(whole, assumes="static shapes; the optimizer stays outside", effect=lambda _: effect(0.0))
 
 
-PARTS = {"model": of_model}
+def of_compiled(evidence: Evidence, found: Found) -> Plan | None:
+    """What torch.compile captures of the model with mode="reduce-overhead": it cuts its graphs where the host waits."""
+    if found.finding.code not in ("O01", "O04") or evidence.on_cpu:
+        return None
+    assumes = "static shapes; graphs are cut where the host waits (low: none is captured then); the optimizer stays out"
+    return Plan('torch.compile(model, mode="reduce-overhead")', assumes, as_graphs(evidence), once=True)
+
+
+PARTS = {"model": of_model, "compiled": of_compiled}
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:

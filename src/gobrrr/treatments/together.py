@@ -62,7 +62,7 @@ class Seat:
         left_out = {worse for better, worse in ALTERNATIVES if better in names and self.has(better)}
         mine = [one for one in self.plans if one[0] in names and one[0] not in left_out]
         kept, done = [], set()
-        for name, _, plan in sorted(mine, key=lambda one: (word_of(one[0]) in LAST, one[0] not in FIRST)):
+        for name, _, plan in sorted(mine, key=_turn):
             if name not in done:
                 kept.append(plan)
             if plan.once:
@@ -77,6 +77,11 @@ class Seat:
         """The type that float32 contractions run in with some treatments; None: their own."""
         applied = {name for name, _, _ in self.plans if name in names}
         return next((dtype for name, dtype in MATRIX if name in applied), None)
+
+
+def _turn(one: Planned) -> tuple[bool, bool, bool]:
+    name, _, plan = one
+    return word_of(name) in LAST, name not in FIRST, plan.last
 
 
 class Combiner:

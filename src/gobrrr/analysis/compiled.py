@@ -1,0 +1,156 @@
+"""What compiled code does to a step's graph: fewer launches, issued from a compiler's wrapper, or as captured graphs.
+
+The wrapper's host time is one of its own, whatever the eager code took: it launches each kernel from generated Python.
+Its unit is what a launch call alone takes in the same trace (cudaLaunchKernel, recorded), which tells how fast that
+host was: one launch of compiled code then takes `CALLS` of them, within an eighth, over models and over runs of a host
+that is now fast and now slow. Shares of the eager host's time scatter from a third to more than all of it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr.analysis.chains import BACKWARD
+from gobrrr.analysis.effects import step_spans, works_of
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import Effect
+from gobrrr.analysis.graph import StepGraph
+from gobrrr.analysis.host_record import HOST_KINDS
+from gobrrr.analysis.intervals import covered, union
+from gobrrr.analysis.optimizers import updates
+from gobrrr.analysis.path import KERNEL_GAP_NS
+from gobrrr.analysis.regions import IN_GRAPH_NS, launching, without
+from gobrrr.analysis.waits import cause_of, inner_waits
+from gobrrr.analysis.what_if import Change, captured, host_of, hosted, inside_spans, merged
+from gobrrr.model.events import I8, Kind
+
+REGIONS = ("Torch-Compiled Region", "## Call CompiledFxGraph", "CompiledFunction", "Call CompiledFxGraph")
+"""What torch writes around a call of compiled code."""
+
+CALLS, LEAST_CALLS, MOST_CALLS = 3.9, 3.3, 4.3
+"""What the host needs, without the profiler, for a launch of compiled code, in durations of a launch call as recorded:
+mean and ends of the seven shipped pairs of an eager and a compiled step with more than a launch or two."""
+
+SHARE, LEAN_SHARE = 0.75, 0.37
+"""Of the host's time to issue a step, where no launch call is recorded to measure by: the mean and the least of four
+pairs."""
+
+SHAPING = (
+    "nonzero", "masked_select", "_unique", "_unique2", "unique_consecutive", "unique_dim", "repeat_interleave",
+    "bincount",
+)  # fmt: skip
+"""Operations that the host waits for because the shape of what follows depends on them: that is in no graph."""
+
+
+def compiled(evidence: Evidence, gone: I8) -> Effect:
+    """`gone` calls are fused into those before them; the host issues what is left from a compiler's wrapper.
+
+    The optimizer, and what follows the last backward pass, is not compiled with the model.
+    """
+    work = works_of(evidence, gone)[0]
+    begin, end = compilable(evidence)
+    launched = inside_spans(evidence.graph.called, begin, end) & (evidence.priced.links.launch >= 0)
+    call = launch_call_ns(evidence)
+
+    def kept(graph: StepGraph, share: float) -> float:
+        left = launched & ~graph.gone
+        left[work] = False
+        now = float(host_of(graph, begin, end).sum())
+        if call is None or not now:
+            fewer = float(left.sum()) / max(float((launched & ~graph.gone).sum()), 1.0)
+            return _of_three(share, 1.0, min(SHARE, max(fewer, LEAN_SHARE)), min(LEAN_SHARE, fewer))
+        # what it does not generate it calls as eager code does: no more than now
+        return min(_of_three(share, MOST_CALLS, CALLS, LEAST_CALLS) * float(left.sum()) * call / now, 1.0)
+
+    def effect(share: float) -> Change:
+        return lambda graph: merged(hosted(graph, begin, end, kept(graph, share)), work)
+
+    return effect
+
+
+def _of_three(share: float, least: float, expected: float, most: float) -> float:
+    """`least` at share 0, `expected` at 0.5, `most` at 1."""
+    if share < 0.5:
+        return least + (expected - least) * 2 * share
+    return expected + (most - expected) * (2 * share - 1)
+
+
+def launch_call_ns(evidence: Evidence) -> float | None:
+    """The median duration of the calls that launch kernels, as recorded; None where there are none."""
+    events, launch = evidence.events, evidence.priced.links.launch
+    named = np.array(["LaunchKernel" in name for name in events.names], dtype=bool)
+    rows = launch[launch >= 0]
+    rows = rows[named[events.name[rows]]]
+    return float(np.median(events.duration_ns[rows])) if len(rows) else None
+
+
+def compilable(evidence: Evidence) -> tuple[I8, I8]:
+    """(begins, ends) of the host's time to launch a model's forward and backward passes in the recorded steps."""
+    begin, end = launching(evidence)
+    events, links = evidence.events, evidence.priced.links
+    named = np.array([BACKWARD.search(name) is not None for name in events.names], dtype=bool)
+    rows = events.of(Kind.OP)
+    rows = rows[named[events.name[rows]]]
+    launches = np.sort(events.start_ns[links.launch[links.launch >= 0]])
+    rows = rows[np.searchsorted(launches, events.start_ns[rows]) < np.searchsorted(launches, events.end_ns[rows])]
+    last = np.sort(events.end_ns[rows])
+    at = np.searchsorted(last, end, side="right") - 1
+    passes = (at >= 0) & (last[np.maximum(at, 0)] > begin) if len(last) else np.zeros(len(end), dtype=bool)
+    end = np.where(passes, last[np.maximum(at, 0)] if len(last) else end, end)
+    return without((begin, end), step_spans(evidence, updates(evidence).work))
+
+
+def as_graphs(evidence: Evidence) -> Effect:
+    """What is compiled is launched as captured graphs, cut where the host waits; its Python is gone.
+
+    At the least nothing where it waits; nor is there a gain where the shapes behind a wait depend on its result.
+    """
+    waits = inner_waits(evidence)
+    spans = compilable(evidence)
+    held = inside_spans(evidence.events.start_ns[waits], *spans)
+    waits = waits[held]
+    shaping = any(_shapes(evidence, row) for row in waits.tolist())
+    around = [_around(evidence, row) for row in waits.tolist()]
+
+    def effect(share: float) -> Change:
+        gap = KERNEL_GAP_NS + (IN_GRAPH_NS - KERNEL_GAP_NS) * share
+
+        def change(graph: StepGraph) -> StepGraph:
+            waiting = np.isin(graph.waits, waits) & ~graph.cut
+            if not waiting.any():
+                return captured(graph, *spans, gap)
+            if share < 0.25 or (shaping and share < 1.0):
+                return graph
+            return captured(graph, *(without(spans, around) if share < 1.0 else spans), gap)
+
+        return change
+
+    return effect
+
+
+def _shapes(evidence: Evidence, wait: int) -> bool:
+    row = cause_of(evidence, wait)
+    return row is not None and evidence.events.name_of(row).removeprefix("aten::") in SHAPING
+
+
+def _around(evidence: Evidence, wait: int) -> tuple[int, int]:
+    """The span of the operation that waits: the outermost aten operation around a wait."""
+    row = wait
+    for other in evidence.ancestors(wait):
+        if evidence.events.name_of(other).startswith("aten::"):
+            row = other
+    return int(evidence.events.start_ns[row]), int(evidence.events.end_ns[row])
+
+
+def compiled_share(evidence: Evidence) -> float:
+    """Share of the device's work that is launched within code of torch.compile; 0 where nothing says so."""
+    events, links = evidence.events, evidence.priced.links
+    named = np.array([name.startswith(REGIONS) for name in events.names], dtype=bool)
+    rows = events.of(*HOST_KINDS)
+    rows = rows[named[events.name[rows]]]
+    launched = links.launch[links.launch >= 0]
+    if not len(rows) or not len(launched):
+        return 0.0
+    spans = union(events.start_ns[rows], events.end_ns[rows])
+    called = events.start_ns[launched]
+    return float((covered(spans, called, called + 1) > 0).mean())

@@ -1,0 +1,80 @@
+"""What compiled code saves, on traces whose step with it can be said by hand. Times in us."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gobrrr.analysis.compiled import CALLS, LEAST_CALLS, MOST_CALLS, as_graphs, compiled, launch_call_ns
+from gobrrr.analysis.path import KERNEL_GAP_NS
+from gobrrr.analysis.regions import IN_GRAPH_NS, as_graph
+from tests.analysis.slow_simulator import unprofiled
+from tests.analysis.test_regions import LAUNCH, MATRIX, REACTION, launch_bound, now, then
+from tests.traces import Trace
+
+NONE = np.array([], dtype=np.int64)
+
+
+@pytest.mark.parametrize(("share", "calls"), [(0.0, MOST_CALLS), (0.5, CALLS), (1.0, LEAST_CALLS)])
+def test_the_wrapper_needs_so_many_launch_calls_for_a_launch_and_the_optimizer_what_it_needs_now(
+    tmp_path, share, calls
+):
+    """A step of 20 launches, 100 us each, and an optimizer of 10."""
+    evidence = launch_bound(tmp_path)
+    call = launch_call_ns(evidence) / 1e3
+    assert 0 < call * calls < 100
+    changed = then(evidence, compiled(evidence, NONE), share)
+    # from its first launch call on, what is compiled is the wrapper's; what lies before it is the step's own
+    assert changed == pytest.approx(95 + 20 * calls * call + 5 + 9 * 100 + 4 + REACTION, abs=10)
+
+
+def test_the_host_is_asked_for_no_more_than_now(tmp_path: Path):
+    trace = Trace(shapes=False)
+    for number in range(3):
+        with trace.step(number):
+            for _ in range(20):
+                trace.op("aten::mul", MATRIX, 5.0, host_us=8.0)
+            trace.synchronize()
+    evidence = unprofiled(trace, tmp_path)
+    assert launch_call_ns(evidence) / 1e3 * LEAST_CALLS > 8
+    for share in (0.0, 0.5, 1.0):
+        assert then(evidence, compiled(evidence, NONE), share) == pytest.approx(now(evidence), abs=0.01)
+
+
+def test_what_is_fused_is_not_launched(tmp_path: Path):
+    """Of two that follow each other one is left; half of the wrapper's time goes with them."""
+    evidence = launch_bound(tmp_path)
+    gone = np.arange(20 * 3 + 10 * 3)
+    gone = gone[(gone % 30 < 20) & (gone % 2 == 1)]
+    call = launch_call_ns(evidence) / 1e3
+    changed = then(evidence, compiled(evidence, gone), 0.5)
+    assert changed == pytest.approx(95 + 10 * CALLS * call + 5 + 9 * 100 + 4 + REACTION, abs=10)
+
+
+# -- graphs of compiled code ------------------------------------------------------------
+
+
+def test_without_a_wait_it_is_one_graph_and_the_optimizer_stays_outside(tmp_path: Path):
+    evidence = launch_bound(tmp_path)
+    for share in (0.0, 0.5, 1.0):
+        least = then(evidence, as_graph(evidence), 0.0)
+        assert then(evidence, as_graphs(evidence), share) == pytest.approx(least, abs=6)
+
+
+def test_graphs_are_cut_where_the_host_waits(tmp_path: Path):
+    """A graph of 11 kernels, the wait as it is, a graph of 9, the optimizer as it is."""
+    evidence = launch_bound(tmp_path, wait=True)
+    changed = then(evidence, as_graphs(evidence), 0.5)
+    pause = (KERNEL_GAP_NS + (IN_GRAPH_NS - KERNEL_GAP_NS) * 0.5) / 1e3
+    copied = 95 + LAUNCH + 11 * 5 + 10 * pause + 1.5
+    assert changed == pytest.approx(copied + 5 + LAUNCH + 5 + 9 * 100 + 4 + REACTION, abs=15)
+    assert then(evidence, as_graphs(evidence), 0.0) == now(evidence)
+    assert then(evidence, as_graphs(evidence), 1.0) < changed
+
+
+def test_what_depends_on_the_shape_that_a_wait_tells_is_in_no_graph(tmp_path: Path):
+    evidence = launch_bound(tmp_path, wait=True, waiting="aten::nonzero")
+    assert then(evidence, as_graphs(evidence), 0.5) == now(evidence)
+    assert then(evidence, as_graphs(evidence), 1.0) < now(evidence)
