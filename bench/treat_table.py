@@ -123,6 +123,16 @@ def _intro(results: Row) -> list[str]:
         f"with torch {results['torch']}{driver}. `gobrrr.treat` diagnosed each workload, predicted what each way to",
         "apply a treatment would save, tried them in the order of that on the real step and kept what helped. Both",
         "forms of a trial were timed in turns without the profiler. All weights and data are random.",
+        *_cache(results),
+    ]
+
+
+def _cache(results: Row) -> list[str]:
+    if not any("compiler_cache" in one for one in _runs(results)):
+        return []
+    return [
+        "The compiler's cache on disk had been filled before (`--warm`): at a first time compiling takes longer,",
+        "and so does treating.",
     ]
 
 
@@ -140,7 +150,8 @@ def _summary(results: Row) -> list[str]:
     errors = [(trial, miss) for trial in every if (miss := error(trial)) is not None]
     verdicts = Counter(trial["verdict"] for trial in every)
     counted = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in verdicts.most_common())
-    lines = [f"- {len(every)} trials over {len(results['workloads'])} workloads: {counted or 'none'}"]
+    treated = sum("kept" in one.get("treat", {}) for one in results["workloads"].values())
+    lines = [f"- {len(every)} trials over {treated} workloads: {counted or 'none'}"]
     if errors:
         near = sum(abs(miss) <= WITHIN for _, miss in errors)
         middle = statistics.median(abs(miss) for _, miss in errors)

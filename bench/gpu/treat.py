@@ -3,13 +3,16 @@
     python -m bench.gpu.treat OUT                                      # all workloads, as far as the time reaches
     python -m bench.gpu.treat OUT --only a,b --exhaustive a,b          # these, and exhaustively
     python -m bench.gpu.treat OUT --gpus 2                             # two at a time, each with a GPU of its own
+    python -m bench.gpu.treat OUT --warm 8                             # compile first, eight processes side by side
     python -m bench.gpu.treat OUT --device cpu --tiny --only mlp_tiny  # tries the script
     python -m bench.gpu.treat --list                                   # what there is
 
 Writes OUT/h100_treat.json after each workload. What it holds already stays and is not run again (unless --again): copy
 the file of an earlier call into OUT to go on with it. Each workload has a process of its own and a time limit; one that
 fails is recorded with its error. The whole ends within --deadline-s. With --gpus the workloads share nothing but the
-host's memory: each GPU has its part of the processor's cores. bench/treat_table.py makes docs/treat.md of it.
+host's memory: each GPU has its part of the processor's cores. With --warm the compiler's cache on disk is filled first:
+what compiling took is then less than at a first time, and the record says so. bench/treat_table.py makes docs/treat.md
+of it.
 """
 
 from __future__ import annotations
@@ -45,6 +48,9 @@ LEAST_S = 45.0
 OVERHEAD_S = 75.0
 """What a process may take beyond its budget: starting, building the model, the trial that is under way."""
 
+WARM_S = 150.0
+"""What filling the compiler's cache may take; what has not begun by then is left to the trials."""
+
 GRACE_S = 10.0
 """What a process that is interrupted has to write down what it knows."""
 
@@ -63,6 +69,7 @@ class Run:
     budget_s: float
     exhaustive_s: float
     again: bool
+    warm: int = 0
     begun: float = field(default_factory=time.monotonic)
     record: dict[str, Any] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -178,6 +185,8 @@ def ran(run: Run, lane: Lane, words: list[str], part: Path, limit_s: float) -> d
         reason = f"ended after its limit of {limit_s:.0f} s" if status is None else f"ended with status {status}"
         found |= {"error": reason, "told": told[-TOLD:]}
     about = {key: run.record[key] for key in ("device", "driver", "torch", "date")}
+    if run.warm:
+        about["compiler_cache"] = "filled before"
     return {**found, **about, "process_s": round(time.monotonic() - begin, 1)}
 
 
@@ -254,12 +263,32 @@ def one(run: Run, lane: Lane, name: str, thorough: bool, folder: Path) -> bool:
     return well
 
 
+def warm(run: Run, lanes: list[Lane], chosen: list[str]) -> None:
+    """Compile what the chosen workloads may be treated with, several at a time, so that it is in the compiler's cache.
+
+    Those that are not treated anew have it in vain, and are left out.
+    """
+    begin = time.monotonic()
+    todo = [one for one in chosen if run.again or "treat" not in run.record["workloads"][one]]
+
+    def one(number: int) -> None:
+        left = WARM_S - (time.monotonic() - begin)
+        if left > 0:
+            child(run, lanes[number % len(lanes)], ["bench.gpu.treat_warm", todo[number]], left)
+
+    with ThreadPoolExecutor(run.warm) as pool:
+        list(pool.map(one, range(len(todo))))
+    print(f"compiled {len(todo)} workloads before: {time.monotonic() - begin:.0f} s", flush=True)
+
+
 def execute(run: Run, lanes: list[Lane], chosen: list[str], thorough: list[str]) -> bool:
     """Treat the chosen workloads; the record grows on disk with each of them. Whether nothing failed."""
     run.out.mkdir(parents=True, exist_ok=True)
     run.record = record_of(run)
     for name in chosen:
         run.record["workloads"].setdefault(name, {"what": KNOWN[name].what, "gains": KNOWN[name].gains})
+    if run.warm:
+        warm(run, lanes, chosen)
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
     for name in chosen:
         waiting.put(name)
@@ -295,6 +324,9 @@ def main() -> int:
     parser.add_argument("--exhaustive", default="", help="workloads that are tried exhaustively as well")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--gpus", type=int, default=1, help="GPUs that work at the same time, each on one workload")
+    parser.add_argument(
+        "--warm", type=int, default=0, metavar="N", help="fill the compiler's cache by N processes first"
+    )
     parser.add_argument("--tiny", action="store_true", help="sizes that a CPU does in a moment")
     parser.add_argument("--deadline-s", type=float, default=540.0, help="the whole ends within it")
     parser.add_argument("--budget-s", type=float, default=60.0, help="what gobrrr.treat may take for a workload")
@@ -314,7 +346,8 @@ def main() -> int:
     if unknown:
         parser.error(f"no such workload: {', '.join(unknown)}")
     chosen += [name for name in thorough if name not in chosen]
-    run = Run(given.out, given.device, given.tiny, given.deadline_s, given.budget_s, given.exhaustive_s, given.again)
+    run = Run(given.out, given.device, given.tiny, given.deadline_s, given.budget_s, given.exhaustive_s, given.again,
+              given.warm)  # fmt: skip
     if given.gpus > 1 and shutil.which("taskset") is None:
         parser.error("--gpus needs taskset, of util-linux")
     return 0 if execute(run, lanes_of(given.gpus), chosen, thorough) else 1

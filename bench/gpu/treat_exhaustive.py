@@ -158,9 +158,13 @@ class Trials:
         return {tuple(one["ways"]): one["ratio"] for one in self.found["trials"]
                 if one["verdict"] == "helped" and all(name in self.ways for name in one["ways"])}  # fmt: skip
 
+    def dearness(self, name: str) -> tuple[bool, bool]:
+        """What compiles takes longest, and longest of all what times each kernel's forms."""
+        return self.ways[name].compiles, "max-autotune" in name
+
     def all(self) -> None:
         """Singles, then combinations; the best set is `best`."""
-        for name in self.ways:
+        for name in sorted(self.ways, key=self.dearness):  # a run that is cut short loses the fewest
             self.measure((name,))
         singles = {names[0]: ratio for names, ratio in self.helped().items() if len(names) == 1}
         for names in combinations(chosen(singles, self.ways), singles, self.ways):

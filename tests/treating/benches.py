@@ -47,6 +47,7 @@ class FakeBench:
     whole: float = 0.4
     joined: list[tuple[str, ...]] = field(default_factory=list)
     whys: Mapping[str, str] = field(default_factory=dict)
+    compile_s: Mapping[str, float] = field(default_factory=dict)
 
     def look(self, kept: Sequence[str]) -> Looked:
         self.before_look(kept)
@@ -75,6 +76,6 @@ class FakeBench:
         )
         made = TrialRecord(
             way=way.way, treatment=way.treatment, kept=tuple(kept), verdict=verdict, why=self.whys.get(way.way, ""),
-            timing=timing, work=way.work,
+            timing=timing, work=way.work, compile_s=self.compile_s.get(way.way),
         )  # fmt: skip
         return replace(made, timing=None, died=self.died) if verdict == "inconclusive" else made

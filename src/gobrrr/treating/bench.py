@@ -12,12 +12,13 @@ from typing import Any
 from gobrrr import live, pipeline
 from gobrrr.errors import UsageError
 from gobrrr.hardware.measure.device import find_device
+from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.model.treated import TrialRecord, Untried, Versions
 from gobrrr.model.workload import Workload
 from gobrrr.observe.live.clock import on_gpu
 from gobrrr.observe.targets import find_callable
 from gobrrr.treating.arms import Arm
-from gobrrr.treating.candidates import Basis, Candidate, Looked, advice_of, candidates_of, step_of, ways_of
+from gobrrr.treating.candidates import Basis, Candidate, Looked, advice_of, candidates_of, hides, step_of, ways_of
 from gobrrr.treating.fingerprint import fingerprint
 from gobrrr.treating.search import TOGETHER, Stages
 from gobrrr.treating.state import snapshot
@@ -48,16 +49,20 @@ class Here:
         self._unfit = (*left, *(Untried(way=one.name, why=one.why) for one in unfit))
         self._versions: Versions | None = None
         self._basis: Basis | None = None
+        self._seen: Diagnosis | None = None
 
     def look(self, kept: Sequence[str]) -> Looked:
         """Diagnose the step with what is kept; the workload is as it was afterwards. What the step raises passes."""
         ways = list(self._ways.values())
         if kept and self._basis is None:  # this process has not seen the step as it was
-            self._basis = Basis(self._examined(()), ways)
+            plain = self._examined(())
+            self._basis, self._seen = Basis(plain, ways), plain.diagnosis
         examined = self._examined(kept)
         if self._basis is None:
             self._basis = Basis(examined, ways)
-        found, notes = candidates_of(examined, ways, self._named(kept), self._basis if kept else None)
+        if self._seen is None or not any(hides(one) for one in self._named(kept)):
+            self._seen = examined.diagnosis
+        found, notes = candidates_of(examined, ways, self._named(kept), self._basis if kept else None, self._seen)
         if self._workload.optimizer is not None and self._workload.loss is None and self._workload.step is None:
             notes = [*notes, FORWARD_ALONE]
         if self._versions is None:

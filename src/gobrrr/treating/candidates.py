@@ -84,13 +84,18 @@ def ways_of(workload: Workload, treatments: Iterable[Treatment] | None = None) -
 
 
 def candidates_of(
-    examined: pipeline.Examined, ways: Sequence[Way], kept: Sequence[Way] = (), basis: Basis | None = None
+    examined: pipeline.Examined,
+    ways: Sequence[Way],
+    kept: Sequence[Way] = (),
+    basis: Basis | None = None,
+    seen: Diagnosis | None = None,
 ) -> tuple[list[Candidate], list[str]]:
     """Each way with its prediction for an examined step that has `kept` in it, and notes on how they were made.
 
     The evidence is read and planned once; each set of treatments then costs one replay. `basis` is of the step as it
     was: a way that this step says nothing of is predicted by what it adds there to what is kept, and where a graph is
-    kept, which hides the step's operations, every way is.
+    kept, which hides the step's operations, every way is. `seen`: the last diagnosis that showed them, by which it is
+    told what isn't worth a trial; None: this one.
     """
     predictor = _predictor(examined, ways)
     hidden = any(hides(one) for one in kept)
@@ -101,7 +106,7 @@ def candidates_of(
         if found is None and basis is not None and one.as_if and step is not None:
             found = basis.beyond(kept, one, step)
             other = other or found is not None
-        made.append(_candidate(one, found, examined.diagnosis))
+        made.append(_candidate(one, found, seen or examined.diagnosis))
     notes = [*predictor.notes, *([FROM_BASIS] if other else [])]
     return made, notes
 

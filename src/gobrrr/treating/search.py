@@ -17,6 +17,7 @@ from gobrrr import units
 from gobrrr.model.treated import TrialRecord
 from gobrrr.treating.candidates import Candidate, Looked
 from gobrrr.treating.choosing import Choice, Chooser, Found, Options, Tried, words
+from gobrrr.treating.costs import Costs
 from gobrrr.treating.ledger import Ledger
 
 LOOK_STEPS, TRIAL_STEPS = 25, 80
@@ -90,7 +91,7 @@ class Search:
         self._bench, self._options, self._ledger, self._clock = bench, options, ledger, clock
         self._begun = clock() if begun is None else begun
         self._tell = tell or Telling(None)
-        self._spent: list[float] = []
+        self._costs = Costs()
         self._tried: dict[str, Tried] = {}
         self._trying = ""
         self.found = Found(before, before)
@@ -139,7 +140,7 @@ class Search:
     def _join(self) -> None:
         """Measure all that was kept at once: what each saved on top of the others need not add up."""
         found = self.found
-        if self._no_time(found.before.step_ns):
+        if self._no_time(found.before.step_ns, self._joining(found.kept)):
             found.notes.append("what was kept was not timed all at once: the budget was spent")
             return
         self._tell.about = TOGETHER
@@ -164,30 +165,42 @@ class Search:
         """What a trial is given: no more than what is left of the budget."""
         return max(min(self._options.trial_s(step), self._left_s / SECONDS_USED), LEAST_SECONDS)
 
-    def _no_time(self, step: float | None, *, then_joins: bool = False) -> str:
-        """Why no other trial of such a step is begun; "" where one more fits the budget, with the one of all that is
-        kept after it."""
+    def _no_time(self, step: float | None, trial: float, join: float = 0.0) -> str:
+        """Why no trial that takes `trial` seconds, of a step of so many ns, is begun; "" where it fits the budget.
+
+        `join`: what the trial of all that is kept takes after it, or 0.
+        """
         budget, elapsed = self._options.budget_s, self._clock() - self._begun
-        mean = sum(self._spent) / len(self._spent) if self._spent else 0.0
-        least = TRIAL_STEPS * (step or 0.0) / 1e9
-        one = max(mean, least)
-        join = max(mean, TRIAL_STEPS * (self.found.before.step_ns or 0.0) / 1e9) if then_joins else 0.0
-        if elapsed + one + join <= budget and elapsed < budget:
+        if elapsed + trial + join <= budget and elapsed < budget:
             return ""
         spent = f"the budget: {elapsed:.0f} s of {budget:g} s were spent"
-        if not one:
+        if not trial:
             return spent
-        enough = f": --budget {10 * math.ceil((elapsed + one + join) / 10)}" if elapsed + one + join > budget else ""
-        of_step = f" of a step of {units.duration(step)}" if least > mean and step else ""
-        twice = ", as does the one of all that is kept" if join and elapsed + one <= budget else ""
-        return f"{spent} and a trial{of_step} takes{' about' if of_step else ''} {one:.0f} s{twice}{enough}"
+        enough = (
+            f": --budget {10 * math.ceil((elapsed + trial + join) / 10)}" if elapsed + trial + join > budget else ""
+        )
+        steps = TRIAL_STEPS * (step or 0.0) / 1e9
+        of_step = f" of a step of {units.duration(step)}" if step and steps >= trial else ""
+        beside = (
+            ", as does the one of all that is kept"
+            if join >= trial
+            else f" and the one of all that is kept {join:.0f} s"
+        )
+        twice = beside if join and elapsed + trial <= budget else ""
+        return f"{spent} and a trial{of_step} takes{' about' if of_step else ''} {trial:.0f} s{twice}{enough}"
+
+    def _joining(self, ways: Sequence[Candidate]) -> float:
+        """What the trial of these ways at once takes, in seconds."""
+        return max(self._costs.joined(ways), TRIAL_STEPS * (self.found.before.step_ns or 0.0) / 1e9)
 
     def _turn_of(self, choice: Choice) -> None:
         """Try a way, unless the ledger has the trial or there is no time for it."""
         found = self.found
         known = self._known(choice)
-        joins = len(self._chooser.base(choice)) > 0
-        late = self._no_time(self._step, then_joins=joins) if known is None else self._over()
+        base = self._chooser.base(choice)
+        trial = max(self._costs.of(choice.candidate), TRIAL_STEPS * (self._step or 0.0) / 1e9)
+        join = self._joining([*(one for one in found.kept if one.way in base), choice.candidate]) if base else 0.0
+        late = self._no_time(self._step, trial, join) if known is None else self._over()
         if late:
             found.stopped = late
             return
@@ -247,7 +260,7 @@ class Search:
             found.stopped = f"{record.way} left the workload changed, and this process can't make it anew"
         self._judge(record, choice)
         if known is None:
-            self._spent.append(self._clock() - began)
+            self._costs.add(one, self._clock() - began, record.compile_s)
 
     def _predicted(self, record: TrialRecord, choice: Choice) -> TrialRecord:
         """A measured trial, with what was predicted of it and what it is remembered by."""

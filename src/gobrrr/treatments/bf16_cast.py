@@ -5,7 +5,8 @@ tensor has half the bytes. Under autocast weights that need no gradient are cast
 are not, and norms, softmax and pointwise operations move half of what they moved.
 
 Replayed: each float32 contraction at the 16-bit peak, at the least with the gain of TF32, at the most with the same
-share of the peak as now up to half of it. That other operations move half the bytes is promised by nothing.
+share of the peak as now up to half of it. Other operations that memory binds move half of their float32 bytes: at the
+most in half of that time, at the least by a quarter of what they take at the roof.
 
 For inference alone: an update of a bfloat16 weight that is smaller than 1/256 of it is lost. Buffers are cast as well;
 what needs float32 (frequencies of a rotary embedding, running statistics) has to be kept in it by hand.
@@ -24,13 +25,16 @@ from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import all_of, claimed, of_calls
 from gobrrr.analysis.elsewhere import in_type, typed_ratios
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.gains import Effect, Plan
+from gobrrr.analysis.narrower import half_the_bytes
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import applying, reaching
 from gobrrr.treatments.way import MODEL, Unfit, Way
 
 NAME = "bf16-cast"
 NUMERICS = "rounding"
+HOW = "model.to(torch.bfloat16), and the inputs"
+ASSUMES = "bfloat16 is accurate enough; what memory binds moves half of its float32 bytes"
 CODE = """
 model = model.to(torch.bfloat16)
 y = model(x.to(torch.bfloat16))
@@ -42,24 +46,29 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if found.finding.code != "C01" or evidence.training:
         return None
     typed = in_type(evidence, "bfloat16")
-    assumes = "bfloat16 is accurate enough; that everything else moves half the bytes is not counted"
-    return Plan(
-        "model.to(torch.bfloat16), and the inputs",
-        assumes,
-        all_of(lambda _: typed, claimed(evidence, found, better=True)),
-    )
+    effects: list[Effect] = [lambda _: typed, claimed(evidence, found, better=True), *_traffic(evidence)]
+    return Plan(HOW, ASSUMES, all_of(*effects))
 
 
 def unasked(evidence: Evidence) -> Plan | None:
-    """As autocast, of contractions that run as TF32 now, without its casts; none for a step that trains."""
+    """Contractions that run as TF32 now, as autocast has them without its casts, and what moves float32.
+
+    None for a step that trains, and on a CPU, whose pointwise operations in bfloat16 are no faster for sure.
+    """
+    if evidence.on_cpu or evidence.training:
+        return None
     ratio = typed_ratios(evidence, "bfloat16", "tf32")[evidence.calls.group]
     calls = np.flatnonzero(np.isfinite(ratio) & (ratio < 1.0))
-    if evidence.on_cpu or evidence.training or not len(calls):
-        return None
-    less = evidence.calls.ns[calls] * (1.0 - ratio[calls])
-    assumes = "contractions run as TF32 now; that everything else moves half the bytes is not counted"
-    shorter = of_calls(evidence, calls, less / 2, less, better=True)
-    return Plan("model.to(torch.bfloat16), and the inputs", assumes, shorter)
+    effects = _traffic(evidence)
+    if len(calls):
+        less = evidence.calls.ns[calls] * (1.0 - ratio[calls])
+        effects.append(of_calls(evidence, calls, less / 2, less, better=True))
+    return Plan(HOW, ASSUMES, all_of(*effects)) if effects else None
+
+
+def _traffic(evidence: Evidence) -> list[Effect]:
+    halved = None if evidence.on_cpu else half_the_bytes(evidence)
+    return [] if halved is None else [halved]
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:

@@ -19,6 +19,7 @@ Dropout draws other masks. `torch.nn.attention.sdpa_kernel` shows and sets which
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -56,6 +57,9 @@ FIRST = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION", "efficient": "E
 TUNED = ("scaled_dot_product", "attention_forward", "attention_backward", "flash", "fmha", "efficient_attention")
 """Words of the calls that choose between those kernels."""
 
+FLOAT32 = re.compile(r"\[[^\]]*\] float32")
+"""The first operand of a call, as a row of operations shows it."""
+
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
     """The library's switch where attention is written out, and which kernel a call of the function tries first.
@@ -83,7 +87,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
                 name=f"{NAME}:{name}-first", treatment=NAME, apply=applying.entered(_ordering(order)),
                 code="from torch.nn.attention import SDPBackend, sdpa_kernel\n\n"
                 f"with sdpa_kernel([{listed}], set_priority=True):  # around your step\n    step(batch)",
-                numerics="rounding", rank=ATTENTION, worth=_worth,
+                numerics="rounding", rank=ATTENTION, worth=_worth(name),
                 conflicts=frozenset(f"{NAME}:{one}-first" for one in FIRST if one != name),
             )  # fmt: skip
 
@@ -103,14 +107,24 @@ def _ordering(order: list[str]) -> Any:
     return context
 
 
-def _worth(diagnosis: Diagnosis) -> str:
-    """Another kernel saves no more than attention takes."""
-    share = applying.share_of(diagnosis, *TUNED)
-    if share <= 0:
-        return "no call of scaled_dot_product_attention in the step"
-    if share < applying.WORTH_TRYING:
-        return f"attention takes {units.percent(share)} of the device's time"
-    return ""
+def _worth(kernel: str) -> Any:
+    """Another kernel saves no more than attention takes, the one that runs already saves nothing, and of float32 none
+    but the memory-efficient one does."""
+
+    def worth(diagnosis: Diagnosis) -> str:
+        share = applying.share_of(diagnosis, *TUNED)
+        if share <= 0:
+            return "no call of scaled_dot_product_attention in the step"
+        if share < applying.WORTH_TRYING:
+            return f"attention takes {units.percent(share)} of the device's time"
+        calls = [one for one in diagnosis.ops if any(word in one.op.lower() for word in TUNED)]
+        if calls and all(f"{kernel}_attention" in one.op for one in calls):
+            return "its calls run on that kernel already"
+        if kernel != "efficient" and calls and all(FLOAT32.match(one.shapes or "") for one in calls):
+            return "its calls are in float32, which that kernel does not take"
+        return ""
+
+    return worth
 
 
 def _written_out(workload: Workload) -> list[Any]:

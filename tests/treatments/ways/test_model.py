@@ -244,8 +244,18 @@ def test_the_kernel_that_is_asked_first_is_a_setting_around_the_steps(monkeypatc
 
 
 def test_the_kernels_of_attention_are_worth_a_trial_where_attention_takes_time():
-    row = SimpleNamespace(op="aten::scaled_dot_product_attention", ns=10.0, bound="compute")
-    other = SimpleNamespace(op="aten::mm", ns=90.0, bound="compute")
-    assert _worth(SimpleNamespace(ops=[row, other])) == ""
-    assert "no call" in _worth(SimpleNamespace(ops=[other]))
-    assert "attention takes 1" in _worth(SimpleNamespace(ops=[row, SimpleNamespace(op="mm", ns=990.0, bound=None)]))
+    other = SimpleNamespace(op="aten::mm", ns=90.0, bound="compute", shapes="")
+    worth = _worth("flash")
+
+    def said(op: str, ns: float = 10.0, of=worth, shapes: str = "[4, 12, 64, 64] bfloat16, [2] float32") -> str:
+        return of(SimpleNamespace(ops=[SimpleNamespace(op=op, ns=ns, bound="compute", shapes=shapes), other]))
+
+    assert said("aten::scaled_dot_product_attention") == ""
+    assert "no call" in worth(SimpleNamespace(ops=[other]))
+    assert "attention takes 1" in said("aten::scaled_dot_product_attention", ns=1.0)
+    assert "already" in said("aten::_flash_attention_forward")
+    assert said("aten::_cudnn_attention_forward") == ""
+    assert "already" in said("aten::_cudnn_attention_forward", of=_worth("cudnn"))
+    single = "[4, 12, 64, 64] float32, [4, 12, 64, 64] float32"
+    assert "float32" in said("aten::_scaled_dot_product_attention_math", shapes=single)
+    assert said("aten::_scaled_dot_product_attention_math", of=_worth("efficient"), shapes=single) == ""

@@ -1,0 +1,38 @@
+"""What a trial costs: the next one is only begun where the budget holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gobrrr.treating.candidates import Candidate
+
+
+class Costs:
+    """What trials of this search took, and what others are expected to."""
+
+    CACHED = 0.25
+    """Of the time that compiling took, what it takes again: the compiler has it in its cache."""
+
+    def __init__(self) -> None:
+        self._plain: list[float] = []
+        self._compiled: dict[str, float] = {}
+
+    def add(self, one: Candidate, seconds: float, compile_s: float | None) -> None:
+        """A trial of a way: its seconds, and those of them that went into compiling."""
+        compiling = min(compile_s or 0.0, seconds) if one.compiles else 0.0
+        self._plain.append(seconds - compiling)
+        if one.compiles:
+            self._compiled[one.way] = compiling
+
+    def of(self, one: Candidate) -> float:
+        """Seconds of a trial of a way; a way to compile is compiled as long as the longest one yet."""
+        compiling = max(self._compiled.values(), default=0.0) if one.compiles else 0.0
+        return self._mean() + compiling
+
+    def joined(self, ways: Sequence[Candidate]) -> float:
+        """Seconds of a trial of ways that were tried one by one."""
+        again = sum(self._compiled.get(one.way, self.of(one) - self._mean()) for one in ways if one.compiles)
+        return self._mean() + self.CACHED * again
+
+    def _mean(self) -> float:
+        return sum(self._plain) / len(self._plain) if self._plain else 0.0
