@@ -178,11 +178,21 @@ def test_a_gain_of_more_than_the_step_is_none() -> None:
     assert found.timing.after_ns == 20.7
 
 
-def test_a_wide_spread_asks_for_a_gain_of_three_times_it() -> None:
-    differences = [1.0, 7.0, 7.0, 7.0, 7.0, 7.0, 13.0]
-    assert timing.decide([10.0] * 14, [3.0] * 14, differences, steps=5).verdict == "inconclusive"
-    differences = [2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 4.0]
-    assert timing.decide([10.0] * 14, [7.0] * 14, differences, steps=5).verdict == "helped"
+def test_a_gain_is_certain_by_its_end_that_is_nearer_to_none() -> None:
+    """A few slow blocks of the step as it is make a gain look larger, and no less certain."""
+    found = timing.decide([10.0] * 14, [3.0] * 14, [6.0, 6.5, 7.0, 7.0, 7.0, 30.0, 90.0], steps=5)
+    assert found.verdict == "helped"
+    assert found.timing.spread_ns == pytest.approx(1.0)
+    reached = [-0.5, 6.5, 7.0, 7.0, 7.0, 30.0, 90.0]
+    assert timing.decide([10.0] * 14, [3.0] * 14, reached, steps=5).verdict == "inconclusive"
+    mirrored = [-6.0, -6.5, -7.0, -7.0, -7.0, -30.0, -90.0]
+    assert timing.decide([10.0] * 14, [17.0] * 14, mirrored, steps=5).verdict == "hurt"
+
+
+def test_no_gain_is_as_uncertain_as_the_farther_end_is_far() -> None:
+    found = timing.decide([10.0] * 14, [10.0] * 14, [-5.0, 0.0, 0.0, 0.0, 0.0, 0.05, 0.05], steps=5)
+    assert found.verdict == "inconclusive"
+    assert found.timing.spread_ns == pytest.approx(5.0)
 
 
 def test_medians_that_say_otherwise_than_the_rounds_settle_nothing() -> None:

@@ -5,9 +5,10 @@ the B: a drift that goes on evenly drops out of every round, whichever arm is fi
 its median over the rounds. Its spread is taken from the order of the rounds' differences alone: in n rounds the median
 of what an endless run would show lies outside the k-th smallest and the k-th largest with a probability that is
 counted from coin throws, whatever the noise looks like (as long as the rounds don't follow from each other). k is the
-largest for which that stays under `DOUBT`; the spread is the distance of the median from the farther of the two. So a
-gain over the spread is one that all but chance has. A spread under `LEAST_SHARE` of the step counts as that: where
-memory happens to lie makes as much.
+largest for which that stays under `DOUBT`. The spread of a gain is the distance of the median from the one of the two
+that is nearer to no gain, so that a gain over its spread is one that all but chance has, however far a few slow blocks
+reach to the other side; what shows no gain is as uncertain as the farther of the two is far. A spread under
+`LEAST_SHARE` of the step counts as that: where memory happens to lie makes as much.
 
 The times of both arms are the medians of their own blocks, and nothing is said to help or to hurt unless they show it
 as well: on a machine that is now fast and now slow, the rounds' differences alone can say anything, even a gain of more
@@ -41,8 +42,6 @@ DOUBT = 0.02
 LEAST_SHARE = 0.01
 WIDE_SHARE = 0.1
 """A spread over this share of the step hides too much for "no change"."""
-SCATTERED = 0.5
-"""A spread over this share of the step hides too much for a gain that is not `CLEAR`."""
 AGREEING = 0.5
 """The medians of the blocks and that of the rounds may be apart by so much of the gain, where it is over the spread."""
 CLEAR = 3.0
@@ -187,20 +186,32 @@ def decide(
     """The verdict on rounds: ns of a step in the blocks of each arm, and by how much the second took less per unit of
     work in each round."""
     gain = median(differences)
+    base, after = median(firsts), median(others)
+    least = LEAST_SHARE * base
+    toward, away = (max(one, least) for one in _spreads(differences))
+    clear = abs(gain) > toward
     timing = Timing(
-        before_ns=median(firsts),
-        after_ns=median(others),
-        spread_ns=_spread(differences, median(firsts)),
+        before_ns=base,
+        after_ns=after,
+        spread_ns=toward if clear else max(toward, away),
         rounds=len(differences),
         steps=steps * 2 * len(differences),
     )
-    verdict, why = _verdict(timing, gain, timing.before_ns - timing.after_ns / work)
+    verdict, why = _verdict(timing, gain, base - after / work)
     return Compared(timing, verdict, why)
 
 
-def _spread(differences: list[float], base: float) -> float:
-    spread = max(spread_of(differences), LEAST_SHARE * base)
-    return max(differences) - min(differences) if math.isinf(spread) else spread
+def _spreads(differences: list[float]) -> tuple[float, float]:
+    """How far the median of rounds may be from what it stands for, towards no difference and away from it.
+
+    Too few rounds to say: all that they differ by.
+    """
+    ordered, count = sorted(differences), len(differences)
+    middle, rank = median(ordered), _rank(count)
+    if rank == 0:
+        return (ordered[-1] - ordered[0],) * 2
+    below, above = middle - ordered[rank - 1], ordered[count - rank] - middle
+    return (below, above) if middle >= 0 else (above, below)
 
 
 def _verdict(timing: Timing, gain: float, saving: float) -> tuple[Settled, str]:
@@ -210,10 +221,9 @@ def _verdict(timing: Timing, gain: float, saving: float) -> tuple[Settled, str]:
     noise = f"the spread of {rounds} rounds is {units.duration(spread)}"
     if rounds < LEAST_ROUNDS:
         return "inconclusive", f"only {rounds} rounds fitted into the time: too few to tell a gain from noise"
-    scattered = spread > SCATTERED * base and abs(gain) < CLEAR * spread
-    if gain >= base or scattered or (abs(gain) <= spread and spread > WIDE_SHARE * base):
+    if gain >= base or (abs(gain) <= spread and spread > WIDE_SHARE * base):
         return "inconclusive", f"times scatter too much to tell: {numbers} of difference, and {noise}"
-    if _contradict(gain, saving, spread):
+    if _contradict(gain, saving, spread, base):
         told = f"the medians of all blocks are {_signed(saving, base)}, that of the rounds is {_signed(gain, base)}"
         return "inconclusive", f"times scatter too much to tell: {told}, and {noise}"
     if gain > spread:
@@ -223,11 +233,11 @@ def _verdict(timing: Timing, gain: float, saving: float) -> tuple[Settled, str]:
     return "no_change", f"{numbers} of difference, which is no more than chance: {noise}"
 
 
-def _contradict(gain: float, saving: float, spread: float) -> bool:
+def _contradict(gain: float, saving: float, spread: float, base: float) -> bool:
     """Whether the medians of the blocks show something else than the rounds do."""
-    if abs(gain) > spread and (saving * gain <= 0 or abs(saving) <= spread):
+    if abs(gain) > spread and (saving * gain <= 0 or abs(saving) <= LEAST_SHARE * base):
         return True  # what helps must help by the medians as well
-    return abs(gain - saving) > max(spread, AGREEING * abs(gain))
+    return abs(gain - saving) > max(min(spread, WIDE_SHARE * base), AGREEING * abs(gain))
 
 
 def _signed(ns: float, base: float) -> str:
@@ -240,11 +250,7 @@ def _part(ns: float, base: float) -> str:
 
 def spread_of(differences: list[float]) -> float:
     """How far the median of rounds may be from what it stands for; infinite for too few rounds to say."""
-    ordered, count = sorted(differences), len(differences)
-    middle, rank = median(ordered), _rank(count)
-    if rank == 0:
-        return math.inf
-    return max(middle - ordered[rank - 1], ordered[count - rank] - middle)
+    return max(_spreads(differences)) if _rank(len(differences)) else math.inf
 
 
 def _rank(count: int) -> int:
