@@ -267,7 +267,7 @@ def test_a_trial_of_a_slow_step_is_not_begun_where_it_does_not_fit_the_budget() 
     bench = FakeBench([candidate("a", 400.0)], step=1e9)
     found = treated(bench, budget_s=30)
     assert bench.trials == []
-    assert "a trial of a step of 1.00 s takes about 80 s: --budget " in found.stopped
+    assert "a trial of a step of 1.00 s takes about 90 s: --budget " in found.stopped
 
 
 def test_a_trial_is_given_no_more_than_what_is_left() -> None:

@@ -20,9 +20,9 @@ from gobrrr.treating.choosing import Choice, Chooser, Found, Options, Tried, wor
 from gobrrr.treating.costs import Costs
 from gobrrr.treating.ledger import Ledger
 
-LOOK_STEPS, TRIAL_STEPS = 25, 80
+LOOK_STEPS, TRIAL_STEPS = 25, 90
 """Steps that looking at a step takes, and a trial at the least: 2 plain ones, 4 of warm-up in each arm, 7 times 2 whose
-numbers are compared, and 7 rounds of 4 blocks of 2."""
+numbers are compared, and 8 rounds of 4 blocks of 2."""
 
 SECONDS_USED = 1.5
 """What a trial takes, in what it is given for warm-up and timing: the numbers are compared beside."""

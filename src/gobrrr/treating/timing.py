@@ -34,11 +34,11 @@ Side = Callable[[], AbstractContextManager[Callable[[], Any]]]
 Progress = Callable[[str, int, int], None]
 Settled = Literal["helped", "no_change", "hurt", "inconclusive"]
 
-LEAST_ROUNDS, ROUNDS, MOST_ROUNDS = 7, 16, 30
+LEAST_ROUNDS, ROUNDS, MOST_ROUNDS = 8, 16, 30
 """Fewer say nothing, so many the steps of a block leave time for, and more are not run."""
 BLOCK_NS = 20e6
 BLOCK_STEPS, MOST_BLOCK_STEPS = 5, 20_000
-DOUBT = 0.02
+DOUBT = 0.01
 LEAST_SHARE = 0.01
 WIDE_SHARE = 0.1
 """A spread over this share of the step hides too much for "no change"."""

@@ -32,6 +32,9 @@ WARM_SHARE = 0.25
 """Of the seconds of a trial, what settling may take in each arm; compiling is not cut off."""
 TIMING_SHARE, NUMERICS_SHARE = 0.5, 0.5
 NUMERICS_RUNS = 7
+AHEAD_STEPS, AHEAD_BLOCKS, AHEAD_MOST = 5, 4 * timing.LEAST_ROUNDS, 3.0
+"""With a loader's workers: the timed steps of a block, the blocks of the fewest rounds, and how many times a trial's
+seconds they may take."""
 SLOW_SHARE = 1 / 30
 """A step that takes more than this of a trial's seconds is compared in few runs."""
 TOLD_S = 0.05
@@ -180,7 +183,10 @@ class _Trial:
         count = compiled()
         state.restore()
         slower = max(first.step_ns, second.step_ns)
+        idle = 1 + max(_ahead(self._before), _ahead(self._after))
         seconds = TIMING_SHARE * self._seconds
+        if idle > 1:  # batches that were made ahead of a block: it takes longer by theirs
+            seconds = min(AHEAD_MOST * seconds, max(seconds, (idle + AHEAD_STEPS) * AHEAD_BLOCKS * slower / 1e9))
         cheap = state.seconds * 1e9 <= timing.block_steps(slower, seconds) * slower
 
         def prepare() -> None:
@@ -195,7 +201,7 @@ class _Trial:
             step_ns=slower,
             seconds=seconds,
             work=self._way.work,
-            idle=1 + max(_ahead(self._before), _ahead(self._after)),
+            idle=idle,
             prepare=prepare,
             clock=self._clock,
             progress=self._progress,
