@@ -36,7 +36,9 @@ def between(evidence: Evidence, low: float, high: float) -> Evidence:
 def check(code: str, evidence: Evidence) -> Finding | NotChecked | None:
     """What one condition says, before it is known what others claim."""
     result = claimed(code, evidence)
-    return result.finding if isinstance(result, Found) else result
+    if isinstance(result, Found):
+        return None if result.hidden else result.finding
+    return result
 
 
 def claimed(code: str, evidence: Evidence) -> Found | NotChecked | None:
@@ -54,7 +56,7 @@ def found(code: str, evidence: Evidence) -> Finding:
 def findings(evidence: Evidence) -> list[Finding]:
     """All findings with disjoint stakes, ranked by what is at stake."""
     results = [one.check(evidence) for one in catalogue()]
-    found_ = [one for one in results if isinstance(one, Found)]
+    found_ = [one for one in results if isinstance(one, Found) and not one.hidden]
     return settle(found_, lengths(evidence), evidence.steps.count, evidence.wall_ns)
 
 

@@ -59,7 +59,7 @@ class Examined:
     """A diagnosis, and what it was made from: for a question that comes after it.
 
     `evidence`: of the leading device, None without device work; `found`: its findings with what they claim, those last
-    whose time others keep;
+    whose time others keep or the host hides;
     `row_of_group`: the row of `diagnosis.ops` of each of its kinds of calls, -1 for none.
     """
 
@@ -248,7 +248,8 @@ def _check(lead: Study, wall: Wall) -> tuple[list[Finding], list[NotChecked], li
         return [], [NotChecked(code=one.code, needs=needs) for one in conditions()], [], []
     evidence = lead.evidence[0]
     results = [as_far_as_priced(one.code, evidence, one.check(evidence)) for one in conditions()]
-    found = [one for one in results if isinstance(one, Found)]
+    found = [one for one in results if isinstance(one, Found) and not one.hidden]
+    hidden = [one for one in results if isinstance(one, Found) and one.hidden]
     unchecked = [one for one in results if isinstance(one, NotChecked)]
     # ranks together may take less than the leading one alone seemed to
     step = min(evidence.wall_ns, wall.value or evidence.wall_ns)
@@ -257,7 +258,7 @@ def _check(lead: Study, wall: Wall) -> tuple[list[Finding], list[NotChecked], li
     kept = [changed(whose[one.code], finding=one) for one in findings]
     prescriptions = prescribe(evidence, kept, step)
     told = {one.finding.code for one in kept}
-    every = [*kept, *(one for one in found if one.finding.code not in told)]
+    every = [*kept, *(one for one in found if one.finding.code not in told), *hidden]
     return _ranked(findings, prescriptions), unchecked, prescriptions, every
 
 

@@ -7,11 +7,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gobrrr.analysis.compiled import CALLS, LEAST_CALLS, MOST_CALLS, as_graphs, compiled, launch_call_ns
-from gobrrr.analysis.path import KERNEL_GAP_NS
+from gobrrr.analysis.claims import Found, of_calls
+from gobrrr.analysis.compiled import (
+    CALLS,
+    LEAST_CALLS,
+    MOST_CALLS,
+    REPLAYED_CALLS,
+    as_graphs,
+    compiled,
+    in_the_model,
+    of_the_model,
+)
+from gobrrr.analysis.path import KERNEL_GAP_NS, launch_call_ns
 from gobrrr.analysis.regions import IN_GRAPH_NS, as_graph
 from tests.analysis.slow_simulator import unprofiled
-from tests.analysis.test_regions import LAUNCH, MATRIX, REACTION, launch_bound, now, then
+from tests.analysis.test_regions import LAUNCH, MATRIX, OPTIMIZER, REACTION, launch_bound, now, then
 from tests.traces import Trace
 
 NONE = np.array([], dtype=np.int64)
@@ -59,7 +69,7 @@ def test_what_is_fused_is_not_launched(tmp_path: Path):
 def test_without_a_wait_it_is_one_graph_and_the_optimizer_stays_outside(tmp_path: Path):
     evidence = launch_bound(tmp_path)
     for share in (0.0, 0.5, 1.0):
-        least = then(evidence, as_graph(evidence), 0.0)
+        least = then(evidence, as_graph(evidence), 0.0) - LAUNCH + REPLAYED_CALLS * launch_call_ns(evidence) / 1e3
         assert then(evidence, as_graphs(evidence), share) == pytest.approx(least, abs=6)
 
 
@@ -68,8 +78,9 @@ def test_graphs_are_cut_where_the_host_waits(tmp_path: Path):
     evidence = launch_bound(tmp_path, wait=True)
     changed = then(evidence, as_graphs(evidence), 0.5)
     pause = (KERNEL_GAP_NS + (IN_GRAPH_NS - KERNEL_GAP_NS) * 0.5) / 1e3
-    copied = 95 + LAUNCH + 11 * 5 + 10 * pause + 1.5
-    assert changed == pytest.approx(copied + 5 + LAUNCH + 5 + 9 * 100 + 4 + REACTION, abs=15)
+    launch = REPLAYED_CALLS * launch_call_ns(evidence) / 1e3
+    copied = 95 + launch + 11 * 5 + 10 * pause + 1.5
+    assert changed == pytest.approx(copied + 5 + launch + 5 + 9 * 100 + 4 + REACTION, abs=15)
     assert then(evidence, as_graphs(evidence), 0.0) == now(evidence)
     assert then(evidence, as_graphs(evidence), 1.0) < changed
 
@@ -78,3 +89,18 @@ def test_what_depends_on_the_shape_that_a_wait_tells_is_in_no_graph(tmp_path: Pa
     evidence = launch_bound(tmp_path, wait=True, waiting="aten::nonzero")
     assert then(evidence, as_graphs(evidence), 0.5) == now(evidence)
     assert then(evidence, as_graphs(evidence), 1.0) < now(evidence)
+
+
+def test_the_chains_of_an_optimizer_are_not_compiled_with_the_model(tmp_path: Path):
+    """Found.claim keeps what is launched in the model's passes."""
+    evidence = launch_bound(tmp_path)
+    every = np.arange(len(evidence.calls))
+    inside = in_the_model(evidence)
+    assert (inside[every % 30 < 20]).all()
+    assert not (inside[every % 30 >= 20]).any()
+    ns = evidence.calls.ns
+    found = Found(None, of_calls(every, ns / 2, ns), every)
+    less = of_the_model(evidence, found)
+    assert less.claim.total == pytest.approx(found.claim.total * 2 / 3)
+    assert len(less.gone) == len(every) * 2 // 3
+    assert OPTIMIZER in evidence.events.names

@@ -15,10 +15,9 @@ from gobrrr.analysis.compiled import (
     SHARE,
     compilable,
     compiled_share,
-    launch_call_ns,
 )
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.path import path_of
+from gobrrr.analysis.path import launch_call_ns, path_of
 from gobrrr.analysis.regions import IN_GRAPH_NS
 from gobrrr.analysis.what_if import host_of, inside_spans
 from gobrrr.observe.trace import read_trace

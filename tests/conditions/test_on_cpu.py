@@ -173,7 +173,7 @@ def test_a_cpu_s_convolutions_want_their_channels_innermost(tmp_path: Path):
 def test_no_finding_speaks_of_what_a_cpu_has_not(name: str):
     seen = on_cpu(shipped(name))
     results = [as_far_as_priced(one.code, seen, one.check(seen)) for one in catalogue()]
-    claims = [one for one in results if isinstance(one, Found)]
+    claims = [one for one in results if isinstance(one, Found) and not one.hidden]
     found_ = [one.finding for one in claims]
     assert not {one.code for one in found_} & {"C02", "C03", "C06", "D02", "Q01"}
     for one in found_:

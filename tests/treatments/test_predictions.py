@@ -37,7 +37,7 @@ OWN = {
     "set-to-none": set(),
     "allocator": {"O06"}, "batched-loop": {"O04"}, "bf16-autocast": {"C01", "C03"}, "bucket-or-pack": {"M11"},
     "cast-at-source": {"C04"}, "cast-once": {"M04", "M06"}, "channels-last": {"C06", "M03", "M05"},
-    "comm-overlap": {"N01"}, "compile": {"M01", "M02", "M03", "M04", "M05", "O01"}, "cuda-graph": {"O01", "O04"},
+    "comm-overlap": {"N01"}, "compile": {"C02", "M01", "M02", "M03", "M04", "M05", "O01"}, "cuda-graph": {"O01", "O04"},
     "cudnn-benchmark": {"C06"}, "dataloader-workers": {"D01"}, "debug-off": {"O08"}, "eager-trace": {"Q03"},
     "foreach": {"O11"}, "fused-norm": {"M03"}, "fused-optimizer": {"O03"}, "gather-backward": {"M08"},
     "gc-freeze": {"O07"}, "grouped-matmul": {"O01", "O04"}, "keep-order": {"M05", "M09"}, "larger-batch": {"O01"},
@@ -49,7 +49,7 @@ OWN = {
 }  # fmt: skip
 NEEDS_MORE = {("limit-threads", "O09"), ("prefetch-pinned", "D01"), ("prefetch-pinned", "D02"), ("cast-once", "M04"),
               ("grouped-matmul", "O01"), ("grouped-matmul", "O04"), ("channels-last", "M03"), ("channels-last", "M05"),
-              ("compile", "M03"), ("batched-loop", "O04")}  # fmt: skip
+              ("batched-loop", "O04")}  # fmt: skip
 """A finding alone is not enough for these: they look for threads, copies, loops, images or batch norms."""
 
 

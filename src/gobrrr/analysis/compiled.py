@@ -8,9 +8,13 @@ that is now fast and now slow. Shares of the eager host's time scatter from a th
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+from numpy.typing import NDArray
 
 from gobrrr.analysis.chains import BACKWARD
+from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import step_spans, works_of
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Effect
@@ -18,10 +22,10 @@ from gobrrr.analysis.graph import StepGraph
 from gobrrr.analysis.host_record import HOST_KINDS
 from gobrrr.analysis.intervals import covered, union
 from gobrrr.analysis.optimizers import updates
-from gobrrr.analysis.path import KERNEL_GAP_NS
+from gobrrr.analysis.path import KERNEL_GAP_NS, launch_call_ns
 from gobrrr.analysis.regions import IN_GRAPH_NS, launching, without
 from gobrrr.analysis.waits import cause_of, inner_waits
-from gobrrr.analysis.what_if import Change, captured, host_of, hosted, inside_spans, merged
+from gobrrr.analysis.what_if import GRAPH_LAUNCH_NS, Change, captured, host_of, hosted, inside_spans, merged
 from gobrrr.model.events import I8, Kind
 
 REGIONS = ("Torch-Compiled Region", "## Call CompiledFxGraph", "CompiledFunction", "Call CompiledFxGraph")
@@ -30,6 +34,10 @@ REGIONS = ("Torch-Compiled Region", "## Call CompiledFxGraph", "CompiledFunction
 CALLS, LEAST_CALLS, MOST_CALLS = 3.9, 3.3, 4.3
 """What the host needs, without the profiler, for a launch of compiled code, in durations of a launch call as recorded:
 mean and ends of the seven shipped pairs of an eager and a compiled step with more than a launch or two."""
+
+REPLAYED_CALLS, TRAINED_CALLS = 30.0, 300.0
+"""What the compiler's wrapper needs to check its guards and have a model's graphs launched, beside the launch itself:
+the forward pass alone, or both passes with what is kept between them; of a decoder's trace and two of training."""
 
 SHARE, LEAN_SHARE = 0.75, 0.37
 """Of the host's time to issue a step, where no launch call is recorded to measure by: the mean and the least of four
@@ -75,15 +83,6 @@ def _of_three(share: float, least: float, expected: float, most: float) -> float
     return expected + (most - expected) * (2 * share - 1)
 
 
-def launch_call_ns(evidence: Evidence) -> float | None:
-    """The median duration of the calls that launch kernels, as recorded; None where there are none."""
-    events, launch = evidence.events, evidence.priced.links.launch
-    named = np.array(["LaunchKernel" in name for name in events.names], dtype=bool)
-    rows = launch[launch >= 0]
-    rows = rows[named[events.name[rows]]]
-    return float(np.median(events.duration_ns[rows])) if len(rows) else None
-
-
 def compilable(evidence: Evidence) -> tuple[I8, I8]:
     """(begins, ends) of the host's time to launch a model's forward and backward passes in the recorded steps."""
     begin, end = launching(evidence)
@@ -100,6 +99,22 @@ def compilable(evidence: Evidence) -> tuple[I8, I8]:
     return without((begin, end), step_spans(evidence, updates(evidence).work))
 
 
+def of_the_model(evidence: Evidence, found: Found) -> Found:
+    """What a finding claims of calls in the model's passes: the chains of an optimizer that steps one parameter at a
+    time are not compiled with the model."""
+    inside = in_the_model(evidence)
+    claim, calls = found.claim, len(evidence.calls)
+    kept = (claim.unit >= calls) | inside[np.minimum(claim.unit, calls - 1)] if calls else np.zeros(0, dtype=bool)
+    less = replace(claim, unit=claim.unit[kept], ns=claim.ns[kept], low=claim.low[kept])
+    return replace(found, claim=less, gone=found.gone[inside[found.gone]] if calls else found.gone)
+
+
+def in_the_model(evidence: Evidence) -> NDArray[np.bool_]:
+    """One flag a call: whether it is launched in a model's forward or backward pass."""
+    called = evidence.graph.called[evidence.calls.first]
+    return inside_spans(called, *compilable(evidence))
+
+
 def as_graphs(evidence: Evidence) -> Effect:
     """What is compiled is launched as captured graphs, cut where the host waits; its Python is gone.
 
@@ -111,6 +126,8 @@ def as_graphs(evidence: Evidence) -> Effect:
     waits = waits[held]
     shaping = any(_shapes(evidence, row) for row in waits.tolist())
     around = [_around(evidence, row) for row in waits.tolist()]
+    pieces = without(spans, around)
+    launch, each = _replay_ns(evidence, spans), _replay_ns(evidence, pieces)
 
     def effect(share: float) -> Change:
         gap = KERNEL_GAP_NS + (IN_GRAPH_NS - KERNEL_GAP_NS) * share
@@ -118,14 +135,24 @@ def as_graphs(evidence: Evidence) -> Effect:
         def change(graph: StepGraph) -> StepGraph:
             waiting = np.isin(graph.waits, waits) & ~graph.cut
             if not waiting.any():
-                return captured(graph, *spans, gap)
+                return captured(graph, *spans, gap, launch)
             if share < 0.25 or (shaping and share < 1.0):
                 return graph
-            return captured(graph, *(without(spans, around) if share < 1.0 else spans), gap)
+            return captured(graph, *pieces, gap, each) if share < 1.0 else captured(graph, *spans, gap, launch)
 
         return change
 
     return effect
+
+
+def _replay_ns(evidence: Evidence, spans: tuple[I8, I8]) -> float:
+    """What the host needs to have the graphs of one of some spans launched."""
+    call = launch_call_ns(evidence)
+    if call is None or not len(spans[0]):
+        return GRAPH_LAUNCH_NS
+    each = max(len(spans[0]) / evidence.recorded_steps.count, 1.0)
+    first = TRAINED_CALLS if evidence.training else REPLAYED_CALLS
+    return max(call * (first + REPLAYED_CALLS * (each - 1.0)) / each, GRAPH_LAUNCH_NS)
 
 
 def _shapes(evidence: Evidence, wait: int) -> bool:

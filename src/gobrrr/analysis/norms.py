@@ -98,11 +98,6 @@ def batch_norm_share(evidence: Evidence) -> float:
     return _share(evidence, batch_norms(evidence, own_norms(evidence)))
 
 
-def outside_share(evidence: Evidence) -> float:
-    """Share of the time of all norms that batch norms have whose channels lie outside; 0 without norms."""
-    return _share(evidence, outside(evidence, own_norms(evidence)))
-
-
 def written_share(evidence: Evidence) -> float:
     """Share of the time of all norms that those have which are written out of pointwise calls; 0 without norms."""
     own, ns = float(evidence.calls.ns[own_norms(evidence)].sum()), evidence.calls.ns

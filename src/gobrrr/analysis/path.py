@@ -128,6 +128,15 @@ def _host(evidence: Evidence, begin: int, launches: I8) -> float:
     return max(float(np.diff(evidence.graph.passed(np.array([begin, last])))[0]), 0.0)
 
 
+def launch_call_ns(evidence: Evidence) -> float | None:
+    """The median duration of the calls that launch kernels, as recorded; None where there are none."""
+    events, launch = evidence.events, evidence.priced.links.launch
+    named = np.array(["LaunchKernel" in name for name in events.names], dtype=bool)
+    rows = launch[launch >= 0]
+    rows = rows[named[events.name[rows]]]
+    return float(np.median(events.duration_ns[rows])) if len(rows) else None
+
+
 def spread_of(evidence: Evidence) -> Spread:
     """The interval of the step's wall as distances from its estimate."""
     wall = evidence.wall

@@ -190,16 +190,17 @@ def unwaited(graph: StepGraph, rows: I8 | None = None) -> StepGraph:
     return replace(graph, cut=cut)
 
 
-def captured(graph: StepGraph, begin: I8, end: I8, gap_ns: float) -> StepGraph:
+def captured(graph: StepGraph, begin: I8, end: I8, gap_ns: float, launch_ns: float = GRAPH_LAUNCH_NS) -> StepGraph:
     """What the host does within each span is one launch of a captured graph; its kernels follow one another.
 
-    `gap_ns`: the device's pause from kernel to kernel inside a graph. Waits within the spans are gone.
+    `launch_ns`: what the host needs for the launch of a span's; `gap_ns`: the device's pause from kernel to kernel
+    inside a graph. Waits within the spans are gone.
     """
     changed = hosted(graph, begin, end, 0.0)
     left = changed.left.copy()
     at = np.clip(np.searchsorted(graph.at, begin, side="right") - 1, 0, max(len(left) - 1, 0))
     if len(left):
-        np.add.at(left, at, GRAPH_LAUNCH_NS)
+        np.add.at(left, at, launch_ns)
     within = inside_spans(graph.called, begin, end) & (graph.links.launch >= 0)
     place = graph.place & ~within
     place[_first_within(graph, begin, within)] = True

@@ -47,11 +47,13 @@ def finding(
 ) -> Found | None:
     """The finding, or None where less than `LEAST_SHARE` of the step is at stake. 0 <= low <= high <= wall.
 
-    `gone`: calls that no longer are launches of their own once it is mended.
+    `gone`: calls that no longer are launches of their own once it is mended. Where the host alone keeps more from being
+    at stake, and the calls' own time would make it so, it is hidden.
     """
     high = min(max(at_stake[1], 0.0), evidence.wall_ns)
     low = min(max(at_stake[0], 0.0), high)
-    if high < LEAST_SHARE * evidence.wall_ns:
+    hidden = high < LEAST_SHARE * evidence.wall_ns
+    if hidden and claim.total < LEAST_SHARE * evidence.wall_ns * evidence.steps.count:
         return None
     made = Finding(
         code=code,
@@ -62,7 +64,7 @@ def finding(
         treatments=treatments,
         evidence=facts,
     )
-    return Found(made, claim, gone)
+    return Found(made, claim, gone, hidden)
 
 
 def about_measurement(code: str, title: str, facts: list[str], treatments: list[str], where: list[Place]) -> Found:
@@ -130,7 +132,7 @@ def as_far_as_priced(code: str, evidence: Evidence, result: Found | NotChecked |
     share = covered(evidence)
     if code[:1] not in ("C", "M") or share >= LEAST_COVERAGE or (evidence.on_cpu and code in OF_GPUS):
         return result
-    if result is None:
+    if result is None or (isinstance(result, Found) and result.hidden):
         needs = f"needs more of the device's compute time priced: {units.percent(share)} is"
         return NotChecked(code=code, needs=needs)
     if isinstance(result, NotChecked):

@@ -50,7 +50,7 @@ def pieces_of(evidence: Evidence, lines: Iterable[str]) -> Pieces:
 def _fusible(evidence: Evidence, calls: I8) -> tuple[I8, F8]:
     """(calls in chains that M01 finds among `calls`, what fusing saves of each, in ns)."""
     found = chains_found(evidence)
-    if not isinstance(found, Found):
+    if not isinstance(found, Found) or found.hidden:
         return np.empty(0, dtype=np.int64), np.empty(0)
     mine = np.isin(found.claim.unit, calls)
     return found.claim.unit[mine], found.claim.ns[mine]

@@ -10,7 +10,9 @@ minimal cut of the joint graph says and computes pointwise calls again
 between nothing and all of the claim: forms that the compiler knows become the fused kernel
 (torch/_inductor/fx_passes/fuse_attention.py), of others what lies between the products becomes fewer passes. For
 conversions (M04) and layout copies (M05) between nothing and all of them, because a compiler fuses those that stand
-beside pointwise calls. For norms (M03) from those that are written out to all but those whose layout is the cause. For
+beside pointwise calls. For norms (M03) from those that are written out to all, for it turns the images of convolutions
+channels-last by itself (torch/_inductor/graph.py, decide_layout_opt). Misaligned matmuls (C02) it pads where that is
+quicker (torch/_inductor/fx_passes/pad_mm.py): from nothing to all of the claim, which is what is expected. For
 a launch-bound step (O01) chains are one launch each, and the host issues what is left of the forward and backward
 passes from a compiler's wrapper: 3.9 times what a launch call alone takes in the same trace for each launch, from 4.3
 to 3.3, as the shipped pairs of an eager and a compiled step show (`analysis/compiled.py`).
@@ -31,11 +33,11 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.claims import Found
-from gobrrr.analysis.compiled import compiled, compiled_share
+from gobrrr.analysis.compiled import compiled, compiled_share, in_the_model, of_the_model
 from gobrrr.analysis.effects import of_claim, sooner
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.norms import outside_share, written_share
+from gobrrr.analysis.norms import written_share
 from gobrrr.analysis.path import path_of
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import applying
@@ -54,6 +56,10 @@ MOSTLY = 0.5
 def predict(evidence: Evidence, found: Found) -> Plan | None:
     """Bytes for a chain, launches for a launch-bound step."""
     code = found.finding.code
+    if code[:1] in "CM":
+        every, found = found, of_the_model(evidence, found)
+        if len(every.claim.unit) and not len(found.claim.unit):
+            return None  # all of it is the optimizer's
     if code == "M01":
         if not evidence.training:
             return of_claim(evidence, found, HOW, "every chain becomes one kernel; no graph breaks")
@@ -64,11 +70,12 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         assumes = "high: the compiler knows this form of attention and takes the fused kernel; low: it fuses nothing"
         return of_claim(evidence, found, HOW, assumes, least=0.0)
     if code == "M03":
-        least, most = written_share(evidence), 1.0 - outside_share(evidence)
-        if most <= 0:
-            return None
+        least = written_share(evidence)
         assumes = "low: norms that are written out become one kernel each; high: the framework's own do as well"
-        return of_claim(evidence, found, HOW, assumes, least=least, most=most)
+        return of_claim(evidence, found, HOW, assumes, least=least)
+    if code == "C02":
+        assumes = "the compiler pads the matmuls (shape_padding); low: it finds that copying them takes longer"
+        return sooner(of_claim(evidence, found, HOW, assumes, least=0.0, better=True))
     if code in ("M04", "M05"):
         assumes = "high: all of them stand beside calls that they can be fused with; no graph breaks"
         return of_claim(evidence, found, HOW, assumes, least=0.0)
@@ -76,20 +83,22 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         return None
     chains = [chain for one in evidence.fusion.chains if (chain := one.without_head()) is not None]
     gone = np.array([call for chain in chains for call in chain.calls[1:]], dtype=np.int64)
+    gone = gone[in_the_model(evidence)[gone]]
     of = f"{units.count(len(gone) / evidence.steps.count)} of {units.count(path_of(evidence).launches)}"
     assumes = f"{of} pieces of device work a step vanish by fusion; no graph breaks; the rest is launched by a wrapper"
     return Plan(HOW, assumes, compiled(evidence, gone), last=True)
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
-    """All of the model (or of the step where there is no model), the repeated blocks alone, and inductor's modes."""
+    """The model and its loss (or the step where there is no model), the repeated blocks alone, and inductor's modes."""
     names = [NAME, f"{NAME}:regional", f"{NAME}:max-autotune", f"{NAME}:reduce-overhead"]
     module = applying.module_of(workload)
     what = "model" if module is not None else "step"
     if module is not None and _is_compiled(module):
         yield from (Unfit(name, "the model is compiled already") for name in names)
         return
-    yield _way(NAME, f"{what} = torch.compile({what})", _whole({}))
+    whole = [what] if workload.loss is None or module is None else [what, "loss_fn"]
+    yield _way(NAME, _pasted(whole), _whole({}))
     blocks = applying.repeated_blocks(module)
     if not blocks:
         yield Unfit(f"{NAME}:regional", "no block of the model is repeated")
@@ -100,12 +109,12 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
         code = f'for block in model.modules():\n    if type(block).__name__ == "{kind}":\n        block.compile()'
         yield _way(f"{NAME}:regional", code, _blocks(blocks))
     mode = {"mode": "max-autotune-no-cudagraphs"}
-    yield _way(f"{NAME}:max-autotune", f'{what} = torch.compile({what}, mode="{mode["mode"]}")', _whole(mode))
+    yield _way(f"{NAME}:max-autotune", _pasted(whole, mode["mode"]), _whole(mode))
     if not applying.on_cuda(workload):
         yield Unfit(f"{NAME}:reduce-overhead", "CUDA graphs need a CUDA device")
         return
     code = (
-        f'{what} = torch.compile({what}, mode="reduce-overhead")\n'
+        f"{_pasted(whole, 'reduce-overhead')}\n"
         "torch.compiler.cudagraph_mark_step_begin()  # before each step; clone what is kept beyond it"
     )
     yield replace(
@@ -115,9 +124,9 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     )
 
 
-def forward_only(workload: Workload) -> bool:
-    """Whether the step is the model's forward pass: what a graph of the model holds is then all of it."""
-    return workload.step is None and workload.loss is None
+def _pasted(names: list[str], mode: str = "") -> str:
+    given = f', mode="{mode}"' if mode else ""
+    return "\n".join(f"{one} = torch.compile({one}{given})" for one in names)
 
 
 def _way(name: str, code: str, apply: Any) -> Way:
@@ -156,6 +165,7 @@ def _whole(options: dict[str, Any], *, graphs: bool = False) -> Any:
     def apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
         import torch
 
+        workload = _with_loss(workload, kept, options)
         begun = _each_its_own(workload) if graphs else workload
         module = applying.module_of(workload)
         if module is None:
@@ -179,6 +189,15 @@ def _without_module(workload: Workload, kept: dict[str, Any], options: dict[str,
         raise Unapplied("there is neither a model nor a step")
     called = _compiled(lambda *args, **kwargs: step(*args, **kwargs), kept, options)
     return replace(workload, step=called) if workload.step is not None else replace(workload, model=called)
+
+
+def _with_loss(workload: Workload, kept: dict[str, Any], options: dict[str, Any]) -> Workload:
+    """With the loss compiled as well, whose passes over the logits are as long as any of the model's."""
+    loss = workload.loss
+    if loss is None or _is_compiled(loss):
+        return workload
+    called = _compiled(lambda *args, **kwargs: loss(*args, **kwargs), kept.setdefault("loss", {}), options)
+    return replace(workload, loss=called)
 
 
 def _blocks(blocks: list[Any]) -> Any:

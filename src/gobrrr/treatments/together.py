@@ -40,6 +40,10 @@ ALTERNATIVES = (
 """(better, worse) treatments of the same work: of the two the first counts."""
 
 
+COVERED = (("compile", "channels-last"), ("compile", "pad-dimensions"))
+"""(treatment, what it does by itself): for a finding that both are for, the first counts."""
+
+
 @dataclass(frozen=True)
 class Together:
     """A combination's record, and its step's replayed timeline."""
@@ -61,6 +65,7 @@ class Seat:
         """The plans of some treatments, in the order in which they are applied; of alternatives the better one's."""
         left_out = {worse for better, worse in ALTERNATIVES if better in names and self.has(better)}
         mine = [one for one in self.plans if one[0] in names and one[0] not in left_out]
+        mine = [one for one in mine if not self._covered(one, names)]
         kept, done = [], set()
         for name, _, plan in sorted(mine, key=_turn):
             if name not in done:
@@ -68,6 +73,15 @@ class Seat:
             if plan.once:
                 done.add(name)
         return kept
+
+    def _covered(self, one: Planned, names: Sequence[str]) -> bool:
+        """Whether another treatment of `names` does for a finding what this one is for."""
+        name, found, _ = one
+        if found is None:
+            return False
+        by = {better for better, worse in COVERED if worse == name and better in names}
+        return any(name in by and other is not None and other.finding.code == found.finding.code
+                   for name, other, _ in self.plans)  # fmt: skip
 
     def has(self, name: str) -> bool:
         """Whether a treatment has a plan here."""
