@@ -44,10 +44,17 @@ def pointwise_chain(at: Setting) -> gobrrr.Workload:
     return served("pointwise_chain", made(at, Chain, size), at.randn(size))
 
 
-@workload("the same chain, compiled already: nothing to gain", gains=False)
+@workload("the same chain, compiled already: nothing to gain but by other numbers")
 def compiled_chain(at: Setting) -> gobrrr.Workload:
     size = at.size(1 << 28, 1 << 10)
     return served("compiled_chain", at.compiled(made(at, Chain, size).eval()), at.randn(size))
+
+
+@workload("the compiled chain in bf16: nothing to gain", gains=False)
+def compiled_chain_bf16(at: Setting) -> gobrrr.Workload:
+    size = at.size(1 << 28, 1 << 10)
+    model = made(at, Chain, size).to(torch.bfloat16).eval()
+    return served("compiled_chain_bf16", at.compiled(model), at.randn(size, dtype=torch.bfloat16))
 
 
 @workload("a mixture of experts in bf16 that loops over its experts on the host")

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 from bench.gpu import treat
-from bench.gpu.treat import Run, child, execute, resumable, salvaged, unfinished
+from bench.gpu.treat import Lane, Run, child, execute, lanes_of, resumable, salvaged, unfinished, warm
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
@@ -28,7 +28,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """What processes were asked for, (module, workload); the first workload's fails."""
     found: list[tuple[str, str]] = []
 
-    def ran(run: Run, words: list[str], part: Path, limit_s: float) -> dict[str, Any]:
+    def ran(run: Run, lane: Lane, words: list[str], part: Path, limit_s: float) -> dict[str, Any]:
         found.append((words[0].rpartition(".")[2], words[1]))
         assert limit_s <= run.deadline_s
         if words[0].endswith("exhaustive"):
@@ -42,7 +42,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 
 
 def test_one_failure_does_not_lose_the_others_and_is_written_down(asked: list[Any], tmp_path: Path):
-    assert not execute(run_in(tmp_path), NAMES, NAMES)
+    assert not execute(run_in(tmp_path), [Lane()], NAMES, NAMES)
     assert asked == [("treat_one", NAMES[0]), ("treat_one", NAMES[1]), ("treat_exhaustive", NAMES[1])]
     written = json.loads((tmp_path / treat.FILE).read_text())
     assert written["workloads"][NAMES[0]]["treat"]["error"] == "ended with status 1"
@@ -51,17 +51,17 @@ def test_one_failure_does_not_lose_the_others_and_is_written_down(asked: list[An
 
 
 def test_a_later_call_goes_on_with_what_is_missing_and_again_begins_anew(asked: list[Any], tmp_path: Path):
-    execute(run_in(tmp_path), NAMES, NAMES)
+    execute(run_in(tmp_path), [Lane()], NAMES, NAMES)
     asked.clear()
-    execute(run_in(tmp_path), NAMES, NAMES)
+    execute(run_in(tmp_path), [Lane()], NAMES, NAMES)
     assert asked == [("treat_one", NAMES[0])]
     asked.clear()
-    execute(run_in(tmp_path, again=True), NAMES[1:], [])
+    execute(run_in(tmp_path, again=True), [Lane()], NAMES[1:], [])
     assert asked == [("treat_one", NAMES[1])]
 
 
 def test_nothing_is_begun_after_the_deadline(asked: list[Any], tmp_path: Path):
-    assert execute(run_in(tmp_path, deadline_s=treat.LEAST_S - 1), NAMES, NAMES)
+    assert execute(run_in(tmp_path, deadline_s=treat.LEAST_S - 1), [Lane()], NAMES, NAMES)
     assert asked == []
 
 
@@ -83,13 +83,36 @@ def test_trials_of_a_process_that_ended_early_are_read_from_its_ledger(tmp_path:
 
 def test_a_process_that_takes_too_long_is_ended(tmp_path: Path):
     begin = time.monotonic()
-    status, _ = child(run_in(tmp_path), ["timeit", "-n1", "-r1", "-s", "import time", "time.sleep(60)"], 2.0)
+    status, _ = child(run_in(tmp_path), Lane(), ["timeit", "-n1", "-r1", "-s", "import time", "time.sleep(60)"], 2.0)
     assert status is None
     assert time.monotonic() - begin < 20
 
 
 def test_a_process_that_fails_says_why_and_one_that_does_not_ends_with_zero(tmp_path: Path):
-    status, said = child(run_in(tmp_path), ["timeit", "-n1", "-r1", "1 / 0"], 30.0)
+    status, said = child(run_in(tmp_path), Lane(), ["timeit", "-n1", "-r1", "1 / 0"], 30.0)
     assert status == 1
     assert "ZeroDivisionError" in said
-    assert child(run_in(tmp_path), ["timeit", "-n1", "-r1", "1"], 30.0)[0] == 0
+    assert child(run_in(tmp_path), Lane(), ["timeit", "-n1", "-r1", "1"], 30.0)[0] == 0
+
+
+def test_each_gpu_has_cores_of_its_own_and_one_alone_has_all(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(treat.os, "sched_getaffinity", lambda _: {3, 0, 1, 2, 4}, raising=False)
+    assert lanes_of(1) == [Lane()]
+    assert Lane().prefix() == []
+    assert Lane().environment() == {}
+    first, second = lanes_of(2)
+    assert (first.cores, second.cores) == ((0, 1), (2, 3))
+    assert second.prefix() == ["taskset", "--cpu-list", "2,3"]
+    assert second.environment() == {"CUDA_VISIBLE_DEVICES": "1"}
+
+
+def test_what_is_treated_anew_is_compiled_before_and_the_record_says_so(
+    asked: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    compiled: list[str] = []
+    monkeypatch.setattr(treat, "child", lambda run, lane, words, limit_s: (compiled.append(words[1]), (0, ""))[1])
+    run = run_in(tmp_path)
+    run.record = {"workloads": {NAMES[0]: {}, NAMES[1]: {"treat": {}}}}
+    run.warm = 2
+    warm(run, [Lane()], NAMES)
+    assert compiled == [NAMES[0]]

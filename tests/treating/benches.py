@@ -48,6 +48,7 @@ class FakeBench:
     joined: list[tuple[str, ...]] = field(default_factory=list)
     whys: Mapping[str, str] = field(default_factory=dict)
     compile_s: Mapping[str, float] = field(default_factory=dict)
+    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def look(self, kept: Sequence[str]) -> Looked:
         self.before_look(kept)
@@ -55,7 +56,7 @@ class FakeBench:
         found = self.then.get("+".join(kept), self.candidates)
         return Looked(
             diagnosis=samples.overhead(), step_ns=self.step, candidates=tuple(found), unfit=tuple(self.unfit),
-            fingerprint="f", versions=VERSIONS,
+            fingerprint="f", versions=VERSIONS, notes=next((self.notes[one] for one in kept if one in self.notes), ()),
         )  # fmt: skip
 
     def together(self, kept: Sequence[str], seconds: float) -> TrialRecord:

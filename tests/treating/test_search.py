@@ -372,3 +372,9 @@ def test_the_code_to_paste_has_each_import_once() -> None:
     ways = [candidate("a", 0.4, code="import torch\nx = 1", rank=50), candidate("b", 0.3, code="import torch\ny = 2")]
     found = treated(FakeBench(ways, saved={"a": 0.2, "b": 0.2}))
     assert found.code == "import torch\n\n# b\ny = 2\n\n# a\nx = 1"
+
+
+def test_how_later_predictions_were_made_is_told_once() -> None:
+    bench = FakeBench([candidate("a"), candidate("b", 0.1)], saved={"a": 0.2, "b": 0.1}, notes={"a": ("from before",)})
+    found = Search(bench, bench.look(()), Options()).run()
+    assert found.notes.count("from before") == 1

@@ -132,7 +132,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         at_stake=(low, high),
         claim=idle.claim,
         certainty=_certainty(prompt, high / evidence.wall_ns),
-        treatments=_treatments(waits, looped is not None and not loop_found(evidence)),
+        treatments=_treatments(waits, looped is not None and not _told_of(loop_found(evidence))),
         facts=[
             f"{units.count(path.launches)} pieces of device work a step, median kernel {units.duration(median)}; "
             f"the host needs {units.duration(path.host_per_launch)} to launch one",
@@ -194,6 +194,10 @@ def _prompt(evidence: Evidence) -> float:
     known = (links.launch >= 0) & ~links.in_graph
     lag = rows.start_ns[links.device[known]] - rows.start_ns[links.launch[known]]
     return float((lag <= np.percentile(lag, 1) + QUEUED_NS).mean()) if len(lag) else 0.0
+
+
+def _told_of(result: Found | NotChecked | None) -> bool:
+    return result is not None and not (isinstance(result, Found) and result.hidden)
 
 
 def _treatments(waits: I8, looped: bool) -> list[str]:

@@ -301,6 +301,7 @@ class Search:
         found.fresh_look = False
         try:
             found.looked, found.fresh_look = self._bench.look([it.way for it in found.kept]), True
+            found.notes += [one for one in found.looked.notes if one not in (*found.before.notes, *found.notes)]
         except Died as died:
             found.notes.append(f"the step with {one.way} could not be diagnosed again ({died}): "
                                "what comes after it was predicted before it")  # fmt: skip

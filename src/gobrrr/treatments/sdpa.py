@@ -21,7 +21,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 from gobrrr import units
@@ -86,6 +86,8 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
             yield Way(
                 name=f"{NAME}:{name}-first", treatment=NAME, apply=applying.entered(_ordering(order)),
                 code="from torch.nn.attention import SDPBackend, sdpa_kernel\n\n"
+                "# where the model is compiled: torch's cache does not know the kernel (pytorch issue 185449)\n"
+                "torch._functorch.config.enable_autograd_cache = False\n"
                 f"with sdpa_kernel([{listed}], set_priority=True):  # around your step\n    step(batch)",
                 numerics="rounding", rank=ATTENTION, worth=_worth(name),
                 conflicts=frozenset(f"{NAME}:{one}-first" for one in FIRST if one != name),
@@ -99,12 +101,29 @@ def _signature() -> Any:
 
 
 def _ordering(order: list[str]) -> Any:
-    def context(workload: Workload) -> AbstractContextManager[Any]:
+    @contextmanager
+    def context(workload: Workload) -> Iterator[None]:
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
-        return sdpa_kernel([getattr(SDPBackend, one) for one in order], set_priority=True)  # type: ignore[no-any-return]
+        with _no_cached_choice(), sdpa_kernel([getattr(SDPBackend, one) for one in order], set_priority=True):
+            yield
 
     return context
+
+
+def _no_cached_choice() -> AbstractContextManager[Any]:
+    """What is compiled under an order of kernels neither comes from the compiler's cache nor goes there.
+
+    The cache's key does not hold the choice (https://github.com/pytorch/pytorch/issues/185449): the kernel of whoever
+    compiled a model first would run, here and for whoever compiles it next.
+    """
+    try:
+        from torch._functorch import config
+    except ImportError:
+        return nullcontext()
+    if not hasattr(config, "enable_autograd_cache"):
+        return nullcontext()
+    return config.patch(enable_autograd_cache=False)  # type: ignore[no-any-return]
 
 
 def _worth(kernel: str) -> Any:

@@ -236,11 +236,15 @@ def test_the_kernel_that_is_asked_first_is_a_setting_around_the_steps(monkeypatc
     order = getattr(torch._C, "_get_sdp_priority_order", None)
     if order is None:
         pytest.skip("this torch does not say in which order it asks")
-    before = order()
+    # a graph in the compiler's cache holds the kernel of whoever compiled it
+    cached = lambda: torch._functorch.config.enable_autograd_cache  # noqa: E731
+    before, as_it_was = order(), cached()
     for _ in range(2):
         with way.apply(workload, kept):
             assert order()[0] == int(torch.nn.attention.SDPBackend.EFFICIENT_ATTENTION)
+            assert not cached()
         assert order() == before
+        assert cached() == as_it_was
 
 
 def test_the_kernels_of_attention_are_worth_a_trial_where_attention_takes_time():
