@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
+
 from gobrrr.hardware.ceilings import compare, datasheet_of, machine_of
+from gobrrr.model.machine import RECORDING_MODES
 from gobrrr.model.measured import Measurement
 from tests.hardware.measured_samples import H100, entry, environment, h100
 
@@ -65,3 +70,16 @@ def test_above_the_datasheet_is_flagged() -> None:
     assert rows["write"].above  # 3.4 over 3.35 TB/s
     assert not rows["read"].above
     assert not any(one.above for one in compare(h100(), None))
+
+
+def test_what_recording_cost_on_a_gpu_s_host_is_measured_in_every_mode(root: Path):
+    """One call of `gobrrr machine` on a GPU: nothing of the profiler was skipped."""
+    [stored] = msgspec.json.decode((root / "bench" / "results" / "machine_h200.json").read_bytes())
+    measured = msgspec.convert(stored["measured"], Measurement)
+    assert measured.environment.kind == "cuda"
+    assert [one.what for one in measured.skipped] == ["all-reduce"]
+    found = machine_of(measured).observer
+    assert found is not None
+    assert set(found.modes) == set(RECORDING_MODES)
+    assert all(300 < one.op_ns < 5_000 for one in found.modes.values())
+    assert measured.duration_s < 60
