@@ -20,8 +20,11 @@ from gobrrr.analysis.compiled import (
 )
 from gobrrr.analysis.path import KERNEL_GAP_NS, launch_call_ns
 from gobrrr.analysis.regions import IN_GRAPH_NS, as_graph
+from gobrrr.observe.trace import read_trace
+from gobrrr.pipeline import evidence_of
 from tests.analysis.slow_simulator import unprofiled
 from tests.analysis.test_regions import LAUNCH, MATRIX, OPTIMIZER, REACTION, launch_bound, now, then
+from tests.conditions.lives import framed
 from tests.traces import Trace
 
 NONE = np.array([], dtype=np.int64)
@@ -104,3 +107,20 @@ def test_the_chains_of_an_optimizer_are_not_compiled_with_the_model(tmp_path: Pa
     assert less.claim.total == pytest.approx(found.claim.total * 2 / 3)
     assert len(less.gone) == len(every) * 2 // 3
     assert OPTIMIZER in evidence.events.names
+
+
+@pytest.mark.parametrize(("node", "trains"), [("", False), ("CompiledFunctionBackward", True)])
+def test_operations_tell_of_a_backward_pass_and_python_frames_do_not(tmp_path: Path, node: str, trains: bool):
+    trace = Trace(shapes=False)
+    for number in range(3):
+        with trace.step(number):
+            framed(
+                trace, "torch/autograd/function.py(307): BackwardCFunction", lambda: trace.op("aten::mul", MATRIX, 5.0)
+            )
+            if node:
+                with trace.inside(node):
+                    trace.op("aten::mul", MATRIX, 5.0)
+            trace.synchronize()
+    evidence = evidence_of(read_trace(str(trace.write(tmp_path)), python=True).ranks[0])[0]
+    assert any("BackwardCFunction" in name for name in evidence.events.names)
+    assert evidence.training is trains

@@ -113,8 +113,12 @@ class Evidence:
 
     @cached_property
     def training(self) -> bool:
-        """Whether a backward pass ran: outputs of the forward pass may be kept for it."""
-        return any("Backward" in name or "autograd::engine" in name for name in self.events.names)
+        """Whether a backward pass ran: outputs of the forward pass may be kept for it.
+
+        Operations tell; a Python frame may be called anything.
+        """
+        used = np.unique(self.events.name[self.events.of(Kind.OP)]).tolist()
+        return any("Backward" in one or "autograd::engine" in one for one in map(self.events.names.__getitem__, used))
 
     @property
     def replayable(self) -> bool:
