@@ -93,7 +93,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         at_stake=step_saving(evidence, calls, low, high),
         claim=of_calls(calls, low, high),
         certainty=certainty_of(evidence, "medium" if own is None else "high"),
-        treatments=["pad-dimensions"],
+        treatments=["pad-dimensions", "compile"],
         facts=[
             f"sizes that 16 bytes don't divide: {', '.join(map(str, sizes[:4]))}; {units.count(len(calls) / count)} "
             f"matmuls a step, the heaviest {shapes_text(heaviest)}",
