@@ -12,7 +12,9 @@ from gobrrr.analysis.compiled import (
     LEAN_SHARE,
     LEAST_CALLS,
     MOST_CALLS,
+    REPLAYED_CALLS,
     SHARE,
+    TRAINED_CALLS,
     compilable,
     compiled_share,
 )
@@ -24,7 +26,9 @@ from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import evidence_of
 from tests.conftest import H100
 
-OWN = Path(__file__).parents[1] / "data" / "h100" / "pairs"
+DATA = Path(__file__).parents[1] / "data"
+OWN, H200 = DATA / "h100" / "pairs", DATA / "h200"
+NODE = "autograd::engine::evaluate_function"
 PAIRS = {
     "vit_b16_b64.fwd": "vit_b16_b64.fwd_compiled",
     "bert_base_b32_s512.fwd": "bert_base_b32_s512.fwd_compiled",
@@ -60,6 +64,33 @@ def test_what_a_launch_of_compiled_code_needs_of_the_host():
     assert np.mean(needed) == pytest.approx(CALLS, abs=0.05)
     assert min(needed) == pytest.approx(LEAST_CALLS, abs=0.05)
     assert max(needed) == pytest.approx(MOST_CALLS, abs=0.05)
+
+
+def test_it_holds_for_a_training_step_that_it_was_not_made_with():
+    assert LEAST_CALLS <= calls_a_launch(read(H200 / "t5_training.compile.json.gz")) <= MOST_CALLS
+
+
+def wrapper_us(evidence: Evidence) -> float:
+    """What the host does in compiled regions and their guards, without the launches of graphs, a step."""
+    events, steps = evidence.events, evidence.recorded_steps
+
+    def needed(*begins: str) -> float:
+        named = np.array([name.startswith(begins) for name in events.names], dtype=bool)
+        rows = np.flatnonzero(named[events.name] & (events.start_ns >= steps.start) & (events.start_ns < steps.stop))
+        return float(host_of(evidence.graph, events.start_ns[rows], events.end_ns[rows]).sum()) / 1e3
+
+    around = ("TorchDynamo Cache Lookup", "Torch-Compiled Region", f"{NODE}: CompiledFunctionBackward")
+    return (needed(*around) - needed("cudaGraphLaunch")) / steps.count
+
+
+def test_what_the_wrapper_of_captured_graphs_needs_of_the_host():
+    trained = [read(H200 / f"{name}.reduce_overhead.json.gz") for name in ("t5_training", "nanogpt")]
+    calls = [1e3 * wrapper_us(one) / launch_call_ns(one) for one in trained]
+    assert np.mean(calls) == pytest.approx(TRAINED_CALLS, rel=0.1)
+    assert all(0.75 * TRAINED_CALLS < one < 1.3 * TRAINED_CALLS for one in calls)
+    # the decoder's few launches that are left are no measure of its host: those of its eager form are
+    decoder, eager = (read(OWN / f"decoder_reduce_overhead.{form}.json.gz") for form in ("fixed", "faulty"))
+    assert 1e3 * wrapper_us(decoder) / launch_call_ns(eager) == pytest.approx(REPLAYED_CALLS, rel=0.2)
 
 
 def test_what_compiled_code_needs_where_no_launch_call_tells():
