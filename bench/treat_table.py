@@ -179,12 +179,21 @@ def _summary(results: Row) -> list[str]:
             f"- treat reached {percent(REACHED)} of the best combination's speed on {reached} of {len(held_against)} "
             f"workloads that were tried exhaustively, on {both} of them in under a fifth of the trials"
         )
-    lines += [f"- {text}" for text in results.get("left_out", ())]
+    lines += [f"- {text}" for text in _left_out(results)]
     idle = {name: one["treat"] for name, one in results["workloads"].items() if not one["gains"] and "treat" in one}
     for name, treated in idle.items():
         kept = ", ".join(treated.get("kept", ()))
         lines.append(f"- {name}, where nothing is to be gained: {f'kept {kept}' if kept else 'nothing was kept'}")
     return lines
+
+
+def _left_out(results: Row) -> list[str]:
+    """What was measured and is not shown, with the reason."""
+    whys: Counter[str] = Counter()
+    for entry in results["workloads"].values():
+        left = entry.get("treat", {}).get("left_out", {})
+        whys.update({left["why"]: left["trials"]} if left else {})
+    return [f"{count} trials are left out: {why}" for why, count in whys.items()]
 
 
 def _workloads(entries: dict[str, Row]) -> list[str]:
@@ -278,13 +287,13 @@ def _misses(results: Row) -> list[str]:
 
 def _other_step(trial: Row) -> str:
     """Said where the step as it was took another time in the trial than when it was diagnosed."""
-    timing, step = trial["timing"], trial.get("step_ns")
-    if not step or max(step, timing["before_ns"]) < OTHER * min(step, timing["before_ns"]):
+    timing, step, told = trial["timing"], trial.get("step_ns"), predicted(trial)
+    if not step or told is None or max(step, timing["before_ns"]) < OTHER * min(step, timing["before_ns"]):
         return ""
     then = duration(timing["before_ns"])
     return (
-        f"the step before it took {duration(step)} when it was diagnosed, {then} in turns: its host was not the same; "
-        f"{duration(step - trial['replayed_expected_ns'])} were predicted, "
+        f"the step before it took {duration(step)} when it was diagnosed and {then} in turns; "
+        f"{duration((1 - told[0]) * step)} were predicted, "
         f"{duration(timing['after_ns'])} measured"
     )
 

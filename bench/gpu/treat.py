@@ -70,6 +70,7 @@ class Run:
     exhaustive_s: float
     again: bool
     warm: int = 0
+    warmed: set[str] = field(default_factory=set)
     begun: float = field(default_factory=time.monotonic)
     record: dict[str, Any] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -104,8 +105,11 @@ class Lane:
         return ["taskset", "--cpu-list", ",".join(map(str, self.cores))] if self.cores else []
 
     def environment(self) -> dict[str, str]:
-        """The one GPU that a process is to see."""
-        return {} if self.gpu is None else {"CUDA_VISIBLE_DEVICES": str(self.gpu)}
+        """The one GPU that a process is to see, of those that this one may."""
+        if self.gpu is None:
+            return {}
+        mine = names(os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+        return {"CUDA_VISIBLE_DEVICES": mine[self.gpu] if self.gpu < len(mine) else str(self.gpu)}
 
 
 def lanes_of(gpus: int) -> list[Lane]:
@@ -179,13 +183,16 @@ def ran(run: Run, lane: Lane, words: list[str], part: Path, limit_s: float) -> d
     status, told = child(run, lane, words, limit_s)
     found: dict[str, Any] = {}
     if part.is_file():
-        found = json.loads(part.read_text(encoding="utf-8"))
+        with contextlib.suppress(ValueError):  # cut short while it was written: there is an error then
+            found = json.loads(part.read_text(encoding="utf-8"))
+    if status == 0 and not found:
+        status = 1
     if status != 0:
         print(told, flush=True)
         reason = f"ended after its limit of {limit_s:.0f} s" if status is None else f"ended with status {status}"
         found |= {"error": reason, "told": told[-TOLD:]}
     about = {key: run.record[key] for key in ("device", "driver", "torch", "date")}
-    if run.warm:
+    if words[1] in run.warmed:
         about["compiler_cache"] = "filled before"
     return {**found, **about, "process_s": round(time.monotonic() - begin, 1)}
 
@@ -204,7 +211,10 @@ def treat(run: Run, lane: Lane, name: str, folder: Path) -> dict[str, Any]:
 def salvaged(ledger: Path) -> list[dict[str, Any]]:
     """The trials that a process had written down before it ended early, oldest first."""
     files = sorted(ledger.rglob("*.json"), key=lambda path: path.stat().st_mtime)
-    read = [json.loads(path.read_text(encoding="utf-8")) for path in files]
+    read = []
+    for path in files:
+        with contextlib.suppress(ValueError):  # cut short
+            read.append(json.loads(path.read_text(encoding="utf-8")))
     return [slim_trial(one) for one in read if "way" in one and "verdict" in one]
 
 
@@ -269,16 +279,19 @@ def warm(run: Run, lanes: list[Lane], chosen: list[str]) -> None:
     Those that are not treated anew have it in vain, and are left out.
     """
     begin = time.monotonic()
-    todo = [one for one in chosen if run.again or "treat" not in run.record["workloads"][one]]
+    known = {name: entry.get("treat", {}) for name, entry in run.record["workloads"].items()}
+    todo = [one for one in chosen if run.again or not known[one] or "error" in known[one]]
 
     def one(number: int) -> None:
-        left = WARM_S - (time.monotonic() - begin)
+        left = min(WARM_S - (time.monotonic() - begin), run.left() - LEAST_S)
         if left > 0:
-            child(run, lanes[number % len(lanes)], ["bench.gpu.treat_warm", todo[number]], left)
+            status, _ = child(run, lanes[number % len(lanes)], ["bench.gpu.treat_warm", todo[number]], left)
+            if status == 0:
+                run.warmed.add(todo[number])
 
     with ThreadPoolExecutor(run.warm) as pool:
         list(pool.map(one, range(len(todo))))
-    print(f"compiled {len(todo)} workloads before: {time.monotonic() - begin:.0f} s", flush=True)
+    print(f"compiled {len(run.warmed)} of {len(todo)} workloads before: {time.monotonic() - begin:.0f} s", flush=True)
 
 
 def execute(run: Run, lanes: list[Lane], chosen: list[str], thorough: list[str]) -> bool:

@@ -14,6 +14,7 @@ from gobrrr.analysis.compiled import (
     MOST_CALLS,
     REPLAYED_CALLS,
     as_graphs,
+    compilable,
     compiled,
     in_the_model,
     of_the_model,
@@ -124,3 +125,35 @@ def test_operations_tell_of_a_backward_pass_and_python_frames_do_not(tmp_path: P
     evidence = evidence_of(read_trace(str(trace.write(tmp_path)), python=True).ranks[0])[0]
     assert any("BackwardCFunction" in name for name in evidence.events.names)
     assert evidence.training is trains
+
+
+def test_what_lies_between_two_optimizers_is_the_model_s(tmp_path: Path):
+    """As a generator's pass between the discriminator's update and its own."""
+    trace = Trace(shapes=False)
+    for number in range(3):
+        with trace.step(number):
+            for _ in range(2):
+                for _ in range(6):
+                    trace.op("aten::mul", MATRIX, 5.0, host_us=100.0)
+                with trace.annotated(OPTIMIZER):
+                    for _ in range(4):
+                        trace.op("aten::addcmul_", MATRIX, 5.0, host_us=100.0)
+            trace.synchronize()
+    evidence = unprofiled(trace, tmp_path)
+    assert len(compilable(evidence)[0]) == 2 * 3
+    assert in_the_model(evidence).sum() == 2 * 6 * 3
+
+
+def test_what_the_host_does_beside_launching_is_not_compiled_away(tmp_path: Path):
+    """A step that allocates for 3 ms in the middle still does."""
+    trace = Trace(shapes=False)
+    for number in range(3):
+        with trace.step(number):
+            for at in range(20):
+                trace.op("aten::mul", MATRIX, 5.0, host_us=100.0)
+                if at == 10:
+                    trace._add("cuda_runtime", "cudaMalloc", trace.now, 3_000.0, {"correlation": trace._next()})
+                    trace.now += 3_000.0
+            trace.synchronize()
+    evidence = unprofiled(trace, tmp_path)
+    assert then(evidence, compiled(evidence, NONE), 1.0) > 3_000

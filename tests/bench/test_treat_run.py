@@ -112,7 +112,8 @@ def test_what_is_treated_anew_is_compiled_before_and_the_record_says_so(
     compiled: list[str] = []
     monkeypatch.setattr(treat, "child", lambda run, lane, words, limit_s: (compiled.append(words[1]), (0, ""))[1])
     run = run_in(tmp_path)
-    run.record = {"workloads": {NAMES[0]: {}, NAMES[1]: {"treat": {}}}}
+    run.record = {"workloads": {NAMES[0]: {}, NAMES[1]: {"treat": {"kept": []}}}}
     run.warm = 2
     warm(run, [Lane()], NAMES)
     assert compiled == [NAMES[0]]
+    assert run.warmed == {NAMES[0]}

@@ -54,3 +54,21 @@ def test_after_a_long_compilation_a_way_that_does_not_compile_still_fits_the_bud
     )  # fmt: skip
     found = Search(bench, bench.look(()), Options(budget_s=100), clock=lambda: now[0]).run()
     assert [one.way for one in found.trials] == ["compile", "fused-optimizer", "tf32"]
+
+
+def test_a_way_that_takes_too_long_does_not_end_the_search_for_those_that_fit() -> None:
+    now = [0.0]
+
+    def spend(way: str) -> None:
+        now[0] += 55.0 if way.startswith("compile") else 3.0
+
+    bench = FakeBench(
+        [candidate("compile", 0.5, compiles=True), candidate("compile:reduce-overhead", 0.4, compiles=True),
+         candidate("tf32", 0.2), candidate("sdpa", 0.1)],
+        saved={"tf32": 0.1, "sdpa": 0.05}, before_trial=spend, compile_s={"compile": 50.0},
+        verdicts={"compile": "inconclusive"},
+    )  # fmt: skip
+    found = Search(bench, bench.look(()), Options(budget_s=100), clock=lambda: now[0]).run()
+    assert [one.way for one in found.trials] == ["compile", "tf32", "sdpa"]
+    assert found.left["compile:reduce-overhead"] == "the budget was spent before its turn"
+    assert "a trial takes" in found.stopped

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -170,6 +170,25 @@ def test_a_machine_of_two_speeds_makes_no_gain_and_no_step_of_nothing(seed: int,
         assert one.timing.after_ns >= STEP * 0.999
         if one.verdict == "helped":
             assert one.timing.before_ns - one.timing.after_ns > one.timing.spread_ns
+
+
+@pytest.mark.parametrize("period", [100e6, 110e6, 170e6])
+def test_stalls_in_step_with_the_rounds_are_no_gain(period: float) -> None:
+    """Equal arms, 10 % slower for half of each period: an order that goes on evenly would see a gain in most runs."""
+    verdicts = []
+    for seed in range(40):
+        machine = Machine(seed)
+        offset = machine._dice.random() * period
+
+        def side(machine: Machine = machine, offset: float = offset) -> AbstractContextManager[Callable[[], None]]:
+            def call() -> None:
+                slow = (machine.now + offset) % period < period / 2
+                machine.now += 1e7 * (1.1 if slow else 1.0) * (1 + abs(machine._dice.gauss(0, 0.01)))
+
+            return nullcontext(call)
+
+        verdicts.append(timing.compare(side, side, step_ns=1e7, seconds=30.0, clock=machine.clock, wait=lambda: None))
+    assert sum(one.verdict in ("helped", "hurt") for one in verdicts) <= 3
 
 
 def test_a_gain_of_more_than_the_step_is_none() -> None:

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from gobrrr.analysis.chains import BACKWARD
 from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import step_spans, works_of
+from gobrrr.analysis.effects import within, works_of
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Effect
 from gobrrr.analysis.graph import StepGraph
 from gobrrr.analysis.host_record import HOST_KINDS
+from gobrrr.analysis.idle import ALLOCATOR, COLLECTING, COMPILING, HOST_WORK, INPUT, UNEXPLAINED
 from gobrrr.analysis.intervals import covered, union
 from gobrrr.analysis.optimizers import updates
 from gobrrr.analysis.path import KERNEL_GAP_NS, launch_call_ns
@@ -57,8 +58,9 @@ def compiled(evidence: Evidence, gone: I8) -> Effect:
     """
     work = works_of(evidence, gone)[0]
     begin, end = compilable(evidence)
-    launched = inside_spans(evidence.graph.called, begin, end) & (evidence.priced.links.launch >= 0)
-    call = launch_call_ns(evidence)
+    links = evidence.priced.links
+    launched = inside_spans(evidence.graph.called, begin, end) & (links.launch >= 0) & ~links.in_graph
+    call, other = launch_call_ns(evidence), _not_issuing_ns(evidence, (begin, end))
 
     def kept(graph: StepGraph, share: float) -> float:
         left = launched & ~graph.gone
@@ -67,13 +69,24 @@ def compiled(evidence: Evidence, gone: I8) -> Effect:
         if call is None or not now:
             fewer = float(left.sum()) / max(float((launched & ~graph.gone).sum()), 1.0)
             return _of_three(share, 1.0, min(SHARE, max(fewer, LEAN_SHARE)), min(LEAN_SHARE, fewer))
+        wrapper = _of_three(share, MOST_CALLS, CALLS, LEAST_CALLS) * float(left.sum()) * call
         # what it does not generate it calls as eager code does: no more than now
-        return min(_of_three(share, MOST_CALLS, CALLS, LEAST_CALLS) * float(left.sum()) * call / now, 1.0)
+        return min((wrapper + other) / now, 1.0)
 
     def effect(share: float) -> Change:
         return lambda graph: merged(hosted(graph, begin, end, kept(graph, share)), work)
 
     return effect
+
+
+def _not_issuing_ns(evidence: Evidence, spans: tuple[I8, I8]) -> float:
+    """What the host does within spans, all recorded steps together, that is neither launching nor Python, as far as the
+    device waits for it: allocating, compiling, computing. Compiled code does it as well."""
+    gaps = evidence.budget.gaps
+    begin, _ = within(evidence, np.arange(len(gaps)))
+    inside = inside_spans(begin, *spans)
+    ns = float(gaps.of(ALLOCATOR, COLLECTING, COMPILING, HOST_WORK, INPUT, UNEXPLAINED)[inside].sum())
+    return ns * evidence.recorded_steps.count / evidence.steps.count
 
 
 def _of_three(share: float, least: float, expected: float, most: float) -> float:
@@ -96,7 +109,19 @@ def compilable(evidence: Evidence) -> tuple[I8, I8]:
     at = np.searchsorted(last, end, side="right") - 1
     passes = (at >= 0) & (last[np.maximum(at, 0)] > begin) if len(last) else np.zeros(len(end), dtype=bool)
     end = np.where(passes, last[np.maximum(at, 0)] if len(last) else end, end)
-    return without((begin, end), step_spans(evidence, updates(evidence).work))
+    return without((begin, end), update_spans(evidence))
+
+
+def update_spans(evidence: Evidence) -> list[tuple[int, int]]:
+    """(begin of the first, end of the last) launch of each run of an optimizer's launches with no others between."""
+    events, launch = evidence.events, evidence.priced.links.launch
+    rows = np.unique(launch[launch >= 0])
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    own = launch[updates(evidence).work]
+    mine = np.isin(rows, own[own >= 0])
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mine, [False]]).astype(np.int8)))
+    begins, ends = rows[edges[::2]], rows[edges[1::2] - 1]
+    return list(zip(events.start_ns[begins].tolist(), events.end_ns[ends].tolist(), strict=True))
 
 
 def of_the_model(evidence: Evidence, found: Found) -> Found:
@@ -126,23 +151,49 @@ def as_graphs(evidence: Evidence) -> Effect:
     waits = waits[held]
     shaping = any(_shapes(evidence, row) for row in waits.tolist())
     around = [_around(evidence, row) for row in waits.tolist()]
-    pieces = without(spans, around)
+    spans = _in_passes(evidence, spans)
+    pieces = _launching_any(evidence, without(spans, around))
     launch, each = _replay_ns(evidence, spans), _replay_ns(evidence, pieces)
 
     def effect(share: float) -> Change:
         gap = KERNEL_GAP_NS + (IN_GRAPH_NS - KERNEL_GAP_NS) * share
 
+        def held(graph: StepGraph, parts: tuple[I8, I8], needed: float) -> StepGraph:
+            # where little is launched the wrapper is no more than what launches it now
+            return captured(graph, *parts, gap, np.minimum(needed, host_of(graph, *parts)))
+
         def change(graph: StepGraph) -> StepGraph:
             waiting = np.isin(graph.waits, waits) & ~graph.cut
             if not waiting.any():
-                return captured(graph, *spans, gap, launch)
+                return held(graph, spans, launch)
             if share < 0.25 or (shaping and share < 1.0):
                 return graph
-            return captured(graph, *pieces, gap, each) if share < 1.0 else captured(graph, *spans, gap, launch)
+            return held(graph, pieces, each) if share < 1.0 else held(graph, spans, launch)
 
         return change
 
     return effect
+
+
+def _in_passes(evidence: Evidence, spans: tuple[I8, I8]) -> tuple[I8, I8]:
+    """Spans cut where the backward pass begins in them: forward and backward pass are graphs of their own."""
+    events = evidence.events
+    named = np.array([BACKWARD.search(name) is not None for name in events.names], dtype=bool)
+    rows = events.of(Kind.OP)
+    start = np.sort(events.start_ns[rows[named[events.name[rows]]]])
+    if not len(start) or not len(spans[0]):
+        return _launching_any(evidence, spans)
+    first = start[np.minimum(np.searchsorted(start, spans[0]), len(start) - 1)]
+    cut = first[(first > spans[0]) & (first < spans[1])]
+    edges = np.sort(np.concatenate([*spans, cut, cut]))
+    return _launching_any(evidence, (edges[::2], edges[1::2]))
+
+
+def _launching_any(evidence: Evidence, spans: tuple[I8, I8]) -> tuple[I8, I8]:
+    """Those of the spans in which something is launched."""
+    called = np.sort(evidence.graph.called[evidence.priced.links.launch >= 0])
+    some = np.searchsorted(called, spans[1]) > np.searchsorted(called, spans[0])
+    return spans[0][some], spans[1][some]
 
 
 def _replay_ns(evidence: Evidence, spans: tuple[I8, I8]) -> float:
@@ -150,9 +201,9 @@ def _replay_ns(evidence: Evidence, spans: tuple[I8, I8]) -> float:
     call = launch_call_ns(evidence)
     if call is None or not len(spans[0]):
         return GRAPH_LAUNCH_NS
-    each = max(len(spans[0]) / evidence.recorded_steps.count, 1.0)
-    first = TRAINED_CALLS if evidence.training else REPLAYED_CALLS
-    return max(call * (first + REPLAYED_CALLS * (each - 1.0)) / each, GRAPH_LAUNCH_NS)
+    passes, whole = (2.0, TRAINED_CALLS) if evidence.training else (1.0, REPLAYED_CALLS)
+    each = max(len(spans[0]) / evidence.recorded_steps.count, passes)
+    return max(call * (whole + REPLAYED_CALLS * (each - passes)) / each, GRAPH_LAUNCH_NS)
 
 
 def _shapes(evidence: Evidence, wait: int) -> bool:

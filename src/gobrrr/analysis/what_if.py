@@ -190,11 +190,11 @@ def unwaited(graph: StepGraph, rows: I8 | None = None) -> StepGraph:
     return replace(graph, cut=cut)
 
 
-def captured(graph: StepGraph, begin: I8, end: I8, gap_ns: float, launch_ns: float = GRAPH_LAUNCH_NS) -> StepGraph:
+def captured(graph: StepGraph, begin: I8, end: I8, gap_ns: float, launch_ns: F8 | float = GRAPH_LAUNCH_NS) -> StepGraph:
     """What the host does within each span is one launch of a captured graph; its kernels follow one another.
 
-    `launch_ns`: what the host needs for the launch of a span's; `gap_ns`: the device's pause from kernel to kernel
-    inside a graph. Waits within the spans are gone.
+    `launch_ns`: what the host needs for the launch of a span's, one for all or one a span; `gap_ns`: the device's pause
+    from kernel to kernel inside a graph. Waits within the spans are gone.
     """
     changed = hosted(graph, begin, end, 0.0)
     left = changed.left.copy()

@@ -93,7 +93,7 @@ class Search:
         self._tell = tell or Telling(None)
         self._costs = Costs()
         self._tried: dict[str, Tried] = {}
-        self._trying = ""
+        self._trying = self._fits = ""
         self.found = Found(before, before)
         self._chooser = Chooser(self.found, options, ledger)
 
@@ -102,13 +102,13 @@ class Search:
         found = self.found
         try:
             while not found.stopped:
-                choice = next(iter(self.ranked()), None)
-                if choice is None:
+                choices = self.ranked()
+                if not choices:
                     found.stopped = self._chooser.nothing_left()
                 elif self._options.dry_run:
                     found.stopped = "nothing was applied: --dry-run"
                 else:
-                    self._turn_of(choice)
+                    self._turn_of(choices)
             if len(found.kept) > 1:
                 self._join()
         except KeyboardInterrupt:
@@ -193,19 +193,26 @@ class Search:
         """What the trial of these ways at once takes, in seconds."""
         return max(self._costs.joined(ways), TRIAL_STEPS * (self.found.before.step_ns or 0.0) / 1e9)
 
-    def _turn_of(self, choice: Choice) -> None:
-        """Try a way, unless the ledger has the trial or there is no time for it."""
-        found = self.found
-        known = self._known(choice)
+    def _turn_of(self, choices: Sequence[Choice]) -> None:
+        """Try the first way that there is time for, unless the ledger has the trial; one that takes longer waits."""
+        late = ""
+        for choice in choices:
+            known = self._known(choice)
+            why = self._late(choice) if known is None else self._over()
+            if not why:
+                self._chooser.take(choice)
+                self._fits = " of what fits the budget" if late else ""
+                self._try(choice, known)
+                return
+            late = late or why
+        self.found.stopped = late
+
+    def _late(self, choice: Choice) -> str:
+        """Why there is no time for a trial."""
         base = self._chooser.base(choice)
         trial = max(self._costs.of(choice.candidate), TRIAL_STEPS * (self._step or 0.0) / 1e9)
-        join = self._joining([*(one for one in found.kept if one.way in base), choice.candidate]) if base else 0.0
-        late = self._no_time(self._step, trial, join) if known is None else self._over()
-        if late:
-            found.stopped = late
-            return
-        self._chooser.take(choice)
-        self._try(choice, known)
+        kept = [one for one in self.found.kept if one.way in base]
+        return self._no_time(self._step, trial, self._joining([*kept, choice.candidate]) if base else 0.0)
 
     def _over(self) -> str:
         """Why nothing more is read from the ledger either: each that helped is looked at anew."""
@@ -226,10 +233,12 @@ class Search:
             died = self._ledger.deaths(looked.versions, looked.fingerprint, base, way, self._options.limit_s)
             return known if known.died and died >= DEATHS else None
         if (now := self._apart(known, choice)) is not None:
-            self.found.notes.append(
+            told = (
                 f"{way}: the ledger's trial of {known.date[:10]} was of a step of {units.duration(_step_of(known))}, "
                 f"which takes {units.duration(now)} now: it was not used"
             )
+            if told not in self.found.notes:
+                self.found.notes.append(told)
             return None
         return known
 
@@ -287,7 +296,7 @@ class Search:
         helped = record.verdict == "helped"
         if helped and choice.instead_of:
             helped = self._beats(record, choice.instead_of)
-        why = _because(choice, self._step)
+        why = _because(choice, self._step, self._fits)
         found.order.append(f"{record.way}: {why}; {words(record)}{', kept' if helped else ''}")
         tried = self._tried[one.way] = Tried(record, choice.expected, self._step)
         if not helped:
@@ -316,15 +325,15 @@ class Search:
         return mine - its > spread
 
 
-def _because(choice: Choice, step: float | None) -> str:
-    """Why it is a way's turn."""
+def _because(choice: Choice, step: float | None, fits: str = "") -> str:
+    """Why it is a way's turn. `fits`: words for that others were predicted more and take too long."""
     if choice.expected is None:
         return "nothing predicts it, and what could be predicted was tried"
     share = f" ({units.percent(choice.expected / step)})" if step and choice.expected >= 0 else ""
     instead = f", in place of {choice.instead_of}" if choice.instead_of else ""
     if choice.candidate.work != 1.0:
         return f"predicted {units.duration(choice.expected)}{share} for the same work, last: the step gets no shorter"
-    return f"the most predicted, {units.duration(choice.expected)}{share}{instead}"
+    return f"the most predicted{fits}, {units.duration(choice.expected)}{share}{instead}"
 
 
 def _step_of(one: TrialRecord) -> float:

@@ -1,14 +1,15 @@
 """Two arms timed in turns: is the difference more than what they differ by themselves?
 
-A round is four blocks of steps, A B B A or B A A B in turns, and its difference is the mean of the A less the mean of
-the B: a drift that goes on evenly drops out of every round, whichever arm is first. What is said of the difference is
-its median over the rounds. Its spread is taken from the order of the rounds' differences alone: in n rounds the median
-of what an endless run would show lies outside the k-th smallest and the k-th largest with a probability that is
-counted from coin throws, whatever the noise looks like (as long as the rounds don't follow from each other). k is the
-largest for which that stays under `DOUBT`. The spread of a gain is the distance of the median from the one of the two
-that is nearer to no gain, so that a gain over its spread is one that all but chance has, however far a few slow blocks
-reach to the other side; what shows no gain is as uncertain as the farther of the two is far. A spread under
-`LEAST_SHARE` of the step counts as that: where memory happens to lie makes as much.
+A round is four blocks of steps, A B B A or B A A B as a coin falls, and its difference is the mean of the A less the
+mean of the B: a drift that goes on evenly drops out of every round, whichever arm is first, and of equal arms each
+difference is as likely above nothing as below it, also on a machine that stalls in step with the rounds. What is said
+of the difference is its median over the rounds. Its spread is taken from the order of the rounds' differences alone:
+in n rounds the median of what an endless run would show lies outside the k-th smallest and the k-th largest with a
+probability that is counted from coin throws, whatever the noise looks like (as long as the rounds don't follow from
+each other). k is the largest for which that stays under `DOUBT`. The spread of a gain is the distance of the median
+from the one of the two that is nearer to no gain, so that a gain over its spread is one that all but chance has,
+however far a few slow blocks reach to the other side; what shows no gain is as uncertain as the farther of the two is
+far. A spread under `LEAST_SHARE` of the step counts as that: where memory happens to lie makes as much.
 
 The times of both arms are the medians of their own blocks, and nothing is said to help or to hurt unless they show it
 as well: on a machine that is now fast and now slow, the rounds' differences alone can say anything, even a gain of more
@@ -18,6 +19,7 @@ than the step.
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -47,6 +49,8 @@ AGREEING = 0.5
 CLEAR = 3.0
 """A difference so many times the spread needs no further rounds. Nearer ones wait for the end: whoever looks again and
 again until a difference is over the spread will see one."""
+SEED = 20_261
+"""Of the coin that says which arm begins a round."""
 LOOKS = (LEAST_ROUNDS, 12, 20)
 
 
@@ -134,7 +138,7 @@ def compare(
     even they take three times as long.
     """
     steps = block_steps(step_ns, seconds)
-    begin = clock()
+    begin, dice = clock(), random.Random(SEED)
 
     def block(side: Side) -> float:
         if prepare is not None:
@@ -158,7 +162,7 @@ def compare(
     while len(differences) < MOST_ROUNDS:
         if progress is not None:
             progress("timing in turns", len(differences), MOST_ROUNDS)
-        mine, theirs = _round(block, before, after, swapped=len(differences) % 2 == 1)
+        mine, theirs = _round(block, before, after, swapped=dice.random() < 0.5)
         firsts += mine
         others += theirs
         differences.append(sum(mine) / 2 - sum(theirs) / 2 / work)

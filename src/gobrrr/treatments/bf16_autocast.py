@@ -24,7 +24,7 @@ import numpy as np
 
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.compiled import compiled_share
-from gobrrr.analysis.effects import all_of, claimed, of_calls, of_claim, works_of
+from gobrrr.analysis.effects import all_of, claimed, of_calls, of_claim
 from gobrrr.analysis.elsewhere import in_type, typed_ratios
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
@@ -59,7 +59,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if finding.code != "C01":
         return None
     contractions = np.array([group.work.matrix_dtype == "float32" for group in evidence.priced.groups], dtype=bool)
-    work = works_of(evidence, evidence.calls_where(contractions))[0]
+    work = np.unique(evidence.calls.first[evidence.calls_where(contractions)])
     kind = "cpu" if evidence.on_cpu else "cuda"
     how = f'with torch.autocast("{kind}", torch.bfloat16): around forward and loss'
     cast = 0.0 if evidence.on_cpu else cast_ns(evidence)  # on a CPU the claim has it
@@ -92,7 +92,7 @@ def unasked(evidence: Evidence) -> Plan | None:
     if not len(calls):
         return None
     less = evidence.calls.ns[calls] * (1.0 - ratio[calls])
-    work = works_of(evidence, calls)[0]
+    work = np.unique(evidence.calls.first[calls])
     cast = cast_ns(evidence)
     shorter = of_calls(evidence, calls, less / 2, less, better=True)
     effect = all_of(shorter, lambda _: lambda graph: burdened(graph, work, cast))

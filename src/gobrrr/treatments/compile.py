@@ -93,11 +93,11 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     """The model and its loss (or the step where there is no model), the repeated blocks alone, and inductor's modes."""
     names = [NAME, f"{NAME}:regional", f"{NAME}:max-autotune", f"{NAME}:reduce-overhead"]
     module = applying.module_of(workload)
-    what = "model" if module is not None else "step"
+    what = "step" if workload.step is not None and module is None else "model"
     if module is not None and _is_compiled(module):
         yield from (Unfit(name, "the model is compiled already") for name in names)
         return
-    whole = [what] if workload.loss is None or module is None else [what, "loss_fn"]
+    whole = [what] if workload.loss is None or _is_compiled(workload.loss) else [what, "loss_fn"]
     yield _way(NAME, _pasted(whole), _whole({}))
     blocks = applying.repeated_blocks(module)
     if not blocks:

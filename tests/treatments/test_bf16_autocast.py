@@ -1,0 +1,33 @@
+"""What casts cost the host under autocast."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gobrrr.analysis.path import launch_call_ns
+from gobrrr.treatments.asking import asked
+from gobrrr.treatments.bf16_autocast import CAST_CALLS, cast_ns
+from tests.analysis.tables import HOLDOUT
+from tests.conftest import H100
+from tests.treatments.test_together import examined
+
+LSTM = next(path for path in HOLDOUT if path.name.startswith("cudnn_lstm"))
+
+
+def test_each_call_is_charged_one_cast_however_many_kernels_it_has():
+    """An LSTM is one call of thousands of kernels."""
+    evidence, found = examined(LSTM).evidence, examined(LSTM).found
+    [plan] = [
+        plan for _, one, plan in asked("bf16-autocast", evidence, found) if one is None or one.finding.code == "C01"
+    ]
+    graph = evidence.graph
+    more = float(plan.effect(0.5)(graph).left.sum() - graph.left.sum())
+    single = np.array([one.work.matrix_dtype in ("float32", "tf32") for one in evidence.priced.groups])
+    assert evidence.calls.kernels[evidence.calls_where(single)].sum() > 1_000
+    assert more == pytest.approx(len(evidence.calls_where(single)) * CAST_CALLS * launch_call_ns(evidence), rel=0.01)
+
+
+def test_a_compiler_fuses_them():
+    assert cast_ns(examined(H100 / "vit_b16_b64.fwd_compiled.json.gz").evidence) == 0.0
+    assert cast_ns(examined(H100 / "vit_b16_b64.fwd.json.gz").evidence) > 0.0
