@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -177,3 +178,14 @@ def test_every_way_is_predicted_from_the_step_as_it_was_once_a_graph_is_kept():
     added = Basis(seen, ways).beyond([ways[0]], ways[1], step_of(seen.diagnosis) or 0.0)
     assert added is not None
     assert other.expected_ns == pytest.approx(added[0])
+
+
+def test_what_stays_beside_a_graph_is_predicted_from_the_step_with_the_graph_in_it():
+    """The optimizer that steps one parameter at a time is still there to be seen."""
+    path = Path(__file__).parents[1] / "data" / "h200" / "nanogpt.reduce_overhead.json.gz"
+    seen = pipeline.examine(read_trace(str(path)))
+    ways = [way("g", "cuda-graph:model"), way("f", "fused-optimizer")]
+    alone = candidates_of(seen, ways)[0][1]
+    other = candidates_of(seen, ways, [ways[0]], Basis(seen, ways))[0][1]
+    assert alone.expected_ns is not None
+    assert other.expected_ns == pytest.approx(alone.expected_ns)

@@ -94,15 +94,16 @@ def candidates_of(
 
     The evidence is read and planned once; each set of treatments then costs one replay. `basis` is of the step as it
     was: a way that this step says nothing of is predicted by what it adds there to what is kept, and where a graph is
-    kept, which hides the step's operations, every way is. `seen`: the last diagnosis that showed them, by which it is
-    told what isn't worth a trial; None: this one.
+    kept, which hides the step's operations, every way is but those of what stays beside it. `seen`: the last diagnosis
+    that showed them, by which it is told what isn't worth a trial; None: this one.
     """
     predictor = _predictor(examined, ways)
     hidden = any(hides(one) for one in kept)
     step = step_of(examined.diagnosis)
     made, other = [], False
     for one in ways:
-        found = None if hidden and basis is not None else predictor.saving(one.as_if, one.work)
+        told = basis is None or not hidden or set(one.as_if) <= BESIDE
+        found = predictor.saving(one.as_if, one.work) if told else None
         if found is None and basis is not None and one.as_if and step is not None:
             found = basis.beyond(kept, one, step)
             other = other or found is not None
@@ -110,6 +111,10 @@ def candidates_of(
     notes = [*predictor.notes, *([FROM_BASIS] if other else [])]
     return made, notes
 
+
+BESIDE = frozenset({"fused-optimizer", "foreach", "dataloader-workers", "prefetch-pinned"})
+"""Treatments of what stays outside a graph of the model: where the step with the graph in it still shows their fault,
+it says more of them than the step as it was."""
 
 FROM_BASIS = (
     "of what the step with the kept ways says nothing, it is predicted by what it adds to them in the step as it was"
