@@ -124,16 +124,20 @@ def round_of(bench: Bench, peaks: dict[str, int]) -> dict[str, dict[str, float]]
 
 def traced(bench: Bench, form: str, path: Path) -> None:
     """A profiler trace of three steps of a form."""
-    from torch.profiler import ProfilerActivity, profile, schedule
-
     step = bench.steps[form]
     bench.meet()
     for _ in range(bench.lead):
         step()
     synchronize(bench.setting)
-    on_gpu = [ProfilerActivity.CUDA] if bench.setting.device == "cuda" else []
+    trace_steps(step, path, on_gpu=bench.setting.device == "cuda")
+
+
+def trace_steps(step: Callable[[], Any], path: Path, *, on_gpu: bool) -> None:
+    """A profiler trace of `TRACED_STEPS` steps, after one that warms the profiler up."""
+    from torch.profiler import ProfilerActivity, profile, schedule
+
     with profile(
-        activities=[ProfilerActivity.CPU, *on_gpu],
+        activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])],
         record_shapes=True,
         schedule=schedule(wait=0, warmup=1, active=TRACED_STEPS),
         on_trace_ready=lambda profiler: profiler.export_chrome_trace(str(path)),

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile, schedule
 
+from bench.gpu.pairs_measure import trace_steps
 from bench.gpu.treat_exhaustive import fitting
 from bench.gpu.treat_form import KNOWN
 from bench.gpu.treat_one import SOURCES as SOURCES
 from gobrrr.treating.arms import Arm
 
-WARM, TIMED, TRACED = 8, 15, 3
+WARM, TIMED = 8, 15
 
 
 def wait() -> None:
@@ -49,20 +49,6 @@ def timed(call: Callable[[], Any]) -> dict[str, float]:
     return {"sync_ms": statistics.median(each), "pipelined_ms": (time.perf_counter() - begin) * 1e3 / TIMED}
 
 
-def traced(call: Callable[[], Any], path: Path) -> None:
-    """A trace of `TRACED` steps."""
-    on_gpu = [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
-    with profile(
-        activities=[ProfilerActivity.CPU, *on_gpu],
-        record_shapes=True,
-        schedule=schedule(wait=0, warmup=1, active=TRACED),
-        on_trace_ready=lambda profiler: profiler.export_chrome_trace(str(path)),
-    ) as profiler:
-        for _ in range(1 + TRACED):
-            call()
-            profiler.step()
-
-
 def one(name: str, names: list[str], out: Path) -> dict[str, float]:
     """A workload with these ways: timed, then traced."""
     torch._dynamo.reset()
@@ -75,7 +61,7 @@ def one(name: str, names: list[str], out: Path) -> dict[str, float]:
             entered.call()
         wait()
         found = timed(entered.call)
-        traced(entered.call, out / f"{name}.{form}.json.gz")
+        trace_steps(entered.call, out / f"{name}.{form}.json.gz", on_gpu=torch.cuda.is_available())
     arm.close()
     return found
 

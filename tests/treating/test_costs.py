@@ -72,3 +72,12 @@ def test_a_way_that_takes_too_long_does_not_end_the_search_for_those_that_fit() 
     assert [one.way for one in found.trials] == ["compile", "tf32", "sdpa"]
     assert found.left["compile:reduce-overhead"] == "the budget was spent before its turn"
     assert "a trial takes" in found.stopped
+
+
+def test_what_both_trials_take_is_said_where_they_differ() -> None:
+    bench = FakeBench([])
+    search = Search(bench, bench.look(()), Options(budget_s=100), clock=lambda: 0.0, begun=-80.0)
+    assert search._no_time(None, 4.0, 24.0).endswith(
+        "a trial takes 4 s, the one of all that is kept 24 s: --budget 110"
+    )
+    assert "a trial takes 12 s, as does the one of all that is kept" in search._no_time(None, 12.0, 12.2)

@@ -100,9 +100,7 @@ def compilable(evidence: Evidence) -> tuple[I8, I8]:
     """(begins, ends) of the host's time to launch a model's forward and backward passes in the recorded steps."""
     begin, end = launching(evidence)
     events, links = evidence.events, evidence.priced.links
-    named = np.array([BACKWARD.search(name) is not None for name in events.names], dtype=bool)
-    rows = events.of(Kind.OP)
-    rows = rows[named[events.name[rows]]]
+    rows = _backward(evidence)
     launches = np.sort(events.start_ns[links.launch[links.launch >= 0]])
     rows = rows[np.searchsorted(launches, events.start_ns[rows]) < np.searchsorted(launches, events.end_ns[rows])]
     last = np.sort(events.end_ns[rows])
@@ -110,6 +108,15 @@ def compilable(evidence: Evidence) -> tuple[I8, I8]:
     passes = (at >= 0) & (last[np.maximum(at, 0)] > begin) if len(last) else np.zeros(len(end), dtype=bool)
     end = np.where(passes, last[np.maximum(at, 0)] if len(last) else end, end)
     return without((begin, end), update_spans(evidence))
+
+
+def _backward(evidence: Evidence) -> I8:
+    """Rows of the operations of the backward pass."""
+    events = evidence.events
+    named = np.array([BACKWARD.search(name) is not None for name in events.names], dtype=bool)
+    rows = events.of(Kind.OP)
+    found: I8 = rows[named[events.name[rows]]]
+    return found
 
 
 def update_spans(evidence: Evidence) -> list[tuple[int, int]]:
@@ -147,8 +154,7 @@ def as_graphs(evidence: Evidence) -> Effect:
     """
     waits = inner_waits(evidence)
     spans = compilable(evidence)
-    held = inside_spans(evidence.events.start_ns[waits], *spans)
-    waits = waits[held]
+    waits = waits[inside_spans(evidence.events.start_ns[waits], *spans)]
     shaping = any(_shapes(evidence, row) for row in waits.tolist())
     around = [_around(evidence, row) for row in waits.tolist()]
     spans = _in_passes(evidence, spans)
@@ -177,10 +183,7 @@ def as_graphs(evidence: Evidence) -> Effect:
 
 def _in_passes(evidence: Evidence, spans: tuple[I8, I8]) -> tuple[I8, I8]:
     """Spans cut where the backward pass begins in them: forward and backward pass are graphs of their own."""
-    events = evidence.events
-    named = np.array([BACKWARD.search(name) is not None for name in events.names], dtype=bool)
-    rows = events.of(Kind.OP)
-    start = np.sort(events.start_ns[rows[named[events.name[rows]]]])
+    start = np.sort(evidence.events.start_ns[_backward(evidence)])
     if not len(start) or not len(spans[0]):
         return _launching_any(evidence, spans)
     first = start[np.minimum(np.searchsorted(start, spans[0]), len(start) - 1)]

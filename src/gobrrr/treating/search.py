@@ -181,11 +181,8 @@ class Search:
         )
         steps = TRIAL_STEPS * (step or 0.0) / 1e9
         of_step = f" of a step of {units.duration(step)}" if step and steps >= trial else ""
-        beside = (
-            ", as does the one of all that is kept"
-            if join >= trial
-            else f" and the one of all that is kept {join:.0f} s"
-        )
+        same = f"{join:.0f}" == f"{trial:.0f}"
+        beside = ", as does the one of all that is kept" if same else f", the one of all that is kept {join:.0f} s"
         twice = beside if join and elapsed + trial <= budget else ""
         return f"{spent} and a trial{of_step} takes{' about' if of_step else ''} {trial:.0f} s{twice}{enough}"
 
