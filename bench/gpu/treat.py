@@ -7,12 +7,12 @@
     python -m bench.gpu.treat OUT --device cpu --tiny --only mlp_tiny  # tries the script
     python -m bench.gpu.treat --list                                   # what there is
 
-Writes OUT/h100_treat.json after each workload. What it holds already stays and is not run again (unless --again): copy
-the file of an earlier call into OUT to go on with it. Each workload has a process of its own and a time limit; one that
-fails is recorded with its error. The whole ends within --deadline-s. With --gpus the workloads share nothing but the
-host's memory: each GPU has its part of the processor's cores. With --warm the compiler's cache on disk is filled first:
-what compiling took is then less than at a first time, and the record says so. bench/treat_table.py makes docs/treat.md
-of it.
+Writes OUT/h100_treat.json after each workload, and to OUT/h100_treat.log what its processes printed. What the first
+holds already stays and is not run again (unless --again): copy the file of an earlier call into OUT to go on with it.
+Each workload has a process of its own and a time limit; one that fails is recorded with its error. The whole ends
+within --deadline-s. With --gpus the workloads share nothing but the host's memory: each GPU has its part of the
+processor's cores. With --warm the compiler's cache on disk is filled first: what compiling took is then less than at a
+first time, and the record says so. bench/treat_table.py makes docs/treat.md of it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from bench.gpu.treat_form import DEVICE, KNOWN, TINY
 from bench.gpu.treat_one import SOURCES as SOURCES
 from bench.gpu.treat_one import slim_trial
 
-FILE = "h100_treat.json"
+FILE, LOG = "h100_treat.json", "h100_treat.log"
 LEAST_S = 45.0
 """No workload is begun with less time left: it would end before its first trial."""
 
@@ -53,6 +53,9 @@ WARM_S = 150.0
 
 GRACE_S = 10.0
 """What a process that is interrupted has to write down what it knows."""
+
+LOGGED = 20000
+"""Characters of a process's output that the log keeps."""
 
 TOLD = 1200
 """Characters of a failed process's output that are kept."""
@@ -84,6 +87,11 @@ class Run:
         fresh = self.out / (FILE + ".new")
         fresh.write_text(json.dumps(self.record, indent=1) + "\n", encoding="utf-8")
         fresh.replace(self.out / FILE)
+
+    def log(self, words: list[str], told: str) -> None:
+        """The end of what a process printed, for whoever asks later how it came to its result."""
+        with self.lock, (self.out / LOG).open("a", encoding="utf-8") as file:
+            file.write(f"== {' '.join(words[:2])}\n{told}\n")
 
     def note(self, name: str, what: str, found: dict[str, Any]) -> None:
         """What was found of a workload into the record, and a line of it."""
@@ -162,7 +170,7 @@ def child(run: Run, lane: Lane, words: list[str], limit_s: float) -> tuple[int |
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         told.seek(0)
-        return status, told.read()[-6000:]
+        return status, told.read()[-LOGGED:]
 
 
 def waited(process: subprocess.Popen[bytes], limit_s: float) -> int | None:
@@ -191,6 +199,7 @@ def ran(run: Run, lane: Lane, words: list[str], part: Path, limit_s: float) -> d
         print(told, flush=True)
         reason = f"ended after its limit of {limit_s:.0f} s" if status is None else f"ended with status {status}"
         found |= {"error": reason, "told": told[-TOLD:]}
+    run.log(words, told)
     about = {key: run.record[key] for key in ("device", "driver", "torch", "date")}
     if words[1] in run.warmed:
         about["compiler_cache"] = "filled before"
@@ -201,7 +210,7 @@ def treat(run: Run, lane: Lane, name: str, folder: Path) -> dict[str, Any]:
     """One workload by gobrrr.treat. Its ledger is its own: no trial of another workload widens its predictions."""
     budget = max(5.0, min(run.budget_s, run.left() - LEAST_S / 2))
     part, ledger = folder / f"{name}.json", folder / name
-    words = ["bench.gpu.treat_one", name, str(part), "--budget-s", f"{budget:.0f}", "--ledger", str(ledger)]
+    words = ["bench.gpu.treat_one", name, str(part), "--budget-s", f"{budget:.0f}", "--ledger", str(ledger), "--stages"]
     found = ran(run, lane, words, part, min(budget * 1.25 + OVERHEAD_S, run.left()))
     if "error" in found and "trials" not in found:
         found["trials"] = salvaged(ledger)

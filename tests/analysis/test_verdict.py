@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -169,3 +170,15 @@ def test_more_than_the_16_bit_peak_is_held_against_the_peak_of_a_smaller_type():
     wall = Wall(value=WALL, low=WALL, high=WALL, how="measured")
     found = judge(lines({"compute": 1.0}), wall, 1.0, totals, find("h100"), None, 0.0, True)
     assert any("61 % of the dense float8 peak" in text for text in found.evidence)
+
+
+def test_more_than_every_known_peak_is_a_share_of_none():
+    """A device whose one usable peak is of a slow type: 1.2 PFLOP/s are not "200 % of the int8 peak"."""
+    flop = 1.2e15 * WALL / 1e9
+    totals = Totals(flop=flop, bytes_as_run=None, bytes_fused=None, launches=None, syncs=None)
+    wall = Wall(value=WALL, low=WALL, high=WALL, how="measured")
+    h100 = find("h100")
+    slow = msgspec.structs.replace(h100, matrix_flop_per_s={"int8": h100.matrix_flop_per_s["float16"]})
+    found = judge(lines({"compute": 1.0}), wall, 1.0, totals, slow, None, 0.0, True)
+    said = [text for text in found.evidence if "achieved" in text]
+    assert said == ["achieved 1.20 PFLOP/s, more than any dense peak that is known of this device"]

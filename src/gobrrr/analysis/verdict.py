@@ -165,6 +165,8 @@ def _achieved(covered: float | None, totals: Totals, wall: Wall, machine: Machin
         peak = highest.value
     achieved, share = units.rate(rate, "FLOP"), units.percent(rate / peak)
     least = "" if covered is None or covered >= LEAST_PRICED else "at least "
+    if rate > peak:  # the peak of the type that it works in is not known
+        return [f"achieved {least}{achieved}, more than any dense peak that is known of this device"]
     return [f"achieved {least}{achieved}, {share} of the dense {name} peak"]
 
 

@@ -39,11 +39,18 @@ def linears(workload: Workload) -> list[Any]:
 
 
 def share_bound_by(diagnosis: Diagnosis, bound: str) -> float:
-    """The share of the device's time in products whose roof is of one kind; 1.0 where no calls are known."""
+    """The largest share of the device's time that may be in products whose roof is of one kind.
+
+    A product whose roof is not known counts: nothing says that it is another. 1.0 where no calls are known.
+    """
     total = sum(one.ns for one in diagnosis.ops)
     if total <= 0:
         return 1.0
-    mine = [one.ns for one in diagnosis.ops if one.bound == bound and any(word in one.op.lower() for word in PRODUCTS)]
+    mine = [
+        one.ns
+        for one in diagnosis.ops
+        if one.bound in (bound, None) and any(word in one.op.lower() for word in PRODUCTS)
+    ]
     return sum(mine) / total
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from dataclasses import replace
 
@@ -212,11 +213,41 @@ def test_ways_stand_on_each_other(names):
     assert found == pytest.approx(losses, rel=5e-2)
 
 
-def test_int8_weights_are_swapped_in():
+@pytest.mark.parametrize("name", ["int8-weights", "fp8"])
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_weights_in_fewer_bits_are_swapped_in(name: str, compiled: bool):
     pytest.importorskip("torchao")
-    workload = moved(inference(Net(64, 32), torch.randn(4, 64)))
+    workload = moved(inference(Net(64, 32), torch.randn(32, 64)))
+    workload.model.to(torch.bfloat16)
+    workload = replace(workload, inputs=tuple(one.to(torch.bfloat16) for one in workload.inputs))
     expected = run(workload)[0]
     own = copy.copy(workload.model.head._parameters)
-    with way_of("int8-weights", workload).apply(workload, {}) as treated:
-        torch.testing.assert_close(run(treated)[0], expected, rtol=0.1, atol=0.1)
+    ways = [way_of(name, workload), *([way_of("compile", workload)] if compiled else [])]
+    with contextlib.ExitStack() as stack:
+        treated = workload
+        for one in sorted(ways, key=lambda way: way.rank):
+            treated = stack.enter_context(one.apply(treated, {}))
+        out = run(treated)[0]
+    assert not torch.equal(out, expected)  # a few bits less: it was applied
+    torch.testing.assert_close(out, expected, rtol=0.1, atol=0.1)
     assert workload.model.head._parameters == own
+    assert torch.equal(run(workload)[0], expected)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_training_in_float8_changes_the_very_parameters(compiled: bool):
+    pytest.importorskip("torchao")
+    torch.manual_seed(0)
+    workload = moved(training(Net(64, 16), torch.randn(32, 64)))
+    workload = replace(workload, around=(lambda: torch.autocast("cuda", torch.bfloat16),))
+    before = workload.model.head.weight.detach().clone()
+    own = dict(workload.model.named_modules())
+    ways = [way_of("fp8", workload), *([way_of("compile", workload)] if compiled else [])]
+    with contextlib.ExitStack() as stack:
+        treated = workload
+        for one in sorted(ways, key=lambda way: way.rank):
+            treated = stack.enter_context(one.apply(treated, {}))
+        losses = [float(loss.detach()) for loss in run(treated, 4)]
+    assert losses[-1] < losses[0]
+    assert not torch.equal(workload.model.head.weight, before)
+    assert dict(workload.model.named_modules()) == own

@@ -275,3 +275,9 @@ def test_fewer_bits_are_worth_it_for_what_products_are_bound_by():
     diagnosis = SimpleNamespace(ops=[SimpleNamespace(op=one, ns=50.0, bound="memory") for one in ("mm", "add")])
     assert quantizing.worth("memory")(diagnosis) == ""
     assert "bound by compute" in quantizing.worth("compute")(diagnosis)
+
+
+def test_a_product_whose_roof_is_not_known_may_be_worth_fewer_bits():
+    known, unknown = SimpleNamespace(op="aten::add", ns=1.0, bound="memory"), None
+    diagnosis = SimpleNamespace(ops=[SimpleNamespace(op="aten::mm", ns=50.0, bound=unknown), known])
+    assert quantizing.worth("memory")(diagnosis) == quantizing.worth("compute")(diagnosis) == ""
