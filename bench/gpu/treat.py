@@ -282,14 +282,14 @@ def one(run: Run, lane: Lane, name: str, thorough: bool, folder: Path) -> bool:
     return well
 
 
-def warm(run: Run, lanes: list[Lane], chosen: list[str]) -> None:
+def warm(run: Run, lanes: list[Lane], chosen: list[str], thorough: list[str]) -> None:
     """Compile what the chosen workloads may be treated with, several at a time, so that it is in the compiler's cache.
 
-    Those that are not treated anew have it in vain, and are left out.
+    Those of which nothing is measured anew have it in vain, and are left out.
     """
     begin = time.monotonic()
     known = {name: entry.get("treat", {}) for name, entry in run.record["workloads"].items()}
-    todo = [one for one in chosen if run.again or not known[one] or "error" in known[one]]
+    todo = [one for one in chosen if run.again or one in thorough or not known[one] or "error" in known[one]]
 
     def one(number: int) -> None:
         left = min(WARM_S - (time.monotonic() - begin), run.left() - LEAST_S)
@@ -310,7 +310,7 @@ def execute(run: Run, lanes: list[Lane], chosen: list[str], thorough: list[str])
     for name in chosen:
         run.record["workloads"].setdefault(name, {"what": KNOWN[name].what, "gains": KNOWN[name].gains})
     if run.warm:
-        warm(run, lanes, chosen)
+        warm(run, lanes, chosen, thorough)
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
     for name in chosen:
         waiting.put(name)

@@ -114,6 +114,9 @@ def test_what_is_treated_anew_is_compiled_before_and_the_record_says_so(
     run = run_in(tmp_path)
     run.record = {"workloads": {NAMES[0]: {}, NAMES[1]: {"treat": {"kept": []}}}}
     run.warm = 2
-    warm(run, [Lane()], NAMES)
+    warm(run, [Lane()], NAMES, [])
     assert compiled == [NAMES[0]]
     assert run.warmed == {NAMES[0]}
+    run.warm = 1
+    warm(run, [Lane()], NAMES, [NAMES[1]])  # treated before, and to be tried exhaustively
+    assert compiled[1:] == NAMES

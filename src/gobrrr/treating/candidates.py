@@ -141,9 +141,10 @@ class Basis:
         own, both = self._saving([way]), self._saving([*others, way])
         if own is None or both is None or not self._step or self._step <= before[0]:
             return None
-        scale = step_ns / (self._step - before[0])
-        expected, *ends = (scale * (one - other) for one, other in zip(both, before, strict=True))
-        return expected, min(*ends, expected), max(*ends, expected)
+        # each end is of what that end leaves of the step: a graph that saves the least leaves the most to what follows
+        left = [self._step - one for one in before]
+        ends = [step_ns * (one - other) / rest for one, other, rest in zip(both, before, left, strict=True) if rest > 0]
+        return ends[0], min(ends), max(ends)
 
     def _saving(self, ways: Sequence[Way]) -> Saving | None:
         names = list(dict.fromkeys(name for one in ways for name in one.as_if))

@@ -238,7 +238,8 @@ def test_weights_in_fewer_bits_are_swapped_in(name: str, compiled: bool):
 def test_training_in_float8_changes_the_very_parameters(compiled: bool):
     pytest.importorskip("torchao")
     torch.manual_seed(0)
-    workload = moved(training(Net(64, 16), torch.randn(32, 64)))
+    workload = training(Net(64, 16), torch.randn(32, 64))
+    workload = moved(replace(workload, targets=(torch.randint(0, 16, (32,)),)))
     workload = replace(workload, around=(lambda: torch.autocast("cuda", torch.bfloat16),))
     before = workload.model.head.weight.detach().clone()
     own = dict(workload.model.named_modules())
