@@ -3,9 +3,10 @@
     python -m bench.gpu.treat_exhaustive NAME PART.json --earlier FILE --seconds S      (bench.gpu.treat starts it)
 
 All ways that fit the workload are tried on their own. Of those that helped, the best MOST (at most PER_TREATMENT of one
-treatment) are tried in every combination without a conflict, the most promising first. Then the step of the best one is
-timed in turns with that of what gobrrr.treat kept and with the untreated one. PART.json grows with each trial; what is
-in --earlier is not measured again, and a trial that ended an earlier process counts as inconclusive.
+treatment) are tried in every combination without a conflict, the most promising first; both without and then with the
+ways that time each kernel's forms. Then the step of the best one is timed in turns with that of what gobrrr.treat kept
+and with the untreated one. PART.json grows with each trial; what is in --earlier is not measured again, and a trial
+that ended an earlier process counts as inconclusive.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from gobrrr.treatments.base import catalogue
 from gobrrr.treatments.way import Unfit, Way
 
 MOST, PER_TREATMENT = 5, 2
-TRIAL_S = 4.0
+TRIAL_S = 2.5
 """Seconds that the timing of a trial may take; compilation is not counted."""
 
 ROUNDS, BLOCK_S = 12, 0.15
@@ -95,6 +96,11 @@ def combinations(names: Sequence[str], singles: dict[str, float], ways: dict[str
     return sorted(free, key=lambda one: math.prod(singles[name] for name in one))
 
 
+def dear(name: str) -> bool:
+    """Whether a way times each kernel's forms, which takes a minute and more."""
+    return "max-autotune" in name
+
+
 def tidy() -> None:
     """What a trial leaves behind does not burden the next."""
     torch._dynamo.reset()
@@ -126,7 +132,7 @@ class Trials:
 
     def measure(self, names: Sequence[str]) -> None:
         """One trial against the untreated step; written down as left where no time is left."""
-        if self.of(names) is not None:
+        if self.of(names) is not None or list(names) in self.found["left"]:
             return
         if time.monotonic() > self.end - FINAL_S:
             self.found["left"].append(list(names))
@@ -154,24 +160,35 @@ class Trials:
         self.save()
 
     def helped(self) -> dict[tuple[str, ...], float]:
-        """What each set of ways that helped leaves of the step."""
-        return {tuple(one["ways"]): one["ratio"] for one in self.found["trials"]
+        """What each set of ways that helped leaves of the step, by its own time.
+
+        Of the untreated step's times the median of all trials counts: a host that is slow for a while makes what it is
+        slow beside look the better.
+        """
+        timed = [one for one in self.found["trials"] if "after_ns" in one]
+        before = statistics.median([one["before_ns"] for one in timed] or [1.0])
+        return {tuple(one["ways"]): one["after_ns"] / before for one in timed
                 if one["verdict"] == "helped" and all(name in self.ways for name in one["ways"])}  # fmt: skip
 
-    def dearness(self, name: str) -> tuple[bool, bool]:
-        """What compiles takes longest, and longest of all what times each kernel's forms."""
-        return self.ways[name].compiles, "max-autotune" in name
-
     def all(self) -> None:
-        """Singles, then combinations; the best set is `best`."""
-        for name in sorted(self.ways, key=self.dearness):  # a run that is cut short loses the fewest
-            self.measure((name,))
-        singles = {names[0]: ratio for names, ratio in self.helped().items() if len(names) == 1}
-        for names in combinations(chosen(singles, self.ways), singles, self.ways):
-            self.measure(names)
+        """Singles, then combinations; the best set is `best`.
+
+        What times each kernel's forms comes after all that goes without: a run that is cut short loses the fewest.
+        """
+        quick = [name for name in self.ways if not dear(name)]
+        for names in (quick, list(self.ways)):
+            self.measure_all(sorted(names, key=lambda one: self.ways[one].compiles))
         helped = self.helped()
         self.found["best"] = list(min(helped, key=helped.__getitem__)) if helped else []
         self.save()
+
+    def measure_all(self, names: Sequence[str]) -> None:
+        """Each of these ways alone, then the best of them together."""
+        for name in names:
+            self.measure((name,))
+        singles = {one[0]: left for one, left in self.helped().items() if len(one) == 1 and one[0] in names}
+        for several in combinations(chosen(singles, self.ways), singles, self.ways):
+            self.measure(several)
 
     def compare(self, kept: Sequence[str]) -> None:
         """The best set, what gobrrr.treat kept and the untreated step, timed in turns."""

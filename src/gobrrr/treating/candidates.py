@@ -171,12 +171,11 @@ class _Replayed:
     def __init__(self, examined: pipeline.Examined, evidence: Evidence, names: Iterable[str]) -> None:
         plans = tuple(plans_of(evidence, examined.found, names))
         self._combiner = Combiner([Seat(evidence, plans, examined.row_of_group)], examined.diagnosis.unprofiled_wall_ns)
-        self._known: dict[frozenset[str], tuple[Saving, float]] = {}
-        self._step = 0.0
+        self._known: dict[frozenset[str], Saving] = {}
         self.notes: list[str] = []
 
     def saving(self, names: Sequence[str], work: float = 1.0) -> Saving | None:
-        """None where no treatment of `names` has a plan in this step. `work`: of the step then, in steps of now."""
+        """None where no treatment of `names` has a plan in this step, which says itself of how much `work` it is."""
         seat = self._combiner.seats[0]
         planned = frozenset(one for one in names if seat.has(one))
         if not planned:
@@ -184,13 +183,8 @@ class _Replayed:
         if planned not in self._known:
             found = self._combiner.combined([one for one in names if one in planned]).what_if
             low, high = found.saving_ns
-            saving = found.expected_ns, min(low, found.expected_ns), max(high, found.expected_ns)
-            self._known[planned] = saving, found.work
-            self._step = found.step_ns + found.expected_ns
-        (expected, low, high), whole = self._known[planned]
-        if whole == work or whole <= 1.0:
-            return expected, low, high
-        return tuple(of_work(one, self._step, whole, work) for one in (expected, low, high))  # type: ignore[return-value]
+            self._known[planned] = found.expected_ns, min(low, found.expected_ns), max(high, found.expected_ns)
+        return self._known[planned]
 
 
 class _Prescribed:
@@ -206,7 +200,8 @@ class _Prescribed:
 
     def saving(self, names: Sequence[str], work: float = 1.0) -> Saving | None:
         """None where nothing prescribes a treatment of `names`."""
-        mine = [one for one in self._prescriptions if one.treatment in names]
+        asked_for = {word_of(one) for one in names}
+        mine = [one for one in self._prescriptions if one.treatment in asked_for]
         if not mine:
             return None
         low = max(one.predicted_saving_ns[0] for one in mine)
@@ -214,12 +209,6 @@ class _Prescribed:
         if work > 1.0:  # the step itself gets no shorter
             low, high = (min(one, self._step * (1 - 1 / work)) for one in (low, high))
         return (low + high) / 2, low, high
-
-
-def of_work(saving: float, step: float, whole: float, work: float) -> float:
-    """What a step of `work` saves per unit of it, where one of `whole` saves `saving`: between the two it is linear."""
-    then = (step - saving) * whole
-    return step - (step + (then - step) * (work - 1) / (whole - 1)) / work
 
 
 def _predictor(examined: pipeline.Examined, ways: Sequence[Way]) -> _Replayed | _Prescribed:

@@ -70,7 +70,8 @@ def by(evidence: Evidence, times: float) -> Plan:
 
 
 TIMES = 2
-"""How many times today's batch is tried."""
+"""How many times today's batch is tried, and predicted for the trial: that is defined whatever bounds the step, and on
+top of whatever is kept, where the size that the host's time is enough for is another."""
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
@@ -92,7 +93,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
             code=f"batch_size = {TIMES * int(size or 0)}  # of {size}{_besides(workload)}",
             numerics="statistics",
             rank=SETTINGS,
-            as_if=(NAME,),
+            as_if=(f"{NAME}={TIMES}",),
             work=float(TIMES),
         )
 

@@ -158,6 +158,7 @@ def test_twice_the_batch_is_the_batch_with_itself_behind():
     workload = training()
     before = [bits(one) for one in (*workload.inputs, *workload.targets)]
     way, kept = way_of("larger-batch", workload), {}
+    assert way.as_if == ("larger-batch=2",)
     assert (way.work, way.numerics) == (2.0, "statistics")
     losses = [float(run(training())[0].detach())]
     with way.apply(workload, kept) as treated:
