@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gobrrr.analysis.anchor import anchor_device, anchor_processor
 from gobrrr.analysis.links import link
-from gobrrr.analysis.observer import ObserverCost
+from gobrrr.analysis.observer import LEFT_FACTOR, ObserverCost
 from gobrrr.analysis.steps import find_steps
 from gobrrr.model.events import EventTable, Kind
 from tests.analysis.tables import Row, launched, table
@@ -113,6 +113,25 @@ def test_a_device_that_is_busy_all_the_time_is_not_shortened() -> None:
     found = anchor_device(events, links, steps, COST, 0.8 * steps.wall_ns)
     assert found.steps.wall_ns > 0.95 * steps.wall_ns
     assert found.scale == pytest.approx(0.8, rel=0.06)  # what is left over is said, not hidden
+
+
+def test_where_the_device_bounds_the_step_the_host_loses_what_recording_was_measured_to_cost() -> None:
+    """The step's time says nothing of the host: it must not be taken for as slow as it was while it was recorded."""
+    events = gpu(10_000, 30_000)
+    links = link(events)
+    steps = find_steps(events, links)
+    found = anchor_device(events, links, steps, COST, steps.wall_ns)
+    assert found.cost == COST
+    assert found.scale == pytest.approx(1.0, abs=0.01)
+    assert found.ends == (COST.left(1 / LEFT_FACTOR), COST.left(LEFT_FACTOR))  # and neither is it known for sure
+
+
+@pytest.mark.parametrize("wall", [0.7, 1.0])
+def test_where_the_host_bounds_the_step_its_time_tells_how_fast_it_is(wall: float) -> None:
+    events = gpu(10_000, 1_000)
+    links = link(events)
+    steps = find_steps(events, links)
+    assert anchor_device(events, links, steps, COST, wall * steps.wall_ns).ends is None
 
 
 def test_a_stalled_call_loses_what_its_equals_did_not_take() -> None:

@@ -1,7 +1,8 @@
 """The profiled timeline of a live run, brought to the step time that was measured without the profiler.
 
 On a GPU the kernels keep their durations and the step is replayed with the cost of recording that gives the measured
-time: what an event costs on this host is not assumed but solved for. On a CPU the operations' own computing keeps
+time: what an event costs on this host is not assumed but solved for. Where the device bounds the step that time does
+not tell, and the cost is what it was measured to be. On a CPU the operations' own computing keeps
 its duration, and what lies between is shortened by the number of events recorded in it, to the same end; then calls
 that stalled (gobrrr.analysis.stalls) lose what they took beyond their equals.
 """
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from gobrrr.analysis.host_record import host_charges
 from gobrrr.analysis.intervals import covered, union
 from gobrrr.analysis.links import Links
-from gobrrr.analysis.observer import NO_COST, ObserverCost
+from gobrrr.analysis.observer import LEFT_FACTOR, NO_COST, ObserverCost
 from gobrrr.analysis.replay import replay
 from gobrrr.analysis.stalls import stalled_until
 from gobrrr.analysis.steps import Steps, find_steps, steady
@@ -45,17 +46,20 @@ CLOSE = 0.002
 class Anchored:
     """The timeline and its steps, the cost of recording that leads there, and what is left to the measured time.
 
-    `scale`: the measured time over that of the timeline; 1 where the timeline could be brought to it.
+    `scale`: the measured time over that of the timeline; 1 where the timeline could be brought to it. `ends`: the costs
+    at the ends of what the host may take all the same, where the device or another wait bounds the step and its time
+    does not tell; None where it tells.
     """
 
     events: EventTable
     steps: Steps
     cost: ObserverCost
     scale: float
+    ends: tuple[ObserverCost, ObserverCost] | None = None
 
 
 def anchor_device(events: EventTable, links: Links, steps: Steps, cost: ObserverCost, wall_ns: float) -> Anchored:
-    """Replay with as much of `cost` as gives steps of `wall_ns`.
+    """Replay with as much of `cost` as gives steps of `wall_ns`; of all that do, with what comes nearest to `cost`.
 
     Where even `MOST_COST` times the cost is too little, or none of it already too much, the host itself ran at another
     pace in the profiled steps: its time is then shortened or lengthened alike, and the kernels keep theirs.
@@ -68,7 +72,12 @@ def anchor_device(events: EventTable, links: Links, steps: Steps, cost: Observer
     factor = _solve(lambda one: at(costing(cost, one))[1].wall_ns, wall_ns, -1.0, MOST_COST + 1.0 - LEAST_PACE)
     found = costing(cost, factor)
     moved, window = at(found)
-    return Anchored(moved, window, found, wall_ns / window.wall_ns if window.wall_ns else 1.0)
+    fast, slow = (
+        end if _near(at(end)[1].wall_ns, window.wall_ns) else found
+        for end in (found.left(1 / LEFT_FACTOR), found.left(LEFT_FACTOR))
+    )
+    ends = None if fast is slow else (fast, slow)
+    return Anchored(moved, window, found, wall_ns / window.wall_ns if window.wall_ns else 1.0, ends)
 
 
 def costing(cost: ObserverCost, factor: float) -> ObserverCost:
@@ -82,23 +91,30 @@ def costing(cost: ObserverCost, factor: float) -> ObserverCost:
 
 
 def _solve(length: Callable[[float], float], wanted: float, low: float, high: float) -> float:
-    """The factor at which a length that falls with it is `wanted`; an end of the range where it is not reached."""
-    at_zero = length(0.0)
-    if abs(at_zero - wanted) <= CLOSE * wanted:
-        return 0.0
-    low, high = (0.0, high) if at_zero > wanted else (low, 0.0)
-    if high > 0:
-        # where the device is the bound a faster host is no shorter step: then the least factor that comes as near
+    """The factor at which a length that falls with it is `wanted`, 1.0 where it is one of several; an end of the range
+    where it is not reached."""
+    as_measured = length(1.0)
+    if _near(as_measured, wanted):
+        return 1.0
+    if as_measured > wanted:
+        # where the device is the bound a faster host is no shorter step
         wanted = max(wanted, (1 + CLOSE) * length(high))
-        if at_zero <= wanted:
-            return 0.0
+        if as_measured <= wanted:
+            return 1.0
+        low = 1.0
+    else:
+        high = 1.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         reached = length(middle)
-        if abs(reached - wanted) <= CLOSE * wanted:
+        if _near(reached, wanted):
             return middle
         low, high = (middle, high) if reached > wanted else (low, middle)
     return (low + high) / 2
+
+
+def _near(one: float, wanted: float) -> bool:
+    return abs(one - wanted) <= CLOSE * wanted
 
 
 def anchor_processor(events: EventTable, links: Links, steps: Steps, cost: ObserverCost, wall_ns: float) -> Anchored:

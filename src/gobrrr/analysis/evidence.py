@@ -139,7 +139,7 @@ class Evidence:
     def graphs(self) -> tuple[StepGraph, ...]:
         """The same with the host at the low end of what is known of it, as expected, and at the high end.
 
-        Where the step was measured, the host is known: one graph.
+        One graph where the host is known: it bounds a step that was measured, or the step is no estimate.
         """
         if self.cost_ends is None:
             return (self.graph,)

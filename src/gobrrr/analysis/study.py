@@ -143,7 +143,19 @@ def _measured(
     rank = replace(rank, events=seen)
     host = host_time(anchored.events, links)
     evidence = tuple(
-        _evidence(rank, priced, recorded, anchored.events, anchored.steps, device, machine, anchored.cost, wall, host)
+        _evidence(
+            rank,
+            priced,
+            recorded,
+            anchored.events,
+            anchored.steps,
+            device,
+            machine,
+            anchored.cost,
+            wall,
+            host,
+            ends=anchored.ends,
+        )
         for device in _active(events, links, steps)
     )
     ahead = None if live.kind == "cpu" else _ahead(anchored.events, links)
@@ -203,6 +215,7 @@ def _evidence(
     host: HostTime,
     estimated: bool = False,
     graph: StepGraph | None = None,
+    ends: tuple[ObserverCost, ObserverCost] | None = None,
 ) -> Evidence:
     budget = device_budget(replayed, priced, steps, device, host)
     calls = calls_of(replayed, priced, budget, steps)
@@ -220,7 +233,7 @@ def _evidence(
         ),
         machine=machine,
         cost=cost,
-        cost_ends=(cost.left(1 / LEFT_FACTOR), cost.left(LEFT_FACTOR)) if estimated else None,
+        cost_ends=(cost.left(1 / LEFT_FACTOR), cost.left(LEFT_FACTOR)) if estimated else ends,
         base=graph if estimated else None,
         frames=rank.python,
         wall=wall,
