@@ -12,16 +12,18 @@ that ended an earlier process counts as inconclusive.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import gc
 import itertools
 import json
 import math
+import signal
 import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +103,22 @@ def dear(name: str) -> bool:
     return "max-autotune" in name
 
 
+@contextlib.contextmanager
+def no_longer_than(seconds: float) -> Iterator[None]:
+    """End what runs here with an exception after some seconds: a kernel's forms may take minutes to be timed."""
+
+    def end(number: int, frame: Any) -> None:
+        raise TimeoutError("the time for all trials was over")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.01))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def tidy() -> None:
     """What a trial leaves behind does not burden the next."""
     torch._dynamo.reset()
@@ -143,7 +161,8 @@ class Trials:
         row: dict[str, Any] = {"ways": list(names)}
         try:
             stack = [self.ways[one] for one in names]
-            got = run_trial(self.workload, (), stack[0] if len(stack) == 1 else together(stack), seconds=TRIAL_S)
+            with no_longer_than(self.end - FINAL_S - time.monotonic()):
+                got = run_trial(self.workload, (), stack[0] if len(stack) == 1 else together(stack), seconds=TRIAL_S)
             row |= {"verdict": got.verdict, "why": got.why}
             if got.timing is not None:
                 work = math.prod(self.ways[one].work for one in names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -169,3 +170,23 @@ def test_the_best_is_told_by_its_own_time_not_by_how_slow_the_host_was_beside_it
 
     monkeypatch.setattr(treat_exhaustive, "run_trial", run)
     assert trials(tmp_path).found["best"] == ["compile"]
+
+
+def test_a_trial_that_takes_longer_than_is_left_ends_and_leaves_the_time_for_the_last_comparison(
+    ways: dict[str, Way], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    quick = treat_exhaustive.run_trial
+
+    def run(workload: Workload, kept: Any, one: Way, **more: Any) -> Any:
+        if one.name == "compile":
+            time.sleep(30)
+        return quick(workload, kept, one, **more)
+
+    monkeypatch.setattr(treat_exhaustive, "run_trial", run)
+    begin = time.monotonic()
+    found = trials(tmp_path, seconds=treat_exhaustive.FINAL_S + 0.5).found
+    assert time.monotonic() - begin < 10
+    lost = next(one for one in found["trials"] if one["ways"] == ["compile"])
+    assert (lost["verdict"], "time for all trials was over" in lost["why"]) == ("inconclusive", True)
+    assert found["best"] == ["tf32"]
+    assert ["fused"] in found["left"]
