@@ -1,7 +1,7 @@
-"""Make docs/treat.md from what bench/gpu/treat.py measured on a GPU.
+"""Make the pages of what treating gave from what bench/gpu/treat.py measured on GPUs.
 
-    python -m bench.treat_table            writes docs/treat.md from bench/results/h100_treat.json
-    python -m bench.treat_table --check    exit 1 when docs/treat.md differs from the results
+    python -m bench.treat_table            writes each page of PAGES from its results
+    python -m bench.treat_table --check    exit 1 when a page differs from its results
 
 A saving is a share of the step before the trial, per unit of work. A trial counts as met where the expected saving is
 within WITHIN of the measured one.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
 from collections import Counter
@@ -18,11 +19,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.treat_misses import EXPLAINED
 from gobrrr.units import bytes_, duration, percent
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "bench" / "results" / "h100_treat.json"
-PAGE = ROOT / "docs" / "treat.md"
+RESULTS, DOCS = ROOT / "bench" / "results", ROOT / "docs"
+PAGES = {"h100_treat": "treat.md", "h200_treat": "treat_h200.md"}
+"""The page in docs/ of each file in bench/results/, by their stems."""
+
 WITHIN = 0.10
 REACHED = 0.97
 """The share of the best one's speed that treat is to reach, and in less than FEW of the trials."""
@@ -30,17 +34,6 @@ REACHED = 0.97
 FEW = 0.2
 OTHER = 1.2
 """Times of one step that differ by this factor are pointed out: what a host took is not the same again."""
-
-EXPLAINED: dict[tuple[str, str], str] = {
-    ("gpt_fp32", "compile"): "most of it was the loss's passes over the logits, which was not compiled with the model",
-    ("nanogpt", "compile:reduce-overhead"): "the compiler pads the matmuls over the vocabulary of 50257, which was not "
-    "known of it",
-    ("nanogpt", "fused-optimizer"): "predicted from the step as it was, of which more was taken to be the device's",
-    ("pointwise_chain", "bf16-cast"): "predicted from the step as it was, where both are for the same bytes",
-    ("resnet50_nchw", "channels-last"): "the compiler turns convolutions channels-last by itself, which was not known "
-    "of it",
-}
-"""Why a trial's prediction missed, by workload and way, where it is known."""
 
 Row = dict[str, Any]
 
@@ -89,8 +82,8 @@ def covered(trial: Row) -> bool:
     return (low is None or low <= got) and (high is None or got <= high)
 
 
-def page(results: Row) -> str:
-    """The page in Markdown."""
+def page(results: Row, explained: dict[tuple[str, str], str] | None = None) -> str:
+    """The page in Markdown. `explained`: why a prediction missed, by workload and way, where it is known."""
     entries = results["workloads"]
     lines = [
         "# What treating a step gave, as predicted and as measured",
@@ -113,7 +106,7 @@ def page(results: Row) -> str:
         "",
         "## Misses",
         "",
-        *_misses(results),
+        *_misses(results, explained or {}),
         "",
         "## Treat against every combination",
         "",
@@ -132,7 +125,8 @@ def _intro(results: Row) -> list[str]:
         f"Made by `python -m bench.treat_table` from what `{results['command']}` measured ({when}) on {_and(devices)}",
         f"with torch {results['torch']}{driver}. `gobrrr.treat` diagnosed each workload, predicted what each way to",
         "apply a treatment would save, tried them in the order of that on the real step and kept what helped. Both",
-        "forms of a trial were timed in turns without the profiler. All weights and data are random.",
+        "forms of a trial were timed in turns without the profiler. All weights and data are random. The last column",
+        "of the first table names the commit whose code predicted and measured.",
         *_cache(results),
     ]
 
@@ -198,21 +192,23 @@ def _left_out(results: Row) -> list[str]:
 
 def _workloads(entries: dict[str, Row]) -> list[str]:
     lines = [
-        "| workload | what it is | bound before, after | step before | after | times as fast | kept | trials | took |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| workload | what it is | bound before, after | step before | after | times as fast | kept | trials | took "
+        "| code |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, entry in entries.items():
         treated = entry.get("treat", {})
         if "kept" not in treated:
             lines.append(f"| {name} | {_cell(entry['what'])} | failed: {_cell(treated.get('error', 'not run'))} "
-                         "| | | | | | |")  # fmt: skip
+                         "| | | | | | | |")  # fmt: skip
             continue
         before, after = treated.get("step_before_ns"), treated.get("step_after_ns")
         faster = f"{before / after:.2f}" if before and after else "?"
         bound = ", ".join(one for one in (treated.get("regime"), treated.get("regime_after")) if one)
         lines.append(
             f"| {name} | {_cell(entry['what'])} | {bound} | {duration(before)} | {duration(after)} | {faster} | "
-            f"{', '.join(treated['kept']) or 'nothing'} | {len(treated['trials'])} | {treated['seconds']:.0f} s |"
+            f"{', '.join(treated['kept']) or 'nothing'} | {len(treated['trials'])} | {treated['seconds']:.0f} s | "
+            f"{treated.get('commit', '?')} |"
         )
     return lines
 
@@ -268,7 +264,7 @@ def _memory(trial: Row) -> str:
     return "" if before is None or after is None else f"{bytes_(before)} to {bytes_(after)}"
 
 
-def _misses(results: Row) -> list[str]:
+def _misses(results: Row, known: dict[tuple[str, str], str]) -> list[str]:
     missed = [(name, one, miss) for name, one in trials(results) if abs(miss := error(one) or 0.0) > WITHIN]
     if not missed:
         return ["None."]
@@ -277,7 +273,7 @@ def _misses(results: Row) -> list[str]:
         told, got = predicted(one), measured(one)
         assert told is not None
         inside = "in" if covered(one) else "outside"
-        explained = "; ".join(text for text in (_other_step(one), EXPLAINED.get((name, one["way"]), "")) if text)
+        explained = "; ".join(text for text in (_other_step(one), known.get((name, one["way"]), "")) if text)
         lines.append(
             f"- {name}, {_way(one)}: {_share(told[0])} expected, {_share(got)} measured, {inside} the predicted "
             f"interval ({100 * miss:.0f} points){': ' + explained if explained else ''}"
@@ -300,12 +296,28 @@ def _other_step(trial: Row) -> str:
 
 def _against(entry: Row) -> Row:
     """What an exhaustive run says of treat: `ratio`, best's step over treat's, and the `share` of the trials."""
-    found = entry.get("exhaustive", {})
+    found, treated = entry.get("exhaustive", {}), entry.get("treat", {})
     count = len(found.get("trials", ()))
-    if "ratio" not in found or not count or "kept" not in entry.get("treat", {}):
+    if not count or "kept" not in treated:
         return {}
-    return {**found, "count": count, "mine": len(entry["treat"]["trials"]),
-            "share": len(entry["treat"]["trials"]) / count}  # fmt: skip
+    if "ratio" not in found:
+        found = _by_trials(found, treated)
+    if "ratio" not in found:
+        return {}
+    return {**found, "count": count, "mine": len(treated["trials"]), "share": len(treated["trials"]) / count}
+
+
+def _by_trials(found: Row, treated: Row) -> Row:
+    """The best and what treat kept, each by its own trial: the run ended before the two were timed in turns."""
+    helped = [one for one in found["trials"] if one["verdict"] == "helped" and "after_ns" in one]
+    kept = [one for one in treated["trials"] if one["verdict"] == "helped" and one["way"] in treated["kept"]]
+    if not helped or not kept:
+        return {}
+    best = min(helped, key=lambda one: float(one["after_ns"]))
+    mine = kept[-1]["timing"]["after_ns"] / math.prod(float(one.get("work", 1.0)) for one in kept)
+    times = {"treat": mine, "best": best["after_ns"]}
+    return {**found, "best": best["ways"], "treat_kept": treated["kept"], "turns_ns": times,
+            "ratio": best["after_ns"] / mine}  # fmt: skip
 
 
 def _exhaustive(entries: dict[str, Row]) -> list[str]:
@@ -314,21 +326,31 @@ def _exhaustive(entries: dict[str, Row]) -> list[str]:
         return ["Not run."]
     lines = [
         "Every way that fits the workload was tried alone, then every combination without a conflict of the best that",
-        "helped. The best, what treat kept and the untreated step were timed in turns in one process.",
+        "helped. The best, what treat kept and the untreated step were timed in turns in one process; where no time of",
+        "the untreated step is given, the run ended before that, and each time is of its own trial.",
         "",
         "| workload | untreated | treat | best | best / treat | trials of treat | trials of all | share | treat kept "
         "| best |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, one in rows.items():
-        times, left = one["turns_ns"], len(one.get("left", ()))
+        times, untimed = one["turns_ns"], _untimed(one)
         lines.append(
-            f"| {name} | {duration(times['untreated'])} | {duration(times['treat'])} | {duration(times['best'])} | "
-            f"{one['ratio']:.3f} | {one['mine']} | {one['count']}{f' ({left} left out)' if left else ''} | "
+            f"| {name} | {duration(times['untreated']) if 'untreated' in times else ''} | {duration(times['treat'])} | "
+            f"{duration(times['best'])} | {one['ratio']:.3f} | {one['mine']} | "
+            f"{one['count']}{f' ({untimed})' if untimed else ''} | "
             f"{percent(one['share'])} | {', '.join(one['treat_kept']) or 'nothing'} | "
             f"{', '.join(one['best']) or 'nothing'} |"
         )
     return lines
+
+
+def _untimed(found: Row) -> str:
+    """What the time did not suffice for."""
+    left, begun = len(found.get("left", ())), found.get("begun")
+    parts = [f"{left} left out"] if left else []
+    parts += [f"{' + '.join(begun)} not ended"] if begun else []
+    return ", ".join(parts)
 
 
 def _cell(text: str) -> str:
@@ -339,18 +361,22 @@ def _cell(text: str) -> str:
 def main() -> int:
     """Write the page, or check it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="only say whether the page is current")
-    text = page(json.loads(RESULTS.read_text(encoding="utf-8"))) if RESULTS.is_file() else None
-    if parser.parse_args().check:
-        current = text is not None and PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text
-        print("current" if current else "docs/treat.md differs from bench/results/h100_treat.json")
-        return 0 if current else 1
-    if text is None:
-        print(f"{RESULTS} is missing: python -m bench.gpu.treat OUT makes it on a GPU machine", file=sys.stderr)
-        return 1
-    PAGE.write_text(text, encoding="utf-8")
-    print(text)
-    return 0
+    parser.add_argument("--check", action="store_true", help="only say whether the pages are current")
+    check = parser.parse_args().check
+    current = True
+    for stem, name in PAGES.items():
+        results = RESULTS / f"{stem}.json"
+        if not results.is_file():
+            print(f"{results} is missing: python -m bench.gpu.treat OUT makes it on a GPU machine", file=sys.stderr)
+            return 1
+        text, path = page(json.loads(results.read_text(encoding="utf-8")), EXPLAINED[stem]), DOCS / name
+        if not check:
+            path.write_text(text, encoding="utf-8")
+            print(f"docs/{name}")
+        elif not path.is_file() or path.read_text(encoding="utf-8") != text:
+            print(f"docs/{name} differs from bench/results/{stem}.json")
+            current = False
+    return 0 if current else 1
 
 
 if __name__ == "__main__":

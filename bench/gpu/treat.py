@@ -73,6 +73,7 @@ class Run:
     exhaustive_s: float
     again: bool
     warm: int = 0
+    commit: str | None = None
     warmed: set[str] = field(default_factory=set)
     begun: float = field(default_factory=time.monotonic)
     record: dict[str, Any] = field(default_factory=dict)
@@ -139,6 +140,15 @@ def machine(device: str) -> dict[str, Any]:
     return {"device": name, "driver": driver}
 
 
+def commit() -> str | None:
+    """The code that measures, where it is a clone."""
+    asked = ["git", "rev-parse", "--short", "HEAD"]
+    try:
+        return subprocess.run(asked, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
 def record_of(run: Run) -> dict[str, Any]:
     """The record so far with what this call runs on; entries of earlier calls carry their own device and date."""
     path = run.out / FILE
@@ -149,6 +159,7 @@ def record_of(run: Run) -> dict[str, Any]:
         "gobrrr": gobrrr.__version__,
         "date": time.strftime("%Y-%m-%d"),
         "command": "python -m bench.gpu.treat OUT",
+        "commit": run.commit or commit(),
         "tiny": run.tiny,
         "workloads": before["workloads"],
     }
@@ -200,7 +211,7 @@ def ran(run: Run, lane: Lane, words: list[str], part: Path, limit_s: float) -> d
         reason = f"ended after its limit of {limit_s:.0f} s" if status is None else f"ended with status {status}"
         found |= {"error": reason, "told": told[-TOLD:]}
     run.log(words, told)
-    about = {key: run.record[key] for key in ("device", "driver", "torch", "date")}
+    about = {key: run.record[key] for key in ("device", "driver", "torch", "date", "commit") if run.record[key]}
     if words[1] in run.warmed:
         about["compiler_cache"] = "filled before"
     return {**found, **about, "process_s": round(time.monotonic() - begin, 1)}
@@ -353,6 +364,7 @@ def main() -> int:
     parser.add_argument("--deadline-s", type=float, default=540.0, help="the whole ends within it")
     parser.add_argument("--budget-s", type=float, default=60.0, help="what gobrrr.treat may take for a workload")
     parser.add_argument("--exhaustive-s", type=float, default=300.0, help="what the exhaustive trials of one may take")
+    parser.add_argument("--commit", help="the code that measures, where it is no clone")
     parser.add_argument("--again", action="store_true", help="run again what the file holds already")
     parser.add_argument("--list", action="store_true")
     given = parser.parse_args()
@@ -369,7 +381,7 @@ def main() -> int:
         parser.error(f"no such workload: {', '.join(unknown)}")
     chosen += [name for name in thorough if name not in chosen]
     run = Run(given.out, given.device, given.tiny, given.deadline_s, given.budget_s, given.exhaustive_s, given.again,
-              given.warm)  # fmt: skip
+              given.warm, given.commit)  # fmt: skip
     if given.gpus > 1 and shutil.which("taskset") is None:
         parser.error("--gpus needs taskset, of util-linux")
     return 0 if execute(run, lanes_of(given.gpus), chosen, thorough) else 1

@@ -8,9 +8,11 @@ import pytest
 
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import length
-from gobrrr.analysis.narrower import half_the_bytes
+from gobrrr.analysis.narrower import half_behind_contractions, half_the_bytes
 from gobrrr.analysis.what_if import FIXED_NS
 from gobrrr.treatments import bf16_cast
+from gobrrr.treatments.asking import asked
+from gobrrr.treatments.together import Combiner, Seat
 from tests.analysis.slow_simulator import unprofiled
 from tests.conftest import H100
 from tests.traces import Trace
@@ -55,3 +57,57 @@ def test_a_cast_of_a_chain_is_predicted_and_of_what_trains_it_is_not():
     chain = examined(H100 / "pointwise_chain.faulty.json.gz").evidence
     assert bf16_cast.unasked(chain) is not None
     assert bf16_cast.unasked(examined(H100 / "resnet50_b64_cl.fwdbwd.json.gz").evidence) is None
+
+
+IMAGES, NORM = [[64, 256, 56, 56]], [[64, 256, 56, 56], [256], [256], [256], [256]]
+
+
+def saved_behind(folder: Path, *ops: tuple[str, list[list[int]]]) -> float:
+    """us that autocast's traffic saves at the most of a step with these operations, of 500 us each."""
+    trace = Trace(device="NVIDIA H100 80GB HBM3")
+    for number in range(3):
+        with trace.step(number):
+            for name, dims in ops:
+                trace.op(name, dims, US, dtypes=["float32"] * len(dims))
+            trace.synchronize()
+    evidence = unprofiled(trace, folder)
+    effect = half_behind_contractions(evidence)
+    if effect is None:
+        return 0.0
+    return (length(evidence, evidence.graph) - length(evidence, effect(1.0)(evidence.graph))) / 1e3
+
+
+HALF_US = 0.5 * (US - FIXED_NS / 1e3)
+
+
+@pytest.mark.parametrize(
+    ("ops", "halved"),
+    [
+        ([("aten::relu", IMAGES)], 1),
+        ([("aten::gelu", [[8192, 4096]]), ("aten::native_layer_norm", [[8192, 4096], [4096]])], 1),  # in float32
+        ([("aten::_softmax", [[8192, 4096]])], 0),
+        ([("aten::add", [[8192, 4096], [8192, 4096]])], 0),  # of residuals that a norm gave: float32
+        ([("aten::add_", [*IMAGES, *IMAGES]), ("aten::native_batch_norm", NORM)], 2),
+        ([("aten::silu", IMAGES), ("aten::native_group_norm", IMAGES)], 0),  # the norm's result is float32
+    ],
+    ids=lambda value: str(value) if isinstance(value, int) else "+".join(name for name, _ in value),
+)
+def test_autocast_halves_what_keeps_the_type_that_contractions_give_it(ops, halved: int, tmp_path: Path):
+    assert saved_behind(tmp_path, *ops) == pytest.approx(halved * HALF_US, rel=0.02, abs=1.0)
+
+
+def test_half_the_bytes_and_a_fusion_multiply():
+    """A chain that is fused moves what it reads and writes once, and in 16 bit half of that."""
+    seen = examined(H100 / "pointwise_chain.faulty.json.gz")
+    plans = {name: list(asked(name, seen.evidence, seen.found)) for name in ("compile", "bf16-cast")}
+
+    def after(*names: str) -> float:
+        mine = tuple(plan for name in names for plan in plans[name])
+        return (
+            Combiner([Seat(seen.evidence, mine, seen.row_of_group)], seen.diagnosis.unprofiled_wall_ns)
+            .combined(list(names))
+            .what_if.step_ns
+        )
+
+    fused, both = after("compile"), after("compile", "bf16-cast")
+    assert 0.5 * fused <= both <= 0.75 * fused

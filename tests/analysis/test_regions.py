@@ -14,10 +14,13 @@ from gobrrr.analysis.loops import Loop
 from gobrrr.analysis.optimizers import updates
 from gobrrr.analysis.path import KERNEL_GAP_NS
 from gobrrr.analysis.regions import (
+    COUNTING,
+    COUNTING_NS,
     IN_GRAPH_NS,
     as_graph,
     as_one_launch,
     as_one_turn,
+    counting,
     in_loop,
     larger,
     not_loading,
@@ -26,14 +29,18 @@ from gobrrr.analysis.regions import (
 )
 from gobrrr.analysis.waits import inner_waits
 from gobrrr.analysis.what_if import FIXED_NS, GRAPH_LAUNCH_NS
+from gobrrr.model.events import Kind
+from gobrrr.observe.trace import read_trace
 from tests import traces
 from tests.analysis.slow_simulator import arrays, same, unprofiled
+from tests.conftest import ROOT
 from tests.traces import Trace
 
 MATRIX = [[64, 64], [64, 64]]
 REACTION = 3.0
 LAUNCH = GRAPH_LAUNCH_NS / 1e3
 OPTIMIZER = "Optimizer.step#AdamW.step"
+H200 = ROOT / "tests" / "data" / "h200"
 
 
 def now(evidence: Evidence) -> float:
@@ -217,11 +224,15 @@ def test_a_loop_s_turns_in_the_launches_of_one(tmp_path: Path):
 
 
 def test_an_optimizer_in_one_launch(tmp_path: Path):
-    """10 launches of 100 us become one; at best its kernel moves a third of the bytes."""
+    """10 launches of 100 us become one; at best its kernel moves a third of the bytes.
+
+    Of 10 kernels of 5 us 9 lose what an empty one takes: 1 us each at the least, 2 us at the most.
+    """
     evidence = launch_bound(tmp_path)
     work = updates(evidence).work
     assert len(work) == 30
-    for share, kernel in ((0.0, 50.0), (0.5, 50.0 * 2 / 3), (1.0, 50.0 / 3)):
+    least, most = 50.0 - 9, (50.0 - 9 * 2) / 3
+    for share, kernel in ((0.0, least), (0.5, (least + most) / 2), (1.0, most)):
         after = then(evidence, as_one_launch(evidence, work, 1 / 3), share)
         assert after == pytest.approx(21 * 100 - 1 + kernel + REACTION, abs=2)
 
@@ -245,8 +256,51 @@ def test_the_python_between_an_optimizer_s_launches_is_gone_at_the_most(tmp_path
     work = updates(evidence).work
     for share, pauses in ((0.0, 9 * 50.0), (0.5, 9 * 25.0), (1.0, 0.0)):
         after = then(evidence, as_one_launch(evidence, work, 1.0), share)
+        kernel = 50.0 - 9 * (1 + share)
         # the one kernel runs while the host goes through the pauses that are left
-        assert after == pytest.approx(20 * 150 + 100 + max(pauses, 50 + REACTION - 1), abs=2)
+        assert after == pytest.approx(20 * 150 + 100 + max(pauses, kernel + REACTION - 1), abs=2)
+
+
+def written_out(folder: Path, *ops: str) -> Evidence:
+    """Steps of one matmul and an optimizer that updates 4 parameters by these operations of 5 us each."""
+    trace = Trace(shapes=False)
+    for number in range(3):
+        with trace.step(number):
+            trace.op("aten::mul", MATRIX, 5.0, host_us=100.0)
+            with trace.annotated(OPTIMIZER):
+                for _ in range(4):
+                    for one in ops:
+                        trace.op(one, MATRIX, 5.0, host_us=100.0)
+            trace.synchronize()
+    return unprofiled(trace, folder)
+
+
+ADAM = ("aten::mul_", "aten::lerp_", "aten::mul_", "aten::addcmul_", "aten::sqrt", "aten::div", "aten::add_",
+        "aten::addcdiv_")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ops", "parameters"), [(ADAM, 4), (("aten::pow", *ADAM), 0), (("aten::mul_", "aten::add_"), 0)],
+    ids=["Adam", "that counts on the device already", "SGD"],
+)  # fmt: skip
+def test_in_a_graph_an_adam_written_out_counts_on_the_device(ops, parameters: int, tmp_path: Path):
+    evidence = written_out(tmp_path, *ops)
+    assert len(counting(evidence)) == 3 * parameters
+    kernels = 1 + 4 * len(ops)
+    after = then(evidence, as_graph(evidence), 1.0)
+    more = parameters * COUNTING * (COUNTING_NS + IN_GRAPH_NS) / 1e3
+    assert after == pytest.approx(10 + kernels * (5 + IN_GRAPH_NS / 1e3) + more + REACTION, abs=4)
+
+
+def test_what_an_adam_launches_more_where_it_counts_on_the_device_is_as_a_trace_has_it():
+    events = read_trace(str(H200 / "small_parameters.cuda_graph.json.gz")).ranks[0].events
+    kernels = [events.name_of(row) for row in events.of(Kind.KERNEL).tolist()]
+    parameters = sum("addcdiv" in one for one in kernels)
+    model = ("gemm", "tanh", "cublas", "cutlass", "reduce_kernel", "mse")
+    updates_of = sum(not any(word in one for word in model) for one in kernels)
+    assert updates_of / parameters == pytest.approx(len(ADAM) + COUNTING, abs=0.1)
+    lengths = events.duration_ns[events.of(Kind.KERNEL)]
+    assert float(np.median(lengths)) == pytest.approx(COUNTING_NS, rel=0.05)
 
 
 def test_a_larger_batch_costs_nothing_until_the_device_is_the_bound(tmp_path: Path):

@@ -25,6 +25,7 @@ from gobrrr.analysis.what_if import (
     in_turn,
     launching_spans,
     merged,
+    narrowed,
     shortened,
     unchanged,
     unlaunched,
@@ -114,6 +115,19 @@ def of_calls(evidence: Evidence, calls: I8, low: F8, high: F8, *, better: bool =
     """Each of `calls` gets shorter by `low` to `high` ns; `better`: it does as much work in it."""
     length = evidence.calls.ns[calls]
     return lambda share: _of_calls(evidence, calls, between(low, high, share), length, better)
+
+
+def of_bytes(evidence: Evidence, calls: I8, low: F8, high: F8) -> Effect:
+    """Each of `calls` moves less, which saves `low` to `high` ns of it as it is, and the same share of what other
+    remedies leave of it."""
+    work, at = works_of(evidence, calls)
+    length = np.maximum(evidence.calls.ns[calls], 1.0)
+
+    def effect(share: float) -> Change:
+        left = np.clip(1.0 - between(low, high, share) / length, 0.0, 1.0)[at]
+        return lambda graph: narrowed(graph, work, left)
+
+    return effect
 
 
 def vanishing(evidence: Evidence, calls: I8, most: float = 1.0) -> Effect:

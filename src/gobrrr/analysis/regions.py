@@ -20,6 +20,7 @@ from gobrrr.analysis.path import KERNEL_GAP_NS
 from gobrrr.analysis.price import Class
 from gobrrr.analysis.waits import expert_loop, inner_waits
 from gobrrr.analysis.what_if import (
+    FIXED_NS,
     Change,
     captured,
     freed,
@@ -28,6 +29,7 @@ from gobrrr.analysis.what_if import (
     in_turn,
     inside_spans,
     launching_spans,
+    lengthened,
     merged,
     scaled,
     shortened,
@@ -41,6 +43,30 @@ IN_GRAPH_NS = 300.0
 median is 256 ns, and three in four are up to 288. At most it is `KERNEL_GAP_NS`."""
 
 
+EMPTY_NS = 1_000.0
+"""What an empty kernel takes of the device at least (`FIXED_NS` says from where)."""
+
+COUNTING = 14
+"""Launches for each parameter that an Adam written out has more where it counts its steps on the device
+(`capturable=True`), as a graph needs it: 22 in tests/data/h200/small_parameters.cuda_graph.json.gz, where it has 8
+without: powers of the betas, what is made of them and the step's own sum."""
+
+COUNTING_NS = 1_200.0
+"""Each of them, of one element: the median of that trace's kernels is 1,184 ns."""
+
+
+def counting(evidence: Evidence) -> I8:
+    """One piece of work of each parameter's update by an Adam written out that counts its steps on the host."""
+    found, none = updates(evidence), np.array([], dtype=np.int64)
+    if not found.annotated:
+        return none
+    names = [evidence.events.name_of(row) for row in evidence.priced.links.op[found.work].tolist()]
+    if any(one in ("aten::pow", "aten::reciprocal") for one in names):
+        return none  # on the device already
+    divided: I8 = found.work[[one == "aten::addcdiv_" for one in names]]
+    return divided
+
+
 def launching(evidence: Evidence) -> tuple[I8, I8]:
     """(begins, ends): in each recorded step from its first to its last launch."""
     spans = step_spans(evidence, np.arange(len(evidence.priced.links.device)))
@@ -50,9 +76,10 @@ def launching(evidence: Evidence) -> tuple[I8, I8]:
 def as_graph(evidence: Evidence) -> Effect:
     """Each step is one launch of a captured graph, its waits and its Python gone; what loads input stays outside.
 
-    At the least all but the optimizer. Where the host still waits within the step, nothing but at the most.
+    At the least all but the optimizer. Where the host still waits within the step, nothing but at the most. An
+    optimizer that goes from parameter to parameter counts on the device in a graph, in launches of their own.
     """
-    whole, waits = _step_but_input(evidence), inner_waits(evidence)
+    whole, waits, counts = _step_but_input(evidence), inner_waits(evidence), counting(evidence)
     work = updates(evidence).work
     own = step_spans(evidence, work)
 
@@ -63,7 +90,8 @@ def as_graph(evidence: Evidence) -> Effect:
                 return graph  # a graph can't hold a wait of the host
             if share < 0.25:
                 return captured(graph, *without(launching(evidence), own), KERNEL_GAP_NS)
-            return captured(graph, *whole, KERNEL_GAP_NS + (IN_GRAPH_NS - KERNEL_GAP_NS) * share)
+            gap = KERNEL_GAP_NS + (IN_GRAPH_NS - KERNEL_GAP_NS) * share
+            return captured(lengthened(graph, counts, COUNTING * (COUNTING_NS + gap)), *whole, gap)
 
         return change
 
@@ -101,8 +129,8 @@ def without(spans: tuple[I8, I8], taken: list[tuple[int, int]]) -> tuple[I8, I8]
 def as_one_launch(evidence: Evidence, work: I8, pass_share: float) -> Effect:
     """`work` is one kernel a step, which moves at best `pass_share` of the bytes.
 
-    The operations that launch the rest of it are gone; at the most so is what the host does between them, where it
-    launches nothing else there.
+    The launch and ramp of all others are gone: `EMPTY_NS` of each at the least, `FIXED_NS` at the most. So are the
+    operations that launch them, and at the most what the host does between those, where it launches nothing else there.
     """
     events, links, steps = evidence.events, evidence.priced.links, evidence.recorded_steps
     launch = links.launch[work]
@@ -112,9 +140,14 @@ def as_one_launch(evidence: Evidence, work: I8, pass_share: float) -> Effect:
     others = np.delete(work, first)
     spans = launching_spans(evidence.graph, others)
     begin, end = _alone(evidence, work)
+    length = np.maximum(evidence.graph.base[work], 1.0)
+    again = np.ones(len(work))
+    again[first] = 0.0  # one is still launched
+    least = np.maximum(length - EMPTY_NS * again, 0.0) / length
+    most = pass_share * np.maximum(length - FIXED_NS * again, 0.0) / length
 
     def effect(share: float) -> Change:
-        kept = np.full(len(work), 1.0 - share * (1.0 - pass_share))
+        kept = least + share * (most - least)
         return in_turn(
             [
                 lambda graph: shortened(graph, work, kept),

@@ -62,6 +62,26 @@ def shortened(graph: StepGraph, work: I8, share: F8, *, better: bool = False) ->
     return replace(graph, duration=duration, floor=floor)
 
 
+def lengthened(graph: StepGraph, work: I8, ns: float) -> StepGraph:
+    """Each of `work` that still runs has `ns` more to do, in launches that come with it."""
+    duration, base = graph.duration.copy(), graph.base.copy()
+    running = work[~graph.gone[work]]
+    duration[running] += ns
+    base[running] += ns
+    return replace(graph, duration=duration, base=base)
+
+
+def narrowed(graph: StepGraph, work: I8, share: F8) -> StepGraph:
+    """Each of `work` keeps `share` of its time and of its floor, whatever other remedies leave of it or will.
+
+    In a narrower type the bytes that a fusion leaves are half as many too: the two multiply.
+    """
+    duration, floor, base = graph.duration.copy(), graph.floor.copy(), graph.base.copy()
+    for one in (duration, floor, base):
+        one[work] *= share
+    return replace(graph, duration=duration, floor=floor, base=base)
+
+
 def merged(graph: StepGraph, work: I8) -> StepGraph:
     """`work` is no launch of its own any more: each piece is part of the last one before it on its stream that is not
     among `work`.

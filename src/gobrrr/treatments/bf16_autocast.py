@@ -4,7 +4,9 @@ Twice the rate of TF32 and half the bytes; weights, norms, softmax and losses st
 module once: autocast does not cache casts of weights that need no gradient.
 
 Replayed: each float32 contraction at the 16-bit peak, at the least with the gain of TF32, at the most with the same
-share of the peak as now up to half of it; the host launches one cast more for each.
+share of the peak as now up to half of it; the host launches one cast more for each. What stands behind contractions
+and keeps the type that it is given (batch norm, activations, pooling) moves half of its float32 bytes, as bf16-cast
+has it.
 
 What runs as TF32 is no fault, and no finding prescribes this then; asked for, it takes half of their floors' share.
 
@@ -27,7 +29,8 @@ from gobrrr.analysis.compiled import compiled_share
 from gobrrr.analysis.effects import all_of, claimed, of_calls, of_claim
 from gobrrr.analysis.elsewhere import in_type, typed_ratios
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.gains import Effect, Plan
+from gobrrr.analysis.narrower import half_behind_contractions
 from gobrrr.analysis.path import launch_call_ns, path_of
 from gobrrr.analysis.what_if import burdened
 from gobrrr.model.workload import Workload
@@ -67,9 +70,15 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     effect = all_of(
         lambda _: typed,
         claimed(evidence, found, better=True),
+        *_traffic(evidence),
         lambda _: lambda graph: burdened(graph, work, cast),
     )
     return Plan(how, "one cast more for each contraction; bfloat16 is accurate enough", effect)
+
+
+def _traffic(evidence: Evidence) -> list[Effect]:
+    halved = None if evidence.on_cpu else half_behind_contractions(evidence)
+    return [] if halved is None else [halved]
 
 
 def cast_ns(evidence: Evidence) -> float:
@@ -95,7 +104,7 @@ def unasked(evidence: Evidence) -> Plan | None:
     work = np.unique(evidence.calls.first[calls])
     cast = cast_ns(evidence)
     shorter = of_calls(evidence, calls, less / 2, less, better=True)
-    effect = all_of(shorter, lambda _: lambda graph: burdened(graph, work, cast))
+    effect = all_of(shorter, *_traffic(evidence), lambda _: lambda graph: burdened(graph, work, cast))
     how = 'with torch.autocast("cuda", torch.bfloat16): around forward and loss'
     return Plan(how, "contractions run as TF32 now; bfloat16 is accurate enough", effect)
 
