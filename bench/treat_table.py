@@ -32,7 +32,7 @@ REACHED = 0.97
 """The share of the best one's speed that treat is to reach, and in less than FEW of the trials."""
 
 FEW = 0.2
-OTHER = 1.2
+OTHER = 1.1
 """Times of one step that differ by this factor are pointed out: what a host took is not the same again."""
 
 Row = dict[str, Any]

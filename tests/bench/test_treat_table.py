@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bench import treat_table
+from bench.treat_misses import EXPLAINED
 
 
 def trial(way: str, before: float, after: float | None, expected: float | None, **more: Any) -> dict[str, Any]:
@@ -120,7 +121,35 @@ def test_no_results_make_a_page_without_numbers():
     assert "Not run." in page
 
 
-@pytest.mark.skipif(not treat_table.RESULTS.is_file(), reason="no results are there yet")
-def test_the_page_is_current():
-    text = treat_table.page(json.loads(treat_table.RESULTS.read_text(encoding="utf-8")))
-    assert treat_table.PAGE.read_text(encoding="utf-8") == text
+def test_where_the_run_ended_before_the_last_comparison_each_counts_by_its_own_trial():
+    kept = trial("compile", 10e6, 8e6, 4.5e6, work=2.0)  # twice the batch: 4 ms for the work of one
+    found = {
+        "trials": [{"ways": ["tf32"], "verdict": "helped", "after_ns": 5e6}, {"ways": ["x"], "verdict": "no_change"}],
+        "begun": ["compile:max-autotune"], "error": "ended after its limit of 295 s",
+    }  # fmt: skip
+    page = treat_table.page(results(gpt={"treat": treated(kept, kept=["compile"]), "exhaustive": found}))
+    cells = ["gpt", "", "4.00 ms", "5.00 ms", "1.250", "1", "2 (compile:max-autotune not ended)", "50 %"]
+    assert f"| {' | '.join(cells)} | compile | tf32 |" in page
+
+
+def test_a_miss_says_why_where_that_is_known():
+    page = treat_table.page(results(gpt={"treat": treated(GOOD, MISSED)}), {("gpt", "tf32"): "for a reason"})
+    assert "(45 points): for a reason" in page
+
+
+@pytest.mark.parametrize("stem", list(treat_table.PAGES))
+def test_the_pages_are_current(stem: str):
+    results_of = json.loads((treat_table.RESULTS / f"{stem}.json").read_text(encoding="utf-8"))
+    text = treat_table.page(results_of, EXPLAINED[stem])
+    assert (treat_table.DOCS / treat_table.PAGES[stem]).read_text(encoding="utf-8") == text
+
+
+@pytest.mark.parametrize("stem", list(treat_table.PAGES))
+def test_only_what_missed_is_explained(stem: str):
+    results_of = json.loads((treat_table.RESULTS / f"{stem}.json").read_text(encoding="utf-8"))
+    missed = {
+        (name, one["way"])
+        for name, one in treat_table.trials(results_of)
+        if abs(treat_table.error(one) or 0.0) > treat_table.WITHIN
+    }
+    assert set(EXPLAINED[stem]) <= missed

@@ -8,6 +8,7 @@ from collections import Counter
 from contextlib import suppress
 from itertools import islice
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -91,11 +92,16 @@ TWO_KERNELS = (
 WRITES_NOTHING_IT_READS = "zeros_like ones_like full_like fill zero rand new_ normal bernoulli uniform"
 
 
+SAMPLES = 2
+"""Of each operator: the first ones are the usual forms, and five take three times as long to tell the same."""
+
+
 def sampled() -> list[Seen]:
     """Every call that torch's own samples make, forward and backward, in float32 or the type that there is."""
     pytest.importorskip("expecttest")
     try:
-        with warnings.catch_warnings():
+        # torch asks for the stack of callers 700 times, and `inspect` looks through all modules for each frame of it
+        with warnings.catch_warnings(), mock.patch("inspect.getmodule", return_value=None):
             warnings.simplefilter("ignore")
             database = importlib.import_module("torch.testing._internal.common_methods_invocations").op_db
             return [seen for op in database if "jiterator" not in op.name for seen in _calls(op)]
@@ -112,7 +118,7 @@ def _calls(op: Any) -> list[Seen]:
     seen: list[Seen] = []
     samples: list[Any] = []
     with suppress(RuntimeError, NotImplementedError, ImportError, AssertionError, ValueError):
-        samples = list(islice(op.sample_inputs("cpu", dtype, requires_grad=op.supports_autograd), 5))
+        samples = list(islice(op.sample_inputs("cpu", dtype, requires_grad=op.supports_autograd), SAMPLES))
     for sample in samples:
         with suppress(RuntimeError, NotImplementedError, TypeError, ValueError):  # needs another device or library
             seen += record(lambda sample=sample: _run(op, sample, op.supports_autograd))

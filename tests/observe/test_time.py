@@ -72,7 +72,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], int | None, float]] = {
     "blanks": (lambda: b" " * (100 * MB), None, 5),
     "zeros": (lambda: b"\0" * (100 * MB), None, 5),
     "text": (lambda: b"some text } , { " * (100 * MB // 16), None, 5),
-    "one large event": (lambda: OPEN + EVENT + b", " + nested(50) + b", " + OTHER + b"]}", 3, 30),
+    "one large event": (lambda: OPEN + EVENT + b", " + nested(25) + b", " + OTHER + b"]}", 3, 20),
     "one long name": (lambda: OPEN + EVENT.replace(b'"k"', b'"%b"' % bytes(50 * MB)) + b", " + OTHER + b"]}", 2, 10),
     "garbage in the list": (lambda: OPEN + EVENT + b", some text } , { " * (100 * MB // 18) + b"]}", 1, 20),
     "open brackets": (lambda: OPEN + EVENT + b", {" * (100 * MB // 3), 1, 20),

@@ -64,13 +64,13 @@ def narrow(dark: bool = False) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", samples.ALL)
 def test_every_sample_opens(show: Any, name: str) -> None:
-    for options in ({}, narrow(dark=True), {"viewport": {"width": 320, "height": 640}}):
+    for options in ({}, {"viewport": {"width": 320, "height": 640}, "color_scheme": "dark"}):
         page = show(samples.ALL[name](), **options)
         assert page.js(WIDE) <= page.js("window.innerWidth")
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
-def test_every_shipped_trace_draws_all_its_points(show: Any, path: Path) -> None:
+@pytest.mark.parametrize("path", SHIPPED[::5], ids=lambda path: path.name)
+def test_a_shipped_trace_draws_all_its_points(show: Any, path: Path) -> None:
     one = diagnosis(path)
     page = show(one, **narrow())
     wanted = sum(drawable(row) for row in one.ops)

@@ -253,8 +253,7 @@ def test_without_a_script_the_table_is_there(show: Any, one: Diagnosis) -> None:
         assert not page.page.locator(selector).first.is_visible()
 
 
-@pytest.mark.parametrize("width", [1280, 390, 320])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark"), (320, "light")])
 def test_it_fits_any_width_and_prints(show: Any, one: Diagnosis, width: int, scheme: str) -> None:
     page = show(one, viewport={"width": width, "height": 800}, color_scheme=scheme)
     page.page.click("#what-if summary")

@@ -229,13 +229,18 @@ class Evidence:
             return None
         forward = int(self.forward[row])
         row = int(self.host_parents[forward if forward >= 0 else row])
+        python = self._python
         while row >= 0:
-            if self.events.kind[row] == Kind.PYTHON:
+            if python[row]:
                 name = self.events.name_of(row)
                 if wanted(name):
                     return name
             row = int(self.host_parents[row])
         return None
+
+    @cached_property
+    def _python(self) -> NDArray[np.bool_]:
+        return self.events.kind == Kind.PYTHON
 
     @cached_property
     def forward(self) -> I8:
@@ -246,7 +251,7 @@ class Evidence:
     @cached_property
     def host_parents(self) -> I8 | None:
         """For each row the host event around it, Python frames included; None where no frame was read."""
-        return parents(self.events) if (self.events.kind == Kind.PYTHON).any() else None
+        return parents(self.events) if self._python.any() else None
 
 
 _LIBRARIES = (

@@ -12,7 +12,7 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import CAUSES
 from gobrrr.analysis.price import Class
 from gobrrr.model.diagnosis import ModuleRow, OpRow, Roof, Timeline
-from gobrrr.model.events import ABSENT, Kind
+from gobrrr.model.events import ABSENT, EventTable, Kind
 from gobrrr.model.machine import Machine
 
 MOST_WORK = 20_000
@@ -81,8 +81,9 @@ def modules(evidence: Evidence, op_of_group: NDArray[np.int64]) -> list[ModuleRo
     sums: dict[tuple[str, ...], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0, 0.0])
     ops: dict[tuple[str, ...], set[int]] = defaultdict(set)
     rows = op_of_group[calls.group].tolist()
+    around = _Modules(events, parents)
     for index, row in enumerate(calls.op.tolist()):
-        path = _module_path(events.names, events.name, events.kind, parents, row)
+        path = around.of(row)
         bound = evidence.group_of(index).floor
         side = {"compute": 2, "memory": 3}.get(bound.bound if bound else "", 4)
         for depth in range(1, len(path) + 1):
@@ -118,18 +119,25 @@ def with_modules(rows: list[OpRow], evidence: Evidence, op_of_group: NDArray[np.
     return [replace(one, module=most.get(index)) for index, one in enumerate(rows)]
 
 
-def _module_path(
-    names: tuple[str, ...], name: NDArray[np.int32], kind: NDArray[np.uint8], parents: NDArray[np.int64], row: int
-) -> tuple[str, ...]:
-    """Modules around an operation, outermost first."""
-    path = []
-    while row >= 0:
-        if kind[row] == Kind.PYTHON:
-            text = names[int(name[row])]
-            if text.startswith(MODULE):
-                path.append(text.removeprefix(MODULE))
-        row = int(parents[row])
-    return tuple(reversed(path))
+class _Modules:
+    """The modules around an operation, outermost first; each host event is looked at once."""
+
+    def __init__(self, events: EventTable, parents: NDArray[np.int64]) -> None:
+        self._names, self._name, self._parents = events.names, events.name, parents
+        self._python = events.kind == Kind.PYTHON
+        self._known: dict[int, tuple[str, ...]] = {}
+
+    def of(self, row: int) -> tuple[str, ...]:
+        inner = []
+        while row >= 0 and row not in self._known:
+            inner.append(row)
+            row = int(self._parents[row])
+        path = self._known[row] if row >= 0 else ()
+        for one in reversed(inner):
+            if self._python[one] and (text := self._names[int(self._name[one])]).startswith(MODULE):
+                path = (*path, text.removeprefix(MODULE))
+            self._known[one] = path
+        return path
 
 
 def roofs(machine: Machine | None) -> list[Roof]:

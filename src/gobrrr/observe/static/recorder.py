@@ -33,7 +33,7 @@ LARGE = 1e6
 MOST_ASKED = 16
 MOST_CALLS = 400_000
 """Operations after which a step is taken to have no end: a training step of a 70B model has 20,000."""
-MOST_ASKED_WITHIN, MOST_ASKED_EVER, MOST_CALLS = 1_000, 5_000, 100_000
+MOST_ASKED_WITHIN, MOST_ASKED_EVER, LONG = 1_000, 5_000, 100_000
 """A line that asks for values so often, in a step of so many calls, is in a loop that won't end."""
 
 
@@ -157,7 +157,7 @@ class Recorder(TorchDispatchMode):
         what = f"the value of a {dtype_word(tensor.dtype)} tensor"
         line = self.sites.line()
         times = self._asked_at[line] = self._asked_at.get(line, 0) + 1
-        if times > MOST_ASKED_WITHIN and (times > MOST_ASKED_EVER or len(self.drafts) > MOST_CALLS):
+        if times > MOST_ASKED_WITHIN and (times > MOST_ASKED_EVER or len(self.drafts) > LONG):
             raise NeedsData(
                 f"{self.sites.where()} has asked for {what} {times} times: a loop that ends when data say so, which a "
                 "prediction has not got; give it a fixed number of turns"
