@@ -12,7 +12,7 @@ holds already stays and is not run again (unless --again): copy the file of an e
 Each workload has a process of its own and a time limit; one that fails is recorded with its error. The whole ends
 within --deadline-s. With --gpus the workloads share nothing but the host's memory: each GPU has its part of the
 processor's cores. With --warm the compiler's cache on disk is filled first: what compiling took is then less than at a
-first time, and the record says so. bench/treat_table.py makes docs/treat.md of it.
+first time, and the record says so. bench/treat_table.py makes the page of it.
 """
 
 from __future__ import annotations

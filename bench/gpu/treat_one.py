@@ -2,7 +2,7 @@
 
     python -m bench.gpu.treat_one NAME PART.json --budget-s S --ledger FOLDER
 
-PART.json holds what docs/treat.md is made from: trials, what was kept and what not tried, times and words; without the
+PART.json holds what the page is made from: trials, what was kept and what not tried, times and words; without the
 diagnoses, which are large.
 """
 

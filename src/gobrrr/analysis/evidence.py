@@ -240,7 +240,8 @@ class Evidence:
 
     @cached_property
     def _python(self) -> NDArray[np.bool_]:
-        return self.events.kind == Kind.PYTHON
+        python: NDArray[np.bool_] = self.events.kind == Kind.PYTHON
+        return python
 
     @cached_property
     def forward(self) -> I8:
