@@ -23,7 +23,8 @@ from gobrrr.treating.observed import named_leaves, sampled  # noqa: E402
 from gobrrr.treating.reference import reference  # noqa: E402
 from gobrrr.treating.rounding import roundoff_of  # noqa: E402
 from gobrrr.treating.state import snapshot  # noqa: E402
-from gobrrr.treatments import dataloader_workers  # noqa: E402
+from gobrrr.treatments import dataloader_workers, larger_batch  # noqa: E402
+from gobrrr.treatments.way import Way  # noqa: E402
 from tests.treating import fakes  # noqa: E402
 from tests.treating.fakes import one_thread, way  # noqa: E402, F401
 
@@ -424,3 +425,80 @@ def test_a_shuffled_loader_with_workers_is_not_unsafe(fixed: bool, dropout: floa
     assert ("means" in found.why) == (not fixed)
     if fixed:
         assert found.loss.treated == found.loss.baseline
+
+
+class Plain(nn.Module):
+    """Rows on their own, unless `mixes`: then each is a share of all of them."""
+
+    def __init__(self, mixes: bool = False, noisy: bool = False) -> None:
+        super().__init__()
+        self.inner = nn.Linear(16, 256)
+        self.mixes, self.noisy = mixes, noisy
+
+    def forward(self, x: Any) -> Any:
+        out = self.inner(x)
+        if self.noisy:
+            out = nn.functional.dropout(out, 0.5, training=True)
+        return out / out.abs().sum(0) if self.mixes else out
+
+
+def infers(**options: bool) -> Workload:
+    torch.manual_seed(0)
+    return Workload(model=Plain(**options).eval(), inputs=(torch.randn(4, 16),))
+
+
+def with_weights(change: Callable[[Any], Any]) -> Callable[..., Any]:
+    def apply(workload: Workload, kept: Any) -> Any:
+        weight = workload.model.inner.weight
+        own = weight.data
+        weight.data = change(own)
+        yield workload
+        weight.data = own
+
+    return apply
+
+
+def test_of_fewer_bits_the_error_is_said_and_no_rounding_is_asked_of_it() -> None:
+    found = compared(infers(), with_weights(lambda one: (one * 64).round() / 64), numerics="statistics")
+    assert (found.ok, found.reference) == (True, "float64")
+    assert found.output is not None
+    assert found.output.treated is not None
+    assert 1e-3 < found.output.treated < 0.1
+    assert found.why.startswith("it computes in fewer bits: the output is off by 0.0")
+    assert compared(infers(), with_weights(lambda one: (one * 64).round() / 64), numerics="rounding").ok is False
+
+
+@pytest.mark.parametrize(
+    ("change", "why"), [(lambda one: -one, "more than fewer bits explain"), (lambda one: one / 0, "no longer finite")]
+)
+def test_what_fewer_bits_do_not_explain_is_wrong(change: Callable[[Any], Any], why: str) -> None:
+    found = compared(infers(), with_weights(change), numerics="statistics")
+    assert found.ok is False
+    assert why in found.why
+
+
+def test_fewer_bits_of_what_draws_random_numbers_are_looked_at_for_being_finite() -> None:
+    found = compared(infers(noisy=True), with_weights(lambda one: (one * 64).round() / 64), numerics="statistics")
+    assert (found.ok, found.reference) == (True, "none")
+    assert "draws random numbers" in found.why
+    assert compared(infers(noisy=True), with_weights(lambda one: one / 0), numerics="statistics").ok is False
+
+
+@pytest.mark.parametrize("mixes", [False, True])
+def test_twice_the_batch_of_a_model_that_is_not_trained_gives_the_same_rows(mixes: bool) -> None:
+    workload = infers(mixes=mixes)
+    (twice,) = larger_batch.ways(workload)
+    assert isinstance(twice, Way)
+    assert twice.numerics == "rounding"
+    workload.model(*workload.inputs)
+    arms = Arm(workload, ()), Arm(workload, (twice,))
+    found = numerics.compare(workload, *arms, twice, snapshot(workload))
+    assert found.ok is not mixes  # what is a share of all rows is another number among twice as many
+    assert found.output is not None
+    assert found.output.treated == pytest.approx(0.5 if mixes else 0.0, abs=1e-5)
+
+
+def test_twice_the_batch_of_what_is_trained_is_another_training() -> None:
+    (twice,) = larger_batch.ways(fast(fakes.training()))
+    assert isinstance(twice, Way)
+    assert twice.numerics == "statistics"

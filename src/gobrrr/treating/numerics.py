@@ -73,11 +73,14 @@ class _Comparison:
         draws = self._draws
         random = draws and self._random(baseline)
         treated = self._run(self._after)
-        if self._way.numerics == "statistics":
+        other = self._way.numerics == "statistics"
+        if other and (random or _trains(baseline)):
             return self._statistics_only(baseline, treated)
         kind, truth = ("baseline", None) if random else self._reference(baseline)
         if truth is None:
             truth = self._run(self._before)
+        if other:
+            return self._fewer_bits(kind, baseline, treated, truth)
         self._terms = _largest(self._workload, baseline, parameters=kind == "baseline")
         own = self._own_noise(baseline, truth) if kind == "baseline" else 0.0
         if own > ILL:
@@ -107,7 +110,7 @@ class _Comparison:
         """Some steps of an arm from the snapshot."""
         self._snapshot.restore()
         seeded(seed)
-        watch = Watch(self._workload)
+        watch = Watch(self._workload, round(math.prod(one.work for one in arm.ways)))
         if nudge:
             _nudge(self._workload, nudge)
         asks = drawn(self._generators)
@@ -250,7 +253,29 @@ class _Comparison:
         if frozen or (len(finite) == 2 and finite[1] and not finite[0]):
             return self._record("none", False, frozen or "the loss is no longer finite", None, changed)
         why = "it changes the statistics of the training: only that the loss is finite and that the parameters change"
+        if not _trains(baseline):
+            why = "it computes in fewer bits a step that draws random numbers: only that what it returns is finite"
+            values = [one for held in (treated.returned, treated.outputs) for steps in held.values() for one in steps]
+            if not all(bool(torch.isfinite(one).all()) for one in values):
+                return self._record("none", False, "what it returns is no longer finite", None, changed)
         return self._record("none", True, f"{why} was looked at", None, changed)
+
+    def _fewer_bits(self, kind: Kind, baseline: Observed, treated: Observed, truth: Observed) -> Numerics:
+        """What is kept in fewer bits is off by more than rounding: by how much is said, and more than ILL is wrong."""
+        found = self._judged(treated, baseline, truth, None)
+        errors = {name: one.errors for name, one in found.items()}
+        wrong, told = _other_shape(treated, baseline), errors.get("output")
+        if told is None:
+            return self._record("none", None, "it computes in fewer bits, and there is nothing to compare", errors)
+        if not wrong and told.treated is None:
+            wrong = "the output: no longer finite"
+        elif not wrong and told.treated is not None and told.treated > ILL:
+            wrong = f"the output off by {told.treated:.2g} of its size, which is more than fewer bits explain"
+        if wrong:
+            return self._record(kind, False, wrong, errors)
+        own = f", the step as it is by {told.baseline:.1g}" if told.baseline else ""
+        why = f"it computes in fewer bits: the output is off by {told.treated:.1g}{own}"
+        return self._record(kind, True, why, errors)
 
     def _record(
         self,
@@ -324,6 +349,11 @@ def _frozen(treated: Observed, baseline: Observed) -> str:
 def _changed(treated: Observed, baseline: Observed) -> bool | None:
     names = [name for name, one in baseline.changed.items() if one and name in treated.changed]
     return all(treated.changed[name] for name in names) if names else None
+
+
+def _trains(found: Observed) -> bool:
+    """Whether a step updates parameters, or asks for their gradients."""
+    return bool(found.gradients or any(found.changed.values()))
 
 
 def _other_shape(treated: Observed, baseline: Observed) -> str:

@@ -46,10 +46,15 @@ class Observed:
 
 
 class Watch:
-    """Looks at steps. `names` are of the parameters and buffers to look at, the same ones in every arm."""
+    """Looks at steps. `names` are of the parameters and buffers to look at, the same ones in every arm.
 
-    def __init__(self, workload: Workload) -> None:
+    `times`: how many times the workload's batch a step works on, one behind the other: of what has as many rows those
+    of the first batch are looked at.
+    """
+
+    def __init__(self, workload: Workload, times: int = 1) -> None:
         self._original = workload
+        self._times, self._rows = times, _batch(workload)
         self._names = _evenly(list(parameters_of(workload)), MOST_PARAMETERS)
         self._buffers = _evenly(list(buffers_of(workload)), MOST_BUFFERS)
         self._found = Observed()
@@ -58,7 +63,7 @@ class Watch:
     def seen(self, output: Any) -> None:
         """The model's output, when the gradients are there."""
         for name, tensor in named_leaves(output):
-            self._found.outputs.setdefault(name, []).append(sampled(tensor))
+            self._found.outputs.setdefault(name, []).append(sampled(self._first_batch(tensor)))
         self._gradients()
 
     def run(self, call: Callable[[], Any], workload: Workload, steps: int) -> Observed:
@@ -66,7 +71,7 @@ class Watch:
         found = self._found = Observed()
         self._parameters = self._now(workload)
         begin = {name: tensor.detach().clone() for name, tensor in self._parameters.items()}
-        rolled = _rollable(self._original, workload)
+        rolled = _rollable(self._original, workload, self._times)
         as_given = [one.detach().clone() for one in rolled]
         try:
             for number in range(steps):
@@ -89,13 +94,20 @@ class Watch:
 
     def _returned(self, value: Any) -> None:
         found = self._found
-        for name, tensor in named_leaves(value):
+        for name, one in named_leaves(value):
+            tensor = self._first_batch(one)
             if not name and tensor.numel() == 1 and tensor.is_floating_point():
                 found.losses.setdefault("", []).append(sampled(tensor))
             else:
                 found.returned.setdefault(name, []).append(sampled(tensor))
                 found.shapes[name] = tuple(tensor.shape)
             found.roundoff = max(found.roundoff, roundoff(tensor.dtype))
+
+    def _first_batch(self, tensor: Any) -> Any:
+        if self._times == 1 or not self._rows:
+            return tensor
+        at = next((dim for dim, size in enumerate(tensor.shape) if size == self._times * self._rows), None)
+        return tensor if at is None else tensor.narrow(at, 0, self._rows)
 
     def _gradients(self) -> None:
         for name in self._names:
@@ -119,10 +131,19 @@ def _evenly(names: list[str], most: int) -> list[str]:
     return [names[round(i * (len(names) - 1) / (most - 1))] for i in range(most)]
 
 
-def _rollable(original: Workload, workload: Workload) -> list[Any]:
-    """The inputs whose rows may change their places: those that the arm reads, where they are like the user's."""
+def _batch(workload: Workload) -> int:
+    """The rows of the inputs; 0 where they do not share them."""
+    sizes = {one.shape[0] if one.dim() else 0 for value in workload.inputs for one in leaves(value)}
+    return int(sizes.pop()) if len(sizes) == 1 else 0
+
+
+def _rollable(original: Workload, workload: Workload, times: int = 1) -> list[Any]:
+    """The inputs whose rows may change their places: those that the arm reads, where they are like the user's.
+
+    Rows that stand there `times` times, one batch behind the other, roll as those of one batch do.
+    """
     theirs, ours = _rows(workload), _rows(original)
-    alike = [tuple(one.shape[:1]) for one in theirs] == [tuple(one.shape[:1]) for one in ours]
+    alike = [one.shape[0] for one in theirs] == [times * one.shape[0] for one in ours]
     return theirs if alike else ours
 
 

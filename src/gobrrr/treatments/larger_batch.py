@@ -25,7 +25,7 @@ from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.regions import larger
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying
+from gobrrr.treatments import applying, reaching
 from gobrrr.treatments.way import SETTINGS, Unfit, Way
 
 NAME = "larger-batch"
@@ -86,12 +86,13 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
         yield Unfit(NAME, "its tensors do not share a first dimension")
     else:
         (size,) = sizes
+        trains = applying.trains(workload) or reaching.goes_back(workload)
         yield Way(
             name=NAME,
             treatment=NAME,
             apply=_apply,
             code=f"batch_size = {TIMES * int(size or 0)}  # of {size}{_besides(workload)}",
-            numerics="statistics",
+            numerics="statistics" if trains else "rounding",
             rank=SETTINGS,
             as_if=(f"{NAME}={TIMES}",),
             work=float(TIMES),
