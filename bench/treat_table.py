@@ -165,7 +165,8 @@ def _summary(results: Row) -> list[str]:
             f"points of the measured one, median error {100 * middle:.1f} points; {held} of {len(errors)} measured "
             "savings in the predicted interval"
         )
-    held_against = [one for entry in results["workloads"].values() if "ratio" in (one := _against(entry))]
+    found = [_against(entry) for entry in results["workloads"].values() if "ratio" in entry.get("exhaustive", {})]
+    held_against = [one for one in found if "ratio" in one]
     if held_against:
         reached = sum(one["ratio"] >= REACHED for one in held_against)
         both = sum(one["ratio"] >= REACHED and one["share"] < FEW for one in held_against)

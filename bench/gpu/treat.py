@@ -245,6 +245,7 @@ def exhaust(run: Run, lane: Lane, name: str, entry: dict[str, Any], folder: Path
     earlier.write_text(json.dumps({"kept": entry["treat"]["kept"], "exhaustive": before}), encoding="utf-8")
     seconds = max(5.0, min(run.exhaustive_s, run.left() - LEAST_S))
     words = ["bench.gpu.treat_exhaustive", name, str(part), "--earlier", str(earlier), "--seconds", f"{seconds:.0f}"]
+    before.pop("begun", None)  # the child says what it began
     return {**before, **ran(run, lane, words, part, min(seconds * 1.1 + OVERHEAD_S, run.left()))}
 
 

@@ -46,6 +46,9 @@ TRIAL_S = 2.5
 ROUNDS, BLOCK_S = 12, 0.15
 """The last comparison: rounds, and seconds of each block of steps in them."""
 
+AGAIN_S = 5.0
+"""A trial that does not end when its time is over is told so again."""
+
 LEAD = 3
 """Steps before a block; those of batches that a loader's workers may hold ready, which are no gain, come on top."""
 
@@ -103,15 +106,19 @@ def dear(name: str) -> bool:
     return "max-autotune" in name
 
 
+class Over(BaseException):
+    """The time for all trials was over. Not an Exception: compilers catch those of their own kernels' timing."""
+
+
 @contextlib.contextmanager
 def no_longer_than(seconds: float) -> Iterator[None]:
-    """End what runs here with an exception after some seconds: a kernel's forms may take minutes to be timed."""
+    """End what runs here after some seconds, again and again until it ends: a kernel's forms may take minutes."""
 
     def end(number: int, frame: Any) -> None:
-        raise TimeoutError("the time for all trials was over")
+        raise Over
 
     before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.01))
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.01), AGAIN_S)
     try:
         yield
     finally:
@@ -130,9 +137,12 @@ def tidy() -> None:
 class Trials:
     """The trials of a workload, on disk as they grow."""
 
-    def __init__(self, workload: gobrrr.Workload, part: Path, earlier: dict[str, Any], seconds: float) -> None:
-        self.workload, self.part, self.end = workload, part, time.monotonic() + seconds
-        self.ways, self.unfit = fitting(workload)
+    def __init__(
+        self, make: Callable[[], gobrrr.Workload], part: Path, earlier: dict[str, Any], seconds: float
+    ) -> None:
+        self.make, self.part, self.end = make, part, time.monotonic() + seconds
+        self.workload = make()
+        self.ways, self.unfit = fitting(self.workload)
         self.found: dict[str, Any] = {**earlier, "unfit": self.unfit, "left": []}
         self.found["trials"] = list(earlier.get("trials", []))
         begun = self.found.pop("begun", None)
@@ -168,6 +178,9 @@ class Trials:
                 work = math.prod(self.ways[one].work for one in names)
                 before, after = got.timing.before_ns, got.timing.after_ns / work
                 row |= {"before_ns": before, "after_ns": after, "ratio": after / before}
+        except Over:
+            self.cut(names)
+            return
         except Exception as error:  # recorded: one combination must not lose the others
             row |= {"verdict": "inconclusive", "why": f"{type(error).__name__}: {error}"[:300]}
         tidy()
@@ -177,6 +190,15 @@ class Trials:
         print(f"{' + '.join(names):60} {row['verdict']:12} {row.get('ratio', math.nan):7.3f} {row['seconds']:6.1f} s "
               f"{row['why'][:80]}", flush=True)  # fmt: skip
         self.save()
+
+    def cut(self, names: Sequence[str]) -> None:
+        """A trial whose time was over is left; the workload is made anew, for it may be as the trial had it."""
+        del self.found["begun"]
+        self.found["left"].append(list(names))
+        self.save()
+        tidy()
+        self.workload = self.make()
+        self.ways, self.unfit = fitting(self.workload)
 
     def helped(self) -> dict[tuple[str, ...], float]:
         """What each set of ways that helped leaves of the step, by its own time.
@@ -264,7 +286,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, required=True)
     given = parser.parse_args()
     earlier = json.loads(given.earlier.read_text(encoding="utf-8"))
-    trials = Trials(KNOWN[given.name].make(), given.part, earlier["exhaustive"], given.seconds)
+    trials = Trials(KNOWN[given.name].make, given.part, earlier["exhaustive"], given.seconds)
     trials.all()
     trials.compare(earlier["kept"])
     trials.save()

@@ -14,7 +14,7 @@ from gobrrr.treatments import bf16_cast
 from gobrrr.treatments.asking import asked
 from gobrrr.treatments.together import Combiner, Seat
 from tests.analysis.slow_simulator import unprofiled
-from tests.conftest import H100
+from tests.conftest import H100, ROOT
 from tests.traces import Trace
 from tests.treatments.test_together import examined
 
@@ -94,6 +94,35 @@ HALF_US = 0.5 * (US - FIXED_NS / 1e3)
 )
 def test_autocast_halves_what_keeps_the_type_that_contractions_give_it(ops, halved: int, tmp_path: Path):
     assert saved_behind(tmp_path, *ops) == pytest.approx(halved * HALF_US, rel=0.02, abs=1.0)
+
+
+def test_the_updates_of_weights_stay_in_float32(tmp_path: Path):
+    """Weights of convolutions have four dimensions as images have."""
+    weights = [[2048, 2048, 3, 3]] * 2
+    trace = Trace(device="NVIDIA H100 80GB HBM3")
+    for number in range(3):
+        with trace.step(number):
+            trace.op("aten::native_batch_norm", NORM, US, dtypes=["float32"] * len(NORM))
+            trace.op("aten::addcmul", [*weights, weights[0]], US, dtypes=["float32"] * 3)
+            with trace.annotated("Optimizer.step#AdamW.step"):
+                for one in ("aten::mul_", "aten::add_", "aten::addcdiv_"):
+                    trace.op(one, weights, US, dtypes=["float32"] * 2)
+            trace.synchronize()
+    evidence = unprofiled(trace, tmp_path)
+    after = half_behind_contractions(evidence)(1.0)(evidence.graph)
+    assert (length(evidence, evidence.graph) - length(evidence, after)) / 1e3 == pytest.approx(HALF_US, rel=0.02)
+
+
+def test_bytes_and_fusions_are_saved_whatever_the_order_they_are_asked_in(tmp_path: Path):
+    seen = examined(ROOT / "tests" / "data" / "h100" / "pairs" / "bf16_vision.faulty.json.gz")
+    names = ("compile", "bf16-autocast")
+    plans = {name: list(asked(name, seen.evidence, seen.found)) for name in names}
+    steps = []
+    for order in (names, names[::-1]):
+        mine = tuple(plan for name in order for plan in plans[name])
+        watch = Combiner([Seat(seen.evidence, mine, seen.row_of_group)], seen.diagnosis.unprofiled_wall_ns)
+        steps.append(watch.combined(list(order)).what_if.step_ns)
+    assert steps[0] == steps[1]
 
 
 def test_half_the_bytes_and_a_fusion_multiply():

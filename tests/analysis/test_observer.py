@@ -15,11 +15,12 @@ from gobrrr.analysis.observer import (
     DEFAULT_COST,
     LEFT_FACTOR,
     LIVE_SHARE,
+    REPEATABLE,
     STACKS_COST,
     observer_cost,
 )
 from gobrrr.analysis.steps import find_steps
-from gobrrr.analysis.study import REPEATABLE, estimated, study
+from gobrrr.analysis.study import estimated, study
 from gobrrr.model.events import EventTable, Kind
 from gobrrr.model.live import Live, ProfilerCost, StepTimes
 from gobrrr.model.machine import Machine, ObserverCosts, RecordingCost

@@ -261,13 +261,13 @@ def test_the_python_between_an_optimizer_s_launches_is_gone_at_the_most(tmp_path
         assert after == pytest.approx(20 * 150 + 100 + max(pauses, kernel + REACTION - 1), abs=2)
 
 
-def written_out(folder: Path, *ops: str) -> Evidence:
+def written_out(folder: Path, *ops: str, optimizer: str = OPTIMIZER) -> Evidence:
     """Steps of one matmul and an optimizer that updates 4 parameters by these operations of 5 us each."""
     trace = Trace(shapes=False)
     for number in range(3):
         with trace.step(number):
             trace.op("aten::mul", MATRIX, 5.0, host_us=100.0)
-            with trace.annotated(OPTIMIZER):
+            with trace.annotated(optimizer):
                 for _ in range(4):
                     for one in ops:
                         trace.op(one, MATRIX, 5.0, host_us=100.0)
@@ -285,11 +285,18 @@ ADAM = ("aten::mul_", "aten::lerp_", "aten::mul_", "aten::addcmul_", "aten::sqrt
 )  # fmt: skip
 def test_in_a_graph_an_adam_written_out_counts_on_the_device(ops, parameters: int, tmp_path: Path):
     evidence = written_out(tmp_path, *ops)
-    assert len(counting(evidence)) == 3 * parameters
+    assert len(counting(evidence, updates(evidence))) == 3 * parameters
     kernels = 1 + 4 * len(ops)
     after = then(evidence, as_graph(evidence), 1.0)
     more = parameters * COUNTING * (COUNTING_NS + IN_GRAPH_NS) / 1e3
     assert after == pytest.approx(10 + kernels * (5 + IN_GRAPH_NS / 1e3) + more + REACTION, abs=4)
+
+
+def test_others_that_divide_as_an_adam_does_are_not_taken_for_one(tmp_path: Path):
+    """RMSprop divides as well, and of what it counts there is one launch more."""
+    steps = ("aten::mul_", "aten::addcmul_", "aten::sqrt", "aten::add_", "aten::addcdiv_")
+    evidence = written_out(tmp_path, *steps, optimizer="Optimizer.step#RMSprop.step")
+    assert len(counting(evidence, updates(evidence))) == 0
 
 
 def test_what_an_adam_launches_more_where_it_counts_on_the_device_is_as_a_trace_has_it():

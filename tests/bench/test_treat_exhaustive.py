@@ -55,7 +55,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> dict[str, Way]:
 
 
 def trials(folder: Path, earlier: dict[str, Any] | None = None, seconds: float = 600.0) -> Trials:
-    found = Trials(WORK, folder / "part.json", earlier or {}, seconds)
+    found = Trials(lambda: WORK, folder / "part.json", earlier or {}, seconds)
     found.all()
     return found
 
@@ -179,14 +179,16 @@ def test_a_trial_that_takes_longer_than_is_left_ends_and_leaves_the_time_for_the
 
     def run(workload: Workload, kept: Any, one: Way, **more: Any) -> Any:
         if one.name == "compile":
-            time.sleep(30)
+            with contextlib.suppress(Exception):  # as a compiler does that times its kernels
+                time.sleep(30)
         return quick(workload, kept, one, **more)
 
     monkeypatch.setattr(treat_exhaustive, "run_trial", run)
     begin = time.monotonic()
     found = trials(tmp_path, seconds=treat_exhaustive.FINAL_S + 0.5).found
     assert time.monotonic() - begin < 10
-    lost = next(one for one in found["trials"] if one["ways"] == ["compile"])
-    assert (lost["verdict"], "time for all trials was over" in lost["why"]) == ("inconclusive", True)
+    assert [one["ways"] for one in found["trials"]] == [["tf32"]]
     assert found["best"] == ["tf32"]
+    assert "begun" not in found
+    assert found["left"][:2] == [["compile"], ["compile:regional"]]
     assert ["fused"] in found["left"]

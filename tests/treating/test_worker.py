@@ -68,12 +68,12 @@ def test_a_hang_a_crash_and_a_kill_end_their_trials_and_the_run_goes_on(tmp_path
     more = "\ndef workload():\n    return gobrrr.Workload(step=step)\n"
     begin = time.monotonic()
     found = treat(
-        target(tmp_path, "workload", more), Options(budget_s=100, seconds=0.5), ledger=tmp_path / "l", limit_s=2.5
+        target(tmp_path, "workload", more), Options(budget_s=100, seconds=0.5), ledger=tmp_path / "l", limit_s=5.0
     )
     by_way = {one.way: one for one in found.trials}
     assert list(by_way) == ["hangs", "leaves", "quick", "killed"]
     assert {one.verdict for way, one in by_way.items() if way != "quick"} == {"inconclusive"}
-    assert by_way["hangs"].why == "the process hung: nothing was heard of it for 2.5 s"
+    assert by_way["hangs"].why == "the process hung: nothing was heard of it for 5 s"
     assert by_way["leaves"].why == "the process ended with status 3 (its last line: an odd last word)"
     assert "signal 9 (killed: out of memory?)" in by_way["killed"].why
     assert by_way["killed"].kept == ("quick",)  # the new process applied again what was kept

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from gobrrr.analysis.host_record import host_charges
 from gobrrr.analysis.intervals import covered, union
 from gobrrr.analysis.links import Links
-from gobrrr.analysis.observer import LEFT_FACTOR, NO_COST, ObserverCost
+from gobrrr.analysis.observer import LEFT_FACTOR, NO_COST, REPEATABLE, ObserverCost
 from gobrrr.analysis.replay import replay
 from gobrrr.analysis.stalls import stalled_until
 from gobrrr.analysis.steps import Steps, find_steps, steady
@@ -41,6 +41,9 @@ LEAST_GAP = 0.02
 
 CLOSE = 0.002
 
+TWICE = 2.0
+"""A step that is as long without any of the cost of recording as without twice of it is not bound by the host."""
+
 
 @dataclass(frozen=True)
 class Anchored:
@@ -59,7 +62,7 @@ class Anchored:
 
 
 def anchor_device(events: EventTable, links: Links, steps: Steps, cost: ObserverCost, wall_ns: float) -> Anchored:
-    """Replay with as much of `cost` as gives steps of `wall_ns`; of all that do, with what comes nearest to `cost`.
+    """Replay with as much of `cost` as gives steps of `wall_ns`; with `cost` itself where the host hardly matters.
 
     Where even `MOST_COST` times the cost is too little, or none of it already too much, the host itself ran at another
     pace in the profiled steps: its time is then shortened or lengthened alike, and the kernels keep theirs.
@@ -73,7 +76,7 @@ def anchor_device(events: EventTable, links: Links, steps: Steps, cost: Observer
     found = costing(cost, factor)
     moved, window = at(found)
     fast, slow = (
-        end if _near(at(end)[1].wall_ns, window.wall_ns) else found
+        end if abs(at(end)[1].wall_ns - window.wall_ns) <= REPEATABLE * window.wall_ns else found
         for end in (found.left(1 / LEFT_FACTOR), found.left(LEFT_FACTOR))
     )
     ends = None if fast is slow else (fast, slow)
@@ -91,10 +94,12 @@ def costing(cost: ObserverCost, factor: float) -> ObserverCost:
 
 
 def _solve(length: Callable[[float], float], wanted: float, low: float, high: float) -> float:
-    """The factor at which a length that falls with it is `wanted`, 1.0 where it is one of several; an end of the range
-    where it is not reached."""
+    """The factor at which a length that falls with it is `wanted`; an end of the range where it is not reached.
+
+    1.0 where the length hardly depends on it: the device bounds the step, and what it lacks is not the host's.
+    """
     as_measured = length(1.0)
-    if _near(as_measured, wanted):
+    if _near(as_measured, wanted) or length(0.0) - length(TWICE) <= REPEATABLE * as_measured:
         return 1.0
     if as_measured > wanted:
         # where the device is the bound a faster host is no shorter step

@@ -145,8 +145,8 @@ class Evidence:
             return (self.graph,)
         low, high = self.cost_ends
         slow = recosted(self.graph, high)
-        # the host is taken for no slower than it was recorded
-        slow = replace(slow, left=np.minimum(slow.left, np.diff(slow.at)))
+        # the host is taken for no slower than it was recorded, or than it is expected to be
+        slow = replace(slow, left=np.minimum(slow.left, np.maximum(self.graph.left, np.diff(slow.at))))
         return recosted(self.graph, low), self.graph, slow
 
     def steps_of(self, events: EventTable) -> Steps:

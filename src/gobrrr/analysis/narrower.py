@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from gobrrr.analysis.effects import of_bytes
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Effect
+from gobrrr.analysis.optimizers import updates
 from gobrrr.analysis.price import Group
 from gobrrr.analysis.what_if import FIXED_NS
 from gobrrr.model.work import ITEM_BYTES
@@ -27,6 +28,7 @@ FLOAT32 = re.compile(r"layer_norm|group_norm|softmax|nll_loss|cross_entropy")
 """What autocast runs in float32, fused or not (pytorch.org, "Automatic Mixed Precision": ops that autocast to
 float32)."""
 
+SUMS = ("aten::add", "aten::add_")
 IMAGES = 4
 """Dimensions of a batch of images. Between convolutions and batch norms sums of them are in 16 bit as well."""
 
@@ -41,7 +43,8 @@ def half_behind_contractions(evidence: Evidence) -> Effect | None:
     batches = any("batch_norm" in one for one in names)
     groups = any("group_norm" in one for one in names)
     chosen = np.array([_is_behind(one, batches, groups) for one in evidence.priced.groups] or [False])
-    return half_the_bytes(evidence, chosen)
+    updated = np.isin(evidence.calls.first, updates(evidence).work)  # weights stay float32, and so does what is theirs
+    return half_the_bytes(evidence, chosen[evidence.calls.group] & ~updated)
 
 
 def _is_behind(group: Group, batches: bool, groups: bool) -> bool:
@@ -51,19 +54,19 @@ def _is_behind(group: Group, batches: bool, groups: bool) -> bool:
     if groups:
         return "batch_norm" in name
     images = any(len(one.shape) == IMAGES for one in group.call.tensors)
-    return bool(BEHIND.search(name)) or (batches and images and name.startswith("aten::add"))
+    return bool(BEHIND.search(name)) or (batches and images and name in SUMS)
 
 
 def half_the_bytes(evidence: Evidence, chosen: NDArray[np.bool_] | None = None) -> Effect | None:
     """Operations bound by memory whose float32 tensors are kept in 16 bit; None where there are none.
 
-    `chosen`: whether a group of calls is among them, for each of `priced.groups`; None: all are.
+    `chosen`: whether a call is among them, for each of `calls`; None: all are.
 
     At the most each takes less by half of what its float32 is of the bytes that it moves; at the least by half of that,
     of the time at the roof alone. What lies under the fixed time of a kernel stays.
     """
-    share = np.array([_float32_share(one) for one in evidence.priced.groups] or [0.0])
-    share = (share if chosen is None else np.where(chosen, share, 0.0))[evidence.calls.group]
+    share = np.array([_float32_share(one) for one in evidence.priced.groups] or [0.0])[evidence.calls.group]
+    share = share if chosen is None else np.where(chosen, share, 0.0)
     calls = np.flatnonzero((share > 0) & np.isfinite(evidence.calls.floor_ns))
     if not len(calls):
         return None

@@ -22,6 +22,9 @@ LEFT_FACTOR = 1.27
 and a shared one runs at another pace from run to run. The widest at which no interval of the steps of
 bench/fit_observer_cost.py is wider than docs/design.md allows; its results say how many measured times are met."""
 
+REPEATABLE = 0.03
+"""A step repeats no better: clocks move with power (bench/results/h100_holdout.json times each step twice)."""
+
 
 class ObserverCost(msgspec.Struct, frozen=True, kw_only=True):
     """What recording one event costs the host, in ns, and the least share of a stretch of host time that stays.

@@ -15,7 +15,7 @@ from gobrrr.analysis.idle import INPUT
 from gobrrr.analysis.inputs import host_rows, input_gaps, input_stretches
 from gobrrr.analysis.intervals import Spans, clip, covered, union
 from gobrrr.analysis.loops import Loop, work_of
-from gobrrr.analysis.optimizers import updates
+from gobrrr.analysis.optimizers import STEP, Updates, optimizer_spans, updates
 from gobrrr.analysis.path import KERNEL_GAP_NS
 from gobrrr.analysis.price import Class
 from gobrrr.analysis.waits import expert_loop, inner_waits
@@ -55,10 +55,17 @@ COUNTING_NS = 1_200.0
 """Each of them, of one element: the median of that trace's kernels is 1,184 ns."""
 
 
-def counting(evidence: Evidence) -> I8:
-    """One piece of work of each parameter's update by an Adam written out that counts its steps on the host."""
-    found, none = updates(evidence), np.array([], dtype=np.int64)
-    if not found.annotated:
+ADAMS = ("Adam", "AdamW")
+"""Of the optimizers that divide as an Adam does, those that count as one."""
+
+
+def counting(evidence: Evidence, found: Updates) -> I8:
+    """Of an optimizer's updates one piece of work of each parameter, where it is an Adam written out that counts its
+    steps on the host."""
+    none = np.array([], dtype=np.int64)
+    spans = optimizer_spans(evidence.events)
+    kinds = {evidence.events.name_of(row).removeprefix(STEP).partition(".")[0] for row in spans.tolist()}
+    if not found.annotated or not kinds <= set(ADAMS):
         return none
     names = [evidence.events.name_of(row) for row in evidence.priced.links.op[found.work].tolist()]
     if any(one in ("aten::pow", "aten::reciprocal") for one in names):
@@ -79,9 +86,8 @@ def as_graph(evidence: Evidence) -> Effect:
     At the least all but the optimizer. Where the host still waits within the step, nothing but at the most. An
     optimizer that goes from parameter to parameter counts on the device in a graph, in launches of their own.
     """
-    whole, waits, counts = _step_but_input(evidence), inner_waits(evidence), counting(evidence)
-    work = updates(evidence).work
-    own = step_spans(evidence, work)
+    whole, waits, found = _step_but_input(evidence), inner_waits(evidence), updates(evidence)
+    own, counts = step_spans(evidence, found.work), counting(evidence, found)
 
     def effect(share: float) -> Change:
         def change(graph: StepGraph) -> StepGraph:

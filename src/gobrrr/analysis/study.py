@@ -18,7 +18,7 @@ from gobrrr.analysis.idle import HostTime, host_time
 from gobrrr.analysis.intervals import exclusive, union
 from gobrrr.analysis.lead import running
 from gobrrr.analysis.links import Links, link
-from gobrrr.analysis.observer import LEFT_FACTOR, NO_COST, ObserverCost, observer_cost
+from gobrrr.analysis.observer import LEFT_FACTOR, NO_COST, REPEATABLE, ObserverCost, observer_cost
 from gobrrr.analysis.price import Priced, price_all
 from gobrrr.analysis.replay import replayed as replayed_events
 from gobrrr.analysis.steps import FEW_MISSING, Steps, find_steps, steady
@@ -39,9 +39,6 @@ LEAST_WORK = 0.01
 MOST_UNLAUNCHED = 0.05
 CLOCK_NS = 100_000
 SHORTEST = 0.98
-
-REPEATABLE = 0.03
-"""A step repeats no better: clocks move with power (bench/results/h100_holdout.json times each step twice)."""
 
 
 @dataclass(frozen=True)

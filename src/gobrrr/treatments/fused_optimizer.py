@@ -3,9 +3,10 @@
 The fused form does an update of many parameters in one kernel, the foreach form does one of its operations for many
 parameters in one kernel. The numbers differ by rounding at most.
 
-Replayed: all updates of a step are one launch, in as much time on the device as now at the least, in that of one pass
-over the parameters at the most. The host's operations for the others are gone, at the most with the Python between
-them. On a CPU what the finding claims.
+Replayed: all updates of a step are one launch. On the device that takes what the kernels take now but for what an empty
+one takes (1 us each) at the least, and one pass over the parameters without their launch and ramp (2 us each) at the
+most. The host's operations for the others are gone, at the most with the Python between them. On a CPU what the finding
+claims.
 
 On a GPU very large parameters gain little: their kernels are bound by memory in each form.
 """

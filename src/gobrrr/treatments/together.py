@@ -12,8 +12,8 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import EXPECTED, LEAST, MOST, Effect, Plan, Stopwatch
 from gobrrr.analysis.graph import StepGraph
 from gobrrr.analysis.idle import INPUT
+from gobrrr.analysis.observer import REPEATABLE
 from gobrrr.analysis.outcome import Outcome, largest, moved_ops, outcome
-from gobrrr.analysis.study import REPEATABLE
 from gobrrr.analysis.verdict import regime_of
 from gobrrr.analysis.what_if import Change, in_turn, unchanged
 from gobrrr.model.diagnosis import Wall, WhatIf
@@ -25,6 +25,9 @@ from gobrrr.units import percent
 
 TELLING = 0.05
 """A smaller share of the device's time without a roof changes no figure that is shown."""
+
+NARROWER = ("bf16-autocast", "bf16-cast")
+"""Applied before what merges calls: each of those is narrowed as the call that it was."""
 
 FIRST, LAST = ("remove-sync", "grouped-matmul"), ("cuda-graph", "larger-batch")
 """A graph can be captured once no wait is left in the step; the host's time is scaled once nothing else changes it."""
@@ -93,9 +96,9 @@ class Seat:
         return next((dtype for name, dtype in MATRIX if name in applied), None)
 
 
-def _turn(one: Planned) -> tuple[bool, bool, bool]:
+def _turn(one: Planned) -> tuple[bool, bool, bool, bool]:
     name, _, plan = one
-    return word_of(name) in LAST, name not in FIRST, plan.last
+    return word_of(name) in LAST, name not in FIRST, name not in NARROWER, plan.last
 
 
 class Combiner:
