@@ -7,8 +7,8 @@ Replayed: what the host does in a step, but for loading input, is one launch, an
 kernel in 0.3 to 1 us. At the least the optimizer stays outside, as it does where the model alone is captured
 (`--what-if cuda-graph:model`). Where the host waits within the step, a graph alone
 changes nothing: the waits go first. What `torch.compile(model, mode="reduce-overhead")` captures
-(`--what-if compile,cuda-graph:compiled`) is cut around the waits, and its wrapper takes some of the host's time. An Adam
-that goes from parameter to parameter counts its steps on the device then, in 14 launches more for each.
+(`--what-if compile,cuda-graph:compiled`) is cut around the waits, and its wrapper takes some of the host's time. An
+Adam that goes from parameter to parameter counts its steps on the device then, in 14 launches more for each.
 
 It needs static shapes and addresses, and no wait, no copy to the host and no branch on device data in the captured
 region: a step with such waits gets (0, high), because it has to be cut around them. Outputs are overwritten by the
