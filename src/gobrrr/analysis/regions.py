@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from gobrrr.analysis.effects import less_host, spans_of, step_spans, within
+from gobrrr.analysis.batches import factors
+from gobrrr.analysis.effects import less_host, spans_of, step_spans, within, works_of
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Effect
 from gobrrr.analysis.graph import F8, StepGraph
@@ -333,13 +334,18 @@ def prefetched(evidence: Evidence, copies: I8) -> Effect:
 
 
 def larger(evidence: Evidence, times: float) -> Effect:
-    """Each step does `times` the work: what scales with the batch takes as many times as long, updates do not.
+    """Each step does `times` the work: what scales with the batch takes as many times as long, updates and the reading
+    of weights (`gobrrr.analysis.batches`) do not.
 
     At the least the step's time grows with the work.
     """
     talks = np.flatnonzero(evidence.priced.kind == Class.COMMUNICATION)  # gradients are as large as before
     rest = np.concatenate([updates(evidence).work, talks])
-    work = np.setdiff1d(np.arange(len(evidence.priced.links.device)), rest)
+    every = np.full(len(evidence.priced.links.device), times)
+    mine, call = works_of(evidence, np.arange(len(evidence.calls)))
+    every[mine] = factors(evidence, times)[call]
+    work = np.setdiff1d(np.arange(len(every)), rest)
+    longer = every[work]
 
     loads = loads_of(evidence)
 
@@ -350,15 +356,11 @@ def larger(evidence: Evidence, times: float) -> Effect:
                 # a batch of so many times the samples takes as many times as long to load
                 lambda graph: hosted(graph, loads.start, loads.stop, times / host),
                 lambda graph: _longer_host(graph, host),
-                lambda graph: scaled(graph, work, _all(work, times)),
+                lambda graph: scaled(graph, work, longer),
             ]
         )
 
     return effect
-
-
-def _all(work: I8, value: float) -> F8:
-    return np.full(len(work), value)
 
 
 def _longer_host(graph: StepGraph, times: float) -> StepGraph:

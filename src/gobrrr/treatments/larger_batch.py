@@ -4,8 +4,9 @@ The host issues the same launches whatever the batch. Until the device's time re
 costs no time: the time for today's amount of work falls by the factor of the batch.
 
 Replayed, for the work of one of today's steps: the device's work takes as many times as long as the batch is larger,
-but for launch and ramp of each kernel, and the updates stay. At the least the host's time grows as well. That is
-throughput: the step itself gets no shorter. Where the host's time is enough for less than 1.2 times the batch, it is
+but for launch and ramp of each kernel, and the updates stay. In inference a product that memory binds reads its weights
+once, until its FLOPs take longer. At the least the host's time grows as well. That is throughput: the step itself gets
+no shorter. Where the host's time is enough for less than 1.2 times the batch, it is
 no remedy. `--what-if larger-batch=4` asks for a batch of four times the size, whatever bounds the step.
 
 It changes the optimisation where the step trains: learning rate, schedule and generalisation. Gradient accumulation
