@@ -156,7 +156,7 @@ def test_it_is_the_longest_path(steps: list[Timed]):
     assert taken(steps) == pytest.approx(exact(steps), rel=1e-12)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(STEPS, st.integers(100, 400))
 def test_it_is_the_longest_path_where_the_queue_fills(steps: list[Timed], times: int):
     many = steps * times

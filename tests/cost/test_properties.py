@@ -53,7 +53,7 @@ CALLS = st.builds(
 )
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(CALLS, st.none() | st.integers(-1, 2**31))
 def test_price_never_raises_and_is_never_negative(call: OpCall, blocks: int | None) -> None:
     work = price(call, blocks=blocks)
