@@ -6,8 +6,8 @@ TORCH := $(VENV)/.torch
 ARGS ?=
 # Tests that time something have the machine to themselves.
 UNTIMED := tests/live/test_script.py tests/live/test_trainers.py
-TIMED := $(filter-out $(UNTIMED),$(wildcard tests/live/test_*.py)) tests/hardware tests/test_startup.py \
-	tests/observe/test_time.py tests/treating/test_for_real.py
+TIMED := $(filter-out $(UNTIMED),$(wildcard tests/live/test_*.py)) tests/lab/test_torch.py tests/hardware \
+	tests/test_startup.py tests/observe/test_time.py tests/treating/test_for_real.py
 
 .DEFAULT_GOAL := help
 

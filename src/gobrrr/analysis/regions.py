@@ -350,13 +350,14 @@ def larger(evidence: Evidence, times: float) -> Effect:
     loads = loads_of(evidence)
 
     def effect(share: float) -> Change:
-        host = 1.0 + (times - 1.0) * max(1.0 - 2.0 * share, 0.0)
+        grows = max(1.0 - 2.0 * share, 0.0)
+        host = 1.0 + (times - 1.0) * grows
         return in_turn(
             [
                 # a batch of so many times the samples takes as many times as long to load
                 lambda graph: hosted(graph, loads.start, loads.stop, times / host),
                 lambda graph: _longer_host(graph, host),
-                lambda graph: scaled(graph, work, longer),
+                lambda graph: scaled(graph, work, longer + (times - longer) * grows),
             ]
         )
 
