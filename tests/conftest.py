@@ -6,6 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("any machine", deadline=None)  # a shared one stalls for longer than any example takes
+settings.load_profile("any machine")
 
 ROOT = Path(__file__).resolve().parent.parent
 H100 = ROOT / "src" / "gobrrr" / "data" / "h100"
