@@ -32,6 +32,9 @@ REACHED = 0.97
 """The share of the best one's speed that treat is to reach, and in less than FEW of the trials."""
 
 FEW = 0.2
+AGAINST = "exhaustive"
+"""In the place of a way: why treat's result is not the best."""
+
 OTHER = 1.1
 """Times of one step that differ by this factor are pointed out: what a host took is not the same again."""
 
@@ -110,7 +113,7 @@ def page(results: Row, explained: dict[tuple[str, str], str] | None = None) -> s
         "",
         "## Treat against every combination",
         "",
-        *_exhaustive(entries),
+        *_exhaustive(entries, explained or {}),
         "",
     ]
     return "\n".join(lines)
@@ -321,7 +324,7 @@ def _by_trials(found: Row, treated: Row) -> Row:
             "ratio": best["after_ns"] / mine}  # fmt: skip
 
 
-def _exhaustive(entries: dict[str, Row]) -> list[str]:
+def _exhaustive(entries: dict[str, Row], known: dict[tuple[str, str], str]) -> list[str]:
     rows = {name: one for name, entry in entries.items() if (one := _against(entry))}
     if not rows:
         return ["Not run."]
@@ -343,7 +346,12 @@ def _exhaustive(entries: dict[str, Row]) -> list[str]:
             f"{percent(one['share'])} | {', '.join(one['treat_kept']) or 'nothing'} | "
             f"{', '.join(one['best']) or 'nothing'} |"
         )
-    return lines
+    missed = [name for name, one in rows.items() if one["ratio"] < REACHED]
+    return (
+        lines
+        + ["" for _ in missed[:1]]
+        + [f"- {name}: {known.get((name, AGAINST), 'not known why')}" for name in missed]
+    )
 
 
 def _untimed(found: Row) -> str:
