@@ -129,7 +129,7 @@ def _intro(results: Row) -> list[str]:
         f"with torch {results['torch']}{driver}. `gobrrr.treat` diagnosed each workload, predicted what each way to",
         "apply a treatment would save, tried them in the order of that on the real step and kept what helped. Both",
         "forms of a trial were timed in turns without the profiler. All weights and data are random. The last column",
-        "of the first table names the commit whose code predicted and measured.",
+        "of the first table names the commit whose code predicted and measured (until: it or one shortly before it).",
         *_cache(results),
     ]
 

@@ -7,12 +7,13 @@
     python -m bench.gpu.treat OUT --device cpu --tiny --only mlp_tiny  # tries the script
     python -m bench.gpu.treat --list                                   # what there is
 
-Writes OUT/h100_treat.json after each workload, and to OUT/h100_treat.log what its processes printed. What the first
-holds already stays and is not run again (unless --again): copy the file of an earlier call into OUT to go on with it.
-Each workload has a process of its own and a time limit; one that fails is recorded with its error. The whole ends
-within --deadline-s. With --gpus the workloads share nothing but the host's memory: each GPU has its part of the
-processor's cores. With --warm the compiler's cache on disk is filled first: what compiling took is then less than at a
-first time, and the record says so. bench/treat_table.py makes the page of it.
+Writes OUT/h100_treat.json after each workload (whatever the GPU, which the record names; bench/results has a file for
+each kind), and to OUT/h100_treat.log what its processes printed. What the first holds already stays and is not run
+again (unless --again): copy the file of an earlier call into OUT to go on with it. Each workload has a process of its
+own and a time limit; one that fails is recorded with its error. The whole ends within --deadline-s. With --gpus the
+workloads share nothing but the host's memory: each GPU has its part of the processor's cores. With --warm the
+compiler's cache on disk is filled first: what compiling took is then less than at a first time, and the record says so.
+bench/treat_table.py makes the page of it.
 """
 
 from __future__ import annotations

@@ -502,3 +502,26 @@ def test_twice_the_batch_of_what_is_trained_is_another_training() -> None:
     (twice,) = larger_batch.ways(fast(fakes.training()))
     assert isinstance(twice, Way)
     assert twice.numerics == "statistics"
+
+
+class Recurrent(nn.Module):
+    """Gives its states as an LSTM does: layers first, then the batch; and a table that is no batch's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.LSTM(8, 16, num_layers=2, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        out, (hidden, _) = self.inner(x)
+        return out, hidden, torch.ones(2, 3)
+
+
+def test_the_first_batch_is_told_by_what_one_batch_gives() -> None:
+    """Of one sequence and two layers the states of two sequences are two in two dimensions."""
+    torch.manual_seed(0)
+    workload = Workload(model=Recurrent().eval(), inputs=(torch.randn(1, 5, 8),))
+    (twice,) = larger_batch.ways(workload)
+    assert isinstance(twice, Way)
+    workload.model(*workload.inputs)
+    found = numerics.compare(workload, Arm(workload, ()), Arm(workload, (twice,)), twice, snapshot(workload))
+    assert (found.ok, found.why) == (True, "")

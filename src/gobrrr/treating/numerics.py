@@ -62,6 +62,7 @@ class _Comparison:
         self._workload, self._before, self._after, self._way = workload, before, after, way
         self._snapshot, self._steps, self._few = snapshot, steps, few
         self._terms = 1
+        self._like: Observed | None = None  # steps of one batch, where the step as it is has no more
         self._generators = parts_of(workload).generators
         self._draws = False  # whether the last run drew a random number
         self._roundoffs = {False: 0.0, True: 0.0}
@@ -70,6 +71,7 @@ class _Comparison:
     def result(self) -> Numerics:
         """The record."""
         baseline = self._run(self._before)
+        self._like = baseline if _times(self._before) == 1 else None
         draws = self._draws
         random = draws and self._random(baseline)
         treated = self._run(self._after)
@@ -110,7 +112,7 @@ class _Comparison:
         """Some steps of an arm from the snapshot."""
         self._snapshot.restore()
         seeded(seed)
-        watch = Watch(self._workload, round(math.prod(one.work for one in arm.ways)))
+        watch = Watch(self._workload, _times(arm), self._like)
         if nudge:
             _nudge(self._workload, nudge)
         asks = drawn(self._generators)
@@ -349,6 +351,11 @@ def _frozen(treated: Observed, baseline: Observed) -> str:
 def _changed(treated: Observed, baseline: Observed) -> bool | None:
     names = [name for name, one in baseline.changed.items() if one and name in treated.changed]
     return all(treated.changed[name] for name in names) if names else None
+
+
+def _times(arm: Arm) -> int:
+    """How many times the workload's batch a step of an arm works on."""
+    return round(math.prod(one.work for one in arm.ways))
 
 
 def _trains(found: Observed) -> bool:

@@ -30,8 +30,8 @@ class Observed:
     """Values by name, one entry a step: what the model gave, what the step returned, sampled gradients.
 
     `change` is the parameters' and buffers' at the end less at the begin; `changed` whether any value is another,
-    `sizes` what they were in size. `shapes` are of what was returned, `roundoff` is the largest unit roundoff
-    among its types. Losses are under "".
+    `sizes` what they were in size. `shapes` are of what was returned, `given` those of the model's output; `roundoff`
+    is the largest unit roundoff among the types of what was returned. Losses are under "".
     """
 
     outputs: dict[str, list[Any]] = field(default_factory=dict)
@@ -42,19 +42,21 @@ class Observed:
     changed: dict[str, bool] = field(default_factory=dict)
     sizes: dict[str, float] = field(default_factory=dict)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    given: dict[str, tuple[int, ...]] = field(default_factory=dict)
     roundoff: float = 0.0
 
 
 class Watch:
     """Looks at steps. `names` are of the parameters and buffers to look at, the same ones in every arm.
 
-    `times`: how many times the workload's batch a step works on, one behind the other: of what has as many rows those
-    of the first batch are looked at.
+    `times`: how many times the workload's batch a step works on, one behind the other: of what is as many times as
+    large in one dimension the part of the first batch is looked at. `like`: the same of one batch, which tells the
+    dimension; else it is the first that has as many rows.
     """
 
-    def __init__(self, workload: Workload, times: int = 1) -> None:
+    def __init__(self, workload: Workload, times: int = 1, like: Observed | None = None) -> None:
         self._original = workload
-        self._times, self._rows = times, _batch(workload)
+        self._times, self._rows, self._like = times, _batch(workload), like or Observed()
         self._names = _evenly(list(parameters_of(workload)), MOST_PARAMETERS)
         self._buffers = _evenly(list(buffers_of(workload)), MOST_BUFFERS)
         self._found = Observed()
@@ -62,8 +64,10 @@ class Watch:
 
     def seen(self, output: Any) -> None:
         """The model's output, when the gradients are there."""
-        for name, tensor in named_leaves(output):
-            self._found.outputs.setdefault(name, []).append(sampled(self._first_batch(tensor)))
+        for name, one in named_leaves(output):
+            tensor = self._first_batch(one, self._like.given.get(name))
+            self._found.outputs.setdefault(name, []).append(sampled(tensor))
+            self._found.given[name] = tuple(tensor.shape)
         self._gradients()
 
     def run(self, call: Callable[[], Any], workload: Workload, steps: int) -> Observed:
@@ -95,7 +99,7 @@ class Watch:
     def _returned(self, value: Any) -> None:
         found = self._found
         for name, one in named_leaves(value):
-            tensor = self._first_batch(one)
+            tensor = self._first_batch(one, self._like.shapes.get(name))
             if not name and tensor.numel() == 1 and tensor.is_floating_point():
                 found.losses.setdefault("", []).append(sampled(tensor))
             else:
@@ -103,11 +107,14 @@ class Watch:
                 found.shapes[name] = tuple(tensor.shape)
             found.roundoff = max(found.roundoff, roundoff(tensor.dtype))
 
-    def _first_batch(self, tensor: Any) -> Any:
-        if self._times == 1 or not self._rows:
+    def _first_batch(self, tensor: Any, like: tuple[int, ...] | None) -> Any:
+        if self._times == 1:
             return tensor
-        at = next((dim for dim, size in enumerate(tensor.shape) if size == self._times * self._rows), None)
-        return tensor if at is None else tensor.narrow(at, 0, self._rows)
+        rows = like or (self._rows,) * tensor.dim()
+        if len(rows) != tensor.dim():
+            return tensor
+        larger = [dim for dim, size in enumerate(tensor.shape) if size == self._times * rows[dim] > 0]
+        return tensor.narrow(larger[0], 0, rows[larger[0]]) if larger else tensor
 
     def _gradients(self) -> None:
         for name in self._names:
