@@ -330,8 +330,9 @@ def _exhaustive(entries: dict[str, Row], known: dict[tuple[str, str], str]) -> l
         return ["Not run."]
     lines = [
         "Every way that fits the workload was tried alone, then every combination without a conflict of the best that",
-        "helped. The best, what treat kept and the untreated step were timed in turns in one process; where no time of",
-        "the untreated step is given, the run ended before that, and each time is of its own trial.",
+        "helped. The best few of them, what treat kept and the untreated step were timed in turns in one process,",
+        "which told the best; where no time of the untreated step is given, the run ended before that, and each",
+        "time is of its own trial.",
         "",
         "| workload | untreated | treat | best | best / treat | trials of treat | trials of all | share | treat kept "
         "| best |",

@@ -4,9 +4,9 @@
 
 All ways that fit the workload are tried on their own. Of those that helped, the best MOST (at most PER_TREATMENT of one
 treatment) are tried in every combination without a conflict, the most promising first; both without and then with the
-ways that time each kernel's forms. Then the step of the best one is timed in turns with that of what gobrrr.treat kept
-and with the untreated one. PART.json grows with each trial; what is in --earlier is not measured again, and a trial
-that ended an earlier process counts as inconclusive.
+ways that time each kernel's forms. Then the steps of the best few are timed in turns with that of what gobrrr.treat
+kept and with the untreated one, and the best is the one that is the fastest then. PART.json grows with each trial;
+what is in --earlier is not measured again, and a trial that ended an earlier process counts as inconclusive.
 """
 
 from __future__ import annotations
@@ -52,7 +52,11 @@ AGAIN_S = 5.0
 LEAD = 3
 """Steps before a block; those of batches that a loader's workers may hold ready, which are no gain, come on top."""
 
-FINAL_S = 60.0
+FINALISTS, NEAR = 3, 1.15
+"""How many sets, no slower than the fastest by more than this factor, are timed again in turns: trials one after
+another on a noisy host don't tell which of them is the best."""
+
+FINAL_S = 75.0
 """Kept of the time for the last comparison, which compiles again."""
 
 
@@ -219,9 +223,15 @@ class Trials:
         quick = [name for name in self.ways if not dear(name)]
         for names in (quick, list(self.ways)):
             self.measure_all(sorted(names, key=lambda one: self.ways[one].compiles))
-        helped = self.helped()
-        self.found["best"] = list(min(helped, key=helped.__getitem__)) if helped else []
+        finalists = self.finalists()
+        self.found["best"] = list(finalists[0]) if finalists else []
         self.save()
+
+    def finalists(self) -> list[tuple[str, ...]]:
+        """The sets that may be the best, by their own times."""
+        helped = self.helped()
+        ordered = sorted(helped, key=helped.__getitem__)
+        return [one for one in ordered if helped[one] <= helped[ordered[0]] * NEAR][:FINALISTS]
 
     def measure_all(self, names: Sequence[str]) -> None:
         """Each of these ways alone, then the best of them together."""
@@ -232,18 +242,25 @@ class Trials:
             self.measure(several)
 
     def compare(self, kept: Sequence[str]) -> None:
-        """The best set, what gobrrr.treat kept and the untreated step, timed in turns."""
-        best = self.found["best"]
+        """The best sets, what gobrrr.treat kept and the untreated step, timed in turns; the fastest set is `best`."""
         lacking = [one for one in kept if one not in self.ways]
         if lacking:
             self.found["why_no_ratio"] = f"not applied in this process: {', '.join(lacking)}"
             return
-        stacks: dict[str, list[Way]] = {"untreated": [], "treat": [self.ways[one] for one in kept]}
-        if set(best) != set(kept):
-            stacks["best"] = [self.ways[one] for one in best]
+        finalists = self.finalists() or [()]
+
+        def label(names: Sequence[str]) -> str:
+            return "treat" if set(names) == set(kept) else " + ".join(names) or "untreated"
+
+        stacks = {label(one): [self.ways[name] for name in one] for one in ((), *finalists, tuple(kept))}
+        stacks.setdefault("untreated", [])
         times = in_turns(self.workload, stacks)
-        times.setdefault("best", times["treat"])
-        self.found |= {"treat_kept": list(kept), "turns_ns": times, "ratio": times["best"] / times["treat"]}
+        timed = [(times[label(one)], one) for one in finalists]
+        fastest, best = min(timed)
+        turns = {"untreated": times["untreated"], "treat": times["treat"], "best": fastest}
+        self.found |= {"best": list(best), "treat_kept": list(kept), "turns_ns": turns,
+                       "finalists": [{"ways": list(one), "ns": took} for took, one in timed],
+                       "ratio": fastest / times["treat"]}  # fmt: skip
 
 
 def block(call: Callable[[], Any], lead: int, steps: int) -> float:

@@ -192,3 +192,47 @@ def test_a_trial_that_takes_longer_than_is_left_ends_and_leaves_the_time_for_the
     assert "begun" not in found
     assert found["left"][:2] == [["compile"], ["compile:regional"]]
     assert ["fused"] in found["left"]
+
+
+def test_the_best_few_by_their_own_times_are_timed_in_turns_and_the_fastest_then_is_the_best(
+    ways: dict[str, Way], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Three finalists of four within 15 %: their order in turns is another than in their trials."""
+    for name in set(ways) - {"compile", "tf32", "fused", "layout"}:
+        del ways[name]
+    free = {name: way(name, conflicts=frozenset(ways)) for name in ways}
+    ways.update(free)
+    alone = {"compile": 5.0, "tf32": 5.1, "fused": 5.5, "layout": 5.6}
+    turns = {"untreated": 10.0, "compile": 5.4, "tf32": 5.0, "fused": 5.2, "treat": 5.1}
+
+    def run(workload: Workload, kept: Any, one: Way, *, seconds: float) -> Any:
+        timing = SimpleNamespace(before_ns=10.0, after_ns=alone[one.name])
+        return SimpleNamespace(verdict="helped", why="", timing=timing)
+
+    asked: list[set[str]] = []
+
+    def in_turns(workload: Workload, stacks: dict[str, list[Way]]) -> dict[str, float]:
+        asked.append(set(stacks))
+        return {name: turns[name] for name in stacks}
+
+    monkeypatch.setattr(treat_exhaustive, "run_trial", run)
+    monkeypatch.setattr(treat_exhaustive, "in_turns", in_turns)
+    found = trials(tmp_path)
+    found.compare(["layout"])
+    assert asked == [{"untreated", "treat", "compile", "tf32", "fused"}]
+    assert (found.found["best"], found.found["ratio"]) == (["tf32"], 5.0 / 5.1)
+    assert found.found["turns_ns"] == {"untreated": 10.0, "treat": 5.1, "best": 5.0}
+    found.compare(["tf32"])
+    assert asked[-1] == {"untreated", "treat", "compile", "fused"}
+    assert (found.found["best"], found.found["ratio"]) == (["tf32"], 1.0)
+
+
+def test_where_nothing_helped_the_untreated_step_is_the_best(
+    ways: dict[str, Way], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    found = trials(tmp_path, seconds=0.0)
+    monkeypatch.setattr(treat_exhaustive, "in_turns", lambda workload, stacks: dict.fromkeys(stacks, 4.0))
+    found.compare([])
+    assert (found.found["best"], found.found["ratio"]) == ([], 1.0)
+    found.compare(["tf32"])
+    assert (found.found["best"], found.found["ratio"]) == ([], 1.0)
