@@ -12,7 +12,8 @@ each kind), and to OUT/h100_treat.log what its processes printed. What the first
 again (unless --again): copy the file of an earlier call into OUT to go on with it. Each workload has a process of its
 own and a time limit; one that fails is recorded with its error. The whole ends within --deadline-s. With --gpus the
 workloads share nothing but the host's memory: each GPU has its part of the processor's cores. With --warm the
-compiler's cache on disk is filled first: what compiling took is then less than at a first time, and the record says so.
+compiler's cache on disk is filled first (--filled: an earlier call did): what compiling took is then less than at a
+first time, and the record says so.
 bench/treat_table.py makes the page of it.
 """
 
@@ -313,7 +314,7 @@ def warm(run: Run, lanes: list[Lane], chosen: list[str], thorough: list[str]) ->
 
     with ThreadPoolExecutor(run.warm) as pool:
         list(pool.map(one, range(len(todo))))
-    print(f"compiled {len(run.warmed)} of {len(todo)} workloads before: {time.monotonic() - begin:.0f} s", flush=True)
+    print(f"compiled {len(run.warmed & set(todo))} of {len(todo)} workloads before: {time.monotonic() - begin:.0f} s", flush=True)
 
 
 def execute(run: Run, lanes: list[Lane], chosen: list[str], thorough: list[str]) -> bool:
@@ -362,6 +363,7 @@ def main() -> int:
     parser.add_argument(
         "--warm", type=int, default=0, metavar="N", help="fill the compiler's cache by N processes first"
     )
+    parser.add_argument("--filled", action="store_true", help="an earlier call filled it: the record says so")
     parser.add_argument("--tiny", action="store_true", help="sizes that a CPU does in a moment")
     parser.add_argument("--deadline-s", type=float, default=540.0, help="the whole ends within it")
     parser.add_argument("--budget-s", type=float, default=60.0, help="what gobrrr.treat may take for a workload")
@@ -383,7 +385,7 @@ def main() -> int:
         parser.error(f"no such workload: {', '.join(unknown)}")
     chosen += [name for name in thorough if name not in chosen]
     run = Run(given.out, given.device, given.tiny, given.deadline_s, given.budget_s, given.exhaustive_s, given.again,
-              given.warm, given.commit)  # fmt: skip
+              given.warm, given.commit, set(chosen) if given.filled else set())  # fmt: skip
     if given.gpus > 1 and shutil.which("taskset") is None:
         parser.error("--gpus needs taskset, of util-linux")
     return 0 if execute(run, lanes_of(given.gpus), chosen, thorough) else 1
