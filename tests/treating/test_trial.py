@@ -81,6 +81,17 @@ def test_outputs_in_the_same_memory_are_copied_before_the_next_step() -> None:
     assert found.numerics.output.treated == found.numerics.output.baseline
 
 
+FOUND = """RuntimeError when making fake tensor call
+  Explanation: Dynamo failed to run FX node with fake tensors: call_function mul(*(FakeTensor(..., size=(128,)),), \
+**{}): got RuntimeError("can't broadcast 64 to [128]")
+  Hint: Your code may result in an error when running in eager."""
+FOUND_BEFORE = """Failed running call_function mul(*(FakeTensor(..., size=(128,)),), **{}):
+can't broadcast 64 to [128]
+
+from user code:"""
+"""What torch's compiler says of an error of the program: since torch 2.8, and before."""
+
+
 @pytest.mark.parametrize("where", ["step", "enter"])
 @pytest.mark.parametrize(
     ("error", "says"),
@@ -90,6 +101,8 @@ def test_outputs_in_the_same_memory_are_copied_before_the_next_step() -> None:
         (torch.OutOfMemoryError("CUDA out of memory. Tried"), "out of memory with fake"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "out of memory with fake"),
         (Unapplied("it has no fused form"), "fake can't be applied: it has no fused form"),
+        (RuntimeError(FOUND), "fake failed: RuntimeError: can't broadcast 64 to [128]"),
+        (RuntimeError(FOUND_BEFORE), "fake failed: RuntimeError: can't broadcast 64 to [128]"),
     ],
 )
 def test_what_a_way_raises_ends_the_trial_in_one_line(where: str, error: Exception, says: str) -> None:

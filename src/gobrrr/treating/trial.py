@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -302,6 +303,16 @@ def _line(error: Exception, way: Way) -> str:
     return f"{way.name} failed: {_first_line(error)}"
 
 
+_WITHIN = re.compile(r"^\s*Explanation: .*\bgot (\w+)\((['\"])(.+)\2\)", re.MULTILINE)
+_FAILED_RUNNING = re.compile(r"\AFailed running [^\n]*:\n([^\n]+)")
+"""Where torch's compiler says which error of the program it ran into, since torch 2.8 and before: its first line says
+only what it was doing."""
+
+
 def _first_line(error: BaseException) -> str:
-    first = (str(error).strip().splitlines() or [""])[0]
+    text = str(error).strip()
+    within, before = _WITHIN.search(text), _FAILED_RUNNING.search(text)
+    if within is not None:
+        return f"{within[1]}: {within[3]}"
+    first = before[1] if before is not None else (text.splitlines() or [""])[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
