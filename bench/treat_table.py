@@ -234,7 +234,8 @@ def _trials(results: Row) -> list[str]:
 
 def _way(trial: Row) -> str:
     """With what was kept before it, and what it was tried in place of."""
-    about = [f"after {', '.join(trial['kept'])}"] if trial["kept"] else []
+    kept = [one for one in trial["kept"] if one != trial.get("instead_of")]
+    about = [f"after {', '.join(kept)}"] if kept else []
     about += [f"in place of {trial['instead_of']}"] if trial.get("instead_of") else []
     return f"{trial['way']} ({'; '.join(about)})" if about else str(trial["way"])
 

@@ -314,7 +314,8 @@ def warm(run: Run, lanes: list[Lane], chosen: list[str], thorough: list[str]) ->
 
     with ThreadPoolExecutor(run.warm) as pool:
         list(pool.map(one, range(len(todo))))
-    print(f"compiled {len(run.warmed & set(todo))} of {len(todo)} workloads before: {time.monotonic() - begin:.0f} s", flush=True)
+    done = len(run.warmed & set(todo))
+    print(f"compiled {done} of {len(todo)} workloads before: {time.monotonic() - begin:.0f} s", flush=True)
 
 
 def execute(run: Run, lanes: list[Lane], chosen: list[str], thorough: list[str]) -> bool:

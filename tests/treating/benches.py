@@ -67,7 +67,7 @@ class FakeBench:
             way="all together", treatment="all together", kept=(), verdict=verdict, why="w", timing=timing
         )
 
-    def trial(self, kept: Sequence[str], way: Candidate, seconds: float) -> TrialRecord:
+    def trial(self, kept: Sequence[str], way: Candidate, seconds: float, instead_of: str = "") -> TrialRecord:
         self.trials.append((tuple(kept), way.way))
         self.before_trial(way.way)
         saved = self.saved.get(way.way, 0.0)
@@ -77,6 +77,6 @@ class FakeBench:
         )
         made = TrialRecord(
             way=way.way, treatment=way.treatment, kept=tuple(kept), verdict=verdict, why=self.whys.get(way.way, ""),
-            timing=timing, work=way.work, compile_s=self.compile_s.get(way.way),
+            timing=timing, work=way.work, compile_s=self.compile_s.get(way.way), instead_of=instead_of,
         )  # fmt: skip
         return replace(made, timing=None, died=self.died) if verdict == "inconclusive" else made

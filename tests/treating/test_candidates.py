@@ -25,7 +25,7 @@ from gobrrr.treating.candidates import (
     ways_of,
 )
 from gobrrr.treatments.way import Unfit, Way
-from tests.conftest import H100
+from tests.conftest import H100, H100_EXTRA
 
 
 def apply(workload: Workload, kept: dict[str, Any]) -> AbstractContextManager[Workload]:
@@ -192,3 +192,32 @@ def test_what_stays_beside_a_graph_is_predicted_from_the_step_with_the_graph_in_
     other = candidates_of(seen, ways, [ways[0]], Basis(seen, ways))[0][1]
     assert alone.expected_ns is not None
     assert other.expected_ns == pytest.approx(alone.expected_ns)
+
+
+GRAPHED = ("compile", "cuda-graph:compiled")
+
+
+@cache
+def decoding() -> pipeline.Examined:
+    return pipeline.examine(read_trace(str(H100_EXTRA / "holdout" / "llama_decode.json.gz")))
+
+
+def test_where_a_mode_does_nothing_here_its_way_is_predicted_as_if_it_were_another() -> None:
+    ways = [way("compile:tuned", "compile", "max-autotune", "cuda-graph:compiled")]
+    (found,), _ = candidates_of(decoding(), ways)
+    assert found.as_if == ("compile", "max-autotune", "cuda-graph:compiled")
+    (found,), _ = candidates_of(examined("pointwise_chain.faulty"), ways)
+    assert found.as_if == GRAPHED
+
+
+def test_beyond_a_graph_tuned_products_of_one_vector_save_half_of_the_way_to_the_roof() -> None:
+    """By hand: 113 products, each from its time to that of its bytes at the roof and 2 us a launch; 16 have two."""
+    kept, tuned = way("compile:graphs", *GRAPHED), way("compile:tuned", *GRAPHED, "max-autotune")
+    basis, step = Basis(decoding(), [kept, tuned]), 1.4e6
+    found = basis.beyond([kept], tuned, step)
+    assert found is not None
+    products = [one for one in decoding().diagnosis.ops if one.op == "aten::mm"]
+    most = sum(one.ns - one.floor_ns - 2_000.0 * one.calls for one in products) - 16 * 2_000.0
+    share = most / 2 / (step_of(decoding().diagnosis) - basis.predictor.saving(GRAPHED)[0])
+    assert found[0] == pytest.approx(step * share, rel=0.01)
+    assert found[1] == pytest.approx(0.0, abs=step * 0.005)

@@ -28,6 +28,16 @@ def test_compiling_is_no_cost_of_what_does_not_compile() -> None:
     assert costs.of(COMPILE) == pytest.approx(6.0 + 45.0)
 
 
+def test_what_times_each_kernels_forms_compiles_for_longer() -> None:
+    costs, tuned = Costs(), candidate("compile:max-autotune", compiles=True, slow=True)
+    costs.add(COMPILE, 15.0, 10.0)
+    assert costs.of(tuned) == pytest.approx(5.0 + Costs.SLOWER * 10.0)
+    assert costs.of(GRAPHS) == pytest.approx(5.0 + 10.0)
+    costs.add(tuned, 125.0, 120.0)
+    assert costs.of(tuned) == pytest.approx(5.0 + 120.0)
+    assert costs.of(GRAPHS) == pytest.approx(5.0 + 120.0 / Costs.SLOWER)
+
+
 def test_settling_of_a_way_that_does_not_compile_is_its_own_cost() -> None:
     costs = Costs()
     costs.add(PLAIN, 7.0, 3.0)

@@ -93,20 +93,30 @@ def test_another_way_of_a_kept_treatment_is_not_tried_unless_more_is_predicted()
 
 def test_a_better_way_of_a_kept_treatment_stands_in_its_place() -> None:
     ways = [candidate("compile", 0.4), candidate("compile:graphs", 0.3, as_if=("compile", "cuda-graph"))]
-    bench = FakeBench(ways, saved={"compile": 0.3, "compile:graphs": 0.6})
+    bench = FakeBench(ways, saved={"compile": 0.3, "compile:graphs": 0.4})  # of what the one before leaves
     found = treated(bench)
-    assert bench.trials == [((), "compile"), ((), "compile:graphs")]
+    assert bench.trials == [((), "compile"), (("compile",), "compile:graphs")]
     assert found.kept == ("compile:graphs",)
     assert found.trials[-1].instead_of == "compile"
-    assert found.step_after_ns == pytest.approx(0.4 * STEP)
+    assert found.step_after_ns == pytest.approx(0.7 * 0.6 * STEP)
 
 
 def test_a_way_that_helps_less_than_the_kept_one_does_not_stand_in_its_place() -> None:
     ways = [candidate("compile", 0.4), candidate("compile:graphs", 0.3, as_if=("compile", "cuda-graph"))]
-    bench = FakeBench(ways, saved={"compile": 0.3, "compile:graphs": 0.2})
+    bench = FakeBench(ways, saved={"compile": 0.3, "compile:graphs": -0.1})
     found = treated(bench)
+    assert bench.trials == [((), "compile"), (("compile",), "compile:graphs")]
     assert found.kept == ("compile",)
     assert found.step_after_ns == pytest.approx(0.7 * STEP)
+
+
+def test_what_compiles_for_minutes_comes_after_what_does_not() -> None:
+    """The more it is predicted the sooner, of each of the two; throughput comes after both."""
+    ways = [candidate("slow", 0.6, slow=True), candidate("slower", 0.7, slow=True), candidate("a", 0.1)]
+    bench = FakeBench([*ways, candidate("batch", 0.8, work=2.0)])
+    found = treated(bench)
+    assert tried(bench) == ["a", "slower", "slow", "batch"]
+    assert "after what compiles in less" in found.order[1]
 
 
 def test_a_way_that_is_predicted_the_same_as_a_refused_one_is_not_tried() -> None:
@@ -274,10 +284,10 @@ def test_a_trial_is_given_no_more_than_what_is_left() -> None:
     now, given = [0.0], []
 
     class Bench(FakeBench):
-        def trial(self, kept: Any, way: Any, seconds: float) -> Any:
+        def trial(self, kept: Any, way: Any, seconds: float, instead_of: str = "") -> Any:
             given.append(seconds)
             now[0] += 10.0
-            return super().trial(kept, way, seconds)
+            return super().trial(kept, way, seconds, instead_of)
 
     bench = Bench([candidate(name, 0.1) for name in "abc"])
     Search(bench, bench.look(()), Options(budget_s=30, seconds=20.0), clock=lambda: now[0]).run()

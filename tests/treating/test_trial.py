@@ -52,6 +52,27 @@ def test_what_changes_nothing_is_no_change() -> None:
     assert found.verdict == "no_change", found
 
 
+def test_in_the_place_of_a_kept_way_it_is_measured_against_that_one() -> None:
+    """Half of the nap of the kept way, not of the step without it; what is kept beside it is in both."""
+    seen: list[str] = []
+
+    def beside(workload: Workload, kept: dict[str, Any]) -> Any:
+        seen.append("beside")
+        yield workload
+
+    rival, other = way(fakes.naps(SLEEP / 2), name="rival"), way(beside, name="other")
+    made = fakes.training()
+    before = fakes.state_of(made)
+    found = run_trial(
+        made, [rival, other], way(fakes.naps(SLEEP / 4), numerics="none"), instead_of=rival, seconds=SECONDS,
+        clock=fakes.Clock.ns,
+    )  # fmt: skip
+    assert fakes.same(before, fakes.state_of(made))
+    assert (found.verdict, found.kept, found.instead_of) == ("helped", ("rival", "other"), "rival")
+    assert found.timing.after_ns == pytest.approx(found.timing.before_ns / 2, rel=0.01)
+    assert seen
+
+
 @pytest.mark.parametrize("make", [fakes.training, fakes.closure, lambda: fakes.closure(returns=False)])
 @pytest.mark.parametrize("numerics", ["none", "rounding"])
 def test_rounded_weights_are_unsafe(make: Any, numerics: str) -> None:

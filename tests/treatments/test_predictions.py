@@ -34,7 +34,7 @@ def test_the_catalogue_holds_them():
 
 OWN = {
     "activation-budget": set(), "bf16-cast": {"C01"}, "checkpoint": set(), "fp8": set(), "int8-weights": set(),
-    "set-to-none": set(),
+    "max-autotune": set(), "set-to-none": set(),
     "allocator": {"O06"}, "batched-loop": {"O04"}, "bf16-autocast": {"C01", "C03"}, "bucket-or-pack": {"M11"},
     "cast-at-source": {"C04"}, "cast-once": {"M04", "M06"}, "channels-last": {"C06", "M03", "M05"},
     "comm-overlap": {"N01"}, "compile": {"C02", "M01", "M02", "M03", "M04", "M05", "O01"}, "cuda-graph": {"O01", "O04"},

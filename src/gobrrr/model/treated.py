@@ -66,9 +66,9 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
     None where they were not measured (on a CPU the allocator's peak is not known); `why` then says why, as it does for
     every verdict. `work`: of what a step does then, in steps of before; savings are per unit of work.
     `replayed_saving_ns` and `replayed_expected_ns` are the prediction before errors of earlier trials widened or
-    narrowed it, of a step of `step_ns`. `instead_of`: the kept way that it was tried in place of. `from_ledger`: the
-    date of the trial, where it was not run again. `died`: the process that ran it died or hung, which it is
-    taken for after a silence of `limit_s` (None: as long as gobrrr itself waits).
+    narrowed it, of a step of `step_ns`. `instead_of`: the one of `kept` that it was tried in place of, and is measured
+    against. `from_ledger`: the date of the trial, where it was not run again. `died`: the process that ran it died or
+    hung, which it is taken for after a silence of `limit_s` (None: as long as gobrrr itself waits).
     """
 
     way: str

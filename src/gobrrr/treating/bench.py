@@ -94,10 +94,12 @@ class Here:
             self._stages("predicting", 0, 1)
         return pipeline.examine(profile)
 
-    def trial(self, kept: Sequence[str], way: Candidate, seconds: float) -> TrialRecord:
-        """One trial of a way on top of the kept ones."""
-        (one,) = self._named([way.way])
-        return run_trial(self._workload, self._named(kept), one, seconds=seconds, progress=self._stages)
+    def trial(self, kept: Sequence[str], way: Candidate, seconds: float, instead_of: str = "") -> TrialRecord:
+        """One trial of a way on top of the kept ones, or in the place of one of them."""
+        (one,), rival = self._named([way.way]), self._ways[instead_of] if instead_of else None
+        return run_trial(
+            self._workload, self._named(kept), one, instead_of=rival, seconds=seconds, progress=self._stages
+        )
 
     def together(self, kept: Sequence[str], seconds: float) -> TrialRecord:
         """All kept ways at once, against the step as it was."""

@@ -45,6 +45,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     conflicts: tuple[str, ...] = ()
     fresh: bool = False
     compiles: bool = False
+    slow: bool = False
     work: float = 1.0
     expected_ns: float | None = None
     low_ns: float | None = None
@@ -107,9 +108,17 @@ def candidates_of(
         if found is None and basis is not None and one.as_if and step is not None:
             found = basis.beyond(kept, one, step)
             other = other or found is not None
-        made.append(_candidate(one, found, seen or examined.diagnosis))
+        as_if = _telling(one.as_if, predictor, *([basis.predictor] if basis is not None else []))
+        made.append(_candidate(one, as_if, found, seen or examined.diagnosis))
     notes = [*predictor.notes, *([FROM_BASIS] if other else [])]
     return made, notes
+
+
+def _telling(as_if: Sequence[str], *predictors: _Replayed | _Prescribed) -> tuple[str, ...]:
+    """The names that predict a way, less those of what is never applied alone and does nothing in this step: without
+    them the way is known to be predicted the same as another."""
+    alone = {one.name for one in catalogue() if one.ways is not None}
+    return tuple(name for name in as_if if word_of(name) in alone or any(one.has(name) for one in predictors))
 
 
 BESIDE = frozenset({"fused-optimizer", "foreach", "dataloader-workers", "prefetch-pinned"})
@@ -130,7 +139,7 @@ class Basis:
     """The step as it was, by which ways are predicted on top of others."""
 
     def __init__(self, examined: pipeline.Examined, ways: Sequence[Way]) -> None:
-        self._predictor = _predictor(examined, ways)
+        self.predictor = _predictor(examined, ways)
         self._step = step_of(examined.diagnosis)
 
     def beyond(self, kept: Sequence[Way], way: Way, step_ns: float) -> Saving | None:
@@ -148,13 +157,14 @@ class Basis:
 
     def _saving(self, ways: Sequence[Way]) -> Saving | None:
         names = list(dict.fromkeys(name for one in ways for name in one.as_if))
-        return self._predictor.saving(names, math.prod(one.work for one in ways))
+        return self.predictor.saving(names, math.prod(one.work for one in ways))
 
 
-def _candidate(way: Way, found: Saving | None, diagnosis: Diagnosis) -> Candidate:
+def _candidate(way: Way, as_if: tuple[str, ...], found: Saving | None, diagnosis: Diagnosis) -> Candidate:
     common = Candidate(
-        way=way.name, treatment=way.treatment, code=way.code, rank=way.rank, as_if=way.as_if,
-        conflicts=tuple(sorted(way.conflicts)), fresh=way.fresh, compiles=way.compiles, work=way.work,
+        way=way.name, treatment=way.treatment, code=way.code, rank=way.rank, as_if=as_if,
+        conflicts=tuple(sorted(way.conflicts)), fresh=way.fresh, compiles=way.compiles, slow=way.slow,
+        work=way.work,
     )  # fmt: skip
     if not way.as_if:
         why = way.worth(diagnosis) if way.worth is not None else ""
@@ -174,10 +184,13 @@ class _Replayed:
         self._known: dict[frozenset[str], Saving] = {}
         self.notes: list[str] = []
 
+    def has(self, name: str) -> bool:
+        """Whether a treatment has a plan in this step."""
+        return self._combiner.seats[0].has(name)
+
     def saving(self, names: Sequence[str], work: float = 1.0) -> Saving | None:
         """None where no treatment of `names` has a plan in this step, which says itself of how much `work` it is."""
-        seat = self._combiner.seats[0]
-        planned = frozenset(one for one in names if seat.has(one))
+        planned = frozenset(one for one in names if self.has(one))
         if not planned:
             return None
         if planned not in self._known:
@@ -197,6 +210,10 @@ class _Prescribed:
         self.notes = [
             f"the step can't be replayed{why}: ways are tried in the order of what is at stake, the middle of it counts"
         ]
+
+    def has(self, name: str) -> bool:
+        """Whether something prescribes a treatment."""
+        return any(one.treatment == word_of(name) for one in self._prescriptions)
 
     def saving(self, names: Sequence[str], work: float = 1.0) -> Saving | None:
         """None where nothing prescribes a treatment of `names`."""

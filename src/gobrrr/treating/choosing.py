@@ -98,8 +98,8 @@ class Chooser:
         self._refused[way] = tried
 
     def base(self, choice: Choice) -> list[str]:
-        """The kept ways that a way is tried on top of."""
-        return [kept.way for kept in self._found.kept if kept.way != choice.instead_of]
+        """The kept ways that a way is tried against: on top of them, or in the place of the one of its treatment."""
+        return [kept.way for kept in self._found.kept]
 
     def ranked(self) -> list[Choice]:
         """What could be tried now, in the order of it; why the others are left goes to `found.left`."""
@@ -222,10 +222,13 @@ def named(way: str, only: Sequence[str]) -> bool:
     return way in only or way.partition(":")[0] in only
 
 
-def _turn(choice: Choice) -> tuple[bool, bool, float, float]:
-    """What is predicted comes first, and of that what makes a step shorter: more work in it only hides."""
-    throughput = choice.candidate.work != 1.0
-    return choice.expected is None, throughput, -(choice.expected or 0.0), -(choice.high or 0.0)
+def _turn(choice: Choice) -> tuple[bool, bool, bool, float, float]:
+    """What is predicted comes first, and of that what makes a step shorter: more work in it only hides.
+
+    What compiles for minutes comes after what does not: the step that it is tried on is the shorter by then.
+    """
+    throughput, slow = choice.candidate.work != 1.0, choice.candidate.slow
+    return choice.expected is None, throughput, slow, -(choice.expected or 0.0), -(choice.high or 0.0)
 
 
 def words(one: TrialRecord) -> str:

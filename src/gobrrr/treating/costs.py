@@ -14,9 +14,13 @@ class Costs:
     """Of the time that compiling took, what it takes again: the compiler has it in its cache. 4 of 48 s and 3 of 25 s
     were seen; a way beneath it may have changed what is compiled."""
 
+    SLOWER = 8.0
+    """How many times as long a way compiles that times each kernel's forms: 4 to 19 times were seen."""
+
     def __init__(self) -> None:
         self._plain: list[float] = []
         self._compiled: dict[str, float] = {}
+        self._slow: set[str] = set()
 
     def add(self, one: Candidate, seconds: float, compile_s: float | None) -> None:
         """A trial of a way: its seconds, and those of them that went into compiling."""
@@ -24,11 +28,15 @@ class Costs:
         self._plain.append(seconds - compiling)
         if one.compiles:
             self._compiled[one.way] = compiling
+            self._slow |= {one.way} if one.slow else set()
 
     def of(self, one: Candidate) -> float:
-        """Seconds of a trial of a way; a way to compile is compiled as long as the longest one yet."""
-        compiling = max(self._compiled.values(), default=0.0) if one.compiles else 0.0
-        return self._mean() + compiling
+        """Seconds of a trial of a way; a way to compile is compiled as long as it was, else as the longest one yet."""
+        if one.way in self._compiled or not one.compiles:
+            return self._mean() + self._compiled.get(one.way, 0.0)
+        # all in the time of a way that compiles what it is given as it is
+        each = [took / (self.SLOWER if way in self._slow else 1.0) for way, took in self._compiled.items()]
+        return self._mean() + max(each, default=0.0) * (self.SLOWER if one.slow else 1.0)
 
     def joined(self, ways: Sequence[Candidate]) -> float:
         """Seconds of a trial of ways that were tried one by one."""

@@ -22,11 +22,12 @@ class Look(msgspec.Struct, frozen=True, tag=True):
 
 
 class Try(msgspec.Struct, frozen=True, tag=True):
-    """Try a way on top of these."""
+    """Try a way on top of these, or in the place of one of them."""
 
     kept: tuple[str, ...]
     way: Candidate
     seconds: float
+    instead_of: str = ""
 
 
 class Join(msgspec.Struct, frozen=True, tag=True):

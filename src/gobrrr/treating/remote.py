@@ -80,13 +80,14 @@ class Remote:
         self._compiling |= {one.way for one in looked.candidates if one.compiles}
         return looked
 
-    def trial(self, kept: Sequence[str], way: Candidate, seconds: float) -> TrialRecord:
+    def trial(self, kept: Sequence[str], way: Candidate, seconds: float, instead_of: str = "") -> TrialRecord:
         """One trial. Where the process dies, hangs or refuses, the verdict is that it can't be judged, and why."""
         compiles = way.compiles or bool(self._compiling & set(kept))  # each arm compiles for itself
         lost = TrialRecord(
-            way=way.way, treatment=way.treatment, kept=tuple(kept), verdict="inconclusive", why="", work=way.work
-        )
-        return self._tried(messages.Try(tuple(kept), way, seconds), [*kept, way.way], compiles, lost)
+            way=way.way, treatment=way.treatment, kept=tuple(kept), verdict="inconclusive", why="", work=way.work,
+            instead_of=instead_of,
+        )  # fmt: skip
+        return self._tried(messages.Try(tuple(kept), way, seconds, instead_of), [*kept, way.way], compiles, lost)
 
     def together(self, kept: Sequence[str], seconds: float) -> TrialRecord:
         """All kept ways at once, against the step as it was."""

@@ -52,8 +52,8 @@ class Bench(Protocol):
     def look(self, kept: Sequence[str]) -> Looked:
         """Diagnose the step with what is kept. Raises UsageError where it can't be run, Died where its process died."""
 
-    def trial(self, kept: Sequence[str], way: Candidate, seconds: float) -> TrialRecord:
-        """One trial; a death of the process is a verdict."""
+    def trial(self, kept: Sequence[str], way: Candidate, seconds: float, instead_of: str = "") -> TrialRecord:
+        """One trial, on top of what is kept or in the place of one of it; a death of the process is a verdict."""
 
     def together(self, kept: Sequence[str], seconds: float) -> TrialRecord:
         """All kept ways at once, against the step as it was."""
@@ -245,8 +245,6 @@ class Search:
         was, spread = _step_of(known), known.timing.spread_ns if known.timing is not None else 0.0
         if not was or not now or not self.found.fresh_look:
             return None
-        if choice.instead_of:  # that one is in the step as it is now, and was not then
-            now /= max(1.0 - _share(self._tried[choice.instead_of].record), 0.01)
         return now if max(was, now) > APART * min(was, now) + spread else None
 
     def _try(self, choice: Choice, known: TrialRecord | None) -> None:
@@ -255,9 +253,10 @@ class Search:
         self._tell.about = self._trying = one.way
         began = self._clock()
         if known is not None:
-            record = replace(known, from_ledger=known.date, instead_of=choice.instead_of)
+            record = replace(known, from_ledger=known.date)
         else:
-            record = self._predicted(self._bench.trial(base, one, self._seconds(self._step)), choice)
+            record = self._bench.trial(base, one, self._seconds(self._step), choice.instead_of)
+            record = self._predicted(record, choice)
             if self._ledger is not None:
                 self._ledger.add(record)
         found.trials.append(record)
@@ -281,7 +280,6 @@ class Search:
             replayed_expected_ns=one.expected_ns,
             replayed_saving_ns=(one.low_ns, one.high_ns) if whole else None,
             step_ns=self._step,
-            instead_of=choice.instead_of,
             limit_s=self._options.limit_s,
             fingerprint=looked.fingerprint,
             versions=looked.versions,
@@ -291,8 +289,6 @@ class Search:
     def _judge(self, record: TrialRecord, choice: Choice) -> None:
         one, found = choice.candidate, self.found
         helped = record.verdict == "helped"
-        if helped and choice.instead_of:
-            helped = self._beats(record, choice.instead_of)
         why = _because(choice, self._step, self._fits)
         found.order.append(f"{record.way}: {why}; {words(record)}{', kept' if helped else ''}")
         tried = self._tried[one.way] = Tried(record, choice.expected, self._step)
@@ -302,7 +298,7 @@ class Search:
         if choice.instead_of:
             self._chooser.refuse(choice.instead_of, self._tried[choice.instead_of])
         found.kept = [it for it in found.kept if it.way != choice.instead_of] + [one]
-        found.factor = _factor(found.trials, [it.way for it in found.kept])
+        found.factor *= 1.0 - _share(record)
         self._tell.about = f"with {one.way}"
         found.fresh_look = False
         try:
@@ -311,15 +307,6 @@ class Search:
         except Died as died:
             found.notes.append(f"the step with {one.way} could not be diagnosed again ({died}): "
                                "what comes after it was predicted before it")  # fmt: skip
-
-    def _beats(self, record: TrialRecord, kept: str) -> bool:
-        """Whether a way is faster than the kept one of its treatment; both were measured on top of the others."""
-        other = next((it for it in reversed(self.found.trials) if it.way == kept and it is not record), None)
-        if other is None or other.timing is None or record.timing is None:
-            return False
-        mine, its = _share(record), _share(other)
-        spread = record.timing.spread_ns / record.timing.before_ns + other.timing.spread_ns / other.timing.before_ns
-        return mine - its > spread
 
 
 def _because(choice: Choice, step: float | None, fits: str = "") -> str:
@@ -330,6 +317,8 @@ def _because(choice: Choice, step: float | None, fits: str = "") -> str:
     instead = f", in place of {choice.instead_of}" if choice.instead_of else ""
     if choice.candidate.work != 1.0:
         return f"predicted {units.duration(choice.expected)}{share} for the same work, last: the step gets no shorter"
+    if choice.candidate.slow:
+        return f"predicted {units.duration(choice.expected)}{share}{instead}, after what compiles in less than minutes"
     return f"the most predicted{fits}, {units.duration(choice.expected)}{share}{instead}"
 
 
@@ -341,12 +330,3 @@ def _step_of(one: TrialRecord) -> float:
 def _share(one: TrialRecord) -> float:
     """What a trial saved, as a share of the step before it."""
     return (one.saving_ns or 0.0) / one.timing.before_ns if one.timing is not None else 0.0
-
-
-def _factor(trials: Sequence[TrialRecord], kept: Sequence[str]) -> float:
-    """The step with all that is kept over the step as it was, per unit of work, as the trials measured."""
-    factor = 1.0
-    for way in kept:
-        last = next(it for it in reversed(trials) if it.way == way)
-        factor *= 1.0 - _share(last)
-    return factor

@@ -62,6 +62,7 @@ def run_trial(
     kept: Sequence[Way],
     way: Way,
     *,
+    instead_of: Way | None = None,
     steps: int = STEPS,
     seconds: float = SECONDS,
     progress: Progress | None = None,
@@ -69,11 +70,12 @@ def run_trial(
 ) -> TrialRecord:
     """Try a way on top of those that are kept; the workload is as it was afterwards.
 
+    `instead_of`: one of `kept`, in whose place the way is tried: what is measured is how much better than that it is.
     `steps` are compared in their numbers; `seconds` is what warm-up and timing may take together (no single step is cut
     off, and compiling isn't); `clock` says ns. Raises UsageError where the workload is none. Whatever else happens is
     in the verdict.
     """
-    return _Trial(workload, kept, way, steps, seconds, progress, clock).run()
+    return _Trial(workload, kept, way, instead_of, steps, seconds, progress, clock).run()
 
 
 class _Trial:
@@ -82,6 +84,7 @@ class _Trial:
         workload: Workload,
         kept: Sequence[Way],
         way: Way,
+        instead_of: Way | None,
         steps: int,
         seconds: float,
         progress: Progress | None,
@@ -90,7 +93,9 @@ class _Trial:
         self._workload, self._kept, self._way = workload, tuple(kept), way
         self._steps, self._seconds, self._progress, self._clock = steps, seconds, progress, clock
         self._before = Arm(workload, self._kept)
-        self._after = Arm(workload, (*self._kept, way))
+        self._after = Arm(workload, (*(one for one in self._kept if one is not instead_of), way))
+        self._instead_of = instead_of.name if instead_of is not None else ""
+        self._work = way.work / (instead_of.work if instead_of is not None else 1.0)
         self._found: dict[str, Any] = {}
         self._notes: list[str] = []
 
@@ -124,7 +129,8 @@ class _Trial:
             kept=tuple(one.name for one in self._kept),
             verdict=verdict,
             why=why,
-            work=self._way.work,
+            instead_of=self._instead_of,
+            work=self._work,
             seconds=time.perf_counter() - begin,
             notes=tuple(self._notes),
             **self._found,
@@ -201,7 +207,7 @@ class _Trial:
             _side(self._after),
             step_ns=slower,
             seconds=seconds,
-            work=self._way.work,
+            work=self._work,
             idle=idle,
             prepare=prepare,
             clock=self._clock,
@@ -212,7 +218,7 @@ class _Trial:
         self._found["recompiles_stopped"] = again == 0
         if again:
             return "inconclusive", f"something was compiled {again} times while it was timed: it did not settle"
-        saving = compared.timing.before_ns - compared.timing.after_ns / self._way.work
+        saving = compared.timing.before_ns - compared.timing.after_ns / self._work
         compile_s = self._found.get("compile_s")
         if compared.verdict == "helped" and compile_s is not None:
             self._found["break_even_steps"] = compile_s * 1e9 / saving

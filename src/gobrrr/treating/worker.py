@@ -95,7 +95,8 @@ class Worker:
             return messages.Seen(self._bench.look(request.kept))
         if isinstance(request, messages.Join):
             return messages.Tried(self._bench.together(request.kept, request.seconds))
-        return messages.Tried(self._bench.trial(request.kept, request.way, request.seconds))
+        record = self._bench.trial(request.kept, request.way, request.seconds, request.instead_of)
+        return messages.Tried(record)
 
     def _tell(self, stage: str, done: int, total: int) -> None:
         """Progress, which is also the sign of life."""

@@ -30,6 +30,7 @@ FORM = (
     "asking",
     "base",
     "capturing",
+    "fitting",
     "loading",
     "prescribing",
     "quantizing",

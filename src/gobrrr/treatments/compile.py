@@ -49,6 +49,9 @@ CODE = """
 model = torch.compile(model)  # or only the block that repeats: block.compile()
 """
 HOW = "torch.compile(model)"
+TUNED, GRAPHED = "max-autotune", "cuda-graph:compiled"
+"""What inductor's modes do besides, by the names of the treatments that predict it."""
+
 MOSTLY = 0.5
 """Of a step that launches more than this share from compiled code there is little left to compile."""
 
@@ -91,7 +94,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
     """The model and its loss (or the step where there is no model), the repeated blocks alone, and inductor's modes."""
-    names = [NAME, f"{NAME}:regional", f"{NAME}:max-autotune", f"{NAME}:reduce-overhead"]
+    names = [NAME, *(f"{NAME}:{one}" for one in ("regional", "max-autotune", "reduce-overhead", "max-autotune-graphs"))]
     module = applying.module_of(workload)
     what = "step" if workload.step is not None and module is None else "model"
     if module is not None and _is_compiled(module):
@@ -108,20 +111,26 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
         kind = type(blocks[0]).__name__
         code = f'for block in model.modules():\n    if type(block).__name__ == "{kind}":\n        block.compile()'
         yield _way(f"{NAME}:regional", code, _blocks(blocks))
-    mode = {"mode": "max-autotune-no-cudagraphs"}
-    yield _way(f"{NAME}:max-autotune", _pasted(whole, mode["mode"]), _whole(mode))
+    mode = "max-autotune-no-cudagraphs"
+    tuned = _way(f"{NAME}:max-autotune", _pasted(whole, mode), _whole({"mode": mode}))
+    yield replace(tuned, as_if=(NAME, TUNED), slow=True)
+    graphed = _graphed(f"{NAME}:reduce-overhead", whole, "reduce-overhead")
+    tuned = _graphed(f"{NAME}:max-autotune-graphs", whole, "max-autotune")
     if not applying.on_cuda(workload):
-        yield Unfit(f"{NAME}:reduce-overhead", "CUDA graphs need a CUDA device")
+        yield from (Unfit(one.name, "CUDA graphs need a CUDA device") for one in (graphed, tuned))
         return
+    yield graphed
+    yield replace(tuned, as_if=(NAME, TUNED, GRAPHED), slow=True)
+
+
+def _graphed(name: str, whole: list[str], mode: str) -> Way:
+    """A mode of inductor that launches what it compiled as graphs."""
     code = (
-        f"{_pasted(whole, 'reduce-overhead')}\n"
+        f"{_pasted(whole, mode)}\n"
         "torch.compiler.cudagraph_mark_step_begin()  # before each step; clone what is kept beyond it"
     )
-    yield replace(
-        _way(f"{NAME}:reduce-overhead", code, _whole({"mode": "reduce-overhead"}, graphs=True)),
-        as_if=(NAME, "cuda-graph:compiled"),
-        conflicts=frozenset({"cuda-graph"}),
-    )
+    one = _way(name, code, _whole({"mode": mode}, graphs=True))
+    return replace(one, as_if=(NAME, GRAPHED), conflicts=frozenset({"cuda-graph"}))
 
 
 def _pasted(names: list[str], mode: str = "") -> str:

@@ -26,7 +26,7 @@ from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.regions import larger
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying, reaching
+from gobrrr.treatments import applying, fitting, reaching
 from gobrrr.treatments.way import SETTINGS, Unfit, Way
 
 NAME = "larger-batch"
@@ -85,6 +85,8 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
         yield Unfit(NAME, "which of the step's inputs are a batch is not known without a model")
     elif len(sizes) != 1 or None in sizes:
         yield Unfit(NAME, "its tensors do not share a first dimension")
+    elif why := fitting.refusal(workload.model, tuple(workload.inputs), _twice):
+        yield Unfit(NAME, f"the model does not take {TIMES} times its inputs: {why}")
     else:
         (size,) = sizes
         trains = applying.trains(workload) or reaching.goes_back(workload)
@@ -105,17 +107,17 @@ def _besides(workload: Workload) -> str:
     return "; and scale the learning rate with it" if applying.trains(workload) else ""
 
 
-@contextmanager
-def _apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
+def _twice(one: Any) -> Any:
     import torch
 
+    return torch.cat([one.detach()] * TIMES).requires_grad_(one.requires_grad)
+
+
+@contextmanager
+def _apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
     if "doubled" not in kept:
-
-        def more(one: Any) -> Any:
-            return torch.cat([one.detach()] * TIMES).requires_grad_(one.requires_grad)
-
         kept["doubled"] = (
-            applying.mapped(tuple(workload.inputs), more), applying.mapped(tuple(workload.targets), more),
+            applying.mapped(tuple(workload.inputs), _twice), applying.mapped(tuple(workload.targets), _twice),
         )  # fmt: skip
     inputs, targets = kept["doubled"]
     yield replace(workload, inputs=inputs, targets=targets)

@@ -32,7 +32,8 @@ class Way:
     """One way to apply a treatment.
 
     `as_if` names the treatments whose plans together predict it, () where there is no prediction: then `worth` says why
-    it can't pay here, or "". `conflicts` are names of ways and treatments that can't stand beside it. `work` is what a
+    it can't pay here, or "". `conflicts` are names of ways and treatments that can't stand beside it. `slow`: it
+    compiles for minutes, and comes after those that don't. `work` is what a
     step does then, in steps of before.
     """
 
@@ -46,6 +47,7 @@ class Way:
     conflicts: frozenset[str] = frozenset()
     fresh: bool = False
     compiles: bool = False
+    slow: bool = False
     work: float = 1.0
     worth: Callable[[Diagnosis], str] | None = None
 

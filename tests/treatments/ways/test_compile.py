@@ -116,3 +116,4 @@ def test_regions_need_blocks_that_repeat():
 
 def test_cuda_graphs_need_cuda():
     assert "CUDA" in why_not("compile:reduce-overhead", inference())
+    assert "CUDA" in why_not("compile:max-autotune-graphs", inference())
