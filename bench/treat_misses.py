@@ -19,12 +19,8 @@ EXPLAINED: dict[str, dict[tuple[str, str], str]] = {
         "not known of it; it is since",
         ("nanogpt", "fused-optimizer"): "predicted from the step as it was, of which more was taken to be the "
         "device's; what stays beside a graph is predicted from the treated step since",
-        ("pointwise_chain", "bf16-cast"): "predicted from the step as it was, where both are for the same bytes; "
-        "mended since",
         ("resnet50_nchw", "channels-last"): "the compiler turns convolutions channels-last by itself, which was not "
         "known of it; it is since",
-        ("small_parameters", "fused-optimizer"): "predicted from the step as it was, whose AdamW launches 8 kernels a "
-        "parameter; in a graph it counts on the device and launches 22, which was not known; it is since",
     },
     "h200_treat": {
         ("mlp_tiny", "exhaustive"): "larger-batch was predicted to add nothing to a graph, for a batch of 16 times the "

@@ -128,8 +128,10 @@ def _intro(results: Row) -> list[str]:
         f"Made by `python -m bench.treat_table` from what `{results['command']}` measured ({when}) on {_and(devices)}",
         f"with torch {results['torch']}{driver}. `gobrrr.treat` diagnosed each workload, predicted what each way to",
         "apply a treatment would save, tried them in the order of that on the real step and kept what helped. Both",
-        "forms of a trial were timed in turns without the profiler. All weights and data are random. The last column",
-        "of the first table names the commit whose code predicted and measured (until: it or one shortly before it).",
+        "forms of a trial were timed in turns without the profiler. All weights and data are random. In the first",
+        "table the steps are as they were timed in turns, per unit of work: in the trial of all that was kept at once,",
+        "or where there was none, before the first trial that helped and after the last one. Its last column names the",
+        "commit whose code predicted and measured (until: it or one shortly before it).",
         *_cache(results),
     ]
 
@@ -206,7 +208,7 @@ def _workloads(entries: dict[str, Row]) -> list[str]:
             lines.append(f"| {name} | {_cell(entry['what'])} | failed: {_cell(treated.get('error', 'not run'))} "
                          "| | | | | | | |")  # fmt: skip
             continue
-        before, after = treated.get("step_before_ns"), treated.get("step_after_ns")
+        before, after = step_times(treated)
         faster = f"{before / after:.2f}" if before and after else "?"
         bound = ", ".join(one for one in (treated.get("regime"), treated.get("regime_after")) if one)
         lines.append(
@@ -215,6 +217,23 @@ def _workloads(entries: dict[str, Row]) -> list[str]:
             f"{treated.get('commit', '?')} |"
         )
     return lines
+
+
+def step_times(treated: Row) -> tuple[float | None, float | None]:
+    """The step as it was and with all that was kept, ns per unit of work, as trials timed them in turns.
+
+    Of the trial of all at once; where there was none the first is of the first trial that helped, the other of the last
+    one. As it was diagnosed, and None, where nothing is kept.
+    """
+    if not treated["kept"]:
+        return treated.get("step_before_ns"), None
+    whole = treated.get("together", {})
+    if whole.get("timing") and whole["verdict"] != "inconclusive":
+        return whole["timing"]["before_ns"], whole["timing"]["after_ns"] / whole.get("work", 1.0)
+    helped = [one for one in treated["trials"] if one["verdict"] == "helped"]
+    kept = [one for one in helped if one["way"] in treated["kept"]]
+    work = {one["way"]: float(one.get("work", 1.0)) for one in kept}
+    return helped[0]["timing"]["before_ns"], kept[-1]["timing"]["after_ns"] / math.prod(work.values())
 
 
 def _trials(results: Row) -> list[str]:

@@ -54,6 +54,8 @@ def slim(found: Treated) -> dict[str, Any]:
     picked["untried"] = msgspec.to_builtins(found.untried)
     picked["advice"] = [[one.treatment, one.finding, one.where] for one in found.advice]
     picked["n_trials"] = len(found.trials)
+    if found.together is not None:
+        picked["together"] = slim_trial(msgspec.to_builtins(found.together))
     return small(picked)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -72,9 +73,12 @@ class FakeBench:
         self.before_trial(way.way)
         saved = self.saved.get(way.way, 0.0)
         verdict = self.verdicts.get(way.way) or ("helped" if saved > 0.01 else "hurt" if saved < -0.01 else "no_change")
+        before = STEP * math.prod(1 - self.saved.get(one, 0.0) for one in kept)
+        work = math.prod(one.work for one in self.candidates if one.way in kept)
         timing = Timing(
-            before_ns=STEP, after_ns=STEP * (1 - saved) * way.work, spread_ns=0.01 * STEP, rounds=5, steps=10
-        )
+            before_ns=before * work, after_ns=before * work * (1 - saved) * way.work, spread_ns=0.01 * STEP, rounds=5,
+            steps=10,
+        )  # fmt: skip
         made = TrialRecord(
             way=way.way, treatment=way.treatment, kept=tuple(kept), verdict=verdict, why=self.whys.get(way.way, ""),
             timing=timing, work=way.work, compile_s=self.compile_s.get(way.way), instead_of=instead_of,

@@ -357,7 +357,7 @@ def test_the_diagnosis_begins_with_what_was_kept() -> None:
     assert made.notes[0].startswith("treated: 1.00 ms a step -> 600 us with a + b + c: 1.67 times as fast")
     assert made.notes[1].startswith("tried: all together: helped, 1.00 ms -> 600 us a step")
     assert made.notes[2].startswith("to paste:\nimport torch\n")
-    assert any(note.startswith("tried: c: helped, 1.00 ms -> 900 us") for note in made.notes)
+    assert any(note.startswith("tried: c: helped, 560 us -> 504 us") for note in made.notes)
 
 
 def test_several_kept_ways_are_measured_all_at_once() -> None:
@@ -368,6 +368,21 @@ def test_several_kept_ways_are_measured_all_at_once() -> None:
     assert two.joined == [("a", "b")]
     assert found.step_after_ns == pytest.approx(0.6 * STEP)
     assert found.together is not None
+
+
+def test_both_steps_are_as_they_were_timed_in_turns_and_a_host_that_drifts_is_told() -> None:
+    """Diagnosed with 0.5 ms; timed, the step as it was took 1 ms, and half of that for twice the work."""
+    ways = [candidate("a", 0.4), candidate("batch", 0.3, work=2.0)]
+    found = treated(
+        FakeBench(ways, saved={"a": 0.3, "batch": 0.2}, verdicts={"all together": "inconclusive"}, step=5e5)
+    )
+    assert (found.step_before_ns, found.step_after_ns) == (STEP, pytest.approx(0.7 * 0.8 * STEP))
+    assert any("took 500 us when it was diagnosed" in one and "1.00 ms in turns" in one for one in found.notes)
+    found = treated(FakeBench(ways, saved={"a": 0.3}))
+    assert (found.step_before_ns, found.step_after_ns) == (STEP, 0.7 * STEP)
+    assert not any("when it was diagnosed" in one for one in found.notes)
+    found = treated(FakeBench(ways, step=5e5))
+    assert (found.step_before_ns, found.step_after_ns) == (5e5, None)
 
 
 def test_where_all_at_once_cannot_be_judged_the_trials_count_and_it_is_said() -> None:

@@ -130,8 +130,10 @@ class Advised(msgspec.Struct, frozen=True, kw_only=True):
 class Treated(msgspec.Struct, frozen=True, kw_only=True):
     """The whole of a treatment. `kept` are the ways that helped, in the order of being kept.
 
-    `together`: several kept ways at once against the step as it was; None where that was not measured, and the step
-    after is then what the trials measured one upon the other.
+    `step_before_ns`: the step as it was, in turns with the treated one in the trial that measured all that is kept, or
+    in the first trial that helped where there was none; as it was diagnosed where nothing is kept. `step_after_ns`:
+    with all that is kept, per unit of work, of the trial that measured that last.
+    `together`: several kept ways at once against the step as it was; None where that was not measured.
     """
 
     target: str

@@ -75,8 +75,7 @@ def headline(treated: Treated, arrow: str = "->") -> str:
 
 
 def not_at_once(treated: Treated) -> str:
-    """Why the step after is no measurement of this run but what its trials saved, one upon the other; "" where it is
-    one."""
+    """Why the step before and after were not timed in turns in this run; "" where they were."""
     if treated.together is not None and treated.together.timing is not None:
         return "" if treated.together.verdict != "inconclusive" else "not judged at once"
     old = [one for one in treated.trials if is_kept(one, treated) and one.from_ledger]

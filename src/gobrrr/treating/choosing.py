@@ -66,7 +66,11 @@ class Tried:
 
 @dataclass
 class Found:
-    """What a search has found so far; complete at any moment."""
+    """What a search has found so far; complete at any moment.
+
+    `measured`: the step as it was and with all that is kept, ns per unit of work, each as it was timed in turns; None
+    where nothing is kept.
+    """
 
     before: Looked
     looked: Looked
@@ -76,7 +80,7 @@ class Found:
     notes: list[str] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
     stopped: str = ""
-    factor: float = 1.0
+    measured: tuple[float, float] | None = None
     together: TrialRecord | None = None
     fresh_look: bool = True
 

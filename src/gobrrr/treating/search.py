@@ -149,7 +149,7 @@ class Search:
         if record.verdict == "inconclusive" or record.timing is None:
             found.notes.append(f"what was kept could not be judged all at once: {record.why}")
             return
-        found.factor = 1.0 - _share(record)
+        found.measured = record.timing.before_ns, record.timing.after_ns / record.work
         if record.verdict != "helped":
             found.notes.append(f"all that was kept, at once, {words(record)}: {record.why}")
 
@@ -298,7 +298,10 @@ class Search:
         if choice.instead_of:
             self._chooser.refuse(choice.instead_of, self._tried[choice.instead_of])
         found.kept = [it for it in found.kept if it.way != choice.instead_of] + [one]
-        found.factor *= 1.0 - _share(record)
+        assert record.timing is not None  # nothing helps that was not timed
+        work = math.prod(it.work for it in found.kept)
+        before = found.measured[0] if found.measured is not None else record.timing.before_ns
+        found.measured = before, record.timing.after_ns / work
         self._tell.about = f"with {one.way}"
         found.fresh_look = False
         try:
@@ -325,8 +328,3 @@ def _because(choice: Choice, step: float | None, fits: str = "") -> str:
 def _step_of(one: TrialRecord) -> float:
     """The step that a trial was of, ns; 0 where it was not timed."""
     return one.timing.before_ns if one.timing is not None else one.step_ns or 0.0
-
-
-def _share(one: TrialRecord) -> float:
-    """What a trial saved, as a share of the step before it."""
-    return (one.saving_ns or 0.0) / one.timing.before_ns if one.timing is not None else 0.0

@@ -23,6 +23,9 @@ from gobrrr.treating.remote import Remote
 from gobrrr.treating.search import Bench, Search, Stages, Telling
 
 MOST_NAMES = 12
+DRIFT = 0.1
+"""A step whose time in turns differs by more of it from its time as diagnosed is said to."""
+
 
 IN_PROCESS = (
     "the workload ran in this process: a crash or a hang in a trial would have ended it; file.py:name gets its own"
@@ -111,12 +114,23 @@ def told(
         code=code_of(found),
         order=tuple(found.order) if not planned else tuple(_plan(one, step) for one in planned),
         stopped=found.stopped,
-        notes=(*found.before.notes, *found.notes, *notes),
-        step_before_ns=step,
-        step_after_ns=step * found.factor if step is not None and found.kept else None,
+        notes=(*found.before.notes, *found.notes, *_drifted(found), *notes),
+        step_before_ns=found.measured[0] if found.measured is not None else step,
+        step_after_ns=found.measured[1] if found.measured is not None else None,
         together=found.together,
         seconds=seconds,
     )
+
+
+def _drifted(found: Found) -> list[str]:
+    """Where the step took another time in turns than when it was diagnosed: predictions are of the latter."""
+    step, measured = found.before.step_ns, found.measured
+    if step is None or measured is None or abs(measured[0] - step) <= DRIFT * step:
+        return []
+    return [
+        f"the step took {units.duration(step)} when it was diagnosed, which is what was predicted from, and "
+        f"{units.duration(measured[0])} in turns with the treated one"
+    ]
 
 
 def _untried(found: Found, only: Sequence[str]) -> tuple[Untried, ...]:
