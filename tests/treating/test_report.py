@@ -37,6 +37,15 @@ def test_a_row_has_what_was_predicted_measured_and_off() -> None:
     ]  # fmt: skip
 
 
+def test_a_way_in_the_place_of_another_says_so_and_the_other_is_kept_no_more() -> None:
+    ways = [candidate("compile", 0.4), candidate("compile:graphs", 0.3, as_if=("compile", "cuda-graph"))]
+    found = treated(FakeBench(ways, saved={"compile": 0.3, "compile:graphs": 0.4}))
+    shown = text(found).splitlines()
+    at = next(number for number, line in enumerate(shown) if line.startswith(" + compile:graphs"))
+    assert shown[at + 1].strip() == "in place of compile, and measured against it"
+    assert row(found, "compile ").startswith("   compile ")
+
+
 def test_what_is_not_known_is_never_a_number() -> None:
     assert row(treated(), "gc-freeze").split()[1:] == ["unknown", "0", "-", "-", "-", "no", "change"]
     assert row(treated(), "compile").split()[5:] == ["-", "-", "-", "-", "unclear"]

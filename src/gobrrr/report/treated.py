@@ -192,7 +192,7 @@ def memory(one: TrialRecord) -> str:
 
 def told(one: TrialRecord) -> list[str]:
     """What a trial needs said beyond its row."""
-    out = []
+    out = [f"in place of {sanitise(one.instead_of)}, and measured against it"] if one.instead_of else []
     if one.from_ledger:
         out.append(f"from the ledger, {sanitise(one.from_ledger)[:10]}; --again runs it again")
     if one.verdict in ("unsafe", "inconclusive") and one.why:

@@ -33,7 +33,7 @@ def refusal(model: Any, inputs: Sequence[Any], change: Callable[[Any], Any]) -> 
             copies = [copy.deepcopy((model, tuple(inputs))) for _ in range(2)]
     except Exception:  # what can't be copied
         return ""
-    with mode, torch.no_grad(), _quiet():
+    with mode, _writes(), torch.no_grad(), _quiet():
         if _error(*copies[0]) is not None:
             return ""
         changed = copies[1][0], applying.mapped(copies[1][1], change)
@@ -56,6 +56,49 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logger.disabled = before
+
+
+def _writes() -> Any:
+    """A mode in which what is written into a tensor has to fit it: torch checks that of values alone.
+
+    A cache of keys for one sequence is written with as many rows as the batch has: by `index_copy_` (some versions of
+    torch check its shapes without values) or by `cache[:, :, at] = keys` (none does).
+    """
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    aten = torch.ops.aten
+
+    class Writes(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func.overloadpacket in (aten.index_copy_, aten.index_copy, aten.index_add_, aten.index_add):
+                into, along, _, source = args[:4]
+                _fits(_without(source.shape, along), _without(into.shape, along))
+            elif func.overloadpacket in (aten.index_put_, aten.index_put, aten._index_put_impl_):
+                _fits(args[2].shape, aten.index(args[0], args[1]).shape, spread=True)
+            return func(*args, **(kwargs or {}))
+
+    return Writes()
+
+
+def _without(shape: Sequence[int], along: int) -> list[int]:
+    """A shape without one dimension."""
+    left = list(shape)
+    if left:
+        del left[along]
+    return left
+
+
+def _fits(source: Sequence[int], place: Sequence[int], *, spread: bool = False) -> None:
+    """`spread`: a dimension of 1, or one that is missing in front, is written to all of the place's."""
+    source, place = list(source), list(place)
+    if not spread:
+        fits = source == place
+    else:
+        padded = [1] * (len(place) - len(source)) + source
+        fits = len(padded) == len(place) and all(one in (1, other) for one, other in zip(padded, place, strict=True))
+    if not fits:
+        raise RuntimeError(f"{source} is written into a place of {place}")
 
 
 def _error(model: Any, inputs: Sequence[Any]) -> Exception | None:

@@ -26,18 +26,26 @@ class Scaled(nn.Module):
         return x * self.scale
 
 
-class Cached(nn.Module):
-    """A step of decoding that writes into a cache of one sequence."""
+def copied(cache: torch.Tensor, at: torch.Tensor, key: torch.Tensor) -> None:
+    cache.index_copy_(2, at, key)
 
-    def __init__(self) -> None:
+
+def put(cache: torch.Tensor, at: torch.Tensor, key: torch.Tensor) -> None:
+    cache[:, :, at] = key
+
+
+class Cached(nn.Module):
+    """A step of decoding that writes into a cache of so many sequences."""
+
+    def __init__(self, write: Any = copied, size: int = 1) -> None:
         super().__init__()
-        self.project = nn.Linear(16, 16)
-        self.register_buffer("keys", torch.zeros(1, 2, 8, 8))
+        self.project, self.write = nn.Linear(16, 16), write
+        self.register_buffer("keys", torch.zeros(size, 2, 8, 8))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         key = self.project(x).view(len(x), 2, 1, 8)
-        self.keys.index_copy_(2, torch.tensor([3]), key)
-        return key @ self.keys.transpose(2, 3)
+        self.write(self.keys, torch.tensor([3]), key)
+        return key @ self.keys[: len(x)].transpose(2, 3)
 
 
 class Reading(nn.Module):
@@ -59,8 +67,11 @@ def twice(one: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("model", "x"), [(Scaled(64), torch.randn(64)), (Cached(), torch.randn(1, 16))], ids=["weights", "cache"]
-)
+    ("model", "x"),
+    [(Scaled(64), torch.randn(64)), (Cached(copied), torch.randn(1, 16)), (Cached(put), torch.randn(1, 16)),
+     (Cached(put, 3), torch.randn(3, 16))],
+    ids=["weights", "copied", "put", "put for three"],
+)  # fmt: skip
 def test_a_model_made_for_its_batch_is_not_given_twice_of_it(model: nn.Module, x: torch.Tensor):
     before = {name: one.clone() for name, one in model.state_dict().items()}
     state, logger = torch.get_rng_state(), logging.getLogger("torch._subclasses.fake_tensor")
@@ -72,6 +83,13 @@ def test_a_model_made_for_its_batch_is_not_given_twice_of_it(model: nn.Module, x
     assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
     assert torch.equal(torch.get_rng_state(), state)
     assert logger.disabled == disabled
+
+
+def test_one_key_for_all_sequences_of_a_cache_is_a_broadcast():
+    def one_for_all(cache: torch.Tensor, at: torch.Tensor, key: torch.Tensor) -> None:
+        cache[:, :, at] = key.mean(0)
+
+    assert refusal(Cached(one_for_all, 4), (torch.randn(2, 16),), twice) == ""
 
 
 def test_a_model_that_takes_any_batch_is_not_changed_by_being_asked():
