@@ -5,13 +5,13 @@ STAMP := $(VENV)/.installed
 TORCH := $(VENV)/.torch
 ARGS ?=
 # Tests that time something have the machine to themselves.
-UNTIMED := tests/live/test_script.py tests/live/test_trainers.py
+UNTIMED := $(addprefix tests/live/test_,compiler.py parity.py script.py trainers.py)
 TIMED := $(filter-out $(UNTIMED),$(wildcard tests/live/test_*.py)) tests/lab/test_torch.py tests/hardware \
 	tests/test_startup.py tests/observe/test_time.py tests/treating/test_for_real.py
 
 .DEFAULT_GOAL := help
 
-.PHONY: help install test demo bench format clean
+.PHONY: help install test types demo bench format clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-9s %s\n", $$1, $$2}'
@@ -29,10 +29,14 @@ $(TORCH): $(STAMP) requirements-torch.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-torch.txt
 	touch $(TORCH)
 
-test: $(TORCH) ## everything that CI checks: lint, format, types, layers, sizes, tests
+# Types are checked without torch: its installation and they go side by side.
+types: $(STAMP)
+	$(BIN)/mypy
+
+test: $(STAMP) ## everything that CI checks: lint, format, types, layers, sizes, tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(MAKE) --no-print-directory --jobs 2 types $(TORCH)
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_sizes.py src
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(TIMED:%=--ignore %) $(ARGS)

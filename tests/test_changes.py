@@ -31,7 +31,7 @@ from tests.traces import Trace
 
 MATRIX = [[64, 64], [64, 64]]
 ADD, PLUS = [[4096, 4096], [4096, 4096], []], ["", "", "1"]
-EVERY = [*SHIPPED[::2], *HOLDOUT[3::5]]
+EVERY = [*SHIPPED[::3], *HOLDOUT[3::5]]
 TINY = H100 / "mlp_tiny.faulty.json.gz"
 
 

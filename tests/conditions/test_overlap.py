@@ -17,7 +17,8 @@ from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import diagnose, evidence_of
 from tests.conftest import H100, H100_EXTRA, PUBLIC_TRACES
 
-TRACES = sorted([*H100.glob("*.json.gz"), *H100_EXTRA.rglob("*.json.gz")])
+PAIRS = sorted((H100_EXTRA / "pairs").glob("*.json.gz"))[::3]
+TRACES = sorted({*H100.glob("*.json.gz"), *H100_EXTRA.glob("*.json.gz"), *H100_EXTRA.glob("holdout/*.json.gz"), *PAIRS})
 PUBLIC = sorted([*PUBLIC_TRACES.rglob("*.json.gz"), *PUBLIC_TRACES.rglob("*.json")])
 
 
