@@ -129,9 +129,10 @@ def _intro(results: Row) -> list[str]:
         f"with torch {results['torch']}{driver}. `gobrrr.treat` diagnosed each workload, predicted what each way to",
         "apply a treatment would save, tried them in the order of that on the real step and kept what helped. Both",
         "forms of a trial were timed in turns without the profiler. All weights and data are random. In the first",
-        "table the steps are as they were timed in turns, per unit of work: in the trial of all that was kept at once,",
-        "or where there was none, before the first trial that helped and after the last one. Its last column names the",
-        "commit whose code predicted and measured (until: it or one shortly before it).",
+        "table the step before is that of the first trial that helped, the one after that of the last one, per unit",
+        "of work; how many times as fast it became is what the trials gave one upon the other, multiplied (a host that",
+        "is slower for a while is so for both arms of a trial), or what a trial of all at once gave, if there was one.",
+        "The last column names the commit whose code predicted and measured (until: it or one shortly before it).",
         *_cache(results),
     ]
 
@@ -208,8 +209,8 @@ def _workloads(entries: dict[str, Row]) -> list[str]:
             lines.append(f"| {name} | {_cell(entry['what'])} | failed: {_cell(treated.get('error', 'not run'))} "
                          "| | | | | | | |")  # fmt: skip
             continue
-        before, after = step_times(treated)
-        faster = f"{before / after:.2f}" if before and after else "?"
+        before, after, times = step_times(treated)
+        faster = f"{times:.2f}" if times else "?"
         bound = ", ".join(one for one in (treated.get("regime"), treated.get("regime_after")) if one)
         lines.append(
             f"| {name} | {_cell(entry['what'])} | {bound} | {duration(before)} | {duration(after)} | {faster} | "
@@ -219,21 +220,25 @@ def _workloads(entries: dict[str, Row]) -> list[str]:
     return lines
 
 
-def step_times(treated: Row) -> tuple[float | None, float | None]:
-    """The step as it was and with all that was kept, ns per unit of work, as trials timed them in turns.
+def step_times(treated: Row) -> tuple[float | None, float | None, float | None]:
+    """The step as it was and with all that was kept, ns per unit of work, and how many times as fast it became.
 
-    Of the trial of all at once; where there was none the first is of the first trial that helped, the other of the last
-    one. As it was diagnosed, and None, where nothing is kept.
+    Of the trial of all at once. Where there was none the first is of the first trial that helped, the second of the
+    last one, and the third is what they gave one upon the other, multiplied: both arms of a trial were timed in turns,
+    and no two trials. As it was diagnosed, and None, where nothing is kept.
     """
     if not treated["kept"]:
-        return treated.get("step_before_ns"), None
+        return treated.get("step_before_ns"), None, None
     whole = treated.get("together", {})
     if whole.get("timing") and whole["verdict"] != "inconclusive":
-        return whole["timing"]["before_ns"], whole["timing"]["after_ns"] / whole.get("work", 1.0)
-    helped = [one for one in treated["trials"] if one["verdict"] == "helped"]
-    kept = [one for one in helped if one["way"] in treated["kept"]]
-    work = {one["way"]: float(one.get("work", 1.0)) for one in kept}
-    return helped[0]["timing"]["before_ns"], kept[-1]["timing"]["after_ns"] / math.prod(work.values())
+        before, after = whole["timing"]["before_ns"], whole["timing"]["after_ns"] / whole.get("work", 1.0)
+        return before, after, before / after
+    replaced = {one.get("instead_of") for one in treated["trials"] if one["verdict"] == "helped"}
+    kept = [one for one in treated["trials"]
+            if one["verdict"] == "helped" and one["way"] in {*treated["kept"], *replaced}]  # fmt: skip
+    work = {one["way"]: float(one.get("work", 1.0)) for one in kept if one["way"] in treated["kept"]}
+    before, after = kept[0]["timing"]["before_ns"], kept[-1]["timing"]["after_ns"] / math.prod(work.values())
+    return before, after, 1 / math.prod(1 - (measured(one) or 0.0) for one in kept)
 
 
 def _trials(results: Row) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from importlib import import_module
@@ -15,7 +17,9 @@ Step = Callable[[], None]
 
 def joined(module: str, build: str) -> Step:
     """This rank's step of `build(rank)` in a module, with a peer beside it until this process ends."""
-    store = os.path.join(tempfile.mkdtemp(prefix="gobrrr-ranks-"), "store")
+    folder = tempfile.mkdtemp(prefix="gobrrr-ranks-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    store = os.path.join(folder, "store")
     peer = mp.get_context("spawn").Process(target=_peer, args=(module, build, store), daemon=True)
     peer.start()
     return _step(module, build, store, 0)

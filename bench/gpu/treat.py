@@ -387,6 +387,8 @@ def main() -> int:
     chosen += [name for name in thorough if name not in chosen]
     run = Run(given.out, given.device, given.tiny, given.deadline_s, given.budget_s, given.exhaustive_s, given.again,
               given.warm, given.commit, set(chosen) if given.filled else set())  # fmt: skip
+    if given.warm and given.filled:
+        parser.error("--filled says that --warm is not needed")
     if given.gpus > 1 and shutil.which("taskset") is None:
         parser.error("--gpus needs taskset, of util-linux")
     return 0 if execute(run, lanes_of(given.gpus), chosen, thorough) else 1

@@ -177,6 +177,11 @@ class Trials:
             stack = [self.ways[one] for one in names]
             with no_longer_than(self.end - FINAL_S - time.monotonic()):
                 got = run_trial(self.workload, (), stack[0] if len(stack) == 1 else together(stack), seconds=TRIAL_S)
+            if got.unapplied:  # no trial, as it is none of gobrrr.treat's
+                self.found["unfit"][" + ".join(names)] = got.why
+                del self.found["begun"]
+                self.save()
+                return
             row |= {"verdict": got.verdict, "why": got.why}
             if got.timing is not None:
                 work = math.prod(self.ways[one].work for one in names)

@@ -29,7 +29,7 @@ SOURCES = (treat_language, treat_vision, treat_parts)
 TRIAL = ("way", "treatment", "kept", "verdict", "why", "predicted_saving_ns", "expected_ns", "timing", "numerics",
          "memory_before_bytes", "memory_after_bytes", "compile_s", "break_even_steps", "recompiles_stopped", "work",
          "seconds", "step_ns", "replayed_saving_ns", "replayed_expected_ns", "instead_of")  # fmt: skip
-TREATED = ("target", "kept", "order", "stopped", "notes", "step_before_ns", "step_after_ns", "seconds")
+TREATED = ("target", "kept", "order", "stopped", "notes", "step_before_ns", "step_after_ns", "faster", "seconds")
 DIGITS = 6
 """Significant digits of the numbers that are kept."""
 

@@ -46,7 +46,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> dict[str, Way]:
         for name in one.name.split(" + "):
             ratio *= GIVES[name]
         timing = SimpleNamespace(before_ns=1e6, after_ns=1e6 * ratio)
-        return SimpleNamespace(verdict="helped" if ratio < 1 else "hurt", why="", timing=timing)
+        return SimpleNamespace(verdict="helped" if ratio < 1 else "hurt", why="", unapplied=False, timing=timing)
 
     monkeypatch.setattr(treat_exhaustive, "run_trial", run)
     monkeypatch.setattr(treat_exhaustive, "tidy", lambda: None)  # of memory, which takes half a second each time
@@ -166,7 +166,9 @@ def test_the_best_is_told_by_its_own_time_not_by_how_slow_the_host_was_beside_it
 
     def run(workload: Workload, kept: Any, one: Way, *, seconds: float) -> Any:
         before, after = times[one.name]
-        return SimpleNamespace(verdict="helped", why="", timing=SimpleNamespace(before_ns=before, after_ns=after))
+        return SimpleNamespace(
+            verdict="helped", why="", unapplied=False, timing=SimpleNamespace(before_ns=before, after_ns=after)
+        )
 
     monkeypatch.setattr(treat_exhaustive, "run_trial", run)
     assert trials(tmp_path).found["best"] == ["compile"]
@@ -207,7 +209,7 @@ def test_the_best_few_by_their_own_times_are_timed_in_turns_and_the_fastest_then
 
     def run(workload: Workload, kept: Any, one: Way, *, seconds: float) -> Any:
         timing = SimpleNamespace(before_ns=10.0, after_ns=alone[one.name])
-        return SimpleNamespace(verdict="helped", why="", timing=timing)
+        return SimpleNamespace(verdict="helped", why="", unapplied=False, timing=timing)
 
     asked: list[set[str]] = []
 

@@ -68,17 +68,19 @@ def test_a_miss_is_listed_and_counted():
 
 
 def test_steps_are_as_they_were_timed_in_turns_not_as_they_were_diagnosed():
-    """By hand: 10 ms before the first, 8 ms for the work of two after the last; at once 11 and 9 ms for two."""
+    """By hand: 10 to 6 ms, then 6 to 8 ms for the work of two: 10/6 times 6/4; at once 11 and 9 ms for two."""
     larger = trial("larger-batch", 6e6, 8e6, 2e6, work=2.0, kept=["compile"])
     one = treated(GOOD, larger, step_before_ns=9e6, step_after_ns=3e6)
-    assert treat_table.step_times(one) == (10e6, 4e6)
+    assert treat_table.step_times(one) == pytest.approx((10e6, 4e6, 2.5))
+    slower = trial("larger-batch", 12e6, 16e6, 2e6, work=2.0, kept=["compile"])  # the host, for both arms
+    assert treat_table.step_times(treated(GOOD, slower)) == pytest.approx((10e6, 8e6, 2.5))
     assert row_of(treat_table.page(results(gpt={"treat": one})), "gpt | a / b")[3:6] == ["10.0 ms", "4.00 ms", "2.50"]
     whole = trial("all together", 11e6, 9e6, None, work=2.0)
-    assert treat_table.step_times({**one, "together": whole}) == (11e6, 4.5e6)
-    assert treat_table.step_times({**one, "together": {**whole, "verdict": "inconclusive"}}) == (10e6, 4e6)
-    assert treat_table.step_times(treated(kept=[], step_before_ns=9e6)) == (9e6, None)
+    assert treat_table.step_times({**one, "together": whole}) == (11e6, 4.5e6, 11 / 4.5)
+    assert treat_table.step_times({**one, "together": {**whole, "verdict": "inconclusive"}})[0] == 10e6
+    assert treat_table.step_times(treated(kept=[], step_before_ns=9e6)) == (9e6, None, None)
     instead = trial("compile:graphs", 6e6, 5e6, 1e6, kept=["compile"], instead_of="compile")
-    assert treat_table.step_times(treated(GOOD, instead, kept=["compile:graphs"])) == (10e6, 5e6)
+    assert treat_table.step_times(treated(GOOD, instead, kept=["compile:graphs"])) == pytest.approx((10e6, 5e6, 2.0))
     assert "compile:graphs (in place of compile)" in treat_table.page(results(gpt={"treat": treated(GOOD, instead)}))
 
 

@@ -30,6 +30,7 @@ def test_compiling_is_no_cost_of_what_does_not_compile() -> None:
 
 def test_what_times_each_kernels_forms_compiles_for_longer() -> None:
     costs, tuned = Costs(), candidate("compile:max-autotune", compiles=True, slow=True)
+    assert (costs.of(tuned), costs.of(COMPILE)) == (Costs.SLOW_S, 0.0)
     costs.add(COMPILE, 15.0, 10.0)
     assert costs.of(tuned) == pytest.approx(5.0 + Costs.SLOWER * 10.0)
     assert costs.of(GRAPHS) == pytest.approx(5.0 + 10.0)

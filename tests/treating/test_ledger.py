@@ -111,6 +111,9 @@ def test_errors_are_by_treatment_in_points_of_the_step(tmp_path: Path) -> None:
 def test_what_could_not_be_judged_is_no_error() -> None:
     assert error_of(record(verdict="inconclusive")) is None
     assert error_of(record(timing=None)) is None
+    # an earlier form: measured without the way that it was to replace, and predicted beyond it
+    assert error_of(record(kept=("b",), instead_of="c")) is None
+    assert error_of(record(kept=("b", "c"), instead_of="c")) is not None
 
 
 def test_errors_of_another_device_do_not_count(tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gobrrr.errors import UsageError
 from gobrrr.model.treated import Treated, Untried
+from gobrrr.report.treated import not_at_once
 from gobrrr.treating.choosing import Options
 from gobrrr.treating.ledger import Ledger
 from gobrrr.treating.search import Died, Search
@@ -98,7 +100,12 @@ def test_a_better_way_of_a_kept_treatment_stands_in_its_place() -> None:
     assert bench.trials == [((), "compile"), (("compile",), "compile:graphs")]
     assert found.kept == ("compile:graphs",)
     assert found.trials[-1].instead_of == "compile"
-    assert found.step_after_ns == pytest.approx(0.7 * 0.6 * STEP)
+    assert bench.joined == [("compile:graphs",)]  # what is kept was never timed in turns with the step as it was
+    assert (found.step_after_ns, found.faster) == pytest.approx((0.6 * STEP, 1 / 0.6))
+    bench = FakeBench(ways, saved=bench.saved, verdicts={"all together": "inconclusive"})
+    found = treated(bench)
+    assert (found.step_after_ns, found.faster) == pytest.approx((0.7 * 0.6 * STEP, 1 / (0.7 * 0.6)))
+    assert not_at_once(found)
 
 
 def test_a_way_that_helps_less_than_the_kept_one_does_not_stand_in_its_place() -> None:
@@ -116,7 +123,7 @@ def test_what_compiles_for_minutes_comes_after_what_does_not() -> None:
     bench = FakeBench([*ways, candidate("batch", 0.8, work=2.0)])
     found = treated(bench)
     assert tried(bench) == ["a", "slower", "slow", "batch"]
-    assert "after what compiles in less" in found.order[1]
+    assert "late, for it compiles for minutes" in found.order[1]
 
 
 def test_a_way_that_is_predicted_the_same_as_a_refused_one_is_not_tried() -> None:
@@ -328,7 +335,7 @@ def test_where_the_treated_step_was_not_looked_at_another_way_must_save_more_tha
 
     ways = [candidate("compile", 0.4), candidate("compile:graphs", 0.3, as_if=("compile", "cuda-graph"))]
     bench = FakeBench(ways, saved={"compile": 0.3}, before_look=dies)
-    assert "no better" in why(treated(bench), "compile:graphs")
+    assert "predicted to save nothing" in why(treated(bench), "compile:graphs")
 
 
 def test_earlier_errors_widen_what_is_predicted_and_the_ledger_keeps_the_replays_own(tmp_path: Path) -> None:
@@ -377,12 +384,49 @@ def test_both_steps_are_as_they_were_timed_in_turns_and_a_host_that_drifts_is_to
         FakeBench(ways, saved={"a": 0.3, "batch": 0.2}, verdicts={"all together": "inconclusive"}, step=5e5)
     )
     assert (found.step_before_ns, found.step_after_ns) == (STEP, pytest.approx(0.7 * 0.8 * STEP))
-    assert any("took 500 us when it was diagnosed" in one and "1.00 ms in turns" in one for one in found.notes)
+    assert any(
+        "took 500 us when it was diagnosed" in one and "1.00 ms when its trial timed it in turns" in one
+        for one in found.notes
+    )
     found = treated(FakeBench(ways, saved={"a": 0.3}))
     assert (found.step_before_ns, found.step_after_ns) == (STEP, 0.7 * STEP)
     assert not any("when it was diagnosed" in one for one in found.notes)
     found = treated(FakeBench(ways, step=5e5))
     assert (found.step_before_ns, found.step_after_ns) == (5e5, None)
+
+
+def test_of_several_trials_how_much_faster_is_what_they_gave_one_upon_the_other() -> None:
+    """The host was twice as slow in the first trial, for both of its arms."""
+
+    class Bench(FakeBench):
+        def trial(self, kept: Any, way: Any, seconds: float, instead_of: str = "") -> Any:
+            made = super().trial(kept, way, seconds, instead_of)
+            slow = 1.0 if kept else 2.0
+            timing = replace(made.timing, before_ns=slow * made.timing.before_ns, after_ns=slow * made.timing.after_ns)
+            return replace(made, timing=timing)
+
+    verdicts = {"all together": "inconclusive"}
+    ways = [candidate("a", 0.4), candidate("batch", 0.3, work=2.0)]
+    found = treated(Bench(ways, saved={"a": 0.3, "batch": 0.2}, verdicts=verdicts))
+    assert (found.step_before_ns, found.step_after_ns) == pytest.approx((2 * STEP, 0.7 * 0.8 * STEP))
+    assert found.faster == pytest.approx(1 / (0.7 * 0.8))
+
+
+def test_a_way_that_turns_out_not_to_apply_is_no_trial(tmp_path: Path) -> None:
+    class Bench(FakeBench):
+        def trial(self, kept: Any, way: Any, seconds: float, instead_of: str = "") -> Any:
+            made = super().trial(kept, way, seconds, instead_of)
+            if way.way != "graph":
+                return made
+            why = "graph can't be applied: the host waits inside it"
+            return replace(made, verdict="inconclusive", why=why, timing=None, unapplied=True)
+
+    bench = Bench([candidate("graph", 0.5), candidate("a", 0.3)], saved={"a": 0.3})
+    found = treated(bench, ledger=tmp_path)
+    assert tried(bench) == ["graph", "a"]
+    assert [one.way for one in found.trials] == ["a"]
+    assert why(found, "graph") == "the host waits inside it"
+    assert [one.way for one in Ledger.open(tmp_path).records] == ["a"]
 
 
 def test_where_all_at_once_cannot_be_judged_the_trials_count_and_it_is_said() -> None:

@@ -68,7 +68,7 @@ def headline(treated: Treated, arrow: str = "->") -> str:
     kept = " + ".join(sanitise(one) for one in treated.kept)
     doubt = not_at_once(treated)
     about, doubt = ("about ", f" ({doubt})") if doubt else ("", "")
-    times = f": {about}{before / after:.3g} times as fast" if after > 0 else ""
+    times = f": {about}{treated.faster:.3g} times as fast" if treated.faster else ""
     work = " for the same work" if any(one.work != 1.0 for one in treated.trials if one.way in treated.kept) else ""
     then = f"{about}{units.duration(after)}{work}"
     return f"{units.duration(before)} a step {arrow} {then} with {kept}{times}{doubt} ({counted})"
@@ -79,7 +79,8 @@ def not_at_once(treated: Treated) -> str:
     if treated.together is not None and treated.together.timing is not None:
         return "" if treated.together.verdict != "inconclusive" else "not judged at once"
     old = [one for one in treated.trials if is_kept(one, treated) and one.from_ledger]
-    whys = ["not timed at once"] if len(treated.kept) > 1 else []
+    apart = len(treated.kept) > 1 or any(one.instead_of for one in treated.trials if is_kept(one, treated))
+    whys = ["not timed at once"] if apart else []
     return ", ".join([*whys, *(["by trials of the ledger"] if old else [])])
 
 

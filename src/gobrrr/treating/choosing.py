@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -68,8 +69,9 @@ class Tried:
 class Found:
     """What a search has found so far; complete at any moment.
 
-    `measured`: the step as it was and with all that is kept, ns per unit of work, each as it was timed in turns; None
-    where nothing is kept.
+    `measured`: the step as it was and with all that is kept, ns per unit of work, each as it was timed in turns with
+    another; None where nothing is kept. `faster`: the one over the other, of one trial or, of several one upon the
+    other, multiplied: a host that is slower for a while is slower for both arms of a trial. `apart`: it is of several.
     """
 
     before: Looked
@@ -81,8 +83,24 @@ class Found:
     left: dict[str, str] = field(default_factory=dict)
     stopped: str = ""
     measured: tuple[float, float] | None = None
+    faster: float | None = None
+    apart: bool = False
     together: TrialRecord | None = None
     fresh_look: bool = True
+
+    def keep(self, record: TrialRecord) -> None:
+        """The trial of what was kept last, which is in `kept` by now: it measured all of that."""
+        assert record.timing is not None  # nothing helps that was not timed
+        before = self.measured[0] if self.measured is not None else record.timing.before_ns
+        self.measured = before, record.timing.after_ns / math.prod(one.work for one in self.kept)
+        self.apart = self.faster is not None
+        self.faster = (self.faster or 1.0) * ratio(record)
+
+
+def ratio(record: TrialRecord) -> float:
+    """How many times as fast a trial's step became, per unit of work."""
+    assert record.timing is not None
+    return record.timing.before_ns / record.timing.after_ns * record.work
 
 
 class Chooser:
@@ -91,6 +109,7 @@ class Chooser:
     def __init__(self, found: Found, options: Options, ledger: Ledger | None) -> None:
         self._found, self._options, self._ledger = found, options, ledger
         self._refused: dict[str, Tried] = {}
+        self._unapplied: dict[str, str] = {}
         self._taken: set[tuple[frozenset[str], str]] = set()
 
     def take(self, choice: Choice) -> None:
@@ -100,6 +119,10 @@ class Chooser:
     def refuse(self, way: str, tried: Tried) -> None:
         """A way that was tried and is not kept."""
         self._refused[way] = tried
+
+    def unapplied(self, way: str, why: str) -> None:
+        """A way that turned out not to apply to this workload has no other turn."""
+        self._unapplied[way] = why
 
     def base(self, choice: Choice) -> list[str]:
         """The kept ways that a way is tried against: on top of them, or in the place of the one of its treatment."""
@@ -138,13 +161,21 @@ class Chooser:
         instead = rivals[0] if len(rivals) == 1 else ""
         if one.expected_ns is None or one.low_ns is None or one.high_ns is None:
             return Choice(one, None, None, None, instead)
-        looked, step = self._found.looked, self._found.looked.step_ns
+        looked, step, looked_anew = self._found.looked, self._found.looked.step_ns, self._found.fresh_look
         errors: list[float] = []
         if self._ledger is not None and looked.versions is not None:
             errors = self._ledger.errors(one.treatment, looked.versions.device)
-        if step is None:
-            return Choice(one, one.expected_ns, one.low_ns, one.high_ns, instead)
-        return Choice(one, *calibrated(errors, one.expected_ns, one.low_ns, one.high_ns, step), instead)
+        told = one.expected_ns, one.low_ns, one.high_ns
+        if instead and not looked_anew:
+            told = self._beyond(instead, told)
+        return Choice(one, *(told if step is None else calibrated(errors, *told, step)), instead)
+
+    def _beyond(self, instead_of: str, told: tuple[float, float, float]) -> tuple[float, float, float]:
+        """What is predicted beyond a kept way, of a prediction for the step before it, which has both in it."""
+        kept = next(one for one in self._found.kept if one.way == instead_of)
+        of = (kept.expected_ns or 0.0, kept.high_ns or 0.0, kept.low_ns or 0.0)
+        expected, low, high = (mine - its for mine, its in zip(told, of, strict=True))
+        return expected, min(low, expected), max(high, expected)
 
     @property
     def _least(self) -> float:
@@ -154,6 +185,8 @@ class Chooser:
         """Why a way is not tried now; "" where it is."""
         one, options = choice.candidate, self._options
         names = {one.way, one.treatment}
+        if one.way in self._unapplied:
+            return self._unapplied[one.way]
         if names & set(options.without):
             return "left out by --without"
         if options.only and not names & set(options.only):
@@ -194,17 +227,12 @@ class Chooser:
         return ""
 
     def _no_better(self, choice: Choice) -> str:
-        """Another way of a treatment that is kept: tried where, beyond that one, it is predicted to save more.
-
-        A look at the step with the kept way in it says what is saved beyond it. Where there was none, the prediction is
-        of the step before, and the kept way's own is in it.
-        """
+        """Another way of a treatment that is kept: tried where, beyond that one, it is predicted to save more."""
         kept = next(one for one in self._found.kept if one.way == choice.instead_of)
         why = f"another way of {choice.instead_of}, which was kept, and predicted to be no better"
         if choice.expected is None or choice.candidate.as_if == kept.as_if:
             return why
-        beyond = choice.expected - (0.0 if self._found.fresh_look else kept.expected_ns or 0.0)
-        return "" if beyond > self._least else why
+        return "" if choice.expected > self._least else why
 
     def _as_refused(self, choice: Choice) -> str:
         """Another way that is predicted the same as one that was measured to save nothing, or too little to be seen."""

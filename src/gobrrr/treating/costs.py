@@ -14,8 +14,9 @@ class Costs:
     """Of the time that compiling took, what it takes again: the compiler has it in its cache. 4 of 48 s and 3 of 25 s
     were seen; a way beneath it may have changed what is compiled."""
 
-    SLOWER = 8.0
-    """How many times as long a way compiles that times each kernel's forms: 4 to 19 times were seen."""
+    SLOWER, SLOW_S = 8.0, 60.0
+    """How many times as long a way compiles that times each kernel's forms, and at the least how long where nothing was
+    compiled yet: 4 to 19 times and 48 to 139 s were seen."""
 
     def __init__(self) -> None:
         self._plain: list[float] = []
@@ -36,7 +37,9 @@ class Costs:
             return self._mean() + self._compiled.get(one.way, 0.0)
         # all in the time of a way that compiles what it is given as it is
         each = [took / (self.SLOWER if way in self._slow else 1.0) for way, took in self._compiled.items()]
-        return self._mean() + max(each, default=0.0) * (self.SLOWER if one.slow else 1.0)
+        if not each:
+            return self._mean() + (self.SLOW_S if one.slow else 0.0)
+        return self._mean() + max(each) * (self.SLOWER if one.slow else 1.0)
 
     def joined(self, ways: Sequence[Candidate]) -> float:
         """Seconds of a trial of ways that were tried one by one."""

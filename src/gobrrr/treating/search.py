@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from gobrrr import units
 from gobrrr.model.treated import TrialRecord
 from gobrrr.treating.candidates import Candidate, Looked
-from gobrrr.treating.choosing import Choice, Chooser, Found, Options, Tried, words
+from gobrrr.treating.choosing import Choice, Chooser, Found, Options, Tried, ratio, words
 from gobrrr.treating.costs import Costs
 from gobrrr.treating.ledger import Ledger
 
@@ -109,7 +109,7 @@ class Search:
                     found.stopped = "nothing was applied: --dry-run"
                 else:
                     self._turn_of(choices)
-            if len(found.kept) > 1:
+            if found.apart:
                 self._join()
         except KeyboardInterrupt:
             found.stopped = INTERRUPTED
@@ -150,6 +150,7 @@ class Search:
             found.notes.append(f"what was kept could not be judged all at once: {record.why}")
             return
         found.measured = record.timing.before_ns, record.timing.after_ns / record.work
+        found.faster = ratio(record)
         if record.verdict != "helped":
             found.notes.append(f"all that was kept, at once, {words(record)}: {record.why}")
 
@@ -206,10 +207,10 @@ class Search:
 
     def _late(self, choice: Choice) -> str:
         """Why there is no time for a trial."""
-        base = self._chooser.base(choice)
         trial = max(self._costs.of(choice.candidate), TRIAL_STEPS * (self._step or 0.0) / 1e9)
-        kept = [one for one in self.found.kept if one.way in base]
-        return self._no_time(self._step, trial, self._joining([*kept, choice.candidate]) if base else 0.0)
+        kept = self.found.kept
+        beside = [one for one in kept if one.way != choice.instead_of]
+        return self._no_time(self._step, trial, self._joining([*beside, choice.candidate]) if kept else 0.0)
 
     def _over(self) -> str:
         """Why nothing more is read from the ledger either: each that helped is looked at anew."""
@@ -253,9 +254,13 @@ class Search:
         self._tell.about = self._trying = one.way
         began = self._clock()
         if known is not None:
-            record = replace(known, from_ledger=known.date)
+            record = replace(known, from_ledger=known.date, instead_of=choice.instead_of)
         else:
             record = self._bench.trial(base, one, self._seconds(self._step), choice.instead_of)
+            if record.unapplied and CHANGED not in record.why:
+                self._chooser.unapplied(one.way, record.why.removeprefix(f"{one.way} can't be applied: "))
+                self._trying = ""
+                return
             record = self._predicted(record, choice)
             if self._ledger is not None:
                 self._ledger.add(record)
@@ -288,7 +293,7 @@ class Search:
 
     def _judge(self, record: TrialRecord, choice: Choice) -> None:
         one, found = choice.candidate, self.found
-        helped = record.verdict == "helped"
+        helped = record.verdict == "helped" and record.timing is not None
         why = _because(choice, self._step, self._fits)
         found.order.append(f"{record.way}: {why}; {words(record)}{', kept' if helped else ''}")
         tried = self._tried[one.way] = Tried(record, choice.expected, self._step)
@@ -298,10 +303,7 @@ class Search:
         if choice.instead_of:
             self._chooser.refuse(choice.instead_of, self._tried[choice.instead_of])
         found.kept = [it for it in found.kept if it.way != choice.instead_of] + [one]
-        assert record.timing is not None  # nothing helps that was not timed
-        work = math.prod(it.work for it in found.kept)
-        before = found.measured[0] if found.measured is not None else record.timing.before_ns
-        found.measured = before, record.timing.after_ns / work
+        found.keep(record)
         self._tell.about = f"with {one.way}"
         found.fresh_look = False
         try:
@@ -321,7 +323,7 @@ def _because(choice: Choice, step: float | None, fits: str = "") -> str:
     if choice.candidate.work != 1.0:
         return f"predicted {units.duration(choice.expected)}{share} for the same work, last: the step gets no shorter"
     if choice.candidate.slow:
-        return f"predicted {units.duration(choice.expected)}{share}{instead}, after what compiles in less than minutes"
+        return f"predicted {units.duration(choice.expected)}{share}{instead}; late, for it compiles for minutes"
     return f"the most predicted{fits}, {units.duration(choice.expected)}{share}{instead}"
 
 

@@ -117,6 +117,7 @@ def told(
         notes=(*found.before.notes, *found.notes, *_drifted(found), *notes),
         step_before_ns=found.measured[0] if found.measured is not None else step,
         step_after_ns=found.measured[1] if found.measured is not None else None,
+        faster=found.faster,
         together=found.together,
         seconds=seconds,
     )
@@ -129,7 +130,7 @@ def _drifted(found: Found) -> list[str]:
         return []
     return [
         f"the step took {units.duration(step)} when it was diagnosed, which is what was predicted from, and "
-        f"{units.duration(measured[0])} in turns with the treated one"
+        f"{units.duration(measured[0])} when its trial timed it in turns"
     ]
 
 

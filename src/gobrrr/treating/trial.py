@@ -119,6 +119,7 @@ class _Trial:
             why = str(error)
         except Exception as error:
             why = _line(error, self._way)
+            self._found["unapplied"] = isinstance(error, Unapplied)
         finally:
             failed = self._end(original)
         if failed:
@@ -145,6 +146,8 @@ class _Trial:
         original.restore_random()
         state = snapshot(self._workload)
         self._told(1)
+        if self._way.work != 1.0:
+            self._alone(state)
         first, second = self._warm(state)
         self._told(2)
         slower = max(first.step_ns, second.step_ns) / 1e9
@@ -160,6 +163,23 @@ class _Trial:
         if found.ok is None and self._way.numerics != "none":
             return "inconclusive", f"the numbers can't be compared: {found.why}"
         return self._timed(state, first, second, found)
+
+    def _alone(self, state: Snapshot) -> None:
+        """One step with the way and nothing else, before anything is compiled for it.
+
+        Raises Unapplied where the step does not take what the way gives it: it writes it into a cache of its own, or
+        has a weight for each row. Memory that is short now may suffice with what is kept.
+        """
+        try:
+            with Arm(self._workload, (self._way,)).entered() as entered:
+                entered.call()
+            wait()
+        except (Unrestored, Unapplied):
+            raise
+        except Exception as error:
+            if not out_of_memory(error):
+                raise Unapplied(f"the step fails with it: {_first_line(error)}") from error
+        state.restore()
 
     def _warm(self, state: Snapshot) -> tuple[_Warm, _Warm]:
         """Both arms' first steps, the one as it is first: what the process does once is not the way's."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -85,7 +86,7 @@ def tensors_of(tree: Any) -> Iterator[Any]:
 
 
 def mapped(tree: Any, change: Callable[[Any], Any]) -> Any:
-    """The same nested tuples, lists and dictionaries with each tensor replaced by `change(tensor)`."""
+    """The same nested tuples, lists and mappings with each tensor replaced by `change(tensor)`."""
     import torch
 
     if isinstance(tree, torch.Tensor):
@@ -99,7 +100,12 @@ def mapped(tree: Any, change: Callable[[Any], Any]) -> Any:
         return type(tree)(*(mapped(one, change) for one in tree))
     if isinstance(tree, (list, tuple)):
         return type(tree)(mapped(one, change) for one in tree)
-    return tree
+    if isinstance(tree, MutableMapping):  # a batch of transformers', say
+        made = copy.copy(tree)
+        for key, one in tree.items():
+            made[key] = mapped(one, change)
+        return made
+    return {key: mapped(one, change) for key, one in tree.items()} if isinstance(tree, Mapping) else tree
 
 
 def patched(stack: ExitStack, owner: Any, name: str, value: Any) -> None:

@@ -30,7 +30,6 @@ FORM = (
     "asking",
     "base",
     "capturing",
-    "fitting",
     "loading",
     "prescribing",
     "quantizing",

@@ -26,7 +26,7 @@ from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.regions import larger
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying, fitting, reaching
+from gobrrr.treatments import applying, reaching
 from gobrrr.treatments.way import SETTINGS, Unfit, Way
 
 NAME = "larger-batch"
@@ -85,8 +85,6 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
         yield Unfit(NAME, "which of the step's inputs are a batch is not known without a model")
     elif len(sizes) != 1 or None in sizes:
         yield Unfit(NAME, "its tensors do not share a first dimension")
-    elif why := fitting.refusal(workload.model, tuple(workload.inputs), _twice):
-        yield Unfit(NAME, f"the model does not take {TIMES} times its inputs: {why}")
     else:
         (size,) = sizes
         trains = applying.trains(workload) or reaching.goes_back(workload)

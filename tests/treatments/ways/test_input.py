@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from dataclasses import replace
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 
+from gobrrr.model.workload import Workload
+from gobrrr.treating.trial import run_trial
 from gobrrr.treatments import applying, dataloader_workers, loading
 from tests.treatments.ways.making import bits, run, torch, training, way_of, why_not
 
+nn = torch.nn
 DataLoader, TensorDataset = torch.utils.data.DataLoader, torch.utils.data.TensorDataset
 
 
@@ -177,7 +181,64 @@ def test_what_is_no_batch_is_not_doubled():
     assert "without a model" in why_not("larger-batch", replace(workload, model=None))
 
 
+class Scaled(nn.Module):
+    """As many weights as the batch has entries."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.randn(size))
+
+    def forward(self, x):
+        return x * self.scale
+
+
+class Cached(nn.Module):
+    """A step of decoding that writes into a cache of one sequence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(16, 16)
+        self.register_buffer("keys", torch.zeros(1, 2, 8, 8))
+
+    def forward(self, x):
+        key = self.project(x).view(len(x), 2, 1, 8)
+        self.keys.index_copy_(2, torch.tensor([3]), key)
+        return key @ self.keys.transpose(2, 3)
+
+
+class Short(nn.Module):
+    def forward(self, x):
+        if len(x) > 4:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
+        return x
+
+
+@pytest.mark.parametrize(
+    ("model", "x", "says"),
+    [(Scaled(64), torch.randn(64), "size of tensor"), (Cached(), torch.randn(1, 16), "same slice shapes")],
+)
+def test_a_model_made_for_its_batch_is_not_given_twice_of_it_and_no_trial_is_made_of_it(model, x, says):
+    workload = Workload(model=model, inputs=(x,))
+    before = {name: one.clone() for name, one in model.state_dict().items()}
+    found = run_trial(workload, (), way_of("larger-batch", workload), seconds=1.0)
+    assert (found.verdict, found.unapplied, found.timing) == ("inconclusive", True, None)
+    assert found.why.startswith("larger-batch can't be applied: the step fails with it: RuntimeError: ")
+    assert says in found.why
+    assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
+
+
+def test_memory_that_is_short_before_compiling_is_no_refusal():
+    workload = Workload(model=Short(), inputs=(torch.randn(4),))
+    found = run_trial(workload, (), way_of("larger-batch", workload), seconds=1.0)
+    assert not found.unapplied
+    assert found.why.startswith("out of memory with larger-batch")
+
+
 def test_other_kinds_of_batches_keep_their_kind():
+    mapping = UserDict(a=torch.ones(1), b="text")
+    made = applying.mapped(mapping, lambda one: one + 1)
+    assert (type(made), made["a"].item(), made["b"], mapping["a"].item()) == (UserDict, 2, "text", 1)
+    assert applying.mapped(MappingProxyType({"a": torch.ones(1)}), lambda one: one + 1)["a"].item() == 2
     change = {"a": [torch.ones(1)], "b": (1, torch.ones(1))}
     found = applying.mapped(change, lambda one: one + 1)
     assert found["a"][0].item() == found["b"][1].item() == 2
