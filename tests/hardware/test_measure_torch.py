@@ -152,6 +152,7 @@ def test_the_whole_command(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(plan, "VECTOR", plan.VECTOR[:1])  # each compiles for some seconds
+    monkeypatch.setattr(matmul, "DTYPES", ("float32", "int8"))
     assert cli.main(["machine", "--device", "cpu", "--json", "--svg", str(tmp_path / "roof.svg")]) == 0
     found = json.loads(capsys.readouterr().out)[0]
     assert found["measured"]["duration_s"] < 60
