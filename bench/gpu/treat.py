@@ -13,8 +13,7 @@ again (unless --again): copy the file of an earlier call into OUT to go on with 
 own and a time limit; one that fails is recorded with its error. The whole ends within --deadline-s. With --gpus the
 workloads share nothing but the host's memory: each GPU has its part of the processor's cores. With --warm the
 compiler's cache on disk is filled first (--filled: an earlier call did): what compiling took is then less than at a
-first time, and the record says so.
-bench/treat_table.py makes the page of it.
+first time, and the record says so. bench/treat_table.py makes the page of it.
 """
 
 from __future__ import annotations

@@ -143,6 +143,27 @@ def test_a_trial_that_raises_is_inconclusive_and_the_others_go_on(
     assert found["best"] == ["compile", "fused"]
 
 
+def test_what_turns_out_not_to_apply_is_unfit_and_asked_once(
+    ways: dict[str, Way], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    quick, asked = treat_exhaustive.run_trial, []
+
+    def run(workload: Workload, kept: Any, one: Way, **more: Any) -> Any:
+        asked.append(one.name)
+        if one.name == "tf32":
+            why = "tf32 can't be applied: the step fails with it"
+            return SimpleNamespace(verdict="inconclusive", why=why, unapplied=True, timing=None)
+        return quick(workload, kept, one, **more)
+
+    monkeypatch.setattr(treat_exhaustive, "run_trial", run)
+    found = trials(tmp_path).found
+    assert asked.count("tf32") == 1
+    assert found["unfit"]["tf32"] == "tf32 can't be applied: the step fails with it"
+    assert not any("tf32" in one["ways"] for one in found["trials"])
+    assert found["best"] == ["compile", "fused"]
+    assert "begun" not in found
+
+
 def test_what_times_each_kernels_forms_comes_after_all_that_goes_without(
     ways: dict[str, Way], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -33,8 +33,7 @@ class Way:
 
     `as_if` names the treatments whose plans together predict it, () where there is no prediction: then `worth` says why
     it can't pay here, or "". `conflicts` are names of ways and treatments that can't stand beside it. `slow`: it
-    compiles for minutes, and comes after those that don't. `work` is what a
-    step does then, in steps of before.
+    compiles for minutes, and comes after those that don't. `work` is what a step does then, in steps of before.
     """
 
     name: str

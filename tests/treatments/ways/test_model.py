@@ -261,8 +261,8 @@ def test_the_kernels_of_attention_are_worth_a_trial_where_attention_takes_time()
     assert said("aten::_cudnn_attention_forward") == ""
     assert "already" in said("aten::_cudnn_attention_forward", of=_worth("cudnn"))
     for kernel in ("flash", "efficient"):
-        assert "fastest" in said("aten::_cudnn_attention_forward", of=_worth(kernel, cudnn_leads=True))
-        assert "fastest" not in said("aten::scaled_dot_product_attention", of=_worth(kernel, cudnn_leads=True))
+        assert "prefers" in said("aten::_cudnn_attention_forward", of=_worth(kernel, cudnn_first=True))
+        assert "prefers" not in said("aten::scaled_dot_product_attention", of=_worth(kernel, cudnn_first=True))
     single = "[4, 12, 64, 64] float32, [4, 12, 64, 64] float32"
     assert "float32" in said("aten::_scaled_dot_product_attention_math", shapes=single)
     assert said("aten::_scaled_dot_product_attention_math", of=_worth("efficient"), shapes=single) == ""
