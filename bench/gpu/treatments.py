@@ -1,0 +1,326 @@
+"""The bench of treatments: each workload's ways and the experts' recipes, measured in turns with the untreated step.
+
+    python -m bench.gpu.treatments OUT --seconds 540                       # as far as the time reaches
+    python -m bench.gpu.treatments OUT --seconds 540 --only a,b --again    # these anew
+    python -m bench.gpu.treatments OUT --device cpu                        # the workloads for a CPU
+    python -m bench.gpu.treatments OUT --device cpu --tiny --only a        # tries the script, a GPU's workload too
+    python -m bench.gpu.treatments --list                                  # what there is
+    python -m bench.gpu.treatments --take OUT                              # what came back into bench/results
+
+Goes on where bench/results (or OUT, where it has the file) stops: what is measured there is not measured again. Writes
+OUT/treatments_h200.json, named by the device, after each workload, OUT/treatments_h200.profiles.zip with the profiles
+that are new, and OUT/treatments.log. Each workload has a process of its own: several compile at the same time, and one
+at a time has the device (bench/gpu/treatments_turns.py). A process that fails, hangs or holds the device for too long
+is ended and, where ways are left, begun again without the one that it was at. What the processes measure and in which
+order is in bench/gpu/treatments_one.py; `python -m bench.calibration` makes the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import queue
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import gobrrr
+from bench.gpu.treat import commit, machine
+from bench.treatment_workloads import ENTRIES, HELD_BACK, Entry
+
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+LOG = "treatments.log"
+PROFILE = ".profile.xz"
+
+SIDE_BY_SIDE = 6
+"""Processes at once on a GPU machine; on a CPU it is one, for it is the device."""
+
+RESERVED = 4
+"""Cores that a process which waits for its turn leaves to the one that has it."""
+
+LEAST_S = 40.0
+"""No workload is begun with less time left."""
+
+PROCESS_S, HELD_S = 240.0, 80.0
+"""What a process may take in all, and how long it may hold the device at one time while others wait for it."""
+
+STARTS = 3
+"""How often a workload's process is started, at most."""
+
+
+@dataclass
+class Run:
+    """What one call does, and the record as it stands."""
+
+    out: Path
+    device: str
+    tiny: bool
+    seconds: float
+    each_s: float
+    again: bool
+    slow: bool
+    side_by_side: int
+    commit: str
+    begun: float = field(default_factory=time.monotonic)
+    record: dict[str, Any] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def stem(self) -> str:
+        """The name of the files."""
+        return f"treatments_{slug(self.record['device'])}"
+
+    def left(self) -> float:
+        """Seconds until the deadline."""
+        return self.seconds - (time.monotonic() - self.begun)
+
+    def note(self, name: str, found: dict[str, Any], profile: Path, told: str) -> None:
+        """A workload's result, profile and output to the disk, in one move: a call that is cut leaves whole files."""
+        with self.lock:
+            self.record["workloads"][name] = found
+            fresh = self.out / f"{self.stem}.new"
+            fresh.write_text(json.dumps(self.record, indent=1) + "\n", encoding="utf-8")
+            fresh.replace(self.out / f"{self.stem}.json")
+            with (self.out / LOG).open("a", encoding="utf-8") as file:
+                file.write(f"== {name}\n{told}\n")
+            with zipfile.ZipFile(self.out / f"{self.stem}.profiles.zip", "a", zipfile.ZIP_STORED) as file:
+                if profile.is_file() and profile.name not in file.namelist():
+                    file.write(profile, profile.name)
+        print(f"{time.monotonic() - self.begun:5.0f} s  {line(name, found)}", flush=True)
+
+
+def slug(device: str) -> str:
+    """The short name of a device: "NVIDIA H100 80GB HBM3" is h100."""
+    found = re.search(r"\b([A-Z]+\d+\w*)\b", device.replace("NVIDIA", ""))
+    return found[1].lower() if found else re.sub(r"\W+", "_", device.lower()).strip("_")
+
+
+def earlier(out: Path, stem: str) -> dict[str, Any]:
+    """The workloads of the file that OUT has, else of the repository's."""
+    for folder in (out, RESULTS):
+        path = folder / f"{stem}.json"
+        if path.is_file():
+            return dict(json.loads(path.read_text(encoding="utf-8"))["workloads"])
+    return {}
+
+
+def ordered(entries: list[Entry]) -> list[str]:
+    """One of each family, then the next of each: a call that is cut short has something of all."""
+    count: dict[str, int] = {}
+    ranked = []
+    for one in entries:
+        count[one.family] = count.get(one.family, 0) + 1
+        ranked.append((count[one.family], one.name))
+    return [name for _, name in sorted(ranked, key=lambda pair: pair[0])]
+
+
+def unfinished(found: dict[str, Any] | None) -> bool:
+    """Whether anything of a workload is left to be measured."""
+    return found is None or "error" in found or bool(found.get("left"))
+
+
+def environment(run: Run, folder: Path, name: str) -> dict[str, str]:
+    """A process's own caches, which no other one locks, and one thread for its compiler: others compile beside it."""
+    cache = folder / "cache" / name
+    return os.environ | {
+        "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"), "TRITON_CACHE_DIR": str(cache / "triton"),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1", "PYTHONUNBUFFERED": "1", "GOBRRR_BENCH_COMMIT": run.commit,
+    }  # fmt: skip
+
+
+def command(run: Run, folder: Path, name: str) -> list[str]:
+    """What measures one workload."""
+    cores = sorted(os.sched_getaffinity(0))
+    beside = ",".join(map(str, cores[RESERVED:])) if run.side_by_side > 1 and len(cores) >= 3 * RESERVED else ""
+    words = [sys.executable, "-m", "bench.gpu.treatments_one", name, str(folder), "--lock", str(folder / "turn"),
+             "--beside", beside, "--each-s", str(run.each_s), "--device", run.device]  # fmt: skip
+    return [*words, *(["--tiny"] if run.tiny else []), *(["--slow"] if run.slow else [])]
+
+
+def measured(run: Run, folder: Path, name: str) -> None:
+    """One workload, begun again where its process ended early and something is left."""
+    part, profile = folder / f"{name}.json", folder / f"{name}{PROFILE}"
+    before = run.record["workloads"].get(name)
+    stored = RESULTS / run.stem / profile.name
+    if before is not None and not run.again and stored.is_file():
+        part.write_text(json.dumps({key: one for key, one in before.items() if key not in ("error", "told")}))
+        shutil.copy(stored, profile)
+    told, why, count = "", "", 0
+    while count < STARTS and (count == 0 or run.left() > LEAST_S):
+        count += 1
+        why, said = child(run, folder, name)
+        told += said
+        if not why or why == "the time was over":
+            break
+    found = json.loads(part.read_text()) if part.is_file() else {}
+    if why == "the time was over":
+        found.pop("begun", None)  # it is not its fault
+        found.setdefault("left", ["what the time did not reach"])
+    elif why:
+        found |= {"error": why, "told": said[-1200:]}
+    else:
+        found.pop("error", None)
+    entry = ENTRIES[name]
+    about = {"what": entry.what, "family": entry.family, "held_back": name in HELD_BACK}
+    about |= {key: run.record[key] for key in ("torch", "driver", "date", "commit") if run.record[key]}
+    run.note(name, {**about, **found}, profile, told)
+
+
+def child(run: Run, folder: Path, name: str) -> tuple[str, str]:
+    """(why the process ended early, "" where it did not; what it printed)."""
+    begin = time.monotonic()
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as told:
+        process = subprocess.Popen(
+            command(run, folder, name), stdout=told, stderr=subprocess.STDOUT, start_new_session=True,
+            env=environment(run, folder, name),
+        )  # fmt: skip
+        why = ""
+        while process.poll() is None and not why:
+            time.sleep(0.2)
+            if process.poll() is None:
+                why = over(run, process.pid, folder / "turn", time.monotonic() - begin)
+        end(process)
+        told.seek(0)
+        said = told.read()
+    return why or ("" if process.returncode == 0 else f"ended with status {process.returncode}"), said
+
+
+def over(run: Run, process: int, turn: Path, seconds: float) -> str:
+    """Why a process must end now, "" where it may go on."""
+    if run.left() <= 0:
+        return "the time was over"
+    if seconds > PROCESS_S:
+        return f"ended after {PROCESS_S:.0f} s"
+    words = turn.read_text().split() if turn.is_file() else []
+    if run.side_by_side > 1 and len(words) == 2 and int(words[0]) == process and time.time() - float(words[1]) > HELD_S:
+        return f"held the device for {HELD_S:.0f} s"
+    return ""
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process and what it started, which must not stay on the device."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+def line(name: str, found: dict[str, Any]) -> str:
+    """A workload in one line: what it gained by its best way or recipe."""
+    if "error" in found:
+        return f"{name:28} FAILED: {found['error']}"
+    rows = {key: row for key, row in found.get("rows", {}).items() if "after_ns" in row}
+    gains = {key: row["before_ns"] / row["after_ns"] * row["work"] for key, row in rows.items()
+             if row["work"] == 1.0 and row["verdict"] == "helped"}  # fmt: skip
+    best = max(gains, key=gains.__getitem__, default="")
+    told = f"{gains[best]:5.2f} x by {best}" if best else "nothing helped"
+    left = f", {len(found['left'])} left" if found.get("left") else ""
+    return (
+        f"{name:28} {(found.get('step_ns') or 0) / 1e6:8.2f} ms {found.get('regime', '?'):9} {len(rows):2} timed{left}, "
+        f"{found.get('device_seconds', 0):3.0f} s: {told}"
+    )
+
+
+def execute(run: Run, chosen: list[str]) -> None:
+    """Measure the chosen workloads, as far as the time reaches."""
+    waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+    for name in chosen:
+        waiting.put(name)
+
+    def work(folder: Path) -> None:
+        while run.left() > LEAST_S:
+            try:
+                name = waiting.get_nowait()
+            except queue.Empty:
+                return
+            measured(run, folder, name)
+
+    with tempfile.TemporaryDirectory(prefix="gobrrr-treatments-") as made, ThreadPoolExecutor(run.side_by_side) as pool:
+        for one in [pool.submit(work, Path(made)) for _ in range(run.side_by_side)]:
+            one.result()
+
+
+def take(out: Path) -> int:
+    """What a call left in OUT into bench/results."""
+    for path in sorted(out.glob("treatments_*.json")):
+        shutil.copy(path, RESULTS / path.name)
+        folder = RESULTS / path.stem
+        folder.mkdir(exist_ok=True)
+        packed = out / f"{path.stem}.profiles.zip"
+        if packed.is_file():
+            with zipfile.ZipFile(packed) as file:
+                for name in file.namelist():
+                    (folder / Path(name).name).write_bytes(file.read(name))
+        print(f"bench/results/{path.name}, {len(list(folder.iterdir()))} profiles in bench/results/{path.stem}")
+    return 0
+
+
+def listed(entries: list[Entry]) -> None:
+    """The workloads with their families; those that are set aside are marked."""
+    for one in entries:
+        aside = "set aside" if one.name in HELD_BACK else ""
+        print(f"{one.name:28} {one.device:5} {one.family:12} {aside:10} {one.what}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, nargs="?", help="where the results go")
+    parser.add_argument("--seconds", type=float, default=540.0, help="the whole ends within this time (540)")
+    parser.add_argument("--each-s", type=float, default=45.0, help="seconds of the device for a workload (45)")
+    parser.add_argument("--only", default="", help="names, separated by commas")
+    parser.add_argument("--again", action="store_true", help="also what is measured already")
+    parser.add_argument("--slow", action="store_true", help="also ways that compile for minutes")
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--tiny", action="store_true", help="at sizes that a CPU does in a moment")
+    parser.add_argument("--side-by-side", type=int, default=0, help=f"processes at once ({SIDE_BY_SIDE}; on a CPU 1)")
+    parser.add_argument("--commit", default=None, help="of the code, where this is no clone")
+    parser.add_argument("--list", action="store_true", help="print the workloads")
+    parser.add_argument("--take", action="store_true", help="copy what OUT holds into bench/results")
+    given = parser.parse_args()
+    entries = [one for one in ENTRIES.values() if given.only or given.list or one.device == given.device]
+    if given.list:
+        listed(entries)
+        return 0
+    if given.out is None:
+        parser.error("OUT is missing: where the results go")
+    if given.take:
+        return take(given.out)
+    names = [one for one in given.only.split(",") if one]
+    unknown = [one for one in names if one not in ENTRIES]
+    if unknown:
+        parser.error(f"no workload is called {', '.join(unknown)}; --list has them")
+    run = Run(
+        given.out, given.device, given.tiny, given.seconds, given.each_s, given.again, given.slow,
+        given.side_by_side or (SIDE_BY_SIDE if given.device == "cuda" else 1), given.commit or commit() or "",
+    )  # fmt: skip
+    given.out.mkdir(parents=True, exist_ok=True)
+    run.record = {
+        **machine(run.device), "torch": torch.__version__, "gobrrr": gobrrr.__version__,
+        "date": time.strftime("%Y-%m-%d"), "command": "python -m bench.gpu.treatments OUT", "commit": run.commit,
+        "tiny": run.tiny, "held_back": sorted(HELD_BACK), "side_by_side": run.side_by_side,
+    }  # fmt: skip
+    run.record["workloads"] = earlier(run.out, run.stem)
+    known = run.record["workloads"]
+    todo = [one for one in names or ordered(entries) if run.again or unfinished(known.get(one))]
+    print(f"{run.record['device']}: {len(todo)} workloads to measure, {len(known)} known, {run.seconds:.0f} s", flush=True)
+    execute(run, todo)
+    print("\n".join(line(name, one) for name, one in run.record["workloads"].items()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

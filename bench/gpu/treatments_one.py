@@ -1,0 +1,318 @@
+"""One workload of the bench of treatments, in a process of its own that bench.gpu.treatments starts and may end.
+
+    python -m bench.gpu.treatments_one NAME FOLDER --lock FILE        (FOLDER/NAME.json and FOLDER/NAME.profile.xz)
+
+The untreated step is profiled once and stored, and all ways are predicted from what was stored. Then each way that fits
+and the recipes that experts use are measured in turns with the untreated step: first all that compiles nothing,
+together, then one after another what compiles. NAME.json grows with each; what it holds already is not measured again.
+A way under which the process ended is "begun" in it, and counts as lost when the process is started again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from bench.gpu.treat_exhaustive import fitting, tidy, together
+from bench.gpu.treat_one import small
+from bench.gpu.treatments_turns import Runner, Turn, Turns, in_turns, spread_share, wait
+from bench.predicted_ways import JOINED, Told, foretold, named, told
+from bench.stored_profile import pack, unpack
+from bench.treatment_workloads import ENTRIES, Entry
+from gobrrr import live, pipeline
+from gobrrr.model.treated import Numerics
+from gobrrr.observe.live import make_watcher
+from gobrrr.observe.live.pull import pull
+from gobrrr.observe.live.watcher import Options
+from gobrrr.treating import numerics, timing
+from gobrrr.treating.arms import Arm
+from gobrrr.treating.compiling import compiled
+from gobrrr.treating.state import Snapshot, snapshot
+from gobrrr.treatments import applying
+from gobrrr.treatments.way import Unapplied, Way
+
+PROFILED = 3
+"""Steps in a stored profile: gobrrr itself records five; three take half of the room and say the same."""
+
+WARM_S, SIMPLE_S, COMPILED_S = 4.0, 12.0, 4.0
+"""Seconds of settling of an arm, and of timing all simple ways together and each compiled one alone."""
+
+NUMERIC_STEPS = 2
+PLAIN_STEPS = 2
+LEAST_WARM, LEAST_COMPILED = 4, 6
+DEAD = 4
+"""The status of a process whose device does not answer any more: a new one may go on."""
+
+UNTIMED = "not timed"
+NARROW = ("bf16-cast", "bf16-autocast")
+TRAINING = (
+    ("bf16-autocast", "fused-optimizer", "channels-last"),
+    ("bf16-autocast", "compile:reduce-overhead", "fused-optimizer"),
+    ("bf16-autocast", "compile", "fused-optimizer", "channels-last"),
+    ("tf32", "compile", "fused-optimizer"),
+)
+SERVING = (
+    ("bf16-cast", "cuda-graph"),
+    ("bf16-cast", "compile:reduce-overhead"),
+    ("tf32", "compile:reduce-overhead"),
+)
+"""What experts apply in one go, less what does not fit the workload."""
+
+
+def recipes(ways: dict[str, Way], trains: bool, typed: bool) -> list[tuple[str, ...]]:
+    """The experts' sets of two and more ways that fit. `typed`: the step runs in 16 bit already."""
+    found: list[tuple[str, ...]] = []
+    for recipe in TRAINING if trains else SERVING:
+        fit = tuple(one for one in recipe if one in ways and not (typed and one in (*NARROW, "tf32")))
+        if len(fit) > 1 and set(fit) not in [set(one) for one in found]:
+            found.append(fit)
+    return found
+
+
+def slim(found: Numerics) -> dict[str, Any]:
+    """Whether the numbers hold, and the largest relative error that the treated step has."""
+    errors = [one.treated for one in (found.output, found.loss, found.gradients) if one is not None]
+    largest = max((one for one in errors if one is not None), default=None)
+    return {"ok": found.ok, "why": "" if found.ok else found.why, "error": largest}
+
+
+class One:
+    """A workload that is measured, and what is known of it so far."""
+
+    def __init__(self, entry: Entry, folder: Path, turn: Turn, *, each_s: float, device: str, tiny: bool,
+                 slow: bool) -> None:  # fmt: skip
+        self.entry, self.turn, self.each_s, self.slow = entry, turn, each_s, slow
+        self.device, self.tiny = device, tiny
+        self.part, self.profile = folder / f"{entry.name}.json", folder / f"{entry.name}.profile.xz"
+        self.found: dict[str, Any] = json.loads(self.part.read_text()) if self.part.is_file() else {}
+        self.rows: dict[str, Any] = self.found.setdefault("rows", {})
+        self.unfit: dict[str, str] = self.found.setdefault("unfit", {})
+        lost = self.found.pop("begun", None)
+        if lost:
+            self.rows[lost] = {"verdict": "inconclusive", "why": "it ended its process, or ran out of its time"}
+        for name in [one for one, row in self.rows.items() if row["why"] == UNTIMED]:
+            del self.rows[name]  # a process ended before it came to that
+        self.begun_at = time.perf_counter()
+
+    def save(self) -> None:
+        """Everything so far, in one move."""
+        fresh = self.part.with_suffix(".new")
+        fresh.write_text(json.dumps(small(self.found)), encoding="utf-8")
+        fresh.replace(self.part)
+
+    def say(self, text: str) -> None:
+        """A line of progress."""
+        print(f"{time.perf_counter() - self.begun_at:6.1f} s ({self.turn.used_s:5.1f} on the device)  {text}", flush=True)
+
+    def run(self) -> None:
+        """All of it."""
+        self.turn.take()
+        self.workload = self.entry.made(device=self.device, tiny=self.tiny)
+        self.ways, unfit = fitting(self.workload)
+        self.unfit.update(unfit)
+        if "ways" not in self.found or not self.profile.is_file():
+            self.look()
+        self.told = {one["name"]: msgspec.convert(one, Told) for one in self.found["ways"]}
+        self.settle()
+        wanted = [one for one in self.sets() if one not in self.rows and one not in self.unfit]
+        simple = [one for one in wanted if not self.compiles(one)]
+        if simple:
+            self.measure(simple, SIMPLE_S)
+        for one in wanted:
+            if self.compiles(one):
+                self.measure([one], COMPILED_S)
+                tidy()
+        self.original.restore()
+        self.found["left"] = [one for one in self.sets() if one not in self.rows and one not in self.unfit]
+        self.found["seconds"] = round(time.perf_counter() - self.begun_at, 1)
+        self.found["device_seconds"] = round(self.turn.used_s, 1)
+        self.save()
+
+    # -- what is to be measured
+
+    def sets(self) -> list[str]:
+        """Names of the single ways and of the recipes, in the order in which they are measured."""
+        ways = {name: told(one) for name, one in self.ways.items() if self.slow or not one.slow}
+        trains = applying.trains(self.workload)
+        expert = [named(one, ways) for one in recipes(self.ways, trains, self.entry.typed)]
+        single = [one for one in ways if not (self.entry.typed and one in NARROW)]
+        compiling = [one for one in single if ways[one].compiles]
+        last = [one for one in compiling if one not in ("compile", "compile:reduce-overhead")]
+        first = [one for one in compiling if one not in last]
+        simple = [one for one in single if not ways[one].compiles]
+        return [*simple, *first[-1:], *expert, *first[:-1], *last]
+
+    def compiles(self, name: str) -> bool:
+        """Whether any way of a set does."""
+        return any(self.ways[one].compiles for one in name.split(JOINED))
+
+    def stack(self, name: str) -> Way:
+        """The ways of a set as one."""
+        several = [self.ways[one] for one in name.split(JOINED)]
+        return several[0] if len(several) == 1 else together(several)
+
+    # -- the untreated step
+
+    def look(self) -> None:
+        """Profile the untreated step, store it, and predict from what was stored."""
+        before = snapshot(self.workload)
+        watcher = make_watcher(Options(profiled=PROFILED), steps_from="the step was called as a whole")
+        try:
+            with Arm(self.workload, ()).entered() as entered:
+                pull(watcher, entered.workload, (), {}, None)
+        finally:
+            before.restore()
+        self.turn.give()  # what follows needs no device
+        data = pack(watcher.profile(self.entry.name, live.cpu_name()))
+        self.profile.write_bytes(data)
+        profile = unpack(data)
+        live.ready(profile, None, None)
+        ways = {name: told(one) for name, one in self.ways.items()}
+        sets = list(dict.fromkeys([*ways, *self.sets()]))
+        machine = pipeline.examine(profile).machine
+        fore = foretold(profile, ways, sets, machine)
+        self.found |= {
+            "step_ns": fore.step_ns, "regime": fore.regime, "trains": applying.trains(self.workload),
+            "profile_bytes": len(data), "ways": [msgspec.to_builtins(one) for one in ways.values()],
+            "predicted": {name: None if one is None else list(one) for name, one in fore.savings.items()},
+        }  # fmt: skip
+        if self.device == "cpu" and machine is not None:
+            self.found["machine"] = msgspec.to_builtins(machine)  # a CPU has no datasheet
+        self.save()
+        self.say(f"{self.entry.name}: {(fore.step_ns or 0) / 1e6:.2f} ms, {fore.regime}, {len(data)} bytes of profile")
+        self.turn.take()
+
+    def settle(self) -> None:
+        """The state from which every arm starts: an optimizer has made its own in the first steps."""
+        self.original = snapshot(self.workload)
+        with Arm(self.workload, ()).entered() as plain:
+            for _ in range(PLAIN_STEPS):
+                plain.call()
+        wait()
+        self.original.restore_random()
+        self.state: Snapshot = snapshot(self.workload)
+        self.base = Arm(self.workload, ())
+        self.base_ns = self.warm(self.base)[0]
+
+    # -- measuring
+
+    def warm(self, arm: Arm) -> tuple[float, float]:
+        """(ns of a settled step, seconds that the first ones took beyond that)."""
+        self.state.restore()
+        least = LEAST_COMPILED if any(one.compiles for one in arm.ways) else LEAST_WARM
+        begin = self.turn.clock()
+        with arm.entered() as entered:
+            applied_s = (self.turn.clock() - begin) / 1e9
+            found = timing.warm_up(entered.call, seconds=WARM_S, least=least, compiling=compiled, clock=self.turn.clock)
+        return found.step_ns, found.extra_s + applied_s
+
+    def measure(self, names: Sequence[str], seconds: float) -> None:
+        """Warm up, compare the numbers, then time all of them in turns with the untreated step."""
+        begin, runners = time.perf_counter(), {}
+        for name in names:
+            if self.turn.used_s > self.each_s:
+                break
+            runner = self.tried(name)
+            if runner is not None:
+                runners[name] = runner
+        if runners:
+            self.found["begun"] = names[0] if len(names) == 1 else ""
+            cheap = self.state.seconds * 1e9 <= 3 * max(self.base_ns, 5e6)
+            reset = self.workload.reset or (lambda: None)
+            turns = in_turns(Runner(self.base, self.base_ns), runners, prepare=self.state.restore if cheap else reset,
+                             seconds=seconds)  # fmt: skip
+            for name, one in turns.items():
+                self.note(name, one)
+        for one in runners.values():
+            one.arm.close()
+        self.found.pop("begun", None)
+        self.save()
+        self.say(f"{len(runners)} timed in {time.perf_counter() - begin:.1f} s")
+
+    def tried(self, name: str) -> Runner | None:
+        """A set of ways warmed up and its numbers compared; None where it can't be timed."""
+        way, row = self.stack(name), {}
+        arm = Arm(self.workload, (way,))
+        self.found["begun"] = name
+        self.save()
+        begin = self.turn.used_s
+        try:
+            step_ns, extra_s = self.warm(arm)
+            row["compile_s"] = extra_s if way.compiles else None
+            found = numerics.compare(self.workload, self.base, arm, way, self.state, steps=NUMERIC_STEPS, few=True)
+            row["numerics"] = slim(found)
+        except Unapplied as error:
+            self.unfit[name] = str(error)
+        except Exception as error:  # recorded: one way must not lose the others
+            line = (str(error).strip().splitlines() or [""])[0][:300]
+            self.rows[name] = {**row, "verdict": "inconclusive", "why": f"{type(error).__name__}: {line}"}
+        else:
+            self.rows[name] = {**row, "verdict": "inconclusive", "why": UNTIMED}
+            del self.found["begun"]
+            self.say(f"  {name}: {step_ns / 1e6:.3f} ms{f', {extra_s:.1f} s to compile' if way.compiles else ''}, "
+                     f"numbers {found.ok} ({self.turn.used_s - begin:.1f} s)")  # fmt: skip
+            return Runner(arm, step_ns, way.work)
+        del self.found["begun"]
+        arm.close()
+        self.say(f"  {name}: {self.unfit.get(name) or self.rows[name]['why']}")
+        self.save()
+        self.alive()
+        with_nothing = self.warm(self.base)[0]  # the step as it was still runs
+        self.base_ns = min(self.base_ns, with_nothing)
+        return None
+
+    def alive(self) -> None:
+        """End this process where the device does not answer any more."""
+        try:
+            wait()
+        except Exception:
+            os._exit(DEAD)
+
+    def note(self, name: str, one: Turns) -> None:
+        """What was timed into the row of a set."""
+        row, found = self.rows[name], one.compared.timing
+        safe = row["numerics"]["ok"]
+        worse = row["numerics"]["why"]
+        row |= {
+            "verdict": "unsafe" if safe is False else one.compared.verdict,
+            "why": worse if safe is False else one.compared.why,
+            "before_ns": found.before_ns, "after_ns": found.after_ns, "spread_ns": found.spread_ns,
+            "rounds": found.rounds, "quartiles": spread_share(one), "work": self.stack(name).work,
+            "differences_ns": [float(f"{x:.4g}") for x in one.differences],
+            "commit": os.environ.get("GOBRRR_BENCH_COMMIT", ""), "date": time.strftime("%Y-%m-%d"),
+        }  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=sorted(ENTRIES), metavar="NAME")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--lock", type=Path, required=True)
+    parser.add_argument("--beside", default="", help="the cores to keep to while it waits, as 4,5,6")
+    parser.add_argument("--each-s", type=float, default=45.0)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--slow", action="store_true")
+    given = parser.parse_args()
+    if given.tiny:
+        applying.BACKEND = "aot_eager"  # generating code for a CPU takes a minute
+    turn = Turn(given.lock, [int(one) for one in given.beside.split(",") if one])
+    turn.give_while_compiling()
+    one = One(ENTRIES[given.name], given.folder, turn, each_s=given.each_s, device=given.device, tiny=given.tiny,
+              slow=given.slow)  # fmt: skip
+    one.run()
+    turn.give()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""What a stored profile's step is predicted to gain by ways that were told for it when it ran. No torch, no GPU.
+
+The same function makes the predictions where the step was run and later, with other code, from the file alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from gobrrr import pipeline
+from gobrrr.model.machine import Machine
+from gobrrr.model.profile import Profile
+from gobrrr.treating.candidates import candidates_of, step_of
+from gobrrr.treatments.way import Way
+
+JOINED = " + "
+"""Between the ways of a set."""
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """A way that fitted a workload when it ran: what a prediction asks of it (gobrrr.treatments.way.Way)."""
+
+    name: str
+    treatment: str
+    numerics: Literal["none", "rounding", "statistics"]
+    rank: int = 0
+    as_if: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    compiles: bool = False
+    slow: bool = False
+    work: float = 1.0
+
+
+class Saving(NamedTuple):
+    """ns of a step: expected, at least, at most."""
+
+    expected: float
+    low: float
+    high: float
+
+
+class Foretold(NamedTuple):
+    """A step and what each set of ways saves of it; None: nothing predicts it, or it changes nothing that was found."""
+
+    step_ns: float | None
+    regime: str
+    savings: dict[str, Saving | None]
+
+
+def told(way: Way) -> Told:
+    """What is kept of a way."""
+    return Told(
+        name=way.name, treatment=way.treatment, numerics=way.numerics, rank=way.rank, as_if=way.as_if,
+        conflicts=tuple(sorted(way.conflicts)), compiles=way.compiles, slow=way.slow, work=way.work,
+    )  # fmt: skip
+
+
+def named(names: Sequence[str], ways: dict[str, Told]) -> str:
+    """The name of a set: its ways in the order in which they are stacked."""
+    return JOINED.join(sorted(names, key=lambda one: (ways[one].rank, one)))
+
+
+def foretold(
+    profile: Profile, ways: dict[str, Told], sets: Sequence[str], machine: Machine | None = None
+) -> Foretold:  # fmt: skip
+    """The predictions at first sight of the step. `sets` are names as `named` makes them; `machine`: None, as found."""
+    examined = pipeline.examine(profile, on=machine)
+    asked = [_joined([ways[name] for name in one.split(JOINED)]) for one in sets]
+    found, _ = candidates_of(examined, asked)
+    savings = {one.way: _saving(one.expected_ns, one.low_ns, one.high_ns) for one in found}
+    return Foretold(step_of(examined.diagnosis), examined.diagnosis.regime, savings)
+
+
+def _saving(expected: float | None, low: float | None, high: float | None) -> Saving | None:
+    return None if expected is None or low is None or high is None else Saving(expected, low, high)
+
+
+def _joined(ways: Sequence[Told]) -> Way:
+    """Several ways as one that is never applied."""
+
+    def apply(*_: Any) -> Any:
+        raise NotImplementedError("a way that was told is never applied")
+
+    return Way(
+        name=JOINED.join(one.name for one in ways),
+        treatment=ways[0].treatment if len(ways) == 1 else "together",
+        apply=apply,
+        code="",
+        numerics=ways[0].numerics,
+        rank=0,
+        as_if=tuple(dict.fromkeys(name for one in ways for name in one.as_if)),
+        work=math.prod(one.work for one in ways),
+    )
