@@ -143,5 +143,5 @@ def _recorded(found: dict[str, Any]) -> RecordedCall:
 
 
 def _argument(found: dict[str, Any]) -> Argument:
-    kind = Tensor if "shape" in found else TensorList if "items" in found else Scalar
-    return msgspec.convert(found, kind)
+    kind: Any = Tensor if "shape" in found else TensorList if "items" in found else Scalar
+    return msgspec.convert(found, kind)  # type: ignore[no-any-return]

@@ -18,6 +18,7 @@ order is in bench/gpu/treatments_one.py; `python -m bench.calibration` makes the
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import queue
@@ -29,6 +30,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -39,7 +41,8 @@ import torch
 
 import gobrrr
 from bench.gpu.treat import commit, machine
-from bench.treatment_workloads import ENTRIES, HELD_BACK, Entry
+from bench.gpu.treatment_workloads import ENTRIES, HELD_BACK, Entry
+from bench.gpu.treatments_one import LOOKED
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 LOG = "treatments.log"
@@ -51,6 +54,9 @@ SIDE_BY_SIDE = 6
 RESERVED = 4
 """Cores that a process which waits for its turn leaves to the one that has it."""
 
+OVER, STATUS = "the time was over", "ended with status "
+LOOKED_AT = f"{STATUS}{LOOKED}"
+
 LEAST_S = 40.0
 """No workload is begun with less time left."""
 
@@ -58,7 +64,10 @@ PROCESS_S, HELD_S = 240.0, 80.0
 """What a process may take in all, and how long it may hold the device at one time while others wait for it."""
 
 STARTS = 3
-"""How often a workload's process is started, at most."""
+"""How often a workload's measuring is begun, at most."""
+
+HOPELESS = 3
+"""When the first so many workloads all fail, something is wrong with the machine or the code: the rest is left."""
 
 
 @dataclass
@@ -76,12 +85,28 @@ class Run:
     commit: str
     begun: float = field(default_factory=time.monotonic)
     record: dict[str, Any] = field(default_factory=dict)
+    done: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def stem(self) -> str:
         """The name of the files."""
         return f"treatments_{slug(self.record['device'])}"
+
+    @property
+    def packed(self) -> Path:
+        """The file with the new profiles."""
+        return self.out / f"{self.stem}.profiles.zip"
+
+    def stored(self, name: str) -> bytes | None:
+        """A profile that an earlier call stored."""
+        path = RESULTS / self.stem / name
+        if path.is_file():
+            return path.read_bytes()
+        if self.packed.is_file():
+            with self.lock, zipfile.ZipFile(self.packed) as file:
+                return file.read(name) if name in file.namelist() else None
+        return None
 
     def left(self) -> float:
         """Seconds until the deadline."""
@@ -91,13 +116,15 @@ class Run:
         """A workload's result, profile and output to the disk, in one move: a call that is cut leaves whole files."""
         with self.lock:
             self.record["workloads"][name] = found
+            self.done.append(name)
             fresh = self.out / f"{self.stem}.new"
             fresh.write_text(json.dumps(self.record, indent=1) + "\n", encoding="utf-8")
             fresh.replace(self.out / f"{self.stem}.json")
             with (self.out / LOG).open("a", encoding="utf-8") as file:
                 file.write(f"== {name}\n{told}\n")
-            with zipfile.ZipFile(self.out / f"{self.stem}.profiles.zip", "a", zipfile.ZIP_STORED) as file:
-                if profile.is_file() and profile.name not in file.namelist():
+            with warnings.catch_warnings(), zipfile.ZipFile(self.packed, "a", zipfile.ZIP_STORED) as file:
+                warnings.simplefilter("ignore")  # of a name that is there twice: the last one counts
+                if profile.is_file() and (self.again or profile.name not in file.namelist()):
                     file.write(profile, profile.name)
         print(f"{time.monotonic() - self.begun:5.0f} s  {line(name, found)}", flush=True)
 
@@ -154,19 +181,21 @@ def measured(run: Run, folder: Path, name: str) -> None:
     """One workload, begun again where its process ended early and something is left."""
     part, profile = folder / f"{name}.json", folder / f"{name}{PROFILE}"
     before = run.record["workloads"].get(name)
-    stored = RESULTS / run.stem / profile.name
-    if before is not None and not run.again and stored.is_file():
+    stored = run.stored(profile.name)
+    if before is not None and not run.again and stored is not None:
         part.write_text(json.dumps({key: one for key, one in before.items() if key not in ("error", "told")}))
-        shutil.copy(stored, profile)
-    told, why, count = "", "", 0
-    while count < STARTS and (count == 0 or run.left() > LEAST_S):
-        count += 1
+        profile.write_bytes(stored)
+    told, why, said = "", "", ""
+    for _ in range(STARTS):
         why, said = child(run, folder, name)
         told += said
-        if not why or why == "the time was over":
+        if why == LOOKED_AT:
+            why, said = child(run, folder, name)
+            told += said
+        if why in ("", OVER) or run.left() < LEAST_S:
             break
     found = json.loads(part.read_text()) if part.is_file() else {}
-    if why == "the time was over":
+    if why in (OVER, LOOKED_AT):
         found.pop("begun", None)  # it is not its fault
         found.setdefault("left", ["what the time did not reach"])
     elif why:
@@ -195,13 +224,13 @@ def child(run: Run, folder: Path, name: str) -> tuple[str, str]:
         end(process)
         told.seek(0)
         said = told.read()
-    return why or ("" if process.returncode == 0 else f"ended with status {process.returncode}"), said
+    return why or ("" if process.returncode == 0 else f"{STATUS}{process.returncode}"), said
 
 
 def over(run: Run, process: int, turn: Path, seconds: float) -> str:
     """Why a process must end now, "" where it may go on."""
     if run.left() <= 0:
-        return "the time was over"
+        return OVER
     if seconds > PROCESS_S:
         return f"ended after {PROCESS_S:.0f} s"
     words = turn.read_text().split() if turn.is_file() else []
@@ -212,10 +241,8 @@ def over(run: Run, process: int, turn: Path, seconds: float) -> str:
 
 def end(process: subprocess.Popen[bytes]) -> None:
     """End a process and what it started, which must not stay on the device."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
 
 
@@ -228,11 +255,18 @@ def line(name: str, found: dict[str, Any]) -> str:
              if row["work"] == 1.0 and row["verdict"] == "helped"}  # fmt: skip
     best = max(gains, key=gains.__getitem__, default="")
     told = f"{gains[best]:5.2f} x by {best}" if best else "nothing helped"
+    step = (found.get("step_ns") or 0) / 1e6
     left = f", {len(found['left'])} left" if found.get("left") else ""
     return (
-        f"{name:28} {(found.get('step_ns') or 0) / 1e6:8.2f} ms {found.get('regime', '?'):9} {len(rows):2} timed{left}, "
+        f"{name:28} {step:8.2f} ms {found.get('regime', '?'):9} {len(rows):2} timed{left}, "
         f"{found.get('device_seconds', 0):3.0f} s: {told}"
     )
+
+
+def hopeless(run: Run) -> bool:
+    """Whether whatever this call measured has failed."""
+    done = [run.record["workloads"][name] for name in run.done]
+    return len(done) >= HOPELESS and all("error" in one for one in done)
 
 
 def execute(run: Run, chosen: list[str]) -> None:
@@ -242,7 +276,7 @@ def execute(run: Run, chosen: list[str]) -> None:
         waiting.put(name)
 
     def work(folder: Path) -> None:
-        while run.left() > LEAST_S:
+        while run.left() > LEAST_S and not hopeless(run):
             try:
                 name = waiting.get_nowait()
             except queue.Empty:
@@ -257,6 +291,9 @@ def execute(run: Run, chosen: list[str]) -> None:
 def take(out: Path) -> int:
     """What a call left in OUT into bench/results."""
     for path in sorted(out.glob("treatments_*.json")):
+        if json.loads(path.read_text(encoding="utf-8"))["tiny"]:
+            print(f"{path} is of tiny sizes, which tell nothing: left where it is", file=sys.stderr)
+            return 2
         shutil.copy(path, RESULTS / path.name)
         folder = RESULTS / path.stem
         folder.mkdir(exist_ok=True)
@@ -282,6 +319,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=540.0, help="the whole ends within this time (540)")
     parser.add_argument("--each-s", type=float, default=45.0, help="seconds of the device for a workload (45)")
     parser.add_argument("--only", default="", help="names, separated by commas")
+    parser.add_argument("--without", default="", help="names to leave out, separated by commas")
     parser.add_argument("--again", action="store_true", help="also what is measured already")
     parser.add_argument("--slow", action="store_true", help="also ways that compile for minutes")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
@@ -300,7 +338,8 @@ def main() -> int:
     if given.take:
         return take(given.out)
     names = [one for one in given.only.split(",") if one]
-    unknown = [one for one in names if one not in ENTRIES]
+    left_out = [one for one in given.without.split(",") if one]
+    unknown = [one for one in (*names, *left_out) if one not in ENTRIES]
     if unknown:
         parser.error(f"no workload is called {', '.join(unknown)}; --list has them")
     run = Run(
@@ -315,8 +354,12 @@ def main() -> int:
     }  # fmt: skip
     run.record["workloads"] = earlier(run.out, run.stem)
     known = run.record["workloads"]
-    todo = [one for one in names or ordered(entries) if run.again or unfinished(known.get(one))]
-    print(f"{run.record['device']}: {len(todo)} workloads to measure, {len(known)} known, {run.seconds:.0f} s", flush=True)
+    wanted = [one for one in names or ordered(entries) if one not in left_out]
+    todo = [one for one in wanted if run.again or unfinished(known.get(one))]
+    todo.sort(key=lambda one: one in known)  # what was begun comes after what was not
+    print(
+        f"{run.record['device']}: {len(todo)} workloads to measure, {len(known)} known, {run.seconds:.0f} s", flush=True
+    )
     execute(run, todo)
     print("\n".join(line(name, one) for name, one in run.record["workloads"].items()))
     return 0

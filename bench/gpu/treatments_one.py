@@ -20,14 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import torch
 
 from bench.gpu.treat_exhaustive import fitting, tidy, together
 from bench.gpu.treat_one import small
+from bench.gpu.treatment_workloads import ENTRIES, Entry
 from bench.gpu.treatments_turns import Runner, Turn, Turns, in_turns, spread_share, wait
 from bench.predicted_ways import JOINED, Told, foretold, named, told
 from bench.stored_profile import pack, unpack
-from bench.treatment_workloads import ENTRIES, Entry
 from gobrrr import live, pipeline
 from gobrrr.model.treated import Numerics
 from gobrrr.observe.live import make_watcher
@@ -49,16 +48,21 @@ WARM_S, SIMPLE_S, COMPILED_S = 4.0, 12.0, 4.0
 NUMERIC_STEPS = 2
 PLAIN_STEPS = 2
 LEAST_WARM, LEAST_COMPILED = 4, 6
-DEAD = 4
-"""The status of a process whose device does not answer any more: a new one may go on."""
+DEAD, LOOKED = 4, 5
+"""The status of a process whose device does not answer any more, and of one that has profiled the step: a new one goes
+on. After torch's profiler launches may stay slower for the rest of a process, and what is timed must not be."""
 
 UNTIMED = "not timed"
+FAR = 4.0
+"""How many times the untreated step what is timed in turns may take."""
+
 NARROW = ("bf16-cast", "bf16-autocast")
+FED = ("dataloader-workers", "prefetch-pinned")
 TRAINING = (
-    ("bf16-autocast", "fused-optimizer", "channels-last"),
-    ("bf16-autocast", "compile:reduce-overhead", "fused-optimizer"),
-    ("bf16-autocast", "compile", "fused-optimizer", "channels-last"),
-    ("tf32", "compile", "fused-optimizer"),
+    ("bf16-autocast", "fused-optimizer", "channels-last", *FED),
+    ("bf16-autocast", "compile:reduce-overhead", "fused-optimizer", *FED),
+    ("bf16-autocast", "compile", "fused-optimizer", "channels-last", *FED),
+    ("tf32", "compile", "fused-optimizer", *FED),
 )
 SERVING = (
     ("bf16-cast", "cuda-graph"),
@@ -111,16 +115,19 @@ class One:
 
     def say(self, text: str) -> None:
         """A line of progress."""
-        print(f"{time.perf_counter() - self.begun_at:6.1f} s ({self.turn.used_s:5.1f} on the device)  {text}", flush=True)
+        print(
+            f"{time.perf_counter() - self.begun_at:6.1f} s ({self.turn.used_s:5.1f} on the device)  {text}", flush=True
+        )
 
-    def run(self) -> None:
-        """All of it."""
+    def run(self) -> int:
+        """All of it, but for what has to be done by another process, as the status says."""
         self.turn.take()
         self.workload = self.entry.made(device=self.device, tiny=self.tiny)
         self.ways, unfit = fitting(self.workload)
         self.unfit.update(unfit)
         if "ways" not in self.found or not self.profile.is_file():
             self.look()
+            return LOOKED
         self.told = {one["name"]: msgspec.convert(one, Told) for one in self.found["ways"]}
         self.settle()
         wanted = [one for one in self.sets() if one not in self.rows and one not in self.unfit]
@@ -134,8 +141,9 @@ class One:
         self.original.restore()
         self.found["left"] = [one for one in self.sets() if one not in self.rows and one not in self.unfit]
         self.found["seconds"] = round(time.perf_counter() - self.begun_at, 1)
-        self.found["device_seconds"] = round(self.turn.used_s, 1)
+        self.found["device_seconds"] = round(self.found.get("look_seconds", 0.0) + self.turn.used_s, 1)
         self.save()
+        return 0
 
     # -- what is to be measured
 
@@ -187,9 +195,9 @@ class One:
         }  # fmt: skip
         if self.device == "cpu" and machine is not None:
             self.found["machine"] = msgspec.to_builtins(machine)  # a CPU has no datasheet
+        self.found["look_seconds"] = round(self.turn.used_s, 1)
         self.save()
         self.say(f"{self.entry.name}: {(fore.step_ns or 0) / 1e6:.2f} ms, {fore.regime}, {len(data)} bytes of profile")
-        self.turn.take()
 
     def settle(self) -> None:
         """The state from which every arm starts: an optimizer has made its own in the first steps."""
@@ -241,6 +249,7 @@ class One:
     def tried(self, name: str) -> Runner | None:
         """A set of ways warmed up and its numbers compared; None where it can't be timed."""
         way, row = self.stack(name), {}
+        self.turn.give_while_compiling()
         arm = Arm(self.workload, (way,))
         self.found["begun"] = name
         self.save()
@@ -248,6 +257,10 @@ class One:
         try:
             step_ns, extra_s = self.warm(arm)
             row["compile_s"] = extra_s if way.compiles else None
+            if step_ns / way.work > FAR * self.base_ns:
+                step_ns = min(step_ns, self.warm(arm)[0])
+            if step_ns / way.work > FAR * self.base_ns:
+                return self.far(name, arm, step_ns, row)
             found = numerics.compare(self.workload, self.base, arm, way, self.state, steps=NUMERIC_STEPS, few=True)
             row["numerics"] = slim(found)
         except Unapplied as error:
@@ -270,6 +283,21 @@ class One:
         self.base_ns = min(self.base_ns, with_nothing)
         return None
 
+    def far(self, name: str, arm: Arm, step_ns: float, row: dict[str, Any]) -> None:
+        """A set that is so much slower that its first steps say enough: timed in turns it would take the whole time."""
+        del self.found["begun"]
+        why = f"{step_ns / self.base_ns:.0f} times as slow when its first steps had settled: not timed in turns"
+        self.rows[name] = {
+            **row, "verdict": "hurt", "why": why, "before_ns": self.base_ns, "after_ns": step_ns, "rounds": 0,
+            "work": self.stack(name).work, **self.measured_by(),
+        }  # fmt: skip
+        arm.close()
+        self.say(f"  {name}: {why}")
+
+    def measured_by(self) -> dict[str, str]:
+        """The code that measured a row, and when."""
+        return {"commit": os.environ.get("GOBRRR_BENCH_COMMIT", ""), "date": time.strftime("%Y-%m-%d")}
+
     def alive(self) -> None:
         """End this process where the device does not answer any more."""
         try:
@@ -287,8 +315,7 @@ class One:
             "why": worse if safe is False else one.compared.why,
             "before_ns": found.before_ns, "after_ns": found.after_ns, "spread_ns": found.spread_ns,
             "rounds": found.rounds, "quartiles": spread_share(one), "work": self.stack(name).work,
-            "differences_ns": [float(f"{x:.4g}") for x in one.differences],
-            "commit": os.environ.get("GOBRRR_BENCH_COMMIT", ""), "date": time.strftime("%Y-%m-%d"),
+            "differences_ns": [float(f"{x:.4g}") for x in one.differences], **self.measured_by(),
         }  # fmt: skip
 
 
@@ -306,12 +333,11 @@ def main() -> int:
     if given.tiny:
         applying.BACKEND = "aot_eager"  # generating code for a CPU takes a minute
     turn = Turn(given.lock, [int(one) for one in given.beside.split(",") if one])
-    turn.give_while_compiling()
     one = One(ENTRIES[given.name], given.folder, turn, each_s=given.each_s, device=given.device, tiny=given.tiny,
               slow=given.slow)  # fmt: skip
-    one.run()
+    status = one.run()
     turn.give()
-    return 0
+    return status
 
 
 if __name__ == "__main__":

@@ -84,23 +84,27 @@ class Turn:
         return time.perf_counter_ns() - self._lost_ns
 
     def give_while_compiling(self) -> None:
-        """Have torch's compiler begin without the turn and end with it; graphs are recorded with it."""
+        """Have torch's compiler begin without the turn and end with it; graphs are recorded with it.
+
+        To be called again after torch._dynamo.reset(), which forgets it.
+        """
         from torch._dynamo.callback import callback_handler
 
-        def begins(about: Any = None) -> None:
-            recording = "CUDAGRAPH" in str(getattr(about, "callback_trigger", ""))
-            capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-            if self.held and not recording and not capturing:
-                self._lent = True
-                self.give()
+        if self._begins not in callback_handler.start_callbacks:
+            callback_handler.register_start_callback(self._begins)
+            callback_handler.register_end_callback(self._ends)
 
-        def ends(about: Any = None) -> None:
-            if self._lent:
-                self._lent = False
-                self.take()
+    def _begins(self, about: Any = None) -> None:
+        recording = "CUDAGRAPH" in str(getattr(about, "callback_trigger", ""))
+        capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+        if self.held and not recording and not capturing:
+            self._lent = True
+            self.give()
 
-        callback_handler.register_start_callback(begins)
-        callback_handler.register_end_callback(ends)
+    def _ends(self, about: Any = None) -> None:
+        if self._lent:
+            self._lent = False
+            self.take()
 
     def _keep_to(self, cores: set[int] | None) -> None:
         if self._beside is None or cores is None:

@@ -1,6 +1,5 @@
 """Audio: spectrograms, raw waves, conformers."""
 
-# mypy: allow-subclassing-any
 from __future__ import annotations
 
 from typing import Any
@@ -11,7 +10,7 @@ from torch import nn
 
 import gobrrr
 from bench.gpu.pairs_form import Setting
-from bench.treatment_workloads.form import made, served, trained, workload
+from bench.gpu.treatment_workloads.form import made, served, trained, workload
 
 
 class SpectrogramNet(nn.Module):

@@ -1,8 +1,8 @@
 """Graph networks and mixtures of experts: gathers, scatters and loops over data."""
 
-# mypy: allow-subclassing-any
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -11,8 +11,8 @@ from torch import nn
 
 import gobrrr
 from bench.gpu.pairs_form import Setting
+from bench.gpu.treatment_workloads.form import made, served, trained, workload
 from bench.gpu.workloads import MoE
-from bench.treatment_workloads.form import made, served, trained, workload
 
 
 class MeanConvolution(nn.Module):
@@ -52,7 +52,7 @@ class GraphNetwork(nn.Module):
 
     def __init__(self, layer: Any, sizes: tuple[int, ...], source: Any, target: Any) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(layer(wide, out) for wide, out in zip(sizes, sizes[1:], strict=False))
+        self.layers = nn.ModuleList(layer(wide, out) for wide, out in pairwise(sizes))
         self.register_buffer("source", source)
         self.register_buffer("target", target)
 

@@ -9,10 +9,10 @@ from torch import nn
 import gobrrr
 from bench import networks, vision
 from bench.gpu.pairs_form import Setting
+from bench.gpu.treatment_workloads import convolution, decoding, graphs, language, loading, recurrent, tables
+from bench.gpu.treatment_workloads.audio import WaveNet
+from bench.gpu.treatment_workloads.form import made, served, sgd, token_loss, trained, workload
 from bench.gpu.workloads import MoE
-from bench.treatment_workloads import convolution, decoding, graphs, language, loading, recurrent, tables
-from bench.treatment_workloads.audio import WaveNet
-from bench.treatment_workloads.form import made, served, sgd, token_loss, trained, workload
 
 
 @workload("convolution", "ResNet-26 training on a CPU in fp32, batch 8 of 96 x 96, SGD", device="cpu")

@@ -1,9 +1,9 @@
 """The workloads of the bench of treatments, one file a kind of network, and which of them are set aside.
 
-A third is set aside before anything is fitted (`HELD_BACK`), by a rule that knows names alone: of each family (on a CPU:
-of all) in the order of SHA-256 of the names, the second, the fifth, the eighth and so on. It is looked at once, at the
-end. A workload that is added later may not be put into the list by hand: tests/bench/test_treatment_workloads.py holds
-the list against the rule.
+A third is set aside before anything is fitted (`HELD_BACK`), by a rule that knows names alone: of each family (on a
+CPU: of all) in the order of SHA-256 of the names, the second, the fifth, the eighth and so on. It is looked at once, at
+the end. A workload that is added later may not be put into the list by hand: tests/bench/test_treatment_workloads.py
+holds the list against the rule.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-from bench.treatment_workloads import (
+from bench.gpu.treatment_workloads import (
     audio,
     convolution,
     decoding,
@@ -24,7 +24,7 @@ from bench.treatment_workloads import (
     t5,
     tables,
 )
-from bench.treatment_workloads.form import ENTRIES, Entry
+from bench.gpu.treatment_workloads.form import ENTRIES, Entry
 
 __all__ = ["ENTRIES", "HELD_BACK", "Entry", "set_aside"]
 

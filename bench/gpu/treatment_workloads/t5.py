@@ -8,7 +8,7 @@ import torch
 
 import gobrrr
 from bench.gpu.pairs_form import Setting
-from bench.treatment_workloads.form import made, served, workload
+from bench.gpu.treatment_workloads.form import made, served, workload
 
 
 def t5(at: Setting, kind: str, **config: Any) -> Any:

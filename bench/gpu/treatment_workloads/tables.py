@@ -1,9 +1,9 @@
 """Recommenders, tables and agents: many small operations, large embeddings."""
 
-# mypy: allow-subclassing-any
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -13,13 +13,13 @@ from torch import nn
 import gobrrr
 from bench import networks
 from bench.gpu.pairs_form import Setting
-from bench.treatment_workloads.form import made, served, trained, workload
+from bench.gpu.treatment_workloads.form import made, served, trained, workload
 
 
 def dense(sizes: Sequence[int], norm: bool = False, dropout: float = 0.0) -> Any:
     """Linear layers with ReLU between them, with batch norm and dropout if so wished."""
     body: list[Any] = []
-    for wide, out in zip(sizes, sizes[1:], strict=False):
+    for wide, out in pairwise(sizes):
         body += [nn.Linear(wide, out), *([nn.BatchNorm1d(out)] if norm else []), nn.ReLU(),
                  *([nn.Dropout(dropout)] if dropout else [])]  # fmt: skip
     return nn.Sequential(*body[: -1 if not dropout else -2])

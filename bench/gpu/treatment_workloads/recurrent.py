@@ -1,6 +1,5 @@
 """Recurrent networks, by cuDNN and by a loop over timesteps."""
 
-# mypy: allow-subclassing-any
 from __future__ import annotations
 
 from typing import Any
@@ -11,7 +10,7 @@ from torch import nn
 
 import gobrrr
 from bench.gpu.pairs_form import Setting
-from bench.treatment_workloads.form import made, served, token_loss, trained, workload
+from bench.gpu.treatment_workloads.form import made, served, token_loss, trained, workload
 
 
 class LanguageModel(nn.Module):

@@ -1,6 +1,5 @@
 """Transformers by hand: images, language models, encoders."""
 
-# mypy: allow-subclassing-any
 from __future__ import annotations
 
 from typing import Any
@@ -12,8 +11,8 @@ from torch import nn
 import gobrrr
 from bench import networks, vision
 from bench.gpu.pairs_form import Setting
+from bench.gpu.treatment_workloads.form import made, served, token_loss, trained, workload
 from bench.gpu.workloads import GPT
-from bench.treatment_workloads.form import made, served, token_loss, trained, workload
 
 
 def vit(at: Setting, width: int, layers: int) -> Any:

@@ -1,6 +1,5 @@
 """Decoding: one token after a cache."""
 
-# mypy: allow-subclassing-any
 from __future__ import annotations
 
 from typing import Any
@@ -12,7 +11,7 @@ from torch import nn
 import gobrrr
 from bench import networks
 from bench.gpu.pairs_form import Setting
-from bench.treatment_workloads.form import made, served, workload
+from bench.gpu.treatment_workloads.form import made, served, workload
 
 
 def llama(at: Setting, width: int, layers: int, cache: int, dtype: Any) -> Any:

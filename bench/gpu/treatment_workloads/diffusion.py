@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import gobrrr
 from bench import vision
 from bench.gpu.pairs_form import Setting
-from bench.treatment_workloads.form import made, served, trained, workload
+from bench.gpu.treatment_workloads.form import made, served, trained, workload
 
 
 def unet(at: Setting) -> Any:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 import gobrrr
 from bench import vision
 from bench.gpu.pairs_form import Setting
-from bench.treatment_workloads.form import made, served, sgd, trained, workload
+from bench.gpu.treatment_workloads.form import made, served, sgd, trained, workload
 
 MOBILE = ((1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 32, 2, 2, 3), (6, 64, 2, 2, 3), (6, 96, 2, 1, 3))
 EFFICIENT = ((1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 2, 2, 3), (6, 112, 2, 1, 5))
@@ -16,7 +16,7 @@ EFFICIENT = ((1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 2, 2,
 
 def resnet(at: Setting, blocks: tuple[int, ...]) -> torch.nn.Module:
     """A ResNet of bottleneck blocks for 1000 classes."""
-    return made(at, lambda: vision.resnet(1, blocks=(1, 1) if at.tiny else blocks)[0])  # type: ignore[no-any-return]
+    return made(at, lambda: vision.resnet(1, blocks=(1, 1) if at.tiny else blocks)[0])
 
 
 def images(at: Setting, batch: int, side: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,6 +1,5 @@
 """Steps that wait for their data."""
 
-# mypy: allow-subclassing-any
 from __future__ import annotations
 
 from typing import Any
@@ -12,9 +11,9 @@ from torch.utils.data import DataLoader, Dataset
 import gobrrr
 from bench.gpu.pairs_form import Setting
 from bench.gpu.treat_vision import Photographs
-from bench.treatment_workloads.convolution import resnet
-from bench.treatment_workloads.form import made, sgd, trained, workload
-from bench.treatment_workloads.tables import dense
+from bench.gpu.treatment_workloads.convolution import resnet
+from bench.gpu.treatment_workloads.form import made, sgd, trained, workload
+from bench.gpu.treatment_workloads.tables import dense
 
 
 class Rows(Dataset):
@@ -43,7 +42,9 @@ def rows(batch: int) -> Any:
     return DataLoader(Rows(64 * batch, 64), batch_size=batch, num_workers=0)
 
 
-@workload("loading", "ResNet-26 training under bf16 autocast, fed by a DataLoader without workers, batch 16", typed=True)
+@workload(
+    "loading", "ResNet-26 training under bf16 autocast, fed by a DataLoader without workers, batch 16", typed=True
+)
 def photographs_train_amp(at: Setting) -> gobrrr.Workload:
     model = resnet(at, (2, 2, 2, 2))
     return trained(model, F.cross_entropy, (), (), optimizer=sgd(model), loader=photographs(at, 16, 128),

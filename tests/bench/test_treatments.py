@@ -1,0 +1,135 @@
+"""The bench of treatments: a device for one process at a time, steps in turns, and a record that goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from bench.gpu import treatments
+from bench.gpu.treatment_workloads import ENTRIES
+from bench.gpu.treatments_one import recipes
+from bench.gpu.treatments_turns import Runner, Turn, in_turns
+from gobrrr.model.workload import Workload
+from gobrrr.treating.arms import Arm
+from gobrrr.treatments.way import Way
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
+
+
+def way(name: str, **more: Any) -> Way:
+    @contextlib.contextmanager
+    def apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
+        yield Workload(step=lambda: time.sleep(0.0002))
+
+    return Way(name=name, treatment=name, apply=apply, code="", numerics="none", rank=0, **more)
+
+
+def test_arms_in_turns_show_what_each_of_them_saves() -> None:
+    plain = Workload(step=lambda: time.sleep(0.002))
+    base = Runner(Arm(plain, ()), 12e6)
+    runners = {
+        "quick": Runner(Arm(plain, (way("quick"),)), 12e6),
+        "same": Runner(Arm(plain, ()), 12e6),
+        "twice": Runner(Arm(plain, ()), 12e6, work=2.0),
+    }
+    prepared: list[None] = []
+    found = in_turns(base, runners, prepare=lambda: prepared.append(None), seconds=30.0)
+    rounds = found["quick"].compared.timing.rounds
+    assert len(prepared) == rounds * (len(runners) + 2)
+    assert found["quick"].compared.verdict == "helped"
+    assert found["same"].compared.verdict != "helped" or min(found["same"].differences) < 5e5
+    assert len(found["twice"].differences) == rounds
+
+
+def test_one_process_at_a_time_has_the_device(tmp_path: Path) -> None:
+    turn = Turn(tmp_path / "turn")
+    turn.take()
+    code = (
+        "import sys; from pathlib import Path; from bench.gpu.treatments_turns import Turn\n"
+        "turn = Turn(Path(sys.argv[1])); print('waits', flush=True); turn.take(); print('has it', flush=True)\n"
+        "print(turn.clock() < 10**30, flush=True); turn.give()"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "turn")], stdout=subprocess.PIPE, text=True,
+        env={"PYTHONPATH": ":".join(sys.path), "PATH": "/usr/bin"},
+    )  # fmt: skip
+    assert other.stdout is not None
+    assert other.stdout.readline() == "waits\n"
+    time.sleep(0.2)
+    assert other.poll() is None
+    before = turn.used_s
+    assert before > 0
+    turn.give()
+    said, _ = other.communicate(timeout=30)
+    assert said.startswith("has it\n")
+    assert other.returncode == 0
+    assert turn.used_s == turn.held_s
+
+
+def test_recipes_are_what_fits_of_them() -> None:
+    names = ("bf16-autocast", "compile", "compile:reduce-overhead", "fused-optimizer", "tf32")
+    ways = {name: way(name) for name in names}
+    training = recipes(ways, trains=True, typed=False)
+    assert ("bf16-autocast", "compile:reduce-overhead", "fused-optimizer") in training
+    assert ("bf16-autocast", "fused-optimizer") in training  # no channels-last here
+    typed = recipes(ways, trains=True, typed=True)
+    assert ("compile:reduce-overhead", "fused-optimizer") in typed
+    assert not any("bf16-autocast" in one or "tf32" in one for one in typed)
+    assert recipes({"tf32": way("tf32")}, trains=False, typed=False) == []
+
+
+def test_the_first_of_each_family_come_first() -> None:
+    order = treatments.ordered([one for one in ENTRIES.values() if one.device == "cuda"])
+    families = [ENTRIES[name].family for name in order]
+    assert len(set(families[:15])) == 15
+
+
+@pytest.mark.parametrize(
+    ("device", "name"), [("NVIDIA H200", "h200"), ("NVIDIA H100 80GB HBM3", "h100"), ("cpu", "cpu")]
+)
+def test_the_file_is_named_by_the_device(device: str, name: str) -> None:
+    assert treatments.slug(device) == name
+
+
+def test_what_is_left_is_gone_on_with() -> None:
+    assert treatments.unfinished(None)
+    assert treatments.unfinished({"error": "ended with status 1"})
+    assert treatments.unfinished({"left": ["compile"]})
+    assert not treatments.unfinished({"left": [], "rows": {}})
+
+
+def test_tiny_results_are_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, out = tmp_path / "home", tmp_path / "out"
+    home.mkdir()
+    out.mkdir()
+    monkeypatch.setattr(treatments, "RESULTS", home)
+    path = out / "treatments_cpu.json"
+    path.write_text(json.dumps({"tiny": True}))
+    assert treatments.take(out) == 2
+    path.write_text(json.dumps({"tiny": False}))
+    assert treatments.take(out) == 0
+    assert (home / "treatments_cpu.json").is_file()
+
+
+@pytest.mark.slow
+def test_a_workload_is_measured_and_a_second_call_has_nothing_to_do(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "bench.gpu.treatments", str(tmp_path), "--device", "cpu", "--tiny", "--only",
+             "policy_serve_one", "--each-s", "20"]  # fmt: skip
+    first = subprocess.run(words, capture_output=True, text=True, timeout=240, check=True)
+    assert "1 workloads to measure" in first.stdout
+    found = json.loads((tmp_path / "treatments_cpu.json").read_text())["workloads"]["policy_serve_one"]
+    assert "error" not in found
+    assert {"bf16-cast", "compile"} <= {*found["rows"], *found["unfit"]}
+    assert found["held_back"] is False
+    second = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    assert "0 workloads to measure" in second.stdout
