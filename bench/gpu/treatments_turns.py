@@ -23,6 +23,7 @@ import torch
 
 from gobrrr.treating import timing
 from gobrrr.treating.arms import Arm, ahead
+from gobrrr.treating.trial import AHEAD_STEPS
 
 ROUNDS = timing.LEAST_ROUNDS
 """With fewer, gobrrr's own verdict is that they are too few."""
@@ -124,10 +125,11 @@ class Runner:
 
     def block(self) -> float:
         """ns of a step among as many as fill a block, after those whose batches a loader may hold ready."""
-        steps = max(LEAST_STEPS, math.ceil(BLOCK_NS / max(self.step_ns, 1.0)))
         with self.arm.entered() as entered:
             loader = entered.workload.loader
-            for _ in range(1 + (0 if loader is None else ahead(loader))):
+            ready = 0 if loader is None else ahead(loader)
+            steps = max(AHEAD_STEPS if ready else LEAST_STEPS, math.ceil(BLOCK_NS / max(self.step_ns, 1.0)))
+            for _ in range(1 + ready):
                 entered.call()
             wait()
             begin = time.perf_counter_ns()
