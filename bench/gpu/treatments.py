@@ -60,8 +60,8 @@ LOOKED_AT = f"{STATUS}{LOOKED}"
 LEAST_S = 40.0
 """No workload is begun with less time left."""
 
-PROCESS_S, HELD_S = 240.0, 80.0
-"""What a process may take in all, and how long it may hold the device at one time while others wait for it."""
+PROCESS_S, HELD_S = 420.0, 80.0
+"""What a process may take in all, waiting for its turns with it, and how long it may hold the device at one time."""
 
 STARTS = 3
 """How often a workload's measuring is begun, at most."""
