@@ -379,8 +379,12 @@ def test_what_reports_is_named_with_its_line(name: str, what: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "name", ["tqdm/std.py(1160): __iter__", "train.py(30): print_model", "torch/_logging/_internal.py(9): warning"]
-)
+    "name",
+    [
+        "tqdm/std.py(1160): __iter__", "train.py(30): print_model", "torch/_logging/_internal.py(9): warning",
+        "/home/me/wandb/train.py(30): forward", "/home/me/rich/json/encoder.py(30): encode",
+    ],
+)  # fmt: skip
 def test_what_reports_nothing_is_healthy(name: str, tmp_path: Path):
     assert check("O12", ran(tmp_path, lambda trace: reports(trace, name))) is None
 

@@ -10,6 +10,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from gobrrr.model.frame_names import users_function
+
 NAME_CHARACTERS = 512
 """How much of a name is looked at: what a call is stands in front, and a template's arguments can be endless."""
 
@@ -54,9 +56,14 @@ _RULES: tuple[tuple[Call, re.Pattern[str]], ...] = (
     (Call.COLLECT, re.compile(r"^(gc|garbage)\b.*collect|^Python GC", re.I)),
 )
 
+_OF_FUNCTIONS = tuple(rule for rule in _RULES if rule[0] in (Call.COMPILE, Call.INPUT))
+"""What a program's own function does, by its name."""
 
-_NO_COMPILER = re.compile(r"^(?!.*torch/_(dynamo|inductor|functorch)/).*\.py\(\d+\): (_compile|inner)$")
+_NO_COMPILER = re.compile(r"^(?!.*torch/_(dynamo|inductor|functorch)/).*\.py\(\d+\): (_compile|inner)$|^_compile$")
 """Python frames that sound like a compiler's: of regular expressions, and around functions that dynamo leaves alone."""
+
+_LOADERS = re.compile(r"(^|[/\\])data_?loaders?\.py\(\d+\): ", re.I)
+"""Frames of a file that is called after what it does."""
 
 
 NOT_COMPILING = (
@@ -82,11 +89,14 @@ def _classified(names: tuple[str, ...]) -> NDArray[np.uint8]:
 
 
 def _one(name: str) -> int:
-    if name.startswith(NOT_COMPILING):
+    function, rules = users_function(name), _RULES
+    if _LOADERS.search(name):
+        return int(Call.INPUT)
+    if function is not None:  # the program's own folders and files may be called anything
+        name, rules = function, _OF_FUNCTIONS
+    if name.startswith(NOT_COMPILING) or _NO_COMPILER.search(name):
         return int(Call.OTHER)
-    if _NO_COMPILER.search(name):
-        return int(Call.OTHER)
-    for call, pattern in _RULES:
+    for call, pattern in rules:
         if pattern.search(name):
             return int(call)
     return int(Call.OTHER)
@@ -94,10 +104,11 @@ def _one(name: str) -> int:
 
 def compiles(names: tuple[str, ...]) -> bool:
     """Whether any event is of torch.compile: dynamo, inductor, a compiled region. Loading a module is not."""
-    return any(COMPILER.search(name[:NAME_CHARACTERS]) for name in names)
+    begins = (name[:NAME_CHARACTERS] for name in names)
+    return any(_COMPILER.search(users_function(name) or name) for name in begins)
 
 
-COMPILER = re.compile(
+_COMPILER = re.compile(
     r"compile_inner|compile_fx|_compile\b|dynamo|inductor|triton_compile|CompiledFxGraph|Torch-Compiled Region", re.I
 )
 

@@ -22,6 +22,7 @@ from gobrrr.analysis.sites import sites_of
 from gobrrr.analysis.steps import Steps, find_steps, without_first
 from gobrrr.model.diagnosis import Place, Wall
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
+from gobrrr.model.frame_names import is_users
 from gobrrr.model.live import Live
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import TraceMeta
@@ -222,7 +223,7 @@ class Evidence:
         site = int(self.sites[row]) if row >= 0 and self.seen is not None else ABSENT
         if self.seen is not None and site >= 0 and (line := self.seen.sites[site].user) is not None:
             return line
-        return self._frame(row, _is_user_code)
+        return self._frame(row, is_users)
 
     def _frame(self, row: int, wanted: Callable[[str], bool]) -> str | None:
         if row < 0 or not self.frames or self.host_parents is None:
@@ -253,28 +254,6 @@ class Evidence:
     def host_parents(self) -> I8 | None:
         """For each row the host event around it, Python frames included; None where no frame was read."""
         return parents(self.events) if self._python.any() else None
-
-
-_LIBRARIES = (
-    "torch/",
-    "site-packages/",
-    "dist-packages/",
-    "<built-in",
-    "<frozen",
-    "<string>",
-    "<eval_with_key>",
-    "nn.Module: ",
-)
-_OWN, _EXAMPLE = "gobrrr/", "gobrrr/lab/example.py("
-"""Our own frames around the user's: the profiler leaves out the folder that the package is in. The demonstration's
-program stands for a user's."""
-
-
-def _is_user_code(name: str) -> bool:
-    """A Python frame ("path/file.py(12): function") outside torch and installed packages."""
-    if name.startswith(_OWN) and not name.startswith(_EXAMPLE):
-        return False
-    return ".py(" in name and not any(part in name for part in _LIBRARIES)
 
 
 def _short(kernels: tuple[str, ...]) -> str | None:

@@ -15,6 +15,7 @@ from gobrrr.analysis.idle import DRAINING, LAUNCHING, PYTHON
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.scopes import frames, spent_under
 from gobrrr.model.events import I8, Kind
+from gobrrr.model.frame_names import FROM_LIBRARY
 from gobrrr.model.live import Switches
 
 HOST_VARIABLES = {
@@ -35,7 +36,8 @@ SLOW_IF_DETERMINISTIC = {
 CHECKS = {"aten::isnan", "aten::_is_any_true", "aten::any", "aten::item", "aten::is_nonzero", "aten::ne"}
 """What anomaly detection does with each gradient."""
 
-STACKS = re.compile(r"(^|/)traceback\.py\(\d+\): (format_stack|extract_stack)$")
+STACKS = re.compile(rf"{FROM_LIBRARY}(torch/\S*/)?traceback\.py\(\d+\): (format_stack|extract_stack)$")
+WARNINGS = re.compile(rf"{FROM_LIBRARY}warnings\.py\(\d+\): ")
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,7 @@ def _warned(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
     """A warning at each wait: the time in Python's warnings."""
     if not switches.sync_debug:
         return
-    rows = frames(evidence, lambda name: re.search(r"(^|/)warnings\.py\(\d+\): ", name) is not None)
+    rows = frames(evidence, lambda name: WARNINGS.search(name) is not None)
     spent = spent_under(evidence, rows)
     claim = of_gaps(evidence, np.arange(len(spent.gap_ns)), spent.gap_ns, np.zeros_like(spent.gap_ns))
     idle = float(spent.gap_ns.sum()) / evidence.steps.count

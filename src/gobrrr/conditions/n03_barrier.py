@@ -50,10 +50,11 @@ from gobrrr.analysis.scopes import frames, idle_under, spans_of
 from gobrrr.conditions.common import finding
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8, Kind
+from gobrrr.model.frame_names import FROM_LIBRARY
 
 CODE = "N03"
 TITLE = "ranks wait at a barrier in every step"
-_FRAME = re.compile(r"torch/distributed/distributed_c10d\.py\(\d+\): (monitored_)?barrier$")
+_FRAME = re.compile(rf"{FROM_LIBRARY}torch/distributed/distributed_c10d\.py\(\d+\): (monitored_)?barrier$")
 OPERATIONS = ("c10d::barrier", "gloo:barrier")
 
 

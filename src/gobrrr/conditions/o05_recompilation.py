@@ -53,7 +53,7 @@ import re
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.calls import COMPILER, Call, classify, compiles
+from gobrrr.analysis.calls import Call, classify, compiles
 from gobrrr.analysis.claims import Found, of_gaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import CAUSES, COMPILING
@@ -101,7 +101,7 @@ def _rows(evidence: Evidence) -> I8:
     rows = rows[(events.end_ns[rows] > evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)]
     if not _quiet(evidence):
         return rows
-    return np.array([row for row in rows.tolist() if not COMPILER.search(events.name_of(row))], dtype=np.int64)
+    return np.array([row for row in rows.tolist() if not compiles((events.name_of(row),))], dtype=np.int64)
 
 
 def _quiet(evidence: Evidence) -> bool:

@@ -59,12 +59,13 @@ from gobrrr.analysis.scopes import frames
 from gobrrr.conditions.common import MOST_PLACES, finding
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8, Kind
+from gobrrr.model.frame_names import FROM_LIBRARY
 from gobrrr.model.live import Memory
 
 CODE = "O06"
 TITLE = "memory from the driver within the step"
 
-EMPTY_CACHE = re.compile(r"(^|/)torch/\S*\.py\(\d+\): empty_cache$|^<built-in .*_emptyCache")
+EMPTY_CACHE = re.compile(rf"{FROM_LIBRARY}torch/\S*\.py\(\d+\): empty_cache$|^<built-in .*_emptyCache")
 """The function that gives all kept memory back, as the profiler names its frames."""
 
 

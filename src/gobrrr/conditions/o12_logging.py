@@ -55,6 +55,7 @@ from gobrrr.analysis.scopes import frames, spans_of, spent_under
 from gobrrr.conditions.common import MOST_PLACES, finding
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
+from gobrrr.model.frame_names import FROM_LIBRARY
 
 CODE = "O12"
 TITLE = "the step reports on itself"
@@ -63,14 +64,14 @@ KEPT = 0.5
 """Share of the reports' time that the low end keeps: some of them are wanted."""
 
 REPORTS = re.compile(
-    r"""
+    rf"""
     ^<built-in\ function\ print>$
     | ^<built-in\ method\ (write|flush|writelines)\ of\ (_io\.)?(TextIOWrapper|BufferedWriter|FileIO|BufferedRandom)\b
-    | (^|/)logging/(__init__|handlers)\.py\(\d+\):
-    | (^|/)(tqdm|loguru|wandb|mlflow|tensorboard|tensorboardX|neptune|comet_ml|clearml|aim|rich)/\S*\.py\(\d+\):
-    | (^|/)torch/utils/tensorboard/\S*\.py\(\d+\):
-    | (^|/)json/(__init__|encoder)\.py\(\d+\):\ (dump|dumps|encode|iterencode)$
-    | (^|/)csv\.py\(\d+\):\ write
+    | {FROM_LIBRARY}logging/(__init__|handlers)\.py\(\d+\):
+    | {FROM_LIBRARY}(tqdm|loguru|wandb|mlflow|tensorboardX?|neptune|comet_ml|clearml|aim|rich)/\S*\.py\(\d+\):
+    | {FROM_LIBRARY}torch/utils/tensorboard/\S*\.py\(\d+\):
+    | {FROM_LIBRARY}json/(__init__|encoder)\.py\(\d+\):\ (dump|dumps|encode|iterencode)$
+    | {FROM_LIBRARY}csv\.py\(\d+\):\ write
     """,
     re.X,
 )
@@ -80,7 +81,10 @@ WATCHER = "gobrrr/observe/live/watcher.py"
 
 IMPORT = "<frozen importlib._bootstrap>"
 
-DRIVES = re.compile(r"(^|/)tqdm/\S*\.py\(\d+\): (__iter__|__next__)$|: decorate|(^|/)rich/progress\.py\(\d+\): track$")
+DRIVES = re.compile(
+    rf"{FROM_LIBRARY}tqdm/\S*\.py\(\d+\): (__iter__|__next__)$|: decorate"
+    rf"|{FROM_LIBRARY}rich/progress\.py\(\d+\): track$"
+)
 """What only passes the loop through."""
 
 

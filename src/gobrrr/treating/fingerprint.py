@@ -9,12 +9,14 @@ from __future__ import annotations
 import enum
 import functools
 import hashlib
+import sys
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import fields
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from gobrrr.model.workload import Workload
+from gobrrr.observe.installed import is_users
 
 MOST = 20_000
 """Values that are read at most: a closure may hold anything."""
@@ -231,9 +233,7 @@ def _listed(value: Any) -> tuple[str, ...]:
 
 def _installed(module: str) -> bool:
     """Whether a module is one of torch's or of another installed package, by where it lies."""
-    import sys
-
     file = getattr(sys.modules.get(module), "__file__", None)
     if module.startswith("_gobrrr_") or module == "__main__":
         return False
-    return file is None or "site-packages" in file or "dist-packages" in file or file.startswith(sys.base_prefix)
+    return file is None or not is_users(file)

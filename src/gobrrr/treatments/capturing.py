@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from gobrrr.model.workload import Workload
+from gobrrr.observe.installed import is_users
 from gobrrr.treatments import applying, reaching
 from gobrrr.treatments.way import Unapplied
 
@@ -100,8 +102,8 @@ def without_waits() -> Iterator[None]:
 def _line_of(error: BaseException) -> str:
     """Where an error comes from in the user's source; "" where that is not known."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [one for one in frames if "/torch/" not in one.filename and "/gobrrr/" not in one.filename]
-    return f" ({own[-1].filename.rpartition('/')[2]}:{own[-1].lineno})" if own else ""
+    own = [one for one in frames if is_users(one.filename)]
+    return f" ({os.path.basename(own[-1].filename)}:{own[-1].lineno})" if own else ""
 
 
 @contextmanager

@@ -17,13 +17,12 @@ import torch
 from gobrrr.errors import UsageError
 from gobrrr.model.workload import Workload
 from gobrrr.observe import stepping
+from gobrrr.observe.installed import Owner, owner
 from gobrrr.observe.live.frames import current_folder
 from gobrrr.observe.live.watcher import Watcher, watching
 from gobrrr.observe.live.watches.rivals import recording
-from gobrrr.observe.static.sites import own
 from gobrrr.observe.targets import find_callable, step_of
 
-_HERE = str(Path(__file__).resolve().parents[2])
 MOST_STEPS = 1_000
 MOST_DISTURBED = 3
 """Steps that start a profiler of their own, after which no other is expected."""
@@ -132,9 +131,10 @@ def user_line(error: BaseException) -> str:
     found, trace = "", error.__traceback__
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if own(file):
+        whose = owner(file)
+        if whose is Owner.USER:
             found = f" at {Path(file).name}:{trace.tb_lineno}"
-        elif file.startswith(_HERE):
+        elif whose is Owner.GOBRRR:
             calling = trace.tb_frame.f_code in _CALLING or file == stepping.__file__
             found = " when it was called" if calling else ""
         trace = trace.tb_next

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from types import FrameType
 from typing import Any
 
-import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-_TORCH = os.path.dirname(torch.__file__) + os.sep
+from gobrrr.observe.installed import Owner, owner
+
+
+def _by_torch(frame: FrameType) -> bool:
+    return owner(frame.f_code.co_filename) is Owner.TORCH
 
 
 class _Asking(type):
     """`isinstance` answers torch itself truly and everybody else no."""
 
     def __instancecheck__(cls, value: Any) -> bool:
-        return sys._getframe(1).f_code.co_filename.startswith(_TORCH) and isinstance(value, FakeTensor)
+        return _by_torch(sys._getframe(1)) and isinstance(value, FakeTensor)
 
     def __subclasscheck__(cls, kind: type) -> bool:
-        return sys._getframe(1).f_code.co_filename.startswith(_TORCH) and issubclass(kind, FakeTensor)
+        return _by_torch(sys._getframe(1)) and issubclass(kind, FakeTensor)
 
 
 class Hidden(metaclass=_Asking):

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +20,7 @@ from torch._subclasses.fake_tensor import (
 from gobrrr.errors import InputError, UsageError
 from gobrrr.model.recording import RecordedCall, Recording
 from gobrrr.model.workload import Workload
+from gobrrr.observe.installed import is_users
 from gobrrr.observe.static import settings
 from gobrrr.observe.static.doubles import Doubles
 from gobrrr.observe.static.memory import Memory
@@ -205,10 +204,9 @@ def _user_line(error: BaseException) -> str:
     """ " at file.py:12", the innermost line outside installed packages."""
     found = ""
     trace = error.__traceback__
-    here = str(Path(__file__).resolve().parents[2])
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if not file.startswith((here, "<")) and "site-packages" not in file and not file.startswith(sys.base_prefix):
+        if is_users(file):
             found = f" at {file}:{trace.tb_lineno}"
         trace = trace.tb_next
     return found

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch._subclasses import fake_tensor
 
-from gobrrr.observe.static.sites import own
+from gobrrr.observe.installed import is_users
 
 _FLAGS = (
     ("torch.backends.cudnn", "enabled benchmark deterministic allow_tf32"),
@@ -122,7 +122,7 @@ def _imports() -> Callable[[], None]:
         sys.argv[:] = arguments
         for name in set(sys.modules) - known:
             file = getattr(sys.modules[name], "__file__", None)
-            if file and own(file):
+            if file and is_users(file):
                 del sys.modules[name]
 
     return undo

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import torch
 
 from gobrrr.model.recording import Site
+from gobrrr.observe.installed import Owner, owner
 
-_TORCH = os.path.dirname(torch.__file__) + os.sep
-_HERE = str(Path(__file__).resolve().parents[2]) + os.sep  # gobrrr's own frames
-_EXAMPLE = str(Path(__file__).resolve().parents[2] / "lab" / "example.py")  # the demonstration's program
-_PACKAGES = (f"site-packages{os.sep}", f"dist-packages{os.sep}", "<frozen", "<string>")
 DEEPEST = 200
-
-
-def own(file: str) -> bool:
-    """Whether a source file is the user's own: not torch's, not gobrrr's, not an installed package's."""
-    if file.startswith((_TORCH, _HERE, "<")) and file != _EXAMPLE:
-        return False
-    return not any(part in file for part in _PACKAGES) and not file.startswith(sys.base_prefix)
 
 
 class Sites:
@@ -43,7 +31,6 @@ class Sites:
         self._paths: list[str] = []
         self._around: list[Any] = []
         self._inner: dict[tuple[int, int], str] = {}
-        self._files: dict[str, int] = {}
 
     @contextmanager
     def following(self) -> Iterator[None]:
@@ -60,7 +47,7 @@ class Sites:
 
     def here(self) -> int:
         """The site of the caller."""
-        _, source, user = self._lines()
+        source, user = self._lines()
         return self._add(tuple(self._stack), source, user, self._paths[-1] if self._paths else None)
 
     def adopt(self, site: Site) -> int:
@@ -77,7 +64,7 @@ class Sites:
 
     def line(self) -> str | None:
         """The innermost line of the user's own code; of a package's where there is none."""
-        _, source, user = self._lines()
+        source, user = self._lines()
         return user or source
 
     def where(self) -> str:
@@ -123,32 +110,20 @@ class Sites:
             name = self._names[id(module)] = f"{kind}_{number}"
         return name
 
-    def _lines(self) -> tuple[int, str | None, str | None]:
-        """(unused, innermost line outside torch, innermost line outside installed packages)."""
+    def _lines(self) -> tuple[str | None, str | None]:
+        """(innermost line outside torch, innermost line outside installed packages)."""
         frame: FrameType | None = sys._getframe(2)
         source: str | None = None
         depth = 0
         while frame is not None and depth < DEEPEST:
-            kind = self._kind(frame.f_code.co_filename)
-            if kind:
-                if source is None:
-                    source = _spelled(frame)
-                if kind == 2:
-                    return 0, source, _spelled(frame)
+            whose = owner(frame.f_code.co_filename)
+            if whose is Owner.USER:
+                return source or _spelled(frame), _spelled(frame)
+            if whose is Owner.PACKAGE and source is None:
+                source = _spelled(frame)
             frame = frame.f_back
             depth += 1
-        return 0, source, None
-
-    def _kind(self, file: str) -> int:
-        """0: torch or gobrrr; 1: another installed package; 2: the user's own."""
-        found = self._files.get(file)
-        if found is None:
-            if file.startswith((_TORCH, _HERE, "<")) and file != _EXAMPLE:
-                found = 0
-            else:
-                found = 1 if any(part in file for part in _PACKAGES) or file.startswith(sys.base_prefix) else 2
-            self._files[file] = found
-        return found
+        return source, None
 
 
 def _spelled(frame: FrameType) -> str:

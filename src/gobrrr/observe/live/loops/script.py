@@ -17,13 +17,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import CodeType, ModuleType, TracebackType
+from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import Any
 
 from gobrrr.errors import InputError, UsageError
+from gobrrr.observe.installed import Owner, owner
 from gobrrr.observe.live.loops.arrival import Eye
 
-_HERE = str(Path(__file__).resolve().parents[2]) + os.sep
 INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 
 
@@ -266,7 +266,7 @@ def _without_us(trace: TracebackType | None) -> TracebackType | None:
     """The traceback without the frames of this package: they are not part of the program."""
     kept = []
     while trace is not None:
-        if not trace.tb_frame.f_code.co_filename.startswith(_HERE) and not _import_of_module(trace):
+        if not _ours(trace.tb_frame) and not _import_of_module(trace):
             kept.append(trace)
         trace = trace.tb_next
     following: TracebackType | None = None
@@ -278,12 +278,13 @@ def _without_us(trace: TracebackType | None) -> TracebackType | None:
 
 def _import_of_module(trace: TracebackType) -> bool:
     """Whether this frame is importlib's, entered from here to find the module of -m."""
-    back = trace.tb_frame.f_back
-    return (
-        "importlib" in trace.tb_frame.f_code.co_filename
-        and back is not None
-        and back.f_code.co_filename.startswith(_HERE)
-    )
+    frame = trace.tb_frame
+    importing = str(frame.f_globals.get("__name__")).partition(".")[0] == "importlib"
+    return importing and frame.f_back is not None and _ours(frame.f_back)
+
+
+def _ours(frame: FrameType) -> bool:
+    return owner(frame.f_code.co_filename) is Owner.GOBRRR
 
 
 def _flush() -> None:

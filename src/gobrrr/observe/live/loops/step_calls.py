@@ -15,12 +15,12 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
+from gobrrr.observe.installed import Owner, owner
 from gobrrr.observe.live.loops import step_intent
 from gobrrr.observe.live.loops.repetition import once, shortest
 
@@ -34,8 +34,7 @@ CALLS_BEFORE_TRAINING = 300
 evaluation before that."""
 TAIL = 3 * CALLS_BEFORE_TRAINING
 
-_TORCH = os.path.dirname(torch.__file__) + os.sep
-_HERE = str(Path(__file__).resolve().parents[2]) + os.sep
+_SKIPPED = (Owner.TORCH, Owner.GOBRRR)
 Site = tuple[CodeType, int]
 
 
@@ -43,7 +42,8 @@ def site_of_caller(depth: int = 1) -> Site | None:
     """(code, line) of the innermost frame that is neither torch's nor ours."""
     frame: FrameType | None = sys._getframe(depth)
     while frame is not None:
-        if not frame.f_code.co_filename.startswith((_TORCH, _HERE, "<frozen")):
+        file = frame.f_code.co_filename
+        if not file.startswith("<frozen") and owner(file) not in _SKIPPED:
             return frame.f_code, frame.f_lineno
         frame = frame.f_back
     return None

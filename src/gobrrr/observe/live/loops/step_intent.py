@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from pathlib import Path
 from types import ModuleType
 
+from gobrrr.observe.installed import is_users
+
 _TRAINS = re.compile(rb"\.backward\(|\boptim\.[A-Z]|Trainer\(|\.fit\(|\bAccelerator\(")
-_INSTALLED = ("site-packages", "dist-packages")
-_OTHERS = (os.path.dirname(os.__file__) + os.sep, str(Path(__file__).resolve().parents[3]) + os.sep)
 MOST_BYTES = 4_000_000
 """Source that is read at most."""
 
@@ -38,5 +37,4 @@ def _own_file(module: ModuleType) -> Path | None:
         return None
     if not isinstance(file, str) or not file.endswith(".py"):
         return None
-    installed = any(part in file for part in _INSTALLED) or file.startswith(_OTHERS)
-    return None if installed else Path(file)
+    return Path(file) if is_users(file) else None

@@ -11,13 +11,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
 
+from gobrrr.observe.installed import Owner, owner
 from gobrrr.observe.live.loops.repetition import Repetition, once, outermost
 from gobrrr.observe.live.loops.step_lines import Escape, begins
 
@@ -31,7 +31,7 @@ TAIL = 20_000
 FIRST_CHECK = 32
 _FEW = 24  # calls to wait at least between two checks
 
-_SKIPPED = (os.path.dirname(torch.__file__) + os.sep, str(Path(__file__).resolve().parent) + os.sep, "<frozen")
+_SKIPPED = (Owner.TORCH, Owner.GOBRRR)
 Site = tuple[CodeType, int]
 
 
@@ -145,4 +145,5 @@ class SiteSearch(TorchFunctionMode):
 
 def _skipped(code: CodeType) -> bool:
     """Torch's frames and ours, and handlers of torch's functions: the program's line is behind them."""
-    return code.co_name == "__torch_function__" or code.co_filename.startswith(_SKIPPED)
+    file = code.co_filename
+    return code.co_name == "__torch_function__" or file.startswith("<frozen") or owner(file) in _SKIPPED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,12 +14,13 @@ from weakref import WeakKeyDictionary
 import torch
 
 from gobrrr.model.recording import RecordedCall, Site
+from gobrrr.observe.installed import Owner, owner
 from gobrrr.observe.live.ops.mode import Dispatched, following
 from gobrrr.observe.static.sites import Sites
 
 _METHODS = ("capture_begin", "capture_end", "replay")
-_COMPILERS = "_inductor"
-"""Part of the path of frames that capture what the compiler made: its own kernels are not dispatched."""
+_COMPILER = f"{os.sep}_inductor{os.sep}"
+"""The folder of torch's whose frames capture what the compiler made: its own kernels are not dispatched."""
 
 
 class Captured(NamedTuple):
@@ -129,7 +131,8 @@ def _patched(
 def _by_compiler() -> bool:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if _COMPILERS in frame.f_code.co_filename:
+        file = frame.f_code.co_filename
+        if _COMPILER in file and owner(file) is Owner.TORCH:
             return True
         frame = frame.f_back
     return False

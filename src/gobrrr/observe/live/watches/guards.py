@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from gobrrr.observe.installed import is_users
 from gobrrr.observe.live.watches.lines import function, spelled
-from gobrrr.observe.static.sites import own
 
 
 class Code(NamedTuple):
@@ -22,7 +22,7 @@ class Code(NamedTuple):
     @property
     def line(self) -> str | None:
         """Its line, where it is the user's own."""
-        return spelled(self.file, self.first, self.name) if own(self.file) else None
+        return spelled(self.file, self.first, self.name) if is_users(self.file) else None
 
 
 def compiled_again(some: Iterable[Any], everything: Iterable[Any]) -> tuple[Counter[Code], dict[Code, str]]:

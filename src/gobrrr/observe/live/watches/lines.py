@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import ast
 import linecache
-import os
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from traceback import FrameSummary
 from types import FrameType
 
-from gobrrr.observe.static.sites import DEEPEST, own
-
-HERE = str(Path(__file__).resolve().parents[3]) + os.sep
-"""Files of gobrrr itself begin so."""
+from gobrrr.observe.installed import is_users
+from gobrrr.observe.static.sites import DEEPEST
 
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+$")
 
@@ -33,7 +29,7 @@ def spelled(file: str, line: int | None, name: str) -> str:
 def user_frame(frame: FrameType | None) -> FrameType | None:
     """The innermost frame of the user's own code, from `frame` outwards."""
     for _ in range(DEEPEST):
-        if frame is None or own(frame.f_code.co_filename):
+        if frame is None or is_users(frame.f_code.co_filename):
             return frame
         frame = frame.f_back
     return None
@@ -48,14 +44,14 @@ def user_line(frame: FrameType | None) -> str | None:
 def of_stack(stack: Iterable[FrameSummary]) -> str | None:
     """The innermost line of the user's own code in a stack that was written down, outermost frame first."""
     for one in reversed(list(stack)):
-        if own(one.filename):
+        if is_users(one.filename):
             return spelled(one.filename, one.lineno, one.name)
     return None
 
 
 def within(file: str | None, line: int | None) -> str | None:
     """A line that is only known by its number, with the function that it is in; None where it is not the user's."""
-    if not file or not line or not own(file):
+    if not file or not line or not is_users(file):
         return None
     try:
         tree = ast.parse("".join(linecache.getlines(file)))

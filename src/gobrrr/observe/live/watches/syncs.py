@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from gobrrr.model.live import HostSync
-from gobrrr.observe.live.watches.lines import HERE, spelled, user_frame
+from gobrrr.observe.installed import Owner, owner
+from gobrrr.observe.live.watches.lines import spelled, user_frame
 
 _SYNC = "called a synchronizing"  # "... CUDA operation": c10/cuda/CUDAFunctions.cpp
 _PROTOTYPE = "Synchronization debug mode"
@@ -99,7 +100,7 @@ class SyncWatch:
     def _counting(self, plain: Any, what: str) -> Any:
         def waiting(*args: Any, **kwargs: Any) -> Any:
             frame = sys._getframe(1)
-            if not frame.f_code.co_filename.startswith(HERE):
+            if owner(frame.f_code.co_filename) is not Owner.GOBRRR:
                 self._count(frame, what)
             counted, self._counted = self._counted, True  # a stream's wait warns as well
             try:
