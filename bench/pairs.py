@@ -73,6 +73,7 @@ def measure(pair: Pair) -> dict[str, Any]:
     profile = _profile(pair)
     found = changes.predict(profile, pair.treatments)
     one, before = found.what_if, found.diagnosis.unprofiled_wall_ns
+    assert one is not None
     assert before.value is not None
     faulty, fixed = (sum(times) / 2 for times in (pair.faulty_ms, pair.fixed_ms))
     predicted, measured = one.expected_ns / before.value, 1 - fixed / faulty

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from gobrrr.guarded import STRICT
 
 settings.register_profile("any machine", deadline=None)  # a shared one stalls for longer than any example takes
 settings.load_profile("any machine")
@@ -18,6 +21,11 @@ H100_EXTRA = ROOT / "tests" / "data" / "h100"
 """ncu.csv and the traces of two ranks."""
 PUBLIC_TRACES = ROOT.parent / "shared" / "public_traces"
 """Traces of public repositories; never part of this one."""
+
+
+def pytest_configure() -> None:
+    """A part of an answer that fails, fails the test: here and in every process that a test starts."""
+    os.environ[STRICT] = "1"
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from rich.console import Console
 from gobrrr import api, catalogues, cli, live
 from gobrrr.errors import InputError
 from gobrrr.model.diagnosis import Diagnosis
-from gobrrr.report import failures, json, terminal
+from gobrrr.report import json, terminal
 from tests.report import samples
 from tests.test_api import CONDITIONS, TREATMENTS
 from tests.traces import Trace
@@ -234,13 +234,13 @@ def test_a_bug_is_one_line_without_a_traceback(run: Run, trace: str, monkeypatch
         raise KeyError("x\ny")
 
     monkeypatch.setattr(api, "diagnose", fail)
-    monkeypatch.delenv(failures.TRACEBACK, raising=False)
     status, _, err = run("diagnose", trace)
     assert status == 70
     assert err.startswith("gobrrr: internal error: KeyError: ")
     assert err.count("\n") == 1
-    monkeypatch.setenv(failures.TRACEBACK, "1")
-    assert "Traceback" in run("diagnose", trace)[2]
+    assert "Traceback" in run("diagnose", trace, "--debug")[2]
+    assert "Traceback" in run("--debug", "diagnose", trace)[2]
+    assert "Traceback" not in run("diagnose", trace)[2]  # one call says nothing of the next
 
 
 def test_an_interrupt_is_quiet(run: Run, trace: str, monkeypatch: pytest.MonkeyPatch) -> None:

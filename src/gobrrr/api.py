@@ -138,7 +138,7 @@ def what_if(
         from gobrrr import live
 
         profile = live.profile_of(target, args, {}, stages=stages)
-        live.ready(profile, None, stages)
+        profile = live.ready(profile, None, stages)
     else:
         profile = _profile(target, python=python, progress=progress)  # type: ignore[arg-type]
     return changes.predict(profile, names, on=on, panel=panel, stages=stages)

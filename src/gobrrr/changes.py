@@ -27,6 +27,7 @@ from gobrrr.analysis.path import path_of
 from gobrrr.analysis.reductions import overlapping, reduced_once
 from gobrrr.analysis.timeline import roofs
 from gobrrr.errors import UsageError
+from gobrrr.guarded import Parts
 from gobrrr.hardware import find
 from gobrrr.model.diagnosis import Diagnosis, MachineRow, Roof, WhatIf
 from gobrrr.model.events import EventTable, Kind
@@ -65,14 +66,17 @@ class Prediction:
     """A step with treatments applied, or on another machine, as its replayed graph says.
 
     `what_if`: the numbers; `diagnosis`: of the step as it is, with them in `what_ifs`. `events`: the replayed timeline.
+    Where gobrrr failed in it both are None, and `diagnosis.not_checked` says why.
     """
 
     diagnosis: Diagnosis
-    what_if: WhatIf
-    events: EventTable
+    what_if: WhatIf | None
+    events: EventTable | None
 
     def save_trace(self, path: str | PathLike[str]) -> None:
         """Write the replayed timeline as a Chrome trace (.json or .json.gz), for Perfetto."""
+        if self.what_if is None or self.events is None:
+            raise UsageError("there is no replayed timeline: the step with the changes could not be checked")
         chrome.save(self.events, path, title=title(self.what_if))
 
     def __str__(self) -> str:
@@ -81,7 +85,11 @@ class Prediction:
 
 def title(one: WhatIf) -> str:
     """A combination in words: "compile + cuda-graph on NVIDIA B200"."""
-    return " on ".join(filter(None, (" + ".join(one.treatments) or "as it is", one.machine)))
+    return _title(one.treatments, one.machine)
+
+
+def _title(treatments: Sequence[str], machine: str | None) -> str:
+    return " on ".join(filter(None, (" + ".join(treatments) or "as it is", machine)))
 
 
 def predict(
@@ -109,19 +117,32 @@ def predict(
         machine = None
     if machine is not None:
         _comparable(evidence, machine)
-    seats = _on_all([_seat(examined, treatments), *_other_seats(profile, examined, treatments)])
-    combiner = Combiner(seats, examined.diagnosis.unprofiled_wall_ns)
-    before, asked = combiner.combined(()), combiner.combined(treatments, machine)
+    parts = Parts()
+    seats = _on_all([_seat(examined, treatments, parts), *_other_seats(profile, examined, treatments, parts)])
+    whole = with_panel(examined, profile, stages) if panel else examined.diagnosis
+    called = f"what-if {_title(treatments, machine.name if machine else None)}"
+    replayed = parts.make(called, lambda: _replayed(examined, seats, treatments, machine), None)
+    if replayed is None:
+        return Prediction(pipeline.without(whole, parts), None, None)
+    before, asked, events = replayed
     with_plan = {name for seat in seats for name, _, _ in seat.plans}
     notes = [f"{name}: nothing that was found in this step is changed by it" for name in treatments
-             if name not in with_plan]  # fmt: skip
-    record = replace(asked.what_if, assumes=[*asked.what_if.assumes, *notes])
-    whole = with_panel(examined, profile, stages) if panel else examined.diagnosis
-    rows = [one for one in whole.what_ifs or [before.what_if] if not _same(one, record)]
+             if name not in with_plan and name not in parts.failed]  # fmt: skip
+    record = replace(asked, assumes=[*asked.assumes, *notes])
+    rows = [one for one in whole.what_ifs or [before] if not _same(one, record)]
     if treatments or machine is not None:
         rows.append(record)
     known = {**whole.what_if_roofs, **_roofs([machine] if machine else [])}
-    return Prediction(replace(whole, what_ifs=rows, what_if_roofs=known), record, _timeline(asked, evidence))
+    return Prediction(pipeline.without(replace(whole, what_ifs=rows, what_if_roofs=known), parts), record, events)
+
+
+def _replayed(
+    examined: pipeline.Examined, seats: Sequence[Seat], treatments: Sequence[str], machine: Machine | None
+) -> tuple[WhatIf, WhatIf, EventTable]:
+    """(the step as it is, the step with the treatments on the machine, its timeline)."""
+    combiner = Combiner(seats, examined.diagnosis.unprofiled_wall_ns)
+    asked = combiner.combined(treatments, machine)
+    return combiner.combined(()).what_if, asked.what_if, _timeline(asked, _replayable(examined))
 
 
 def _same(one: WhatIf, other: WhatIf) -> bool:
@@ -139,11 +160,16 @@ def diagnose(
 
     Raises UnknownDeviceError where `on` names no machine.
     """
-    there = _elsewhere(profile, find(on)) if on is not None else None
-    if there is not None:
-        return with_panel(there, stages=stages) if panel else there.diagnosis
+    parts = Parts()
+    machine = find(on) if on is not None else None
+    if machine is not None:
+        called = f"the step on {machine.name}"
+        there = parts.make(called, lambda: _elsewhere(profile, machine), None)
+        if there is not None:
+            return with_panel(there, stages=stages) if panel else there.diagnosis
+        on = None if parts.failed else on
     examined = pipeline.examine(profile, on=on)
-    return with_panel(examined, profile, stages) if panel else examined.diagnosis
+    return pipeline.without(with_panel(examined, profile, stages) if panel else examined.diagnosis, parts)
 
 
 def _elsewhere(profile: Profile, machine: Machine) -> pipeline.Examined | None:
@@ -238,10 +264,19 @@ def with_panel(examined: pipeline.Examined, profile: Profile | None = None, stag
     evidence, diagnosis = examined.evidence, examined.diagnosis
     if evidence is None or not evidence.replayable or len(evidence.priced.links.device) > MOST_WORK:
         return diagnosis
+    parts = Parts()
+    made = parts.make("panel of what-ifs", lambda: _panel(examined, evidence, profile, stages), diagnosis)
+    return pipeline.without(made, parts)
+
+
+def _panel(
+    examined: pipeline.Examined, evidence: Evidence, profile: Profile | None, stages: Stages | None
+) -> Diagnosis:
+    diagnosis, parts = examined.diagnosis, Parts()  # the plans that fail are told already
     names = _promising(diagnosis)
     machines = _others(evidence)
-    seat = Seat(evidence, tuple(plans(evidence, examined.found)), examined.row_of_group)
-    others = [] if profile is None else _other_seats(profile, examined, names)
+    seat = Seat(evidence, tuple(plans(evidence, examined.found, parts)), examined.row_of_group)
+    others = [] if profile is None else _other_seats(profile, examined, names, parts)
     combiner = Combiner(_on_all([seat, *others]), diagnosis.unprofiled_wall_ns)
     sets = [one for size in range(len(names) + 1) for one in combinations(names, size)]
     few = sets if len(names) <= FEW else [one for one in sets if len(one) in (0, 1, len(names))]
@@ -270,15 +305,15 @@ def _others(evidence: Evidence) -> list[Machine]:
     return [one for one in found if one.name not in (evidence.machine.name, evidence.machine.device_name)]
 
 
-def _seat(examined: pipeline.Examined, treatments: Sequence[str]) -> Seat:
+def _seat(examined: pipeline.Examined, treatments: Sequence[str], parts: Parts) -> Seat:
     evidence = _replayable(examined)
-    return Seat(evidence, tuple(_asked(evidence, examined, treatments)), examined.row_of_group)
+    return Seat(evidence, tuple(_asked(evidence, examined, treatments, parts)), examined.row_of_group)
 
 
-def _other_seats(profile: Profile, lead: pipeline.Examined, treatments: Sequence[str]) -> list[Seat]:
+def _other_seats(profile: Profile, lead: pipeline.Examined, treatments: Sequence[str], parts: Parts) -> list[Seat]:
     """The other ranks of a folder, each with its own plans: they run together with the leading one."""
     others = [rank for rank in profile.ranks if rank.rank != lead.lead.rank.rank]
-    return [_seat(pipeline.examine(replaced(profile, ranks=(rank,))), treatments) for rank in others]
+    return [_seat(pipeline.examine(replaced(profile, ranks=(rank,))), treatments, parts) for rank in others]
 
 
 COLLECTIVE: dict[str, Callable[[Evidence], Effect]] = {
@@ -319,14 +354,14 @@ def _comparable(evidence: Evidence, machine: Machine) -> None:
         raise UsageError(f"the step ran on a CPU; what it would take on {machine.name}: gobrrr predict")
 
 
-def _asked(evidence: Evidence, examined: pipeline.Examined, names: Sequence[str]) -> list[Planned]:
+def _asked(evidence: Evidence, examined: pipeline.Examined, names: Sequence[str], parts: Parts) -> list[Planned]:
     """The plans of the treatments that are asked for, of every finding that one of them is for."""
     made: list[Planned] = []
     known = {one.name for one in catalogue()}
     for name in dict.fromkeys(names):
         if word_of(name) not in known:
             raise UsageError(f"no treatment is called {word_of(name)}; those for this step: {_offered(examined)}")
-        made += asked(name, evidence, examined.found)
+        made += asked(name, evidence, examined.found, parts)
     return made
 
 

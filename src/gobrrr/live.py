@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import update_wrapper
 from importlib.util import find_spec
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
@@ -19,7 +19,8 @@ import msgspec
 
 from gobrrr import changes
 from gobrrr.analysis.dispatched import counted_live
-from gobrrr.errors import UsageError
+from gobrrr.errors import GobrrrError, UsageError
+from gobrrr.guarded import Parts, failed
 from gobrrr.hardware import cache
 from gobrrr.hardware.measure.device import cpu_name
 from gobrrr.model.diagnosis import Diagnosis
@@ -89,14 +90,16 @@ def diagnose_profile(
     profile: Profile, *, on: str | None = None, panel: bool = False, stages: Stages | None = None
 ) -> Diagnosis:
     """Diagnose what a watcher saw; where the device is this CPU and was never measured, it is measured first."""
-    ready(profile, on, stages)
-    return changes.diagnose(profile, on=on, panel=panel, stages=stages)
+    return changes.diagnose(ready(profile, on, stages), on=on, panel=panel, stages=stages)
 
 
-def ready(profile: Profile, on: str | None, stages: Stages | None) -> None:
-    """Measure this CPU's ceilings where the profile needs them."""
-    if on is None and all(rank.live is not None and rank.live.kind == "cpu" for rank in profile.ranks):
-        _measure_once(stages)
+def ready(profile: Profile, on: str | None, stages: Stages | None) -> Profile:
+    """Measure this CPU's ceilings where the profile needs them; where that fails, the profile says so."""
+    if on is not None or not all(rank.live is not None and rank.live.kind == "cpu" for rank in profile.ranks):
+        return profile
+    parts = Parts()
+    parts.make("the ceilings of this CPU", lambda: _measure_once(stages), None)
+    return _noted(profile, parts)
 
 
 def _measure_once(stages: Stages | None) -> None:
@@ -132,11 +135,15 @@ def _scaled(profile: Profile, workload: Workload | None, stages: Stages | None) 
     assert workload is not None  # `_scalable` has seen to it
     rank = profile.ranks[0]
     assert rank.live is not None
-    found = scale_workload(workload, stages, count=counted_live)
+    parts = Parts()
+    found = parts.make("scaling", lambda: scale_workload(workload, stages, count=counted_live), None)
     live = msgspec.structs.replace(rank.live, scaling=found)
-    from dataclasses import replace
+    return _noted(replace(profile, ranks=(replace(rank, live=live), *profile.ranks[1:])), parts)
 
-    return replace(profile, ranks=(replace(rank, live=live), *profile.ranks[1:]))
+
+def _noted(profile: Profile, parts: Parts) -> Profile:
+    """The profile, with a note for each of the parts that failed."""
+    return replace(profile, notes=(*profile.notes, *(f"{part} {said}" for part, said in parts.failed.items())))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +195,12 @@ def run(
         profile = watcher.profile(script, cpu_name())
     except UsageError as error:
         return Ran(status=ran.status, why_not=str(error))
-    return Ran(status=ran.status, diagnosis=diagnose_profile(profile, on=on))
+    try:
+        return Ran(status=ran.status, diagnosis=diagnose_profile(profile, on=on))
+    except GobrrrError as error:
+        return Ran(status=ran.status, why_not=str(error))
+    except Exception as error:  # the script's own exit status stands
+        return Ran(status=ran.status, why_not=f"{script}: its step {failed('the step', error)}")
 
 
 def _number(variable: str, otherwise: int) -> int:

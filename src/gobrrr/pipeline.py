@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from dataclasses import replace as changed
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -20,22 +22,29 @@ from gobrrr.analysis.kernels import kernel_rows
 from gobrrr.analysis.study import Study, study
 from gobrrr.analysis.summary import contradictions, coverage, op_rows, speed_of_light, totals
 from gobrrr.analysis.timeline import modules, roofs, timeline, with_modules
-from gobrrr.analysis.verdict import judge
+from gobrrr.analysis.verdict import Verdict, judge
+from gobrrr.conditions import Condition
 from gobrrr.conditions import catalogue as conditions
 from gobrrr.conditions.common import as_far_as_priced
 from gobrrr.conditions.overlap import settle
 from gobrrr.errors import UnknownDeviceError
+from gobrrr.guarded import Parts
 from gobrrr.hardware import find, match_device
 from gobrrr.hardware.cache import look_up
 from gobrrr.model.diagnosis import (
     BudgetLine,
+    Coverage,
     Diagnosis,
     Finding,
+    KernelRow,
+    ModuleRow,
     NotChecked,
+    OpRow,
     Prescription,
+    Totals,
     Wall,
 )
-from gobrrr.model.events import I8
+from gobrrr.model.events import ABSENT, I8
 from gobrrr.model.live import Live
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import DeviceProperties, Profile, RankProfile
@@ -52,6 +61,11 @@ PACED = 0.25
 
 TELLING = 0.005
 """Less of the device time than this in kernels faster than their floor is not worth a note."""
+
+UNCOVERED = Coverage(device_time=None, calls=None, bytes=None)
+UNCOUNTED = Totals(flop=None, bytes_as_run=None, bytes_fused=None, launches=None, syncs=None)
+UNJUDGED = Verdict("unknown", "low", ())
+"""What is known where a part of the answer failed: nothing."""
 
 
 @dataclass(frozen=True)
@@ -82,59 +96,95 @@ def diagnose(profile: Profile, *, on: str | Machine | None = None) -> Diagnosis:
 
 def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
     """`diagnose`, with what the diagnosis was made from."""
+    parts = Parts()
     notes = list(profile.notes)
     machine, device = _machine(profile, on, notes)
-    studies = [study(rank, machine) for rank in profile.ranks]
+    studies = _studied(profile, machine, parts)
     lead = max(studies, key=_own_length)
+    events, priced, steps, live = lead.rank.events, lead.priced, lead.steps, lead.rank.live
+    front = lead.evidence[0] if lead.evidence else None
     budget, wall = _budget(studies)
-    covered = coverage(lead.rank.events, lead.priced, lead.steps, budget if lead.evidence else [])
-    spared = _spared(lead)
-    sums = totals(lead.rank.events, lead.priced, lead.steps, spared, _spared_at_most(lead), machine)
-    beaten = contradictions(lead.rank.events, lead.priced)
-    verdict = judge(
-        budget, wall, covered.device_time, sums, machine, lead.ahead, beaten[0], on_device=len(lead.evidence) > 0,
-        scaling=lead.rank.live.scaling if lead.rank.live is not None else None,
+    covered = parts.make("coverage", lambda: coverage(events, priced, steps, budget if front else []), UNCOVERED)
+    sums = parts.make(
+        "totals", lambda: totals(events, priced, steps, _spared(lead), _spared_at_most(lead), machine), UNCOUNTED
+    )
+    beaten = parts.make("kernels against their floors", lambda: contradictions(events, priced), (0.0, ""))
+    verdict = parts.make(
+        "verdict",
+        lambda: judge(
+            budget, wall, covered.device_time, sums, machine, lead.ahead, beaten[0],
+            on_device=front is not None, scaling=live.scaling if live is not None else None,
+        ),
+        UNJUDGED,
     )  # fmt: skip
-    findings, unchecked, prescriptions, found = _check(lead, wall)
+    findings, unchecked, prescriptions, found = _check(lead, wall, parts)
     if lead.doubt:
         notes.append(f"the step without the profiler can't be estimated: {lead.doubt}")
-    notes += _notes(studies, lead, beaten)
-    notes += _differing(lead)
-    rows, row_of_group = op_rows(lead.rank.events, lead.priced, lead.steps)
-    front = lead.evidence[0] if lead.evidence else None
+    notes += parts.make("notes", lambda: [*_notes(studies, lead, beaten), *_differing(lead)], [])
+    row_of_group, tables = _tables(lead, parts)
     diagnosis = Diagnosis(
         target=profile.target,
         origin=profile.origin,
         device=device,
         ranks=len(studies),
-        steps=lead.steps.count,
+        steps=steps.count,
         wall_ns=_recorded(profile, studies),
         unprofiled_wall_ns=wall,
         devices=[totals_ for one in studies for totals_ in one.devices],
         regime=verdict.regime,
         certainty=verdict.certainty,
         budget=budget,
-        speed_of_light_ns=speed_of_light(front, machine) if front else None,
+        speed_of_light_ns=parts.make("speed of light", lambda: speed_of_light(front, machine) if front else None, None),
         coverage=covered,
         totals=sums,
         findings=findings,
-        not_checked=unchecked,
         prescriptions=prescriptions,
         notes=notes,
         machine=machine.name if machine else None,
-        steps_from=lead.steps.how,
-        ops=with_modules(rows, front, row_of_group) if front else rows,
-        kernels=kernel_rows(lead.rank.events, lead.priced, lead.steps, row_of_group),
+        steps_from=steps.how,
         evidence=list(verdict.evidence),
-        timeline=timeline(front, row_of_group) if front else None,
-        modules=modules(front, row_of_group) if front else [],
         roofs=roofs(machine),
         versions=dict(lead.rank.meta.versions),
-        live=_counted(lead.rank),
-        memory_peak_bytes=_peak(lead.rank.live),
+        live=parts.make("counts of the step as it was dispatched", lambda: _counted(lead.rank), live),
+        memory_peak_bytes=_peak(live),
         version=_version(),
+        not_checked=unchecked,
+        **tables,
     )
-    return Examined(diagnosis, lead, front, found, row_of_group, machine)
+    return Examined(without(diagnosis, parts), lead, front, found, row_of_group, machine)
+
+
+def _tables(lead: Study, parts: Parts) -> tuple[I8, dict[str, Any]]:
+    """(the row of `Diagnosis.ops` of each kind of call, the fields of the diagnosis that tables and charts show)."""
+    events, priced, steps = lead.rank.events, lead.priced, lead.steps
+    front = lead.evidence[0] if lead.evidence else None
+    none = list[OpRow](), np.full(len(priced.groups), ABSENT, dtype=np.int64)
+    rows, row_of_group = parts.make("table of operations", lambda: op_rows(events, priced, steps), none)
+    kernels = parts.make(
+        "table of kernels", lambda: kernel_rows(events, priced, steps, row_of_group), list[KernelRow]()
+    )
+    if front is None:
+        return row_of_group, {"ops": rows, "kernels": kernels}
+    return row_of_group, {
+        "ops": parts.make("modules of operations", lambda: with_modules(rows, front, row_of_group), rows),
+        "kernels": kernels,
+        "timeline": parts.make("timeline", lambda: timeline(front, row_of_group), None),
+        "modules": parts.make("modules", lambda: modules(front, row_of_group), list[ModuleRow]()),
+    }
+
+
+def without(diagnosis: Diagnosis, parts: Parts) -> Diagnosis:
+    """The diagnosis, with a line for each of the parts that failed."""
+    lines = [NotChecked(code=part, needs=said) for part, said in parts.failed.items()]
+    return replace(diagnosis, not_checked=[*diagnosis.not_checked, *lines]) if lines else diagnosis
+
+
+def _studied(profile: Profile, machine: Machine | None, parts: Parts) -> list[Study]:
+    """The ranks, analysed. Without the answer of the last one that is left there is none."""
+    if len(profile.ranks) == 1:
+        return [study(profile.ranks[0], machine)]
+    each = [parts.make(f"rank {one.rank}", partial(study, one, machine), None) for one in profile.ranks]
+    return [one for one in each if one is not None] or [study(profile.ranks[0], machine)]
 
 
 def _recorded(profile: Profile, studies: list[Study]) -> float | None:
@@ -241,25 +291,35 @@ def _own_length(one: Study) -> tuple[bool, float]:
     return len(one.evidence) > 0, (one.wall.value or one.steps.wall_ns) - exposed
 
 
-def _check(lead: Study, wall: Wall) -> tuple[list[Finding], list[NotChecked], list[Prescription], list[Found]]:
+def _check(
+    lead: Study, wall: Wall, parts: Parts
+) -> tuple[list[Finding], list[NotChecked], list[Prescription], list[Found]]:
     """Run every condition on the leading device; share out what is at stake; price the treatments."""
     if not lead.evidence:
         needs = "a trace with device work"
         return [], [NotChecked(code=one.code, needs=needs) for one in conditions()], [], []
     evidence = lead.evidence[0]
-    results = [as_far_as_priced(one.code, evidence, one.check(evidence)) for one in conditions()]
+    results = [parts.make(one.code, partial(_looked_for, one, evidence), None) for one in conditions()]
     found = [one for one in results if isinstance(one, Found) and not one.hidden]
     hidden = [one for one in results if isinstance(one, Found) and one.hidden]
     unchecked = [one for one in results if isinstance(one, NotChecked)]
     # ranks together may take less than the leading one alone seemed to
     step = min(evidence.wall_ns, wall.value or evidence.wall_ns)
-    findings = settle(found, lengths(evidence), evidence.steps.count, step)
+    findings = parts.make(
+        "what findings have in common",
+        lambda: settle(found, lengths(evidence), evidence.steps.count, step),
+        [one.finding for one in found],
+    )
     whose = {one.finding.code: one for one in found}
     kept = [changed(whose[one.code], finding=one) for one in findings]
-    prescriptions = prescribe(evidence, kept, step)
+    prescriptions = prescribe(evidence, kept, step, parts)
     told = {one.finding.code for one in kept}
     every = [*kept, *(one for one in found if one.finding.code not in told), *hidden]
     return _ranked(findings, prescriptions), unchecked, prescriptions, every
+
+
+def _looked_for(condition: Condition, evidence: Evidence) -> Found | NotChecked | None:
+    return as_far_as_priced(condition.code, evidence, condition.check(evidence))
 
 
 def _ranked(findings: list[Finding], prescriptions: list[Prescription]) -> list[Finding]:

@@ -10,6 +10,7 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import length
 from gobrrr.analysis.narrower import half_behind_contractions, half_the_bytes
 from gobrrr.analysis.what_if import FIXED_NS
+from gobrrr.guarded import Parts
 from gobrrr.treatments import bf16_cast
 from gobrrr.treatments.asking import asked
 from gobrrr.treatments.together import Combiner, Seat
@@ -116,7 +117,7 @@ def test_the_updates_of_weights_stay_in_float32(tmp_path: Path):
 def test_bytes_and_fusions_are_saved_whatever_the_order_they_are_asked_in(tmp_path: Path):
     seen = examined(ROOT / "tests" / "data" / "h100" / "pairs" / "bf16_vision.faulty.json.gz")
     names = ("compile", "bf16-autocast")
-    plans = {name: list(asked(name, seen.evidence, seen.found)) for name in names}
+    plans = {name: list(asked(name, seen.evidence, seen.found, Parts())) for name in names}
     steps = []
     for order in (names, names[::-1]):
         mine = tuple(plan for name in order for plan in plans[name])
@@ -128,7 +129,7 @@ def test_bytes_and_fusions_are_saved_whatever_the_order_they_are_asked_in(tmp_pa
 def test_half_the_bytes_and_a_fusion_multiply():
     """A chain that is fused moves what it reads and writes once, and in 16 bit half of that."""
     seen = examined(H100 / "pointwise_chain.faulty.json.gz")
-    plans = {name: list(asked(name, seen.evidence, seen.found)) for name in ("compile", "bf16-cast")}
+    plans = {name: list(asked(name, seen.evidence, seen.found, Parts())) for name in ("compile", "bf16-cast")}
 
     def after(*names: str) -> float:
         mine = tuple(plan for name in names for plan in plans[name])

@@ -9,6 +9,7 @@ import pytest
 
 from gobrrr import changes, pipeline
 from gobrrr.errors import UsageError
+from gobrrr.guarded import Parts
 from gobrrr.observe.trace import read_trace
 from gobrrr.treatments.asking import asked, word_of
 from tests.conftest import H100
@@ -47,7 +48,7 @@ def test_what_is_not_there_is_refused_in_one_line(name: str, said: str):
     evidence = examined().evidence
     assert evidence is not None
     with pytest.raises(UsageError, match=said):
-        asked(name, evidence, examined().found)
+        asked(name, evidence, examined().found, Parts())
 
 
 def test_a_batch_of_twice_the_size_costs_a_launch_bound_step_nothing():
@@ -89,10 +90,10 @@ def test_what_runs_as_tf32_may_be_asked_to_run_in_16_bit(tmp_path: Path):
     seen = certain(evidence_from(trace.write(tmp_path)))
     assert not [one for one in pipeline.examine(read_trace(str(tmp_path / "trace.json"))).found
                 if one.finding.code in ("C01", "C03")]  # fmt: skip
-    ((name, found, plan),) = asked("bf16-autocast", seen, [])
+    ((name, found, plan),) = asked("bf16-autocast", seen, [], Parts())
     assert (name, found) == ("bf16-autocast", None)
     assert plan.effect is not None
     one = changes.predict(read_trace(str(tmp_path / "trace.json")), ["bf16-autocast"]).what_if
     assert one.saving_ns[0] == pytest.approx(8 * 300e3 / 4, rel=0.05)
     assert one.saving_ns[1] == pytest.approx(8 * 300e3 / 2, rel=0.05)
-    assert asked("sdpa", seen, []) == []
+    assert asked("sdpa", seen, [], Parts()) == []

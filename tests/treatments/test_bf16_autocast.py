@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gobrrr.analysis.path import launch_call_ns
+from gobrrr.guarded import Parts
 from gobrrr.treatments.asking import asked
 from gobrrr.treatments.bf16_autocast import CAST_CALLS, cast_ns
 from tests.analysis.tables import HOLDOUT
@@ -19,7 +20,9 @@ def test_each_call_is_charged_one_cast_however_many_kernels_it_has():
     """An LSTM is one call of thousands of kernels."""
     evidence, found = examined(LSTM).evidence, examined(LSTM).found
     [plan] = [
-        plan for _, one, plan in asked("bf16-autocast", evidence, found) if one is None or one.finding.code == "C01"
+        plan
+        for _, one, plan in asked("bf16-autocast", evidence, found, Parts())
+        if one is None or one.finding.code == "C01"
     ]
     graph = evidence.graph
     more = float(plan.effect(0.5)(graph).left.sum() - graph.left.sum())

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gobrrr.analysis.what_if import FIXED_NS
+from gobrrr.guarded import Parts
 from gobrrr.treatments import asking, max_autotune
 from tests.evidence import certain, evidence_from
 from tests.traces import Trace
@@ -66,6 +67,6 @@ def test_nothing_is_predicted_of_other_products(tmp_path: Path, op: str, shapes:
 
 def test_it_is_asked_for_by_its_name(tmp_path: Path):
     evidence = seen(tmp_path, "aten::mm", [[1, 4096], [4096, 8192]], 60.0)
-    [(name, found, plan)] = asking.asked("max-autotune", evidence, [])
+    [(name, found, plan)] = asking.asked("max-autotune", evidence, [], Parts())
     assert (name, found) == ("max-autotune", None)
     assert "max-autotune" in plan.how

@@ -17,6 +17,7 @@ from gobrrr.analysis.gains import Effect, Plan
 from gobrrr.analysis.graph import StepGraph
 from gobrrr.analysis.regions import as_graph, unwaiting
 from gobrrr.analysis.what_if import hosted, shortened
+from gobrrr.guarded import Parts
 from gobrrr.hardware import find
 from gobrrr.model.diagnosis import WhatIf
 from gobrrr.observe.trace import read_trace
@@ -40,7 +41,7 @@ def examined(path: Path) -> Examined:
 
 def seat_of(found: Examined) -> Seat:
     assert found.evidence is not None
-    return Seat(found.evidence, tuple(plans(found.evidence, found.found)), found.row_of_group)
+    return Seat(found.evidence, tuple(plans(found.evidence, found.found, Parts())), found.row_of_group)
 
 
 @cache

@@ -12,14 +12,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gobrrr.cli.options import AsHtml, AsJson, AsSave, Width, app, check_printable, check_savable, keep, show, stages
+from gobrrr.cli.options import (
+    AsHtml,
+    AsJson,
+    AsSave,
+    Debug,
+    Width,
+    app,
+    check_printable,
+    check_savable,
+    keep,
+    show,
+    stages,
+)
 from gobrrr.errors import GobrrrError, UsageError
+from gobrrr.guarded import LOG
 from gobrrr.report import failures, output
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from gobrrr.changes import Prediction
+    from gobrrr.model.diagnosis import Diagnosis
 
 DEMO = (
     "mlp_tiny.faulty",
@@ -70,6 +84,7 @@ def diagnose(
     scale: Annotated[bool, typer.Option("--scale", help="Of a step: also with its batch doubled twice.")] = False,
     quiet: Quiet = False,
     width: Width = None,
+    debug: Debug = False,
 ) -> None:
     """Say what bounds a step, why, and what would help.
 
@@ -104,18 +119,21 @@ def diagnose(
             result = api.diagnose(target, on=on, scale=scale, panel=panel, stages=progress)
         check_printable()
     else:
-        name = targets.check_target(target)
-        _refuse_terminal_input(name)
-        with output.progress(name, quiet) as read:
-            if not panel:
-                result = api.diagnose(name, on=on, python=stacks, scale=scale, progress=read)
-            else:
-                profile = api.read_trace(name, python=stacks, progress=read)
-        if panel:
-            with nullcontext() if quiet else stages(name) as told:
-                result = api.diagnose(profile, on=on, scale=scale, panel=True, stages=told)
+        result = _of_trace(targets.check_target(target), on, stacks, quiet, scale=scale, panel=panel)
     keep(result, save, html)
     show(result, as_json=as_json, quiet=quiet, width=width)
+
+
+def _of_trace(name: str, on: str | None, python: bool, quiet: bool, *, scale: bool, panel: bool) -> Diagnosis:
+    from gobrrr import api
+
+    _refuse_terminal_input(name)
+    with output.progress(name, quiet) as read:
+        if not panel:
+            return api.diagnose(name, on=on, python=python, scale=scale, progress=read)
+        profile = api.read_trace(name, python=python, progress=read)
+    with nullcontext() if quiet else stages(name) as told:
+        return api.diagnose(profile, on=on, scale=scale, panel=True, stages=told)
 
 
 def _predicted(
@@ -156,6 +174,7 @@ def run(
     html: AsHtml = None,
     quiet: Quiet = False,
     width: Width = None,
+    debug: Debug = False,
 ) -> None:
     """Run a script as python would, find its step loop, and say what bounds the step, why, and what would help.
 
@@ -194,6 +213,7 @@ def report(
     as_json: AsJson = False,
     html: AsHtml = None,
     width: Width = None,
+    debug: Debug = False,
 ) -> None:
     """Show a saved diagnosis again."""
     from gobrrr import api
@@ -209,6 +229,7 @@ def report(
 @app.command(short_help="The answers for traces that gobrrr ships.")
 def demo(
     everything: Annotated[bool, typer.Option("--all", help="All shipped traces, not the short list.")] = False,
+    debug: Debug = False,
 ) -> None:
     """Diagnose traces that are shipped with gobrrr, compare with what is known about them, and, where torch is
     installed, diagnose a small step that is run here.
@@ -256,7 +277,7 @@ def _users_errors(target: str) -> Iterator[None]:
         said = live.users_error(sanitise(target), error)
         if said is None:
             raise
-        failures.traceback_if_wanted(error)
+        LOG.debug("the step failed", exc_info=error)
         raise UsageError(said) from error
 
 

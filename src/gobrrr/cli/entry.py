@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from gobrrr.cli.options import app
+from gobrrr.cli.options import Debug, app
 from gobrrr.errors import GobrrrError, UsageError
 from gobrrr.report import failures, output
 
@@ -20,6 +20,7 @@ INTERRUPTED = 130
 def root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    debug: Debug = False,
 ) -> None:
     """Say what a PyTorch step is bound by (compute, memory bandwidth or overhead), from a profiler trace,
     find the causes, and predict what each remedy would save.
@@ -44,8 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status; no exception leaves it.
 
     0: done. 2: the input, the call or the output is unusable, said in one line on standard error. 70: a bug in
-    gobrrr, in one line too, with the traceback when GOBRRR_TRACEBACK is set. 130: interrupted.
+    gobrrr, in one line too, with the traceback under --debug. 130: interrupted.
     """
+    with failures.no_tracebacks_left():
+        return _status(arguments)
+
+
+def _status(arguments: Sequence[str] | None) -> int:
     try:
         status = _run(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()

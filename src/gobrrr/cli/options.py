@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gobrrr.errors import UsageError
-from gobrrr.report import output
+from gobrrr.report import failures, output
 
 # Everything else is imported inside the commands: `gobrrr --help` answers in a tenth of a second.
 if TYPE_CHECKING:
@@ -23,6 +23,18 @@ AsHtml = Annotated[
 ]
 DeviceName = Annotated[
     str | None, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or cuda:1 [a GPU, else the CPU].")
+]
+
+
+def _debugging(wanted: bool) -> bool:
+    if wanted:
+        failures.show_tracebacks()
+    return wanted
+
+
+Debug = Annotated[
+    bool,
+    typer.Option("--debug", callback=_debugging, help="Print the traceback of what fails in gobrrr itself."),
 ]
 Width = Annotated[
     int | None, typer.Option("--width", metavar="N", help="Columns, 60 to 120 [the terminal's, else 80].")

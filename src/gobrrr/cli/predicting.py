@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gobrrr.cli.options import AsHtml, AsJson, AsSave, Width, app, check_savable, keep, show
+from gobrrr.cli.options import AsHtml, AsJson, AsSave, Debug, Width, app, check_savable, keep, show
 from gobrrr.errors import UsageError
 from gobrrr.report import output
 
@@ -25,6 +25,7 @@ def predict(
     html: AsHtml = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="One line, the verdict; no progress.")] = False,
     width: Width = None,
+    debug: Debug = False,
 ) -> None:
     """Predict a step's time, regime and memory on machines that need not be here (needs torch, no GPU).
 
@@ -54,6 +55,7 @@ def predict(
 def count(
     target: Annotated[str, typer.Argument(metavar="FILE.py:NAME", help="A step, or what makes one.")],
     as_json: AsJson = False,
+    debug: Debug = False,
 ) -> None:
     """Count what a step must do (needs torch, no GPU): FLOPs as the maths needs them, as executed, and with what is
     computed again; bytes as run, fused and compulsory. What could not be counted is listed, never zero.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gobrrr.cli.options import AsHtml, AsJson, Width, app, check_printable, check_savable, keep, stages
+from gobrrr.cli.options import AsHtml, AsJson, Debug, Width, app, check_printable, check_savable, keep, stages
 from gobrrr.errors import UsageError
 from gobrrr.report import output
 
@@ -50,6 +50,7 @@ def treat(
     ] = None,
     html: AsHtml = None,
     width: Width = None,
+    debug: Debug = False,
 ) -> None:
     """Diagnose a step, predict what each treatment would save, try them in that order, and keep what helps (needs
     torch).
@@ -81,8 +82,6 @@ def treat(
     if save is not None or html is not None:
         keep(api.diagnosis_of(found), save, html)
     _show(found, as_json, width)
-    if found.stopped == "interrupted":
-        raise typer.Exit(INTERRUPTED)
 
 
 @app.command(short_help="How far predictions were off, by treatment.")
@@ -112,12 +111,14 @@ def _names(given: str | None) -> list[str]:
 
 
 def _show(found: Treated, as_json: bool, width: int | None) -> None:
-    if as_json:
-        output.json(found)
-        return
     from gobrrr.report import treated
 
-    _print(treated.lines, found, width)
+    if as_json:
+        output.json(found)
+    else:
+        _print(treated.lines, found, width)
+    if found.stopped == "interrupted":
+        raise typer.Exit(INTERRUPTED)
 
 
 def _print(lay_out: Callable[[Any, Page], list[Line]], found: object, width: int | None) -> None:

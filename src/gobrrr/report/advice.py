@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gobrrr import units
+from gobrrr.guarded import UNCHECKED
 from gobrrr.model.diagnosis import Diagnosis, Finding, Interval, NotChecked, Place, Prescription, Trial
 from gobrrr.report.layout import Line, Page, spread
 from gobrrr.report.text import clean_lines, sanitise, short_name, shorten_left, wrap
@@ -184,14 +185,43 @@ def _trial(one: Trial, page: Page) -> Line:
 
 
 def not_checked(items: Iterable[NotChecked], page: Page, *, most: int = 2) -> list[Line]:
-    """What could not be looked at, by what it needs; at most `most` lines."""
-    by_need: dict[str, list[str]] = {}
+    """What could not be looked at, by what it needs, in at most `most` lines; before it, whole, what failed."""
+    lacking, failures = by_need(items)
+    lines = told(failures, page)
+    if not lacking:
+        return lines
+    text = page.joint.join(f"{', '.join(codes)}: needs {need}" for need, codes in lacking.items())
+    return [*lines, *page.wrapped(f"Not checked: {text}", first=" ", rest="   ", lines=most)]
+
+
+def by_need(items: Iterable[NotChecked]) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """(codes by what they need, what is said of each part that failed)."""
+    lacking: dict[str, list[str]] = {}
+    failures: dict[str, str] = {}
     for one in items:
-        by_need.setdefault(sanitise(one.needs).removeprefix("needs "), []).append(sanitise(one.code))
-    if not by_need:
-        return []
-    text = page.joint.join(f"{', '.join(codes)}: needs {need}" for need, codes in by_need.items())
-    return page.wrapped(f"Not checked: {text}", first=" ", rest="   ", lines=most)
+        needs, code = sanitise(one.needs), sanitise(one.code)
+        if needs.startswith(f"{UNCHECKED}: "):
+            failures[code] = needs
+        else:
+            lacking.setdefault(needs.removeprefix("needs "), []).append(code)
+    return lacking, failures
+
+
+def told(failures: Mapping[str, str], page: Page) -> list[Line]:
+    """What gobrrr itself failed in, whole."""
+    return page.wrapped(failed(failures), first=" ", rest="   ", style="red") if failures else []
+
+
+def failed(failures: Mapping[str, str]) -> str:
+    """What gobrrr itself failed in, with the errors, and what to do. `failures`: as in `guarded.Parts`."""
+    by_error: dict[str, list[str]] = {}
+    for part, said in failures.items():
+        by_error.setdefault(said.removeprefix(f"{UNCHECKED}: "), []).append(part)
+    parts = "; ".join(f"{', '.join(names)} ({error})" for error, names in by_error.items())
+    return f"Could not be checked: {parts}. {A_DEFECT}"
+
+
+A_DEFECT = "The defect is in gobrrr, not in your program: please report it with what --debug prints."
 
 
 def notes(items: Sequence[str], page: Page, *, most: int, lines: int) -> list[Line]:

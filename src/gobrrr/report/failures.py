@@ -1,16 +1,18 @@
-"""What ends a run, in one line on standard error."""
+"""What ends a run, in one line on standard error; and the tracebacks of what failed, where they are asked for."""
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from gobrrr.errors import GobrrrError
+from gobrrr.guarded import LOG
 
 INTERNAL_ERROR = 70
 """The exit status of a bug in gobrrr (EX_SOFTWARE of sysexits.h)."""
-TRACEBACK = "GOBRRR_TRACEBACK"
 
 
 def complain(message: str, status: int) -> int:
@@ -22,25 +24,48 @@ def complain(message: str, status: int) -> int:
     return status
 
 
-def traceback_if_wanted(error: BaseException) -> None:
-    """The traceback, where the environment asks for it."""
-    if os.environ.get(TRACEBACK):
-        import traceback
+class _Tracebacks(logging.Handler):
+    """Prints what is logged on whatever standard error is then."""
 
-        traceback.print_exception(error)
+    def emit(self, record: logging.LogRecord) -> None:
+        """One message, with its traceback."""
+        print(self.format(record), file=sys.stderr)
+
+
+def show_tracebacks() -> None:
+    """From here on the tracebacks of what fails in gobrrr are printed on standard error."""
+    if not tracebacks_shown():
+        LOG.addHandler(_Tracebacks())
+        LOG.setLevel(logging.DEBUG)
+
+
+@contextmanager
+def no_tracebacks_left() -> Iterator[None]:
+    """After the block they are printed no longer."""
+    try:
+        yield
+    finally:
+        for one in [one for one in LOG.handlers if isinstance(one, _Tracebacks)]:
+            LOG.removeHandler(one)
+            LOG.setLevel(logging.NOTSET)
+
+
+def tracebacks_shown() -> bool:
+    """Whether they are printed."""
+    return any(isinstance(one, _Tracebacks) for one in LOG.handlers)
 
 
 def internal(error: Exception) -> int:
     """A bug in gobrrr: its kind, and how to see where."""
-    traceback_if_wanted(error)
+    LOG.debug("internal error", exc_info=error)
     kind = type(error).__name__
-    hint = f"set {TRACEBACK}=1 to see where, and please report it"
+    hint = "gobrrr --debug COMMAND ... shows where; please report it"
     return complain(f"internal error: {kind}: {str(error)[:500]} ({hint})", INTERNAL_ERROR)
 
 
 def unwritable(error: OSError) -> int:
     """The system refuses a read or a write that no command expects to fail: most often standard output is full."""
-    traceback_if_wanted(error)
+    LOG.debug("the system refused a read or a write", exc_info=error)
     with suppress(OSError, ValueError):
         close_stdout()  # what is left in its buffer would fail again at exit
     what = f"{error.filename}" if error.filename else "the output can't be written"

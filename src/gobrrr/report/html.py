@@ -9,11 +9,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+from collections.abc import Callable
+from functools import partial
 from importlib.resources import files
 
+from gobrrr.guarded import Parts
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.report import json, terminal, words
-from gobrrr.report.advice import worth_doing
+from gobrrr.report.advice import failed, worth_doing
 from gobrrr.report.page import advice, charts, live, machine, machines, modules, tables, totals, verdict, what_if
 from gobrrr.report.page.data import as_script, page_data
 from gobrrr.report.page.links import Link, link
@@ -28,22 +31,25 @@ SCRIPTS = ("units", "page", "budget", "roofline", "timeline", "tables", "modules
 def render(diagnosis: Diagnosis) -> str:
     """The whole page as text. Raises ValueError where the record has no JSON form."""
     diagnosis = json.decode(json.to_json(diagnosis))  # so that a saved record gives the same page, to the byte
-    links = [link(diagnosis, finding) for finding in diagnosis.findings]
-    library, script = _asset("echarts/echarts.min.js"), _script(diagnosis)
+    parts = Parts()
+    links = [parts.make("links of findings", partial(link, diagnosis, one), Link()) for one in diagnosis.findings]
+    data = parts.make("charts", lambda: as_script(page_data(diagnosis, links)), "")
+    scripts = [_asset("echarts/echarts.min.js"), _script(diagnosis)] if data else []
+    sections = _sections(diagnosis, links, parts)
+    failing = el("p", failed(parts.failed)) if parts.failed else None
     body = join(
         [
             _top(diagnosis),
-            el("main", _sections(diagnosis, links), id="main", tabindex="-1"),
+            el("main", failing, sections, id="main", tabindex="-1"),
             machine.footer(diagnosis),
             el("div", id="selection", role="status", aria_live="polite"),
-            Markup(f'<script type="application/json" id="data">{as_script(page_data(diagnosis, links))}</script>'),
-            Markup(f"<script>{library}</script>"),
-            Markup(f"<script>{script}</script>"),
+            Markup(f'<script type="application/json" id="data">{data}</script>'),
+            *(Markup(f"<script>{one}</script>") for one in scripts),
         ]
     )
     how = " (predicted)" if verdict.predicted(diagnosis) else ""
     title = f"{words.headline(diagnosis)}{how}: {terminal.basename(diagnosis.target)}"
-    head = _head(title, _style(diagnosis), [library, script])
+    head = _head(title, _style(diagnosis), scripts)
     return f'<!doctype html>\n<html lang="en">{head}{el("body", body)}</html>\n'
 
 
@@ -142,24 +148,24 @@ def _top(diagnosis: Diagnosis) -> Markup:
     )
 
 
-def _sections(diagnosis: Diagnosis, links: list[Link]) -> Markup:
-    parts = [
-        verdict.verdict(diagnosis),
-        verdict.step_budget(diagnosis),
-        machines.machines(diagnosis),
-        advice.what_to_do(diagnosis),
-        what_if.panel(diagnosis),
-        advice.findings(diagnosis, links),
-        advice.tried(diagnosis),
-        charts.roofline(diagnosis),
-        charts.timeline(diagnosis),
-        totals.totals(diagnosis),
-        live.live(diagnosis),
-        modules.modules(diagnosis),
-        tables.ops(diagnosis),
-        tables.kernels(diagnosis),
-        machine.not_checked(diagnosis),
-        machine.notes(diagnosis),
-        machine.machine(diagnosis),
-    ]
-    return join(parts)
+def _sections(diagnosis: Diagnosis, links: list[Link], parts: Parts) -> Markup:
+    made: dict[str, Callable[[Diagnosis], Markup | None]] = {
+        "verdict": verdict.verdict,
+        "budget": verdict.step_budget,
+        "machines": machines.machines,
+        "what to do": advice.what_to_do,
+        "what if": what_if.panel,
+        "findings": partial(advice.findings, links=links),
+        "trials": advice.tried,
+        "roofline": charts.roofline,
+        "timeline": charts.timeline,
+        "totals": totals.totals,
+        "run": live.live,
+        "modules": modules.modules,
+        "operations": tables.ops,
+        "kernels": tables.kernels,
+        "not checked": machine.not_checked,
+        "notes": machine.notes,
+        "machine": machine.machine,
+    }
+    return join(parts.make(name, partial(section, diagnosis), None) for name, section in made.items())

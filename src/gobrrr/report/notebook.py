@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gobrrr import units
+from gobrrr.guarded import Parts
 from gobrrr.model.diagnosis import Diagnosis, Prescription
 from gobrrr.report import advice, budget, terminal, words
 from gobrrr.report.page.markup import Markup, el, join
@@ -20,24 +21,27 @@ SOFT = "opacity:0.7"
 
 def render(one: Diagnosis) -> str:
     """The light summary; `gobrrr.html(diagnosis)` is the whole page."""
+    parts = Parts()
     reason = words.reason(one)
     head = el("strong", words.headline(one).capitalize(), style="font-size:1.4em")
     sure = el("span", f" certainty: {one.certainty}", style=SOFT)
-    parts = [
+    rows = [
         el("div", terminal.basename(one.target), " · ", one.device or "device unknown", style=SOFT),
         el("div", head, sure),
         el("div", f"{reason[:1].upper()}{reason[1:]}.") if reason else None,
         el("div", terminal.wall(one), style=SOFT),
-        _budget(one),
-        el("div", terminal.light(one), style=SOFT),
-        _todo(one),
+        parts.make("budget", lambda: _budget(one), None),
+        el("div", parts.make("speed of light", lambda: terminal.light(one), None), style=SOFT),
+        parts.make("what to do", lambda: _todo(one), None),
         el(
             "div",
             "The whole answer: print(diagnosis), or a page: gobrrr.html(diagnosis)",
             style=f"{SOFT};margin-top:0.6em",
         ),
     ]
-    return el("div", join(parts), style="max-width:52em;line-height:1.5")
+    if parts.failed:
+        rows.append(el("div", advice.failed(parts.failed)))
+    return el("div", join(rows), style="max-width:52em;line-height:1.5")
 
 
 def _budget(one: Diagnosis) -> Markup | None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gobrrr import units
+from gobrrr.guarded import Parts
 from gobrrr.model.diagnosis import Diagnosis, Wall, WhatIf
 from gobrrr.report import advice, budget, prediction, unpriced, words
 from gobrrr.report import what_if as change
@@ -102,9 +104,15 @@ def print_to(
     own = console.width if console.is_terminal else DEFAULT_WIDTH
     lines = compose(diagnosis, width=width or own, unicode=unicode)
     if what_if is not None:
-        page = Page(width=clamp(width or own), glyphs=UNICODE if unicode else ASCII)
-        lines = [*lines, [], *change.lines(diagnosis, page, what_if)]
+        lines = [*lines, [], *_change(diagnosis, what_if, width=width or own, unicode=unicode)]
     print_lines(lines, console)
+
+
+def _change(diagnosis: Diagnosis, what_if: WhatIf, *, width: int, unicode: bool) -> list[Line]:
+    """The step with a change, behind the answer."""
+    page, parts = Page(width=clamp(width), glyphs=UNICODE if unicode else ASCII), Parts()
+    lines = parts.make("what-if", lambda: change.lines(diagnosis, page, what_if), list[Line]())
+    return [*lines, *advice.told(parts.failed, page)]
 
 
 def print_lines(lines: Sequence[Line], console: Console) -> None:
@@ -127,8 +135,7 @@ def for_print(diagnosis: Diagnosis, what_if: WhatIf | None = None) -> str:
     text = render(diagnosis, unicode=unicode)
     if what_if is None:
         return text
-    page = Page(width=DEFAULT_WIDTH, glyphs=UNICODE if unicode else ASCII)
-    return f"{text}\n\n{plain(change.lines(diagnosis, page, what_if))}"
+    return f"{text}\n\n{plain(_change(diagnosis, what_if, width=DEFAULT_WIDTH, unicode=unicode))}"
 
 
 def knows_unicode(encoding: str | None) -> bool:
@@ -149,10 +156,15 @@ def clamp(width: int) -> int:
 
 def compose(diagnosis: Diagnosis, *, width: int = DEFAULT_WIDTH, unicode: bool = True) -> list[Line]:
     """The page's lines, at the first level of detail that fits the screen."""
-    page = Page(width=clamp(width), glyphs=UNICODE if unicode else ASCII)
+    page, parts = Page(width=clamp(width), glyphs=UNICODE if unicode else ASCII), Parts()
     lines: list[Line] = []
     for detail in LEVELS:
-        blocks = [section(diagnosis, page, detail) for section in _SECTIONS]
+        blocks = [
+            parts.make(name, partial(section, diagnosis, page, detail), list[Line]())
+            for name, section in _SECTIONS.items()
+            if name not in parts.failed
+        ]
+        blocks.append(advice.told(parts.failed, page))
         lines = _spaced([block for block in blocks if block])
         if len(lines) <= SCREEN_LINES:
             break
@@ -299,4 +311,12 @@ def _machines(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
     return prediction.section(diagnosis, page)
 
 
-_SECTIONS = (_head, _verdict, _machines, _advice, _others, _trials, _tail)
+_SECTIONS: dict[str, Callable[[Diagnosis, Page, Detail], list[Line]]] = {
+    "head": _head,
+    "verdict": _verdict,
+    "machines": _machines,
+    "what to do": _advice,
+    "findings": _others,
+    "trials": _trials,
+    "notes": _tail,
+}

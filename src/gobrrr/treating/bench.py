@@ -89,7 +89,7 @@ class Here:
             arm.close()
             before.restore()
         profile = dataclasses.replace(profile, target=self._target)
-        live.ready(profile, None, self._stages)
+        profile = live.ready(profile, None, self._stages)
         if self._stages is not None:
             self._stages("predicting", 0, 1)
         return pipeline.examine(profile)

@@ -13,6 +13,7 @@ import msgspec
 from gobrrr import pipeline
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.guarded import Parts
 from gobrrr.model.diagnosis import Diagnosis, Finding, Prescription
 from gobrrr.model.treated import Advised, Untried, Versions
 from gobrrr.model.workload import Workload
@@ -179,10 +180,15 @@ class _Replayed:
     """Predictions by replaying the step's graph with the plans of treatments."""
 
     def __init__(self, examined: pipeline.Examined, evidence: Evidence, names: Iterable[str]) -> None:
-        plans = tuple(plans_of(evidence, examined.found, names))
+        self._parts = Parts()
+        plans = tuple(plans_of(evidence, examined.found, names, self._parts))
         self._combiner = Combiner([Seat(evidence, plans, examined.row_of_group)], examined.diagnosis.unprofiled_wall_ns)
-        self._known: dict[frozenset[str], Saving] = {}
-        self.notes: list[str] = []
+        self._known: dict[frozenset[str], Saving | None] = {}
+
+    @property
+    def notes(self) -> list[str]:
+        """What could not be predicted."""
+        return [f"{name} {said}" for name, said in self._parts.failed.items()]
 
     def has(self, name: str) -> bool:
         """Whether a treatment has a plan in this step."""
@@ -194,10 +200,14 @@ class _Replayed:
         if not planned:
             return None
         if planned not in self._known:
-            found = self._combiner.combined([one for one in names if one in planned]).what_if
-            low, high = found.saving_ns
-            self._known[planned] = found.expected_ns, min(low, found.expected_ns), max(high, found.expected_ns)
+            mine = [one for one in names if one in planned]
+            self._known[planned] = self._parts.make(" + ".join(mine), lambda: self._combined(mine), None)
         return self._known[planned]
+
+    def _combined(self, names: Sequence[str]) -> Saving:
+        found = self._combiner.combined(names).what_if
+        low, high = found.saving_ns
+        return found.expected_ns, min(low, found.expected_ns), max(high, found.expected_ns)
 
 
 class _Prescribed:
@@ -235,12 +245,13 @@ def _predictor(examined: pipeline.Examined, ways: Sequence[Way]) -> _Replayed | 
     return _Replayed(examined, evidence, dict.fromkeys(name for way in ways for name in way.as_if))
 
 
-def plans_of(evidence: Evidence, found: Sequence[Found], names: Iterable[str]) -> Iterator[Planned]:
-    """The plans of some treatments in a step, of every finding that one of them is for. Unknown names have none."""
+def plans_of(evidence: Evidence, found: Sequence[Found], names: Iterable[str], parts: Parts) -> Iterator[Planned]:
+    """The plans of some treatments in a step, of every finding that one of them is for. Unknown names have none, nor
+    have those that fail, which go to `parts`."""
     known = {one.name for one in catalogue()}
     for name in names:
         if word_of(name) in known:
-            yield from asked(name, evidence, found)
+            yield from asked(name, evidence, found, parts)
 
 
 def step_of(diagnosis: Diagnosis) -> float | None:

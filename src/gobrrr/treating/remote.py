@@ -16,6 +16,7 @@ from typing import IO
 from msgspec.structs import replace
 
 from gobrrr.errors import UsageError
+from gobrrr.guarded import LOG
 from gobrrr.model.treated import TrialRecord
 from gobrrr.report import failures
 from gobrrr.treating import messages
@@ -40,7 +41,7 @@ HINTS = {9: "killed: out of memory?", 11: "a crash in native code", 6: "it abort
 
 SHOWN = 160
 
-_START = "import sys; sys.path[:] = {path!r}; from gobrrr.treating.worker import main; main()"
+_START = "import sys; sys.path[:] = {path!r}; from gobrrr.treating.worker import main; main({debug})"
 
 
 class Remote:
@@ -122,6 +123,7 @@ class Remote:
                     with suppress(OSError):
                         pipe.close()
         if self._errors is not None:
+            LOG.debug("the process that ran the steps wrote:\n%s", self._said())
             self._errors.close()
             self._errors = None
 
@@ -138,8 +140,6 @@ class Remote:
         return max(LIMIT_S, LIMIT_STEPS * self._step_s) * (COMPILING if compiles else 1.0)
 
     def _refusal(self, answer: messages.Refused) -> Exception:
-        if os.environ.get(failures.TRACEBACK):
-            sys.stderr.write(self._said())
         return RuntimeError(answer.why) if answer.bug else UsageError(answer.why)
 
     def _ask(self, request: messages.Request, limit_s: float) -> messages.Answer:
@@ -151,7 +151,7 @@ class Remote:
     def _start(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._child = subprocess.Popen(
-            [sys.executable, "-c", _START.format(path=sys.path)],
+            [sys.executable, "-c", _START.format(path=sys.path, debug=failures.tracebacks_shown())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -15,14 +15,17 @@ from collections.abc import Callable
 from typing import IO
 
 from gobrrr.errors import GobrrrError, UsageError
+from gobrrr.report import failures
 from gobrrr.treating import messages
 
 QUIET_S = 0.1
 """Progress within a stage is told no more often than this."""
 
 
-def main() -> None:
-    """Answer requests until the pipe ends."""
+def main(debug: bool = False) -> None:
+    """Answer requests until the pipe ends. `debug`: with the tracebacks of what fails in gobrrr."""
+    if debug:
+        failures.show_tracebacks()
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     asked: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     requests = os.fdopen(os.dup(0), "rb")

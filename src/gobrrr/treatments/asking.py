@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.errors import UsageError
-from gobrrr.treatments.base import Treatment, catalogue
+from gobrrr.guarded import Parts
+from gobrrr.treatments.base import Predict, Treatment, catalogue
 from gobrrr.treatments.prescribing import Planned
 
 LEAST_TIMES, MOST_TIMES = 0.01, 1_000.0
@@ -23,8 +25,9 @@ def word_of(name: str) -> str:
     return re.split("[=:]", name, maxsplit=1)[0]
 
 
-def asked(name: str, evidence: Evidence, found: Sequence[Found]) -> list[Planned]:
-    """The plans of the treatment that a name asks for, of every finding that it is for; none where it applies to none.
+def asked(name: str, evidence: Evidence, found: Sequence[Found], parts: Parts) -> list[Planned]:
+    """The plans of the treatment that a name asks for, of every finding that it is for; none where it applies to none,
+    or where it fails, which goes to `parts`.
 
     Raises UsageError where there is no such treatment, size or part; the text does not say what there is instead.
     """
@@ -34,26 +37,27 @@ def asked(name: str, evidence: Evidence, found: Sequence[Found]) -> list[Planned
         raise UsageError(f"no treatment is called {word_of(name)}")
     treatment = known[match["word"]]
     if match["size"] is not None:
-        return [(name, None, _of_size(treatment, match["size"], evidence))]
-    each = ((one, _of_part(treatment, match["part"], evidence, one)) for one in found)
+        by, times = _size(treatment, match["size"])
+        return parts.make(name, lambda: [(name, None, by(evidence, times))], [])
+    predict = _predict_of(treatment, match["part"])
+    each = [(one, parts.make(name, partial(predict, evidence, one), None)) for one in found]
     made: list[Planned] = [(name, one, plan) for one, plan in each if plan is not None]
     if not made and match["part"] is None and treatment.unasked is not None:
-        plan = treatment.unasked(evidence)
+        plan = parts.make(name, partial(treatment.unasked, evidence), None)
         return [(name, None, plan)] if plan is not None else []
     return made
 
 
-def _of_part(treatment: Treatment, part: str | None, evidence: Evidence, found: Found) -> Plan | None:
+def _predict_of(treatment: Treatment, part: str | None) -> Predict:
     if part is None:
-        return treatment.predict(evidence, found)
-    one = treatment.parts.get(part)
-    if one is None:
+        return treatment.predict
+    if part not in treatment.parts:
         there = f"it has {', '.join(treatment.parts)}" if treatment.parts else "it has none"
         raise UsageError(f"{treatment.name} has no part {part!r}: {there}")
-    return one(evidence, found)
+    return treatment.parts[part]
 
 
-def _of_size(treatment: Treatment, size: str, evidence: Evidence) -> Plan:
+def _size(treatment: Treatment, size: str) -> tuple[Callable[[Evidence, float], Plan], float]:
     if treatment.by is None:
         raise UsageError(f"{treatment.name} has no size: write it without =")
     try:
@@ -62,4 +66,4 @@ def _of_size(treatment: Treatment, size: str, evidence: Evidence) -> Plan:
         times = 0.0
     if not LEAST_TIMES <= times <= MOST_TIMES:
         raise UsageError(f"{treatment.name}={size}: a factor from {LEAST_TIMES:g} to {MOST_TIMES:g}")
-    return treatment.by(evidence, times)
+    return treatment.by, times

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -10,6 +11,7 @@ from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import EXPECTED, MOST_WORK, Plan, Stopwatch
 from gobrrr.analysis.outcome import outcome
+from gobrrr.guarded import Parts
 from gobrrr.model.diagnosis import Finding, Prescription
 from gobrrr.treatments.base import catalogue
 
@@ -23,23 +25,34 @@ Planned = tuple[str, Found | None, Plan]
 """A treatment's name, the finding that it is for (None: it was asked for without one), and what it changes."""
 
 
-def plans(evidence: Evidence, found: Sequence[Found]) -> list[tuple[str, Found, Plan]]:
-    """Every treatment that a finding names and that applies, in the findings' order."""
+def plans(evidence: Evidence, found: Sequence[Found], parts: Parts) -> list[tuple[str, Found, Plan]]:
+    """Every treatment that a finding names and that applies, in the findings' order; those that fail go to `parts`."""
     known = {one.name: one for one in catalogue()}
     made = []
     for one in found:
         for name in one.finding.treatments:
-            plan = known[name].predict(evidence, one)
+            plan = parts.make(part_of(name, one), partial(known[name].predict, evidence, one), None)
             if plan is not None:
                 made.append((name, one, plan))
     return made
 
 
-def prescribe(evidence: Evidence, found: Sequence[Found], step_ns: float) -> list[Prescription]:
-    """What each finding's treatments alone would save of a step of `step_ns`; 0 <= low <= high <= `step_ns`."""
-    made = plans(evidence, found)
-    watch = Stopwatch(evidence) if made and evidence.replayable else None
-    given = [prescription(watch, *one, step_ns) for one in made]
+def part_of(name: str, found: Found) -> str:
+    """What a treatment of a finding is called where it fails."""
+    return f"{name} for {found.finding.code}"
+
+
+def prescribe(evidence: Evidence, found: Sequence[Found], step_ns: float, parts: Parts) -> list[Prescription]:
+    """What each finding's treatments alone would save of a step of `step_ns`; 0 <= low <= high <= `step_ns`.
+
+    One that fails is left out, and goes to `parts`.
+    """
+    planned = plans(evidence, found, parts)
+    replayed = bool(planned) and evidence.replayable
+    watch = parts.make("replay of the step", partial(Stopwatch, evidence), None) if replayed else None
+    each = [(one, parts.make(part_of(*one[:2]), partial(prescription, watch, *one, step_ns), None)) for one in planned]
+    made = [one for one, own in each if own is not None]
+    given = [own for _, own in each if own is not None]
     # a step that does more work gets no shorter: throughput comes last
     order = sorted(
         range(len(given)),
@@ -47,7 +60,9 @@ def prescribe(evidence: Evidence, found: Sequence[Found], step_ns: float) -> lis
     )
     told = [at for at in order if given[at].expected_ns and _expected(given[at]) >= TELLING * step_ns][:MOST_TOLD]
     for at in told if len(evidence.priced.links.device) <= MOST_WORK else ():
-        given[at] = replace(given[at], then=_then(evidence, made[at][2], step_ns - _expected(given[at])))
+        left = step_ns - _expected(given[at])
+        then = parts.make(f"what follows {part_of(*made[at][:2])}", partial(_then, evidence, made[at][2], left), "")
+        given[at] = replace(given[at], then=then)
     return [given[at] for at in order]
 
 

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from gobrrr.errors import UsageError
+from gobrrr.guarded import Parts
 from gobrrr.model.live import Live, ProfilerCost, Switches
 from gobrrr.model.profile import Profile, RankProfile
 from gobrrr.observe.live.assemble import assembled
@@ -21,19 +22,18 @@ from gobrrr.observe.live.frames import current_folder
 from gobrrr.observe.live.ops.dispatch import GraphBook, Looking
 from gobrrr.observe.live.recorder import Loops, Recorder, time_loops
 from gobrrr.observe.live.turns import give_back, take
-from gobrrr.observe.live.watches.collector import CollectorWatch
-from gobrrr.observe.live.watches.compiler import CompilerWatch
-from gobrrr.observe.live.watches.memory import MemoryWatch
-from gobrrr.observe.live.watches.observer import Observer
 from gobrrr.observe.live.watches.rivals import RivalWatch, recording
-from gobrrr.observe.live.watches.switches import SwitchWatch
 from gobrrr.observe.live.watches.syncs import SyncWatch
-from gobrrr.observe.live.watches.threads import ThreadWatch
+from gobrrr.observe.live.watches.together import Watches
 
 LEAD_IN = 1
 """Profiled steps that do not count: the profiler's own start falls into the first."""
 
 
+WAITS, OPERATIONS = "the waits for the device", "the operations of a step"
+"""What is looked at in a step each."""
+
+Look = TypeVar("Look", SyncWatch, Looking)
 NS_PER_S = 1e9
 RECORDED_S = 0.6
 """Recording may add this much to the profiled steps together: torch keeps 8 GB of records a second of it, so that of
@@ -137,8 +137,7 @@ class Watcher:
         self._reset()
         self.graphs.open()
         self._rival.open()
-        for one in self._observers:
-            one.open()
+        self._watches.open()
 
     def restart(self) -> None:
         """Back to warm-up: what was observed so far was not the loop."""
@@ -146,12 +145,10 @@ class Watcher:
             return
         self._leave()
         self.phase = Phase.WARMUP
-        observers = self._observers
+        before = self._watches
         self._reset()
-        for one in observers:
-            one.close()
-        for one in self._observers:
-            one.open()
+        before.close()
+        self._watches.open()
 
     def boundary(self) -> None:
         """One step has ended and the next begins; the first call begins the first step.
@@ -175,8 +172,7 @@ class Watcher:
         self._leave()
         if self._opened:
             self._opened = False
-            for one in self._observers:
-                one.close()
+            self._watches.close()
             self.graphs.close()
             self._rival.close()
             give_back(self)
@@ -242,11 +238,7 @@ class Watcher:
     # -- phases
 
     def _reset(self) -> None:
-        self._collector, self._compiler = CollectorWatch(), CompilerWatch()
-        self._switches, self._threads, self._memory = SwitchWatch(), ThreadWatch(), MemoryWatch()
-        self._observers: list[Observer] = [
-            self._collector, self._compiler, self._switches, self._threads, self._memory,
-        ]  # fmt: skip
+        self._watches, self._parts = Watches(), Parts()
         self._steps = -1
         self._stamps: list[float] = []
         self._graphs_made: list[int] = []
@@ -279,7 +271,7 @@ class Watcher:
         wait()
         self._steps += 1
         self._stamps.append(time.perf_counter())
-        self._graphs_made.append(self._compiler.compiles)
+        self._graphs_made.append(self._watches.compiler.compiles)
         self._told(self._steps, self.options.warmup)
         if self._steady(now):
             self._warmup_steps = self._steps
@@ -302,8 +294,7 @@ class Watcher:
         self._loops = time_loops()
         self.phase = Phase.WINDOW
         self._window_steps = 0
-        for one in self._observers:
-            one.window_begins()
+        self._watches.window_begins()
         wait()
         self._clock = Clock()
         self._window_began = time.perf_counter()
@@ -311,14 +302,12 @@ class Watcher:
 
     def _timed(self, now: float) -> None:
         self._clock.mark()
-        for one in self._observers:
-            one.step(self._window_steps)
+        self._watches.step(self._window_steps)
         self._window_steps += 1
         enough = self._window_steps >= self.options.window + 1
         if enough or (self._window_steps >= 3 and now - self._window_began > self.options.window_s):
             self._times = self._clock.times()
-            for one in self._observers:
-                one.window_ends(self._window_steps)
+            self._watches.window_ends(self._window_steps)
             self._steps += self._window_steps
             self._begin_profile()
         self._told(self._window_steps, self.options.window + 1)
@@ -357,23 +346,37 @@ class Watcher:
             self._finish()
         elif on_gpu():
             self.phase = Phase.SYNCS
-            self._sync_watch = SyncWatch()
-            self._sync_watch.open()
+            self._sync_watch = self._look(WAITS, SyncWatch())
+            if self._sync_watch is None:
+                self._begin_dispatch()
         else:
             self._begin_dispatch()
 
     def _begin_dispatch(self) -> None:
         self.phase = Phase.DISPATCH
-        self._looking = Looking(self.graphs)
-        self._looking.open()
+        self._looking = self._look(OPERATIONS, Looking(self.graphs))
+        if self._looking is None:
+            self._finish()
+
+    def _look(self, part: str, look: Look) -> Look | None:
+        """The look, opened; None where it fails, with all as it was."""
+
+        def opened() -> Look:
+            look.open()
+            return look
+
+        found = self._parts.make(part, opened, None)
+        if found is None:
+            self._parts.make(part, look.close, None)
+        return found
 
     def _looked(self) -> None:
         self._steps += 1
         if self.phase is Phase.SYNCS and self._sync_watch is not None:
-            self._sync_watch.close()
+            self._parts.make(WAITS, self._sync_watch.close, None)
             self._begin_dispatch()
         elif self._looking is not None:
-            self._looking.close()
+            self._parts.make(OPERATIONS, self._looking.close, None)
             self._finish()
         self._told(1, 1)
 
@@ -383,38 +386,50 @@ class Watcher:
 
     # -- what was observed
 
-    def _switched(self) -> Switches | None:
-        found = self._switches.found()
+    def _switched(self, found: Switches | None) -> Switches | None:
         seen = self._looking.seen if self._looking is not None else None
         return found if found is None or seen is None else msgspec.structs.replace(found, autocast=seen.autocast)
 
     def _assembled(self, target: str, rank: RankProfile, notes: list[str], cpu: str) -> Profile:
+        watched = self._watches.found()
         live = Live(
             kind="cuda" if self._recorder is not None and self._recorder.gpu else "cpu",
             times=self._times,
             warmup_steps=self._warmup_steps,
             profiled_steps=self._profiled_steps,
             steps_from=self.steps_from,
-            compiled=self._compiler.found(),
+            compiled=watched.get("compiled"),
             syncs=self._sync_watch.found() if self._sync_watch is not None else None,
-            collector=self._collector.found(),
-            switches=self._switched(),
-            threads=self._threads.found(),
-            memory=self._memory.found(),
+            collector=watched.get("collector"),
+            switches=self._switched(watched.get("switches")),
+            threads=watched.get("threads"),
+            memory=watched.get("memory"),
             uses=self._looking.seen.uses if self._looking is not None and self._looking.seen is not None else None,
             dispatch_ns=self._loops.op_ns if self._loops else None,
             observer=_observer(self._loops, self._recorder.loops if self._recorder else None),
             seconds=time.perf_counter() - self._began,
         )
         seen = self._looking.found() if self._looking is not None else None
-        return assembled(target, rank, live, seen, [*self.remarks, *self._unread(), *notes], cpu=cpu, here=self._here)
+        return assembled(
+            target,
+            rank,
+            live,
+            seen,
+            [*self.remarks, *self._unread(), *notes],
+            cpu=cpu,
+            here=self._here,
+        )
 
     def _unread(self) -> list[str]:
-        """What casts, padding and repeated indices were not looked for in: never the same as not there."""
+        """What was not looked at, or not for casts, padding and repeated indices: never the same as not there."""
+        notes = [*self._watches.remarks, *(f"{part} {said}" for part, said in self._parts.failed.items())]
         seen = self._looking.seen if self._looking is not None else None
-        if seen is None or not seen.unread:
-            return []
-        return [f"{seen.unread} operations of the step could not be looked at for casts, padding and repeated indices"]
+        if seen is not None and seen.failed:
+            notes.append(f"some operations of the step {seen.failed}: they are missing")
+        if seen is not None and seen.unread:
+            what = "could not be looked at for casts, padding and repeated indices"
+            notes.append(f"{seen.unread} operations of the step {what}")
+        return notes
 
 
 def _observer(without: Loops | None, with_it: Loops | None) -> ProfilerCost | None:

@@ -6,6 +6,7 @@ from importlib.resources import files
 
 from gobrrr import units
 from gobrrr.model.diagnosis import DeviceTotals, Diagnosis, Roof
+from gobrrr.report.advice import by_need, failed
 from gobrrr.report.page.markup import Markup, el, join, section
 from gobrrr.report.page.verdict import predicted
 
@@ -28,15 +29,14 @@ def not_checked(one: Diagnosis) -> Markup:
                 "No condition is left out by name; what only a run shows (input data, other programs) is not predicted."
             )
         return section("unchecked", "Not checked", el("p", text, class_="empty"))
-    by_need: dict[str, list[str]] = {}
-    for item in one.not_checked:
-        by_need.setdefault(item.needs.removeprefix("needs "), []).append(item.code)
+    lacking, failures = by_need(one.not_checked)
     rows = [
         el("li", [el("span", code, class_="code") for code in codes], " needs ", need)
-        for need, codes in by_need.items()
+        for need, codes in lacking.items()
     ]
     lead = "Conditions that could not be looked at. They are not known to be absent."
-    return section("unchecked", "Not checked", el("ul", rows, class_="plain"), lead=lead)
+    told = el("p", failed(failures)) if failures else None
+    return section("unchecked", "Not checked", told, el("ul", rows, class_="plain"), lead=lead)
 
 
 CODE = "to paste:\n"

@@ -36,9 +36,9 @@ class Seen:
 
     `on_cpu`: nothing ran on a GPU, and the CPU's operations are taken as the device's. `replays`: CUDA graphs that were
     replayed and whose capture is taken as what ran; `unseen_replays`: those whose capture was not seen, so that their
-    work is missing. `left_out`: operations beyond the most that are written down. `compiled`: a compiled module was run
-    as it is written. `autocast`: the type that modules ran in under autocast. `unread`: operations whose arguments
-    could not be looked at for `uses`.
+    work is missing. `left_out`: operations beyond the most that are written down; `failed`: why others were not, ""
+    where none are missing. `compiled`: a compiled module was run as it is written. `autocast`: the type that modules
+    ran in under autocast. `unread`: operations whose arguments could not be looked at for `uses`.
     """
 
     calls: tuple[RecordedCall, ...]
@@ -49,6 +49,7 @@ class Seen:
     replays: int = 0
     unseen_replays: int = 0
     left_out: int = 0
+    failed: str = ""
     compiled: bool = False
     seconds: float = 0.0
     autocast: str | None = None
@@ -57,7 +58,7 @@ class Seen:
     @property
     def whole(self) -> bool:
         """Whether nothing that ran is known to be missing."""
-        return not self.unseen_replays and not self.left_out
+        return not (self.unseen_replays or self.left_out or self.failed)
 
     def recording(self, target: str = "") -> Recording:
         """The same as the static door has it. Memory was not followed: its levels are 0."""
@@ -133,6 +134,7 @@ class Looking:
             replays=self._replays,
             unseen_replays=self._unseen,
             left_out=self._mode.left_out,
+            failed=self._mode.failed,
             compiled=self._sites.compiled,
             seconds=time.perf_counter() - self._began,
         )

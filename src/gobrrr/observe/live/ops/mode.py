@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 
+from gobrrr.guarded import failed
 from gobrrr.model.recording import Place, RecordedCall
 from gobrrr.model.work import OpCall
 from gobrrr.observe.live.ops.uses import Uses
@@ -36,6 +37,7 @@ class Dispatched(TorchDispatchMode):
         self.sites, self.uses = sites, uses
         self.drafts: list[tuple[RecordedCall, int, bool]] = []  # with the backward pass it is in, and the grad mode
         self.left_out = 0
+        self.failed = ""  # what is said of the last operation that could not be written down
         self.optimizing = False
         self._paused = paused
         self._owners = Owners()
@@ -58,7 +60,10 @@ class Dispatched(TorchDispatchMode):
         outputs = func(*args, **kwargs)
         if self._paused is None or not self._paused():
             with torch._C.DisableTorchFunction():  # the program's own modes have no part in this
-                self._written(func, args, kwargs, outputs, plain=plain)
+                try:
+                    self._written(func, args, kwargs, outputs, plain=plain)
+                except Exception as error:  # the step is the user's: it goes on
+                    self.failed = failed("an operation of the step", error)
         return outputs
 
     def adopt(self, calls: tuple[RecordedCall, ...]) -> None:
