@@ -8,6 +8,7 @@ from typing import Any
 
 from gobrrr.cost import price
 from gobrrr.cost.registry import find
+from gobrrr.model.plain import plain_text
 from gobrrr.model.work import Argument, OpCall, Scalar, Tensor, TensorList
 
 CLASSES = {
@@ -80,7 +81,7 @@ def _argument(torch: Any, value: Any) -> Argument:
         return Tensor(tuple(value.shape), str(value.dtype).removeprefix("torch."), tuple(value.stride()))
     if isinstance(value, list | tuple) and value and all(isinstance(one, torch.Tensor) for one in value):
         return TensorList(tuple(one for one in (_argument(torch, each) for each in value) if isinstance(one, Tensor)))
-    return Scalar("" if value is None else str(value))
+    return Scalar("" if value is None else plain_text(value) or "")
 
 
 def profile(torch: Any, step: Callable[[], object], *, cpu: bool, steps: int) -> dict[str, float]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.errors import UsageError
+from gobrrr.model.plain import plain_text
 from gobrrr.report.text import sanitise
 from gobrrr.targets import check_target, names_a_step
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     Stages = Callable[[str, int, int], None]
 
 
-SHOWN = 40
-"""Characters of a wrong argument."""
+SHOWN, MOST_SHOWN = 40, 4
+"""Characters of a wrong argument, and items of a list."""
 
 
 def treat(
@@ -64,8 +65,7 @@ def treat(
 
 def _check_seconds(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        shown = f"{value:g}" if isinstance(value, float) else repr(value)[:SHOWN]
-        raise UsageError(f"{name} is a number of seconds above 0, not {shown}")
+        raise UsageError(f"{name} is a number of seconds above 0, not {_shown(value)}")
 
 
 def _listed(name: str, names: Any) -> tuple[str, ...]:
@@ -75,14 +75,27 @@ def _listed(name: str, names: Any) -> tuple[str, ...]:
     found = tuple(names) if isinstance(names, Iterable) else (None,)
     if all(isinstance(one, str) for one in found):
         return found
-    raise UsageError(f"{name} is a list of names, not {repr(names)[:SHOWN]}")
+    raise UsageError(f"{name} is a list of names, not {_shown(names)}")
+
+
+def _shown(value: Any) -> str:
+    """What was given, where its text is short and nobody's own; else of what type it is."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list | tuple):
+        more = ", ..." if len(value) > MOST_SHOWN else ""
+        return f"[{', '.join(map(_shown, value[:MOST_SHOWN]))}{more}]"
+    text = plain_text(value)
+    if text is None:
+        return f"an object of type {type(value).__name__}"
+    return repr(text[:SHOWN]) if isinstance(value, str) else text[:SHOWN]
 
 
 def _folder(name: str, value: Any) -> Path | None:
     if value is None:
         return None
     if not isinstance(value, str | bytes | os.PathLike):
-        raise UsageError(f"{name} is a folder, not {repr(value)[:SHOWN]}")
+        raise UsageError(f"{name} is a folder, not {_shown(value)}")
     return Path(os.fsdecode(value))
 
 

@@ -12,9 +12,11 @@ import hashlib
 import sys
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import fields
+from itertools import islice
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from gobrrr.model.plain import PLAIN, plain_text
 from gobrrr.model.workload import Workload
 from gobrrr.observe.installed import is_users
 
@@ -23,9 +25,6 @@ MOST = 20_000
 
 LONGEST = 1_000
 """Of a longer list or mapping so many values are read, and how many there are."""
-LONG_TEXT = 10_000
-
-PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 def fingerprint(workload: Workload) -> str:
@@ -55,11 +54,14 @@ class _Reader:
         self._left -= 1
         if self._left < 0:
             return
-        if isinstance(value, PLAIN):
-            text = repr(value)
-            self._note(name, type(value).__name__, len(text), text[:LONG_TEXT])
+        if isinstance(value, enum.Enum):
+            self._note(name, type(value).__qualname__, value._name_, plain_text(value._value_))
             return
-        if isinstance(value, torch.dtype | torch.device | torch.layout | torch.memory_format | enum.Enum):
+        if isinstance(value, PLAIN):
+            length = len(value) if isinstance(value, str | bytes) else 0
+            self._note(name, type(value).__name__, length, plain_text(value))
+            return
+        if isinstance(value, torch.dtype | torch.device | torch.layout | torch.memory_format):
             self._note(name, type(value).__name__, value)
             return
         if id(value) in self._seen:
@@ -88,11 +90,11 @@ class _Reader:
         elif isinstance(value, functools.partial):
             self._items(name, [("func", value.func), ("args", value.args), ("keywords", value.keywords)], 3)
         elif isinstance(value, Mapping):
-            self._items(name, ((_key(key), item) for key, item in list(value.items())), len(value))
+            self._items(name, ((_key(key), item) for key, item in list(islice(value.items(), LONGEST))), len(value))
         elif isinstance(value, list | tuple):
             self._items(name, ((str(at), item) for at, item in enumerate(value)), len(value))
         elif isinstance(value, Set):  # in an order that is the same in every process
-            self._note(name, "set", len(value), *sorted(_key(one) for one in value)[:LONGEST])
+            self._note(name, "set", len(value), *(sorted(map(_key, value)) if len(value) <= LONGEST else ()))
         elif isinstance(value, type):
             self._class(name, value)
         else:
@@ -115,7 +117,7 @@ class _Reader:
         self._note(name, type(model).__qualname__, model.training)
         for path, one in model.named_modules():
             self._seen[id(one)] = one
-            self._note(path, type(one).__qualname__, one.extra_repr(), one.training)
+            self._note(path, type(one).__qualname__, one.training)
             self._class(path, type(one))
             for key, value in sorted(vars(one).items()):
                 if key not in common:  # the number of heads, a flag, a configuration
@@ -179,7 +181,7 @@ class _Reader:
             if isinstance(one, CodeType):
                 self._code(name, one)
             elif one != code.co_consts[0] or not isinstance(one, str):  # the first is the docstring
-                self._note("constant", repr(one) if not isinstance(one, frozenset) else sorted(map(repr, one)))
+                self._note("constant", sorted(map(_key, one)) if isinstance(one, frozenset) else _key(one))
 
     def _object(self, name: str, value: Any) -> None:
         self._note(name, type(value).__module__.removeprefix("_gobrrr_"), type(value).__qualname__)
@@ -223,8 +225,9 @@ def _names(code: CodeType) -> set[str]:
 def _key(value: Any) -> str:
     """A key in words that are the same in every process."""
     if isinstance(value, tuple):
-        return f"({', '.join(map(_key, value))})"
-    return repr(value)[:LONG_TEXT] if isinstance(value, PLAIN) else type(value).__qualname__
+        return f"({', '.join(map(_key, value[:LONGEST]))})"
+    text = plain_text(value)
+    return f"{type(value).__name__} {text}" if text is not None else type(value).__qualname__
 
 
 def _listed(value: Any) -> tuple[str, ...]:

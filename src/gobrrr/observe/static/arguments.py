@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from gobrrr.model.plain import MOST_ITEMS, NUMBERS, plain_text
 from gobrrr.model.work import Argument, OpCall, Scalar, Tensor, TensorList
 
 _EMPTY = Scalar("")
@@ -106,10 +107,22 @@ def _argument(value: Any) -> Argument:
     if isinstance(value, torch.Tensor):
         return tensor_record(value)
     if isinstance(value, list | tuple):
+        if many_numbers(value):
+            return _EMPTY
         given = [one for one in value if isinstance(one, torch.Tensor)]
-        if given:
-            return TensorList(tuple(map(tensor_record, given)))
+        return TensorList(tuple(map(tensor_record, given))) if given else _scalars(value)
     return _scalar(value)
+
+
+def many_numbers(value: list[Any] | tuple[Any, ...]) -> bool:
+    """Whether this is a list of numbers that is too long to be looked at one by one."""
+    return len(value) > MOST_ITEMS and isinstance(value[0], NUMBERS)
+
+
+def _scalars(values: list[Any] | tuple[Any, ...]) -> Scalar:
+    if len(values) > MOST_ITEMS:
+        return _EMPTY
+    return Scalar("[" + ", ".join(plain_text(one) or "" for one in values) + "]")
 
 
 def _scalar(value: Any) -> Scalar:
@@ -117,8 +130,4 @@ def _scalar(value: Any) -> Scalar:
         return _EMPTY
     if isinstance(value, torch.dtype):
         return Scalar(str(_SCALAR_TYPES.get(value, "")))
-    if isinstance(value, torch.device | torch.layout | torch.memory_format | torch.Generator):
-        return _EMPTY
-    if isinstance(value, list | tuple):
-        return Scalar("[" + ", ".join(str(one) for one in value) + "]")
-    return Scalar(str(value))
+    return Scalar(plain_text(value) or "")  # a storage, a generator, a layout: no rule asks for it

@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
-from gobrrr.observe.static.arguments import SPARSE, STORED
+from gobrrr.observe.static.arguments import SPARSE, STORED, many_numbers
 from gobrrr.observe.static.memory import Memory
 from gobrrr.observe.static.values import Values, small
 
@@ -35,6 +35,16 @@ class Doubles:
     def within(self, values: Any) -> Any:
         """Nested containers with their tensors replaced."""
         return tree_map_only(torch.Tensor, self.of, values)
+
+    def given(self, value: Any) -> Any:
+        """An operation's arguments with their tensors replaced, also those in lists."""
+        if isinstance(value, torch.Tensor):
+            return self.of(value)
+        if isinstance(value, dict):
+            return {key: self.given(one) for key, one in value.items()}
+        if type(value) in (list, tuple) and not many_numbers(value):
+            return type(value)(map(self.given, value))
+        return value
 
     def _made(self, tensor: Any) -> Any:
         self.keep(tensor)

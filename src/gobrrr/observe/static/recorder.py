@@ -82,8 +82,8 @@ class Recorder(TorchDispatchMode):
             read += tensors_of(kwargs)
         if all(isinstance(one, FakeTensor) for one in read):
             return self._faked(func, name, args, kwargs, read)
-        fakes = self.doubles.within((args, kwargs))
-        outputs = self._faked(func, name, fakes[0], fakes[1], tensors_of(fakes))
+        given, named = self.doubles.given(args), self.doubles.given(kwargs)
+        outputs = self._faked(func, name, given, named, tensors_of((given, named)))
         # an operation in place answers with its argument, which the program knows as the real one
         return next((one for one in read if self.doubles.of(one) is outputs), outputs)
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from gobrrr.observe.static.arguments import many_numbers
 from gobrrr.observe.static.memory import Memory
 
 Side = Literal["device", "host"]
@@ -104,6 +105,6 @@ def tensors_of(value: Any) -> list[Any]:
         return [value]
     if isinstance(value, dict):
         value = tuple(value.values())
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple) and not many_numbers(value):
         return [one for item in value for one in tensors_of(item)]
     return []

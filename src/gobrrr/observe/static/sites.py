@@ -30,7 +30,7 @@ class Sites:
         self._counts: dict[str, int] = {}
         self._paths: list[str] = []
         self._around: list[Any] = []
-        self._inner: dict[tuple[int, int], str] = {}
+        self._inner: dict[int, dict[int, str]] = {}
 
     @contextmanager
     def following(self) -> Iterator[None]:
@@ -93,11 +93,10 @@ class Sites:
         if not self._around:
             return type(module).__name__
         parent = self._around[-1]
-        key = (id(parent), id(module))
-        name = self._inner.get(key)
-        if name is None:
-            named = (one for one, other in parent.named_modules() if other is module)
-            name = self._inner[key] = next(named, type(module).__name__)
+        names = self._inner.setdefault(id(parent), {})
+        if id(module) not in names:
+            names |= {id(one): name for name, one in parent.named_modules()}
+        name = names.setdefault(id(module), type(module).__name__)
         return f"{self._paths[-1]}.{name}" if name else self._paths[-1]
 
     def _name(self, module: Any) -> str:
