@@ -48,6 +48,18 @@ class Site(msgspec.Struct, frozen=True, gc=False):
     path: str | None = None  # of the innermost module, as the program would write it: "GPT.blocks.3.attention"
 
 
+class CallLine(msgspec.Struct, frozen=True, gc=False):
+    """One call that a function of the program made, in the step that was looked at.
+
+    `caller` as the profiler names it, by the line that the function begins at: "path/file.py(12): train"; `callee`: the
+    bare name of what it called; `source`: the line of the call, "path/file.py(28): train".
+    """
+
+    caller: str
+    callee: str
+    source: str
+
+
 class Assumption(msgspec.Struct, frozen=True, gc=False):
     """A value that the program asked for and that only real data could give: what was put in its place, and where."""
 
@@ -69,6 +81,8 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     peak_bytes: int
     start_bytes: int
     module_calls: int
+    lines: tuple[CallLine, ...] = ()  # calls that the program's own functions made, in order; of a live run
+    code: dict[str, str] = {}  # what stands on the program's lines, by their source; of a live run
     on_cpu: bool  # nothing was on a GPU: the CPU's operations were taken as the device's
     assumptions: tuple[Assumption, ...] = ()
     notes: tuple[str, ...] = ()

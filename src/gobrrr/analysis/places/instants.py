@@ -1,0 +1,172 @@
+"""Each nanosecond of a device's window at one host event: what launched the work that runs, or what the device awaits.
+
+While the device works, an instant belongs to the piece of work that the budget counts it to. While it idles, it belongs
+to the host event that the host is in on the way to the next piece of work: before the launch call the innermost one on
+the launching thread, from the call on the call itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.analysis.idle import CAUSES, LAUNCHING, ORDER, PYTHON, Gaps, HostTime
+from gobrrr.analysis.links import Links
+from gobrrr.model.events import ABSENT, I8, EventTable
+from gobrrr.model.tree import HOST_KINDS
+
+F8 = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Pieces of idle time. `row`: the host event (-1: none was recorded then); `ns`: of the window, exact; `part`: ns
+    by cause (a column a cause of `CAUSES`). These sum to `ns`, over the pieces of a gap to the budget's.
+    """
+
+    row: I8
+    ns: I8
+    part: F8
+
+
+@dataclass(frozen=True)
+class Track:
+    """The host events of one thread. `at`: all their begins and ends, sorted; `order`: their rows by begin."""
+
+    at: I8
+    order: I8
+    start: I8
+
+    @classmethod
+    def of(cls, events: EventTable, thread: int) -> Track:
+        """The track of a thread."""
+        rows = np.flatnonzero((events.thread == thread) & np.isin(events.kind, [int(one) for one in HOST_KINDS]))
+        start, stop = events.start_ns[rows], events.end_ns[rows]
+        order = rows[np.lexsort((start - stop, start))]
+        return cls(np.unique(np.concatenate([start, stop])), order, events.start_ns[order])
+
+    def innermost(self, end: I8, parent: I8, when: I8) -> I8:
+        """The innermost event at each instant; -1 for none."""
+        at = np.searchsorted(self.start, when, side="right") - 1
+        found = np.where(at >= 0, self.order[np.maximum(at, 0)] if len(self.order) else ABSENT, ABSENT)
+        over = np.flatnonzero((found >= 0) & (end[np.maximum(found, 0)] <= when))
+        while len(over):
+            found[over] = parent[found[over]]
+            over = over[(found[over] >= 0) & (end[np.maximum(found[over], 0)] <= when[over])]
+        return found
+
+    def cut(self, begin: I8, stop: I8) -> tuple[I8, I8, I8]:
+        """[begin, stop) cut at every begin and end of an event: (index of the interval, begin, stop) of each piece."""
+        low = np.searchsorted(self.at, begin, side="right")
+        high = np.maximum(np.searchsorted(self.at, stop, side="left"), low)
+        count = high - low + 1
+        which = np.repeat(np.arange(len(begin)), count)
+        first = np.cumsum(count) - count
+        inner = np.arange(len(which)) - first[which]
+        point = low[which] + inner
+        opens = np.where(inner == 0, begin[which], self.at[np.maximum(point - 1, 0)] if len(self.at) else 0)
+        closes = np.where(
+            inner == count[which] - 1,
+            stop[which],
+            self.at[np.minimum(point, max(len(self.at) - 1, 0))] if len(self.at) else 0,
+        )
+        kept = closes > opens
+        return which[kept], opens[kept], closes[kept]
+
+
+def idle_pieces(events: EventTable, links: Links, gaps: Gaps, host: HostTime, parent: I8, main: int) -> Idle:
+    """The pieces of all gaps of a device. `parent`: the event around each row; `main`: the program's own thread."""
+    launch = _launch_of(links, gaps)
+    call = np.maximum(launch, 0)
+    thread = np.where(launch >= 0, events.thread[call], host.usual).astype(np.int64)
+    reach = np.where(launch >= 0, np.clip(events.start_ns[call], gaps.start, gaps.stop), gaps.stop)
+    which, opens, closes, row, own = _walked(events, parent, thread, gaps.start, reach)
+    if main != ABSENT:
+        which, opens, closes, row, own = _elsewhere(events, parent, main, which, opens, closes, row, own)
+    cause = _causes(host, own, opens)
+    late = np.flatnonzero(gaps.stop > reach)
+    handed = np.full(len(late), CAUSES.index(LAUNCHING))
+    gap = np.concatenate([which, late])
+    ns = np.concatenate([closes - opens, (gaps.stop - reach)[late]])
+    rows = np.concatenate([row, launch[late]])
+    return Idle(rows, ns, _settled(gap, np.concatenate([cause, handed]), ns, gaps))
+
+
+def _launch_of(links: Links, gaps: Gaps) -> I8:
+    """The call that launches the work behind each gap; -1 for none."""
+    if not len(links.device):
+        return np.full(len(gaps), ABSENT, dtype=np.int64)
+    at = np.minimum(np.searchsorted(links.device, gaps.next_work), len(links.device) - 1)
+    return np.where(gaps.next_work >= 0, links.launch[at], ABSENT)
+
+
+def _walked(events: EventTable, parent: I8, thread: I8, begin: I8, stop: I8) -> tuple[I8, I8, I8, I8, I8]:
+    """[begin, stop) of each thread, cut at its events: (interval, begin, stop, innermost event, thread) by piece."""
+    end = events.end_ns
+    parts = []
+    for one in np.unique(thread):
+        mine = np.flatnonzero((thread == one) & (stop > begin))
+        track = Track.of(events, int(one))
+        which, opens, closes = track.cut(begin[mine], stop[mine])
+        row = track.innermost(end, parent, opens)
+        parts.append((mine[which], opens, closes, row, np.full(len(which), one)))
+    if not parts:
+        nothing = np.empty(0, dtype=np.int64)
+        return nothing, nothing, nothing, nothing, nothing
+    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))  # type: ignore[return-value]
+
+
+def _elsewhere(
+    events: EventTable, parent: I8, main: int, which: I8, opens: I8, closes: I8, row: I8, own: I8
+) -> tuple[I8, I8, I8, I8, I8]:
+    """The same, with the program's own thread where the launching thread was in no event: it waits for the other."""
+    lost = (row < 0) & (own != main)
+    if not lost.any():
+        return which, opens, closes, row, own
+    thread = np.full(int(lost.sum()), main, dtype=np.int64)
+    inner, begin, stop, found, _ = _walked(events, parent, thread, opens[lost], closes[lost])
+    kept = ~lost
+    return (
+        np.concatenate([which[kept], which[lost][inner]]),
+        np.concatenate([opens[kept], begin]),
+        np.concatenate([closes[kept], stop]),
+        np.concatenate([row[kept], found]),
+        np.concatenate([own[kept], own[lost][inner]]),
+    )
+
+
+def _causes(host: HostTime, thread: I8, when: I8) -> I8:
+    """The cause that a thread's time has at each instant, as the budget orders them."""
+    result = np.full(len(when), CAUSES.index(PYTHON), dtype=np.int64)
+    for axis in host.axes:
+        mine = np.flatnonzero(np.isin(thread, axis.threads))
+        at = axis.at(thread[mine], when[mine])
+        open_ = np.ones(len(mine), dtype=bool)
+        for cause, taken in zip(ORDER, axis.taken[1:], strict=True):
+            inside = open_ & (taken.until(at + 1) > taken.until(at))
+            result[mine[inside]] = CAUSES.index(cause)
+            open_ &= ~inside
+    return result
+
+
+def _settled(gap: I8, cause: I8, ns: I8, gaps: Gaps) -> F8:
+    """Nanoseconds of each piece by cause, so that each gap's sums are the budget's.
+
+    The budget looks at a gap as a whole (the bubble behind a wait, staging before a copy, what is too long to be a
+    launch). What it takes from a cause it takes from all of the gap's pieces of that cause alike.
+    """
+    wide = len(CAUSES)
+    seen = np.bincount(gap * wide + cause, weights=ns, minlength=len(gaps) * wide).reshape(len(gaps), wide)
+    told = gaps.ns.astype(np.float64)
+    kept = np.minimum(seen, told)
+    moves, lacks = seen - kept, told - kept
+    stays = np.divide(kept, seen, out=np.ones_like(seen), where=seen > 0)[gap, cause]
+    part = np.zeros((len(gap), wide))
+    part[np.arange(len(gap)), cause] = ns * stays
+    total = lacks.sum(axis=1)
+    goes = np.flatnonzero(moves[gap, cause] > 0)
+    share = np.divide(lacks, total[:, None], out=np.zeros_like(lacks), where=total[:, None] > 0)
+    part[goes] += (ns[goes] * (1.0 - stays[goes]))[:, None] * share[gap[goes]]
+    return part

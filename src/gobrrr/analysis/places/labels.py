@@ -1,0 +1,115 @@
+"""Which host events are places of the program, by their names: modules, functions, calls, operations, annotations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.analysis.calls import Call, classify
+from gobrrr.analysis.origins import NODE
+from gobrrr.model.events import EventTable, Kind
+
+MODULE = "nn.Module: "
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+|(?<=of type )object\b")
+_COUNTED = re.compile(r"[ #_:/]*\d+$")
+_SILENT = ("ProfilerStep", "gobrrr")
+"""Annotations that are no place of the program's: the profiler's steps, and our own."""
+
+_MACHINERY = (
+    "torch/nn/modules/module.py(",
+    "torch/utils/_contextlib.py(",
+    "torch/autograd/profiler.py(",
+    "torch/profiler/",
+    "torch/_compile.py(",
+    "torch/_dynamo/eval_frame.py(",
+    "<built-in method __enter__",
+    "<built-in method __exit__",
+)
+"""Library frames that only pass a call on: what they call is the place."""
+
+_OURS = "gobrrr/"
+"""Our own frames around the program's begin so."""
+
+
+class Sort(IntEnum):
+    """What a host event is to the tree of places. The numbers are those of `KINDS`."""
+
+    NONE = 0
+    MODULE = 1
+    FUNCTION = 2
+    LINE = 3
+    CALL = 4  # a function of a library, or a built-in one, called by the program itself
+    OP = 5
+    ANNOTATION = 6
+    DRIVER = 7  # a call of the driver's that waits, allocates or loads
+    KERNEL = 8
+
+
+KINDS = ("program", "module", "function", "line", "call", "op", "annotation", "driver", "kernel")
+"""What each `Sort` is called in the diagnosis; `Sort.NONE` is the root's."""
+
+KEPT_CALLS = (Call.WAIT, Call.ALLOCATE, Call.COMPILE)
+"""Driver calls that are places of their own. A launch or a copy is part of the operation that makes it."""
+
+
+def sorts(events: EventTable, parent: NDArray[np.int64], own: Callable[[str], bool]) -> NDArray[np.uint8]:
+    """The `Sort` of each row. `own`: whether a Python frame's name is of the program's own code."""
+    names = events.names
+    python = np.array([_frame(name, own) for name in names] or [0], dtype=np.uint8)
+    call = classify(names)
+    driver = np.isin(call, [int(one) for one in KEPT_CALLS])
+    silent = np.array([name.startswith(_SILENT) for name in names] or [False], dtype=bool)
+    node = np.array([name.startswith(NODE) for name in names] or [False], dtype=bool)
+    name, kind = events.name, events.kind
+    result = np.zeros(len(events), dtype=np.uint8)
+    frame = kind == Kind.PYTHON
+    result[frame] = python[name[frame]]
+    # of a library's frames only those that the program calls itself: what happens inside is the library's affair
+    called = np.flatnonzero(result == Sort.CALL)
+    around = parent[called]
+    result[called[(around < 0) | (result[np.maximum(around, 0)] != Sort.FUNCTION)]] = Sort.NONE
+    result[(kind == Kind.OP) & ~node[name]] = Sort.OP
+    result[(kind == Kind.ANNOTATION) & ~silent[name]] = Sort.ANNOTATION
+    result[(kind == Kind.RUNTIME) & driver[name]] = Sort.DRIVER
+    return result
+
+
+def _frame(name: str, own: Callable[[str], bool]) -> int:
+    if name.startswith(MODULE):
+        return Sort.MODULE
+    if own(name):
+        return Sort.FUNCTION
+    passes = name.startswith(_OURS) or any(part in name for part in _MACHINERY)
+    return Sort.NONE if passes else Sort.CALL
+
+
+def shown(name: str, sort: int) -> str:
+    """How a place is called: without addresses, and annotations without the number of the step."""
+    if sort == Sort.MODULE:
+        return name.removeprefix(MODULE)
+    if sort == Sort.ANNOTATION:
+        return _COUNTED.sub("", name) or name
+    if sort == Sort.CALL:
+        return _ADDRESS.sub("", name)
+    return name
+
+
+def same_labels(
+    names: Sequence[str], sort: NDArray[np.uint8], name: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], list[tuple[int, str]]]:
+    """(for each row an index into the labels, the labels as (sort, text)); rows that are no place get -1."""
+    used = np.flatnonzero(sort)
+    key = sort[used].astype(np.int64) * max(len(names), 1) + name[used]
+    unique, inverse = np.unique(key, return_inverse=True)
+    index: dict[tuple[int, str], int] = {}
+    place = np.empty(len(unique), dtype=np.int64)
+    for at, one in enumerate(unique.tolist()):
+        kind, which = divmod(one, max(len(names), 1))
+        place[at] = index.setdefault((kind, shown(names[which], kind)), len(index))
+    result = np.full(len(sort), -1, dtype=np.int64)
+    result[used] = place[np.asarray(inverse).reshape(-1)]
+    return result, list(index)

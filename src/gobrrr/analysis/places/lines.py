@@ -1,0 +1,80 @@
+"""The source line that calls each host event, where one step was looked at as it ran."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.analysis.places.labels import Sort
+from gobrrr.analysis.steps import Steps
+from gobrrr.model.events import ABSENT, I8, EventTable, Kind
+from gobrrr.model.recording import CallLine, Recording
+
+_FRAME = re.compile(r"(?P<file>[^<>()]+\.py)\((?P<line>\d+)\): (?P<function>.+)", re.DOTALL)
+_BUILT_IN = re.compile(r"<built-in (?:method|function) (?P<name>[^ >]+)")
+
+
+def callers(events: EventTable, parent: I8, sort: NDArray[np.uint8], steps: Steps, seen: Recording) -> dict[int, str]:
+    """For rows that the program's own functions call: the line of the call, "path/file.py(28): function".
+
+    The n-th call of a name from a function in one step is the n-th in the step that was looked at. Where their numbers
+    differ, the line is known if all of them come from one.
+    """
+    told: dict[tuple[str, str, str, str], list[CallLine]] = defaultdict(list)
+    for one in seen.lines:
+        file, line, function = parts(one.caller)
+        told[file, line, function, one.callee].append(one)
+    found: dict[int, str] = {}
+    for key, rows in _called(events, parent, sort, steps).items():
+        lines = told.get(key[:4])
+        if not lines:
+            continue
+        if len(lines) == len(rows):
+            found.update(zip(rows, (one.source for one in lines), strict=True))
+        elif len({one.source for one in lines}) == 1:
+            found.update(dict.fromkeys(rows, lines[0].source))
+    return found
+
+
+def parts(frame: str) -> tuple[str, str, str]:
+    """(the file's name without folders, the number, the function) of "path/file.py(12): function"."""
+    match = _FRAME.fullmatch(frame)
+    return (match["file"].rpartition("/")[2], match["line"], match["function"]) if match else ("", "", frame)
+
+
+def called_name(name: str) -> str:
+    """The bare name of a function, from what the profiler calls its frame."""
+    if match := _BUILT_IN.match(name):
+        return match["name"]
+    return match["function"] if (match := _FRAME.fullmatch(name)) else name
+
+
+def _called(
+    events: EventTable, parent: I8, sort: NDArray[np.uint8], steps: Steps
+) -> dict[tuple[str, str, str, str, int], list[int]]:
+    """Rows of frames that are called by the program's own functions, in order, by caller, callee and step."""
+    python = np.flatnonzero(events.kind == Kind.PYTHON)
+    around = parent[python]
+    rows = python[(around >= 0) & (sort[np.maximum(around, 0)] == Sort.FUNCTION)]
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    begins = np.array(steps.begins or (steps.start,), dtype=np.int64)
+    step = np.searchsorted(begins, events.start_ns[rows], side="right") - 1
+    callers_ = {name: parts(events.names[name]) for name in np.unique(events.name[parent[rows]]).tolist()}
+    callees = {name: called_name(events.names[name]) for name in np.unique(events.name[rows]).tolist()}
+    result: dict[tuple[str, str, str, str, int], list[int]] = defaultdict(list)
+    for row, caller, callee, at in zip(
+        rows.tolist(), events.name[parent[rows]].tolist(), events.name[rows].tolist(), step.tolist(), strict=True
+    ):
+        result[(*callers_[caller], callees[callee], at)].append(row)
+    return result
+
+
+def of_operations(sort: NDArray[np.uint8], above: I8, sites: I8, seen: Recording) -> dict[int, str]:
+    """The line of each operation that is not part of another one. `above`: the nearest place around each row."""
+    rows = np.flatnonzero((sort == Sort.OP) & (sites >= 0))
+    outer = rows[(above[rows] == ABSENT) | (sort[np.maximum(above[rows], 0)] != Sort.OP)]
+    lines = [one.user for one in seen.sites]
+    return {row: line for row, site in zip(outer.tolist(), sites[outer].tolist(), strict=True) if (line := lines[site])}

@@ -1,0 +1,186 @@
+"""The tree of places with its times: what the step spends where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.idle import CAUSES, host_time
+from gobrrr.analysis.origins import NODE, forward_ops
+from gobrrr.analysis.places.instants import Track, idle_pieces
+from gobrrr.analysis.places.labels import Sort, same_labels, sorts
+from gobrrr.analysis.places.lines import callers, of_operations
+from gobrrr.analysis.places.tree import ROOT, Planting, Tree, plant
+from gobrrr.model.events import ABSENT, I8, EventTable, Kind
+from gobrrr.model.frame_names import is_users
+from gobrrr.model.tree import HOST_KINDS, outermost, parents
+
+F8 = NDArray[np.float64]
+
+MOST = 0.5
+"""A place that has more than this share of the step holds it."""
+
+UNKNOWN = "launched before the recording"
+
+
+@dataclass(frozen=True)
+class Where:
+    """The tree of one device's step. Times are ns of the whole window, exact; `host` has a column a cause of `CAUSES`.
+
+    `own`: of each node, what no child has; `device`: of that, the device's busy time; `backward`: the backward pass's
+    part of it; `calls`: how often, in the window. `node_of`: the node of each host event.
+    """
+
+    tree: Tree
+    own: I8
+    device: I8
+    host: F8
+    backward: I8
+    calls: I8
+    steps: int
+
+    @property
+    def node_of(self) -> I8:
+        """The node that each host event lies in."""
+        return self.tree.of_row
+
+    def total(self, values: NDArray[np.int64] | F8) -> NDArray[np.int64] | F8:
+        """Each node's own values with those of all nodes below it."""
+        result = values.copy()
+        for at in range(len(self.tree) - 1, 0, -1):
+            result[self.tree.parent[at]] += result[at]
+        return result
+
+    def holding(self, step: I8) -> int:
+        """The deepest node, kernels left out, that still has most of the step. `step`: nodes with what is below."""
+        sort = np.array([one for one, _ in self.tree.labels])[self.tree.label]
+        big = np.flatnonzero((step > MOST * step[ROOT]) & (sort != Sort.KERNEL))
+        return int(big[-1]) if len(big) else ROOT  # at most one child of a node has more than half
+
+
+def where_time_goes(evidence: Evidence) -> Where:
+    """Build the tree of places of a device's step, and put each nanosecond at one of its nodes."""
+    events, links = evidence.replayed, evidence.priced.links
+    raw = parents(events)
+    main = _main_thread(events)
+    forward = forward_ops(events, raw)
+    parent = _joined(events, raw, forward, main)
+    sort = sorts(events, parent, is_users)
+    label, labels = same_labels(events.names, sort, events.name)
+    line, labels = _lines(evidence, parent, sort, labels)
+    planting, node = plant(parent, label, line, labels)
+    idle = idle_pieces(events, links, evidence.budget.gaps, host_time(events, links), parent, main)
+    busy = evidence.budget.own_ns
+    launched = _launched_at(evidence, node)
+    worked = _kernels(evidence, planting, launched)
+    tree = planting.done(node)
+    idled = np.where(idle.row >= 0, node[np.maximum(idle.row, 0)], ROOT)
+    op = links.op[evidence.budget.work]
+    behind = (op >= 0) & (forward[np.maximum(op, 0)] >= 0)
+    waiting = (idle.row >= 0) & (forward[np.maximum(idle.row, 0)] >= 0)
+    device = _summed(len(tree), worked, busy)
+    host = np.zeros((len(tree), len(CAUSES)))
+    np.add.at(host, idled, idle.part)
+    return Where(
+        tree=tree,
+        own=device + _summed(len(tree), idled, idle.ns),
+        device=device,
+        host=host,
+        backward=_summed(len(tree), worked[behind], busy[behind])
+        + _summed(len(tree), idled[waiting], idle.ns[waiting]),
+        calls=_calls(evidence, label, node, worked if not evidence.on_cpu else worked[:0], len(tree)),
+        steps=evidence.steps.count,
+    )
+
+
+def _summed(count: int, at: I8, values: I8) -> I8:
+    result = np.zeros(count, dtype=np.int64)
+    np.add.at(result, at, values)
+    return result
+
+
+def _calls(evidence: Evidence, label: I8, node: I8, worked: I8, count: int) -> I8:
+    """How often each place was entered within the window."""
+    start, steps = evidence.replayed.start_ns, evidence.steps
+    inside = np.flatnonzero((label >= 0) & (start >= steps.start) & (start < steps.stop))
+    return np.bincount(node[inside], minlength=count) + np.bincount(worked, minlength=count)
+
+
+def _main_thread(events: EventTable) -> int:
+    """The thread of the program's own loop: that of the marked steps, else of most frames, else of most operations."""
+    marks = np.array([name.startswith("ProfilerStep") for name in events.names] or [False], dtype=bool)
+    for rows in (
+        np.flatnonzero(marks[events.name] & (events.kind == Kind.ANNOTATION)),
+        events.of(Kind.PYTHON),
+        events.of(Kind.OP),
+        events.of(Kind.RUNTIME),
+    ):
+        if len(rows):
+            return int(np.bincount(events.thread[rows]).argmax())
+    return ABSENT
+
+
+def _joined(events: EventTable, parent: I8, forward: I8, main: int) -> I8:
+    """The event around each row, across threads: a node of the backward pass lies where its forward operation does, and
+    what another thread does lies where the program's own thread is at that time."""
+    result = parent.copy()
+    is_node = np.array([name.startswith(NODE) for name in events.names] or [False], dtype=bool)
+    node = is_node[events.name] & (events.kind == Kind.OP)
+    outer = np.flatnonzero(node & (outermost(parent, node) == np.arange(len(parent))))
+    result[outer] = np.where(forward[outer] >= 0, forward[outer], parent[outer])
+    if main != ABSENT:
+        orphans = np.flatnonzero((result < 0) & (events.thread != main) & np.isin(events.kind, _HOST))
+        track = Track.of(events, main)
+        result[orphans] = track.innermost(events.end_ns, parent, events.start_ns[orphans])
+    return result
+
+
+_HOST = [int(one) for one in HOST_KINDS]
+
+
+def _lines(
+    evidence: Evidence, parent: I8, sort: NDArray[np.uint8], labels: list[tuple[int, str]]
+) -> tuple[I8, list[tuple[int, str]]]:
+    """(for each row the label of the line that calls it, -1 where it is not known; the labels with the lines')."""
+    line = np.full(len(parent), ABSENT, dtype=np.int64)
+    if evidence.seen is None:
+        return line, labels
+    found = of_operations(sort, _above(parent, sort), evidence.sites, evidence.seen)
+    found.update(callers(evidence.replayed, parent, sort, evidence.steps, evidence.seen))
+    texts = list(dict.fromkeys(found.values()))
+    place = {text: len(labels) + at for at, text in enumerate(texts)}
+    line[list(found)] = [place[text] for text in found.values()]
+    return line, [*labels, *((int(Sort.LINE), text) for text in texts)]
+
+
+def _above(parent: I8, sort: NDArray[np.uint8]) -> I8:
+    """The nearest place around each row; -1 for none."""
+    above = parent.copy()
+    while len(rows := np.flatnonzero((above >= 0) & (sort[np.maximum(above, 0)] == Sort.NONE))):
+        above[rows] = above[above[rows]]
+    return above
+
+
+def _launched_at(evidence: Evidence, node: I8) -> I8:
+    """The node that launched each piece of the budget's work; -1 where its launch was not recorded."""
+    links, work = evidence.priced.links, evidence.budget.work
+    op, launch = links.op[work], links.launch[work]
+    row = np.where(op >= 0, op, launch)
+    return np.where(row >= 0, node[np.maximum(row, 0)], ABSENT)
+
+
+def _kernels(evidence: Evidence, planting: Planting, launched: I8) -> I8:
+    """The node of each piece of work: its kernel, below what launched it; on a CPU the operation itself."""
+    if evidence.on_cpu:
+        return np.where(launched >= 0, launched, ROOT)
+    events, rows = evidence.replayed, evidence.priced.links.device[evidence.budget.work]
+    at = launched.copy()
+    lost = at < 0
+    if lost.any():
+        at[lost] = planting.children(np.array([ROOT]), planting.label(Sort.NONE, [UNKNOWN]))[0]
+    names, which = np.unique(events.name[rows], return_inverse=True)
+    label = planting.label(Sort.KERNEL, [events.names[one] for one in names.tolist()])
+    return planting.children(at, label[np.asarray(which).reshape(-1)]) if len(rows) else at

@@ -1,0 +1,75 @@
+"""The laws of the tree of places: each nanosecond of a step is at one place, as it is in one line of the budget."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import numpy as np
+import pytest
+
+from gobrrr.analysis.idle import CAUSES
+from gobrrr.analysis.places import where_time_goes
+from gobrrr.analysis.places.labels import Sort, shown
+from gobrrr.analysis.places.tree import plant
+from gobrrr.observe.trace import read_trace
+from gobrrr.pipeline import evidence_of
+
+SHIPPED = sorted(one.name for one in files("gobrrr").joinpath("data/h100").iterdir() if one.name.endswith(".json.gz"))
+
+
+def evidences(name: str):
+    profile = read_trace(str(files("gobrrr").joinpath("data/h100", name)), python=True)
+    return [evidence for rank in profile.ranks for evidence in evidence_of(rank)]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_nanosecond_is_at_one_place(name):
+    for evidence in evidences(name):
+        where = where_time_goes(evidence)
+        window = evidence.steps.stop - evidence.steps.start
+        assert int(where.own.sum()) == window
+        assert int(where.device.sum()) == evidence.budget.busy_ns
+        np.testing.assert_allclose(where.host.sum(axis=1), where.own - where.device, atol=1e-3)
+        by_cause = dict(zip(CAUSES, where.host.sum(axis=0).tolist(), strict=True))
+        for cause in CAUSES:
+            told = evidence.budget.lines.get(("overhead", cause), 0.0)
+            assert by_cause[cause] == pytest.approx(told, rel=1e-9, abs=1.0), cause
+
+
+@pytest.mark.parametrize("name", SHIPPED[:3])
+def test_a_node_has_its_own_time_and_that_of_its_children(name):
+    for evidence in evidences(name):
+        where = where_time_goes(evidence)
+        step = where.total(where.own)
+        children = np.zeros(len(where.tree), dtype=np.int64)
+        np.add.at(children, where.tree.parent[1:], step[1:])
+        np.testing.assert_array_equal(step, where.own + children)
+        assert (where.tree.parent[1:] < np.arange(1, len(where.tree))).all()
+        held = where.holding(step)
+        below = step[np.flatnonzero(where.tree.parent == held)]
+        kernels = [one for one in np.flatnonzero(where.tree.parent == held) if sort_of(where, one) == Sort.KERNEL]
+        assert step[held] > step[0] / 2
+        assert all(one <= step[0] / 2 for one in below) or kernels
+
+
+def sort_of(where, node):
+    return where.tree.labels[int(where.tree.label[node])][0]
+
+
+def test_alike_events_in_the_same_place_are_one_node():
+    """Two calls of `f` from line 3, each with one `add`; one call of `f` from line 4."""
+    parent = np.array([-1, 0, 1, 0, 3, 0, 5])
+    label = np.array([0, 1, 2, 1, 2, 1, 2])
+    line = np.array([-1, 3, -1, 3, -1, 4, -1])
+    labels = [(2, "main"), (2, "f"), (5, "add"), (3, "a.py(3): main"), (3, "a.py(4): main")]
+    planting, node = plant(parent, label, line, labels)
+    tree = planting.done(node)
+    assert node[1] == node[3] != node[5]
+    assert node[2] == node[4] != node[6]
+    # program, main, two lines, f twice, add twice
+    assert len(tree) == 8
+
+
+def test_addresses_and_the_numbers_of_steps_are_no_part_of_a_name():
+    assert shown("<built-in method tensor of type object at 0x7f00>", Sort.CALL) == "<built-in method tensor of type >"
+    assert shown("train step 12", Sort.ANNOTATION) == "train step"
