@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from gobrrr.model.events import ABSENT, COLUMN_TYPES, EventTable
 from gobrrr.model.live import Live
 from gobrrr.model.profile import Profile, RankProfile, TraceMeta
-from gobrrr.model.recording import Assumption, RecordedCall, Recording, Site
+from gobrrr.model.recording import Assumption, CallLine, RecordedCall, Recording, Site
 from gobrrr.model.work import Argument, Collective, OpCall, Scalar, Tensor, TensorList
 
 FORMAT = 1
@@ -128,7 +128,8 @@ def _recording(found: dict[str, Any]) -> Recording:
 
 
 RECORDED: dict[str, Any] = {
-    "sites": tuple[Site, ...], "assumptions": tuple[Assumption, ...], "notes": tuple[str, ...],
+    "sites": tuple[Site, ...], "lines": tuple[CallLine, ...], "assumptions": tuple[Assumption, ...],
+    "notes": tuple[str, ...],
 }  # fmt: skip
 CALLED: dict[str, Any] = {
     "kernels": tuple[str, ...], "collective": Collective | None, "outputs": tuple[Tensor, ...] | None,

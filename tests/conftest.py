@@ -21,6 +21,14 @@ H100_EXTRA = ROOT / "tests" / "data" / "h100"
 """ncu.csv and the traces of two ranks."""
 PUBLIC_TRACES = ROOT.parent / "shared" / "public_traces"
 """Traces of public repositories; never part of this one."""
+INDEXES = ("execution_details.json",)
+"""Files among them that list traces and are none."""
+
+
+def public_files() -> list[Path]:
+    """The public traces that are beside this checkout; none where they are not."""
+    found = [*PUBLIC_TRACES.rglob("*.json"), *PUBLIC_TRACES.rglob("*.json.gz")]
+    return sorted(path for path in found if path.is_file() and path.name not in INDEXES)
 
 
 def pytest_configure() -> None:

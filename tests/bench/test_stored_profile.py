@@ -18,7 +18,7 @@ from gobrrr import pipeline
 from gobrrr.model.events import COLUMN_TYPES
 from gobrrr.model.live import Live, StepTimes
 from gobrrr.model.profile import Profile
-from gobrrr.model.recording import Assumption, RecordedCall, Recording, Site
+from gobrrr.model.recording import Assumption, CallLine, RecordedCall, Recording, Site
 from gobrrr.model.work import OpCall, Scalar, Tensor, TensorList
 from gobrrr.observe.trace import read_trace
 from gobrrr.report.json import to_json
@@ -38,6 +38,7 @@ SEEN = Recording(
     ),
     sites=(Site(("Net_0",), "a.py(1): f", None, "Net.body"),), peak_bytes=5, start_bytes=1, module_calls=2,
     on_cpu=False, assumptions=(Assumption("item", "1", None),), notes=("said",), versions={"torch": "2"},
+    lines=(CallLine(caller="a.py(1): f", callee="cat", source="a.py(2): f"),), code={"a.py(2): f": "x = torch.cat(y)"},
 )  # fmt: skip
 
 

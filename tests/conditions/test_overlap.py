@@ -15,11 +15,11 @@ from gobrrr.conditions.overlap import SPECIFIC_FIRST, settle
 from gobrrr.model.diagnosis import Finding
 from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import diagnose, evidence_of
-from tests.conftest import H100, H100_EXTRA, PUBLIC_TRACES
+from tests.conftest import H100, H100_EXTRA, public_files
 
 PAIRS = sorted((H100_EXTRA / "pairs").glob("*.json.gz"))[::3]
 TRACES = sorted({*H100.glob("*.json.gz"), *H100_EXTRA.glob("*.json.gz"), *H100_EXTRA.glob("holdout/*.json.gz"), *PAIRS})
-PUBLIC = sorted([*PUBLIC_TRACES.rglob("*.json.gz"), *PUBLIC_TRACES.rglob("*.json")])
+PUBLIC = public_files()
 
 
 def made(code: str, units: dict[int, float], low: float | None = None) -> Found:

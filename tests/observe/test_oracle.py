@@ -12,10 +12,10 @@ import pytest
 
 from gobrrr.model.events import EventTable
 from gobrrr.observe.trace import read_trace
+from tests.conftest import public_files
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = [ROOT / "src" / "gobrrr" / "data" / "h100", ROOT / "tests" / "data" / "h100"]
-PUBLIC = ROOT.parent / "shared" / "public_traces"
 ON_DEVICE = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
 
 Totals = dict[int, tuple[int, int, int]]
@@ -26,8 +26,7 @@ def files() -> list[Path]:
     """Of the pairs, which one machine recorded by one program, every third is enough."""
     shipped = [path for folder in SHIPPED for path in sorted(folder.rglob("*.json.gz")) if path.parent.name != "pairs"]
     shipped += sorted((SHIPPED[1] / "pairs").glob("*.json.gz"))[::3]
-    public = sorted(path for path in PUBLIC.rglob("*.json*") if path.is_file())
-    return shipped + public
+    return shipped + public_files()
 
 
 def expected(path: Path) -> Totals:
