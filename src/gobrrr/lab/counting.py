@@ -8,7 +8,7 @@ from typing import Any
 
 from gobrrr.cost import price
 from gobrrr.cost.registry import find
-from gobrrr.model.plain import plain_text
+from gobrrr.model.plain import plain_list, plain_text
 from gobrrr.model.work import Argument, OpCall, Scalar, Tensor, TensorList
 
 CLASSES = {
@@ -81,6 +81,8 @@ def _argument(torch: Any, value: Any) -> Argument:
         return Tensor(tuple(value.shape), str(value.dtype).removeprefix("torch."), tuple(value.stride()))
     if isinstance(value, list | tuple) and value and all(isinstance(one, torch.Tensor) for one in value):
         return TensorList(tuple(one for one in (_argument(torch, each) for each in value) if isinstance(one, Tensor)))
+    if isinstance(value, list | tuple):
+        return Scalar(plain_list(value))
     return Scalar("" if value is None else plain_text(value) or "")
 
 

@@ -30,3 +30,11 @@ def plain_text(value: object) -> str | None:
     if isinstance(value, bytes):
         return bytes.__repr__(bytes.__getitem__(value, slice(MOST_CHARACTERS)))
     return None
+
+
+def plain_list(values: list[object] | tuple[object, ...]) -> str:
+    """The text of a list of such values, "[1, True, ]": nothing stands for what has no text, and for a list that is
+    too long."""
+    if len(values) > MOST_ITEMS:
+        return ""
+    return "[" + ", ".join(plain_text(one) or "" for one in values) + "]"

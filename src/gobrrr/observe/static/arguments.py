@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from gobrrr.model.plain import MOST_ITEMS, NUMBERS, plain_text
+from gobrrr.model.plain import MOST_ITEMS, NUMBERS, plain_list, plain_text
 from gobrrr.model.work import Argument, OpCall, Scalar, Tensor, TensorList
 
 _EMPTY = Scalar("")
@@ -110,19 +110,13 @@ def _argument(value: Any) -> Argument:
         if many_numbers(value):
             return _EMPTY
         given = [one for one in value if isinstance(one, torch.Tensor)]
-        return TensorList(tuple(map(tensor_record, given))) if given else _scalars(value)
+        return TensorList(tuple(map(tensor_record, given))) if given else Scalar(plain_list(value))
     return _scalar(value)
 
 
 def many_numbers(value: list[Any] | tuple[Any, ...]) -> bool:
     """Whether this is a list of numbers that is too long to be looked at one by one."""
     return len(value) > MOST_ITEMS and isinstance(value[0], NUMBERS)
-
-
-def _scalars(values: list[Any] | tuple[Any, ...]) -> Scalar:
-    if len(values) > MOST_ITEMS:
-        return _EMPTY
-    return Scalar("[" + ", ".join(plain_text(one) or "" for one in values) + "]")
 
 
 def _scalar(value: Any) -> Scalar:
