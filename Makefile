@@ -45,9 +45,9 @@ test: $(STAMP) ## everything that CI checks: lint, format, types, layers, sizes,
 demo: $(STAMP) ## diagnose the shipped traces
 	$(BIN)/gobrrr demo
 
-bench: $(STAMP) ## time the trace door on a 383 MB trace and update the table in README.md
+bench: $(STAMP) ## time the trace door on a 383 MB trace and update the table in docs/manual.md
 	$(BIN)/python -m bench.bench_trace $(ARGS)
-	$(BIN)/python -m bench.readme_table
+	$(BIN)/python -m bench.speed_table
 
 format: $(STAMP) ## rewrite the files as ruff formats them
 	$(BIN)/ruff check --fix .

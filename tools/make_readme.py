@@ -1,11 +1,13 @@
-"""Write the blocks of README.md that are made by commands; `--check` says if they are current.
+"""Write the blocks of README.md and docs/manual.md that are made by commands; `--check` says if they are current.
 
+README.md:
 capture   what `gobrrr diagnose` prints for a shipped trace, at 80 columns
+docs/manual.md:
 accuracy  the summary of bench/results/accuracy.json
 prediction  the summary of bench/results/predictions.json
 pairs     the summary of bench/results/pairs.json and bench/results/fidelity.json
 
-The table between the bench marks is `python -m bench.readme_table`'s.
+The table between the bench marks is `python -m bench.speed_table`'s.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from tools import make_prediction
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
+MANUAL = ROOT / "docs" / "manual.md"
 TRACE = ROOT / "src" / "gobrrr" / "data" / "h100" / "gpt_eager_attn.faulty.json.gz"
 
 
@@ -53,32 +56,42 @@ def prediction() -> str:
     return f"{about}: {make_prediction.line(results)}"
 
 
-def blocks() -> dict[str, str]:
-    """Block by mark."""
-    return {"capture": capture(), "accuracy": accuracy(), "prediction": prediction(), "pairs": changes()}
+def blocks() -> dict[Path, dict[str, str]]:
+    """Block by mark, by file."""
+    return {
+        README: {"capture": capture()},
+        MANUAL: {"accuracy": accuracy(), "prediction": prediction(), "pairs": changes()},
+    }
 
 
-def page(text: str) -> str:
+def filled(text: str, blocks: dict[str, str]) -> str:
     """`text` with all blocks filled in. Raises ValueError where a mark is missing."""
-    for name, block in blocks().items():
+    for name, block in blocks.items():
         start, end = f"<!-- {name}:start -->", f"<!-- {name}:end -->"
         before, found, rest = text.partition(start)
         if not found or end not in rest:
-            raise ValueError(f"{README.name}: no {start} ... {end}")
+            raise ValueError(f"no {start} ... {end}")
         text = f"{before}{start}\n\n{block}\n\n{end}{rest.partition(end)[2]}"
     return text
+
+
+def stale() -> dict[Path, str]:
+    """The files that differ from what they should be, and what that is."""
+    wanted = {file: filled(file.read_text(), made) for file, made in blocks().items()}
+    return {file: text for file, text in wanted.items() if file.read_text() != text}
 
 
 def main() -> int:
     """Write or check."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
-    now = README.read_text()
-    wanted = page(now)
+    differing = stale()
     if parser.parse_args().check:
-        print("README.md is current" if now == wanted else "README.md differs: run python tools/make_readme.py")
-        return int(now != wanted)
-    README.write_text(wanted)
+        for file in differing:
+            print(f"{file.name} differs: run python tools/make_readme.py")
+        return int(bool(differing))
+    for file, text in differing.items():
+        file.write_text(text)
     return 0
 
 

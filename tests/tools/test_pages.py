@@ -6,9 +6,8 @@ from bench import accuracy
 from tools import make_counting, make_lab, make_prediction, make_readme
 
 
-def test_the_readmes_blocks_are_current() -> None:
-    text = make_readme.README.read_text()
-    assert make_readme.page(text) == text
+def test_the_blocks_of_the_readme_and_the_manual_are_current() -> None:
+    assert make_readme.stale() == {}
 
 
 def test_the_accuracy_page_is_current() -> None:

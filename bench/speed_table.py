@@ -1,7 +1,7 @@
-"""Write the measured times between the marks in README.md, so that no number there is typed by hand.
+"""Write the measured times between the marks in docs/manual.md, so that no number there is typed by hand.
 
-python -m bench.readme_table           rewrite the block
-python -m bench.readme_table --check   exit 1 when the block differs from the results
+python -m bench.speed_table           rewrite the block
+python -m bench.speed_table --check   exit 1 when the block differs from the results
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gobrrr.units import bytes_, duration, duration_range
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results" / "trace_reading.json"
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "manual.md"
 START = "<!-- bench:start -->"
 END = "<!-- bench:end -->"
 
@@ -66,16 +66,16 @@ def with_block(text: str, block: str) -> str:
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--readme", type=Path, default=README)
+    parser.add_argument("--page", type=Path, default=PAGE)
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
-    now = options.readme.read_text(encoding="utf-8")
+    now = options.page.read_text(encoding="utf-8")
     wanted = with_block(now, table(json.loads(options.results.read_text(encoding="utf-8"))))
     if options.check:
         if now != wanted:
-            print(f"{options.readme}: the bench block is out of date; run `make bench`")
+            print(f"{options.page}: the bench block is out of date; run `make bench`")
         return int(now != wanted)
-    options.readme.write_text(wanted, encoding="utf-8")
+    options.page.write_text(wanted, encoding="utf-8")
     return 0
 
 

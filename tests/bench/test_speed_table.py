@@ -1,4 +1,4 @@
-"""The block in README.md is written from the results, and nothing else in the file changes."""
+"""The block in docs/manual.md is written from the results, and nothing else in the file changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.readme_table import END, START, main, table, with_block
+from bench.speed_table import END, START, main, table, with_block
 
 TIMES = {"runs": 5, "wall_s_min": 1.0, "wall_s_median": 1.234, "wall_s_max": 2.0, "peak_rss_mb": 1234.5}
 RESULTS = {
@@ -20,9 +20,9 @@ RESULTS = {
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[str]:
-    (tmp_path / "README.md").write_text(f"before\n{START}\nold\n{END}\nafter\n")
+    (tmp_path / "manual.md").write_text(f"before\n{START}\nold\n{END}\nafter\n")
     (tmp_path / "results.json").write_text(json.dumps(RESULTS))
-    return ["--readme", str(tmp_path / "README.md"), "--results", str(tmp_path / "results.json")]
+    return ["--page", str(tmp_path / "manual.md"), "--results", str(tmp_path / "results.json")]
 
 
 def test_the_table_shows_the_results() -> None:
@@ -48,7 +48,7 @@ def test_missing_marks_are_an_error(text: str) -> None:
         with_block(text, "block")
 
 
-def test_the_readme_of_this_repository_is_up_to_date(root: Path) -> None:
+def test_the_manual_of_this_repository_is_up_to_date(root: Path) -> None:
     if not (root / "bench" / "results" / "trace_reading.json").exists():
         pytest.skip("no results yet: `make bench` writes bench/results/trace_reading.json")
     assert main(["--check"]) == 0
