@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import structs
+
 from gobrrr.hardware.measure.compiler import first_line
 from gobrrr.hardware.measure.settings import tf32
 from gobrrr.hardware.measure.stats import past_peak
@@ -55,9 +57,11 @@ def flop(m: int, k: int, n: int) -> float:
 
 def _best(dtype: str, points: list[CurvePoint]) -> Found:
     if not points:
-        return None, None, Skipped(what=f"matmul, {dtype}", why="no time or no memory was left for it")
+        return None, None, Skipped(what=f"matmul, {dtype}", why="no time or no memory was left for it", late=True)
     top = max(points, key=lambda one: one.y.value)
-    entry = Entry(group="matrix", name=dtype, unit="FLOP/s", amount=top.y, at=f"n = {top.x:.0f}")
+    best = max((one.y.best for one in points if one.y.best is not None), default=None)
+    amount = structs.replace(top.y, best=best)
+    entry = Entry(group="matrix", name=dtype, unit="FLOP/s", amount=amount, at=f"n = {top.x:.0f}")
     curve = Curve(name=f"matmul, {dtype}", x_unit="n", y_unit="FLOP/s", points=tuple(points))
     return entry, curve, None
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gobrrr.hardware.bounds import CACHE_CURVE
 from gobrrr.hardware.measure.timing import Bench
 from gobrrr.model.measured import Curve, CurvePoint, Entry, Quantity
 
@@ -16,7 +17,6 @@ GPU_BYTES, CPU_BYTES = 2**30, 2**28
 LARGEST_SHARE = 1 / 8
 """Of the memory that is free."""
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-CURVE = "bandwidth by working set"
 GPU_CURVE = (2**20, 2**30)
 CPU_CURVE = (2**13, 2**29)
 ROW_SHIFT_BYTES = 64
@@ -94,7 +94,7 @@ def _gpu_curve(bench: Bench, empty_s: float | None) -> Curve:
         if empty_s is None or took.value > LAUNCHES * empty_s:
             points.append(CurvePoint(x=float(working_set), y=took.rate(float(x.nbytes + y.nbytes))))
     note = "x * 2 in a replayed CUDA graph; sizes at which a kernel's own start-up counts are left out"
-    return Curve(name=CURVE, x_unit="B", y_unit="B/s", points=tuple(points), note=note)
+    return Curve(name=CACHE_CURVE, x_unit="B", y_unit="B/s", points=tuple(points), note=note)
 
 
 def _cpu_curve(bench: Bench) -> Curve:
@@ -106,7 +106,7 @@ def _cpu_curve(bench: Bench) -> Curve:
         took = bench.host(repeated_copy(half, rows), budget_s=0.06)
         points.append(CurvePoint(x=float(2 * half), y=took.rate(float(2 * half * rows))))
     note = "a copy by one thread; the copy's own start-up counts at the smallest sizes"
-    return Curve(name=CURVE, x_unit="B", y_unit="B/s", points=tuple(points), note=note)
+    return Curve(name=CACHE_CURVE, x_unit="B", y_unit="B/s", points=tuple(points), note=note)
 
 
 def repeated_copy(half: int, rows: int) -> Callable[[], None]:
