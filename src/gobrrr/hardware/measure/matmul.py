@@ -15,7 +15,8 @@ from gobrrr.model.measured import Curve, CurvePoint, Entry, Quantity, Skipped
 
 CPU_SIZES = (256, 512, 1024, 2048, 4096)
 GPU_SIZES = (1024, 2048, 4096, 8192, 16384)
-DTYPES = ("float64", "float32", "tf32", "bfloat16", "float16", "float8", "int8")
+DTYPES = ("float32", "float64", "tf32", "bfloat16", "float16", "float8", "int8")
+"""What most steps on a CPU need first: a machine that others use may have no time for the rest."""
 NATIVE = {"float8": "float8_e4m3fn", "tf32": "float32"}
 """What torch calls the element type, where it is not the name itself."""
 ITEM_BYTES = {"float64": 8, "float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2, "float8": 1, "int8": 1}

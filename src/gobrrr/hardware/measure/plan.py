@@ -73,7 +73,7 @@ def stages(device: Device) -> list[Stage]:
         Stage("Python", 2.0, lambda bench, page, _: page.write(*host.measure_python(bench))),
         Stage("framework dispatch", 5.0, lambda bench, page, _: page.write(*host.measure_dispatch(bench))),
         Stage("kernel launches", 4.0, _launch),
-        Stage("memory", 5.0, lambda bench, page, _: page.write(*memory.measure_dram(bench))),
+        Stage("memory", 5.0, lambda bench, page, end_s: page.write(*memory.measure_dram(bench, end_s))),
         Stage("caches", 5.0, _curve),
         Stage("host links", 6.0, lambda bench, page, _: page.write(*links.measure_host_link(bench))),
         Stage("all-reduce", 8.0, _reduce),
@@ -193,11 +193,11 @@ def _launch(bench: Bench, page: Notebook, _: float) -> None:
         page.write(*host.measure_launch(bench))
 
 
-def _curve(bench: Bench, page: Notebook, _: float) -> None:
+def _curve(bench: Bench, page: Notebook, end_s: float) -> None:
     if bench.device.is_cpu:
         page.write(memory.last_cache())
     empty = next((one.amount.value for one in page.entries if one.name == "graph replay, device"), None)
-    page.write(memory.measure_curve(bench, empty))
+    page.write(memory.measure_curve(bench, empty, end_s))
 
 
 def _matmul(dtype: str) -> Callable[[Bench, Notebook, float], None]:
