@@ -44,9 +44,10 @@ def of_ceilings(machine: Machine | None, roofs: Sequence[str]) -> list[str]:
     why = next((one.at_least for _, one in found), "others used the machine")
     names = [roof for roof, _ in found] or list(roofs)
     are = "is a lower bound" if len(names) == 1 else "are lower bounds"
+    then = "when it was measured" if len(names) == 1 else "when they were measured"
     return [
-        f"This machine's {' and '.join(names)} {'ceiling' if len(names) == 1 else 'ceilings'} {are}: {why} when it was "
-        "measured. Time at the roof and the speed of light are upper bounds here; `gobrrr machine` measures again."
+        f"This machine's {' and '.join(names)} {'ceiling' if len(names) == 1 else 'ceilings'} {are}: {why} {then}. "
+        "Time at the roof and the speed of light are upper bounds here; `gobrrr machine` measures again."
     ]
 
 
