@@ -368,17 +368,15 @@ def measure(
 ) -> Measurement:
     """Measure this machine's ceilings ("cpu", "cuda:0"; by default the first GPU, else the CPU) in under a minute.
 
-    `keep`: in the user's cache, where `diagnose` finds it for traces of the same device. `progress` is called with what
-    is measured, how many stages are done, and how many there are. Raises UsageError where torch or the device is
-    missing.
+    `keep`: in the user's cache, where `diagnose` finds it for traces of the same device; what an older measurement
+    there found on a quieter machine stays. `progress` is called with what is measured, how many stages are done, and
+    how many there are. Raises UsageError where torch or the device is missing.
     """
     from gobrrr.hardware import cache
     from gobrrr.hardware.measure import measure as run
 
     found = run(device, progress=progress)
-    if keep:
-        cache.save(found)
-    return found
+    return cache.keep(found) if keep else found
 
 
 def last_measured(device: str | None = None) -> Measurement:

@@ -36,7 +36,7 @@ Stages = Callable[[str, int, int], None]
 MOST_SAID = 200
 RANKS_WARMUP = 6
 QUICK_S = 30.0
-"""What measuring this CPU's ceilings may take, the first time that a step is diagnosed on it."""
+"""What measuring this CPU's ceilings may take: when a step is first diagnosed on it, and again when it is quiet."""
 
 
 def diagnose(
@@ -89,30 +89,56 @@ def name_of(target: Any) -> str:
 def diagnose_profile(
     profile: Profile, *, on: str | None = None, panel: bool = False, stages: Stages | None = None
 ) -> Diagnosis:
-    """Diagnose what a watcher saw; where the device is this CPU and was never measured, it is measured first."""
-    return changes.diagnose(ready(profile, on, stages), on=on, panel=panel, stages=stages)
+    """Diagnose what a watcher saw.
+
+    Where the device is this CPU it is measured first, if it never was, or what a busy machine spoilt is measured again.
+    """
+    return changes.diagnose(ready(profile, on, stages, again=True), on=on, panel=panel, stages=stages)
 
 
-def ready(profile: Profile, on: str | None, stages: Stages | None) -> Profile:
-    """Measure this CPU's ceilings where the profile needs them; where that fails, the profile says so."""
+def ready(profile: Profile, on: str | None, stages: Stages | None, *, again: bool = False) -> Profile:
+    """Measure this CPU's ceilings where the profile needs them; where that fails, the profile says so.
+
+    `again`: also those that are only lower bounds, where the machine is quiet now.
+    """
     if on is not None or not all(rank.live is not None and rank.live.kind == "cpu" for rank in profile.ranks):
         return profile
+
+    def measure() -> None:
+        if not _measure_once(stages) and again:
+            _measure_again(stages)
+
     parts = Parts()
-    parts.make("the ceilings of this CPU", lambda: _measure_once(stages), None)
+    parts.make("the ceilings of this CPU", measure, None)
     return _noted(profile, parts)
 
 
-def _measure_once(stages: Stages | None) -> None:
+def _measure_once(stages: Stages | None) -> bool:
     """This CPU's ceilings: a CPU has no datasheet, so that without a measurement nothing has a floor."""
     if cache.look_up(cpu_name()).machine is not None:
-        return
+        return False
     from gobrrr.hardware.measure import measure
 
-    where = cache.folder()
-    if not os.access(next(one for one in (where, *where.parents) if one.exists()), os.W_OK):
-        return  # it would be measured anew each time; the answer says that it has no floors
+    if not _writable():
+        return False  # it would be measured anew each time; the answer says that it has no floors
     with suppress(UsageError):
         cache.save(measure("cpu", limit_s=QUICK_S, progress=stages))
+    return True
+
+
+def _measure_again(stages: Stages | None) -> None:
+    """Measure the ceilings again that are only bounds, because the machine was busy; where it is quiet now."""
+    from gobrrr.hardware.measure import measure_again
+
+    if _writable():
+        with suppress(UsageError):
+            measure_again("cpu", limit_s=QUICK_S, progress=stages)
+
+
+def _writable() -> bool:
+    """Whether a measurement can be kept."""
+    where = cache.folder()
+    return os.access(next(one for one in (where, *where.parents) if one.exists()), os.W_OK)
 
 
 def _scalable(workload: Workload | None) -> None:

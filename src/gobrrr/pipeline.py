@@ -12,6 +12,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from gobrrr import units
+from gobrrr.analysis import caveats
+from gobrrr.analysis.achieved import achieved
 from gobrrr.analysis.across import combine
 from gobrrr.analysis.budget import budget_lines
 from gobrrr.analysis.claims import Found, lengths
@@ -20,7 +22,7 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.host import host_budget
 from gobrrr.analysis.kernels import kernel_rows
 from gobrrr.analysis.study import Study, study
-from gobrrr.analysis.summary import contradictions, coverage, op_rows, speed_of_light, totals
+from gobrrr.analysis.summary import contradictions, coverage, lower_bounds, op_rows, speed_of_light, totals
 from gobrrr.analysis.timeline import modules, roofs, timeline, with_modules
 from gobrrr.analysis.verdict import Verdict, judge
 from gobrrr.conditions import Condition
@@ -109,14 +111,10 @@ def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
         "totals", lambda: totals(events, priced, steps, _spared(lead), _spared_at_most(lead), machine), UNCOUNTED
     )
     beaten = parts.make("kernels against their floors", lambda: contradictions(events, priced), (0.0, ""))
+    bounds = parts.make("floors on lower bounds", lambda: lower_bounds(events, priced, steps), (0.0, list[str]()))
     verdict = parts.make(
-        "verdict",
-        lambda: judge(
-            budget, wall, covered.device_time, sums, machine, lead.ahead, beaten[0],
-            on_device=front is not None, scaling=live.scaling if live is not None else None,
-        ),
-        UNJUDGED,
-    )  # fmt: skip
+        "verdict", lambda: _judged(lead, machine, budget, wall, covered.device_time, beaten[0], bounds[0]), UNJUDGED
+    )
     findings, unchecked, prescriptions, found = _check(lead, wall, parts)
     if lead.doubt:
         notes.append(f"the step without the profiler can't be estimated: {lead.doubt}")
@@ -140,6 +138,8 @@ def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
         findings=findings,
         prescriptions=prescriptions,
         notes=notes,
+        caveats=[*caveats.of_step(live), *caveats.of_ceilings(machine, bounds[1])],
+        lower_bounds=bounds[1],
         machine=machine.name if machine else None,
         steps_from=steps.how,
         evidence=list(verdict.evidence),
@@ -152,6 +152,31 @@ def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
         **tables,
     )
     return Examined(without(diagnosis, parts), lead, front, found, row_of_group, machine)
+
+
+def _judged(
+    lead: Study,
+    machine: Machine | None,
+    budget: list[BudgetLine],
+    wall: Wall,
+    covered: float | None,
+    contradicted: float,
+    bounds: float,
+) -> Verdict:
+    live = lead.rank.live
+    return judge(
+        budget,
+        wall,
+        covered,
+        achieved(lead.rank.events, lead.priced, lead.steps, machine),
+        lead.ahead,
+        contradicted,
+        on_device=len(lead.evidence) > 0,
+        scaling=live.scaling if live is not None else None,
+        bounds=bounds,
+        lost=caveats.lost(live),
+        on_cpu=live is not None and live.kind == "cpu",
+    )
 
 
 def _tables(lead: Study, parts: Parts) -> tuple[I8, dict[str, Any]]:

@@ -11,7 +11,8 @@ from gobrrr.hardware.measure import plan
 from gobrrr.hardware.measure.device import Device
 from gobrrr.hardware.measure.plan import Notebook, Stage, run_stages
 from gobrrr.hardware.measure.timing import MAX_RUNS, MIN_RUNS, TICK_S, Bench
-from gobrrr.model.measured import Entry, Quantity
+from gobrrr.model.contention import Contention
+from gobrrr.model.measured import Entry, Quantity, StageRun
 
 
 class Clock:
@@ -152,7 +153,7 @@ def test_stages_end_in_time_and_failures_are_written_down(clock: Clock) -> None:
     assert [one.name for one in page.entries] == ["good"]
     assert [(one.what, one.why) for one in page.skipped] == [
         ("bad", "RuntimeError: out of memory"),
-        ("late", "less than 7 s of the minute was left"),
+        ("late", "less than 7 s of the time was left"),
     ]
     assert seen == [("bad", 0, 3), ("good", 1, 3), ("late", 2, 3), ("done", 3, 3)]
 
@@ -165,9 +166,12 @@ def test_an_interrupt_is_not_swallowed(clock: Clock) -> None:
         run_stages(bench(clock), [Stage("x", 1, stop)], Notebook(), clock() + 10)
 
 
-def test_a_busy_host_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_average_is_said_where_nothing_else_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan.os, "cpu_count", lambda: 8)
-    monkeypatch.setattr(plan.os, "getloadavg", lambda: (1.0, 0, 0), raising=False)
-    assert plan.busy() is None
-    monkeypatch.setattr(plan.os, "getloadavg", lambda: (6.0, 0, 0))
-    assert "6.0 on 8" in (plan.busy() or "")
+    monkeypatch.setattr(plan, "_caveats", lambda _: ())
+    device = Device(SimpleNamespace(), "cpu")
+    silent = [StageRun(name="a", contention=Contention(seconds=1.0, processors=8))]
+    assert plan._notes(device, silent, 1.0) == plan._notes(device, silent, None) == ()
+    assert "load average 6.0 on 8" in plan._notes(device, silent, 6.0)[0]
+    known = [StageRun(name="a", contention=Contention(seconds=1.0, processors=8, others=0.0, waited=0.0))]
+    assert plan._notes(device, known, 6.0) == ()  # the program's own

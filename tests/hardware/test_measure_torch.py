@@ -13,6 +13,7 @@ from gobrrr.errors import UsageError
 from gobrrr.hardware.measure import Bench, device, find_device, host, matmul, memory, plan
 from gobrrr.hardware.measure.compiler import NoCompilerError, fresh, fused
 from gobrrr.hardware.measure.settings import flags, preserved, tf32
+from gobrrr.model.measured import Quantity
 
 pytestmark = [
     pytest.mark.torch,
@@ -101,6 +102,17 @@ def test_memory(cpu: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     points = memory.measure_curve(cpu, None).points
     assert [one.x for one in points] == sorted(one.x for one in points)
     assert all(1e8 < one.y.value < 1e13 for one in points)
+
+
+def test_on_a_busy_machine_memory_and_caches_end_with_their_time(cpu: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They took 25 s of the 30 beside two other processes, and no matmul had time."""
+    monkeypatch.setattr(memory, "CPU_CURVE", (2**13, 2**16))
+    monkeypatch.setattr(memory, "CPU_BYTES", 2**20)
+    clock = iter(range(100))
+    slow = Bench(cpu.device, lambda: float(next(clock)))
+    monkeypatch.setattr(Bench, "host", lambda *_, **__: Quantity(value=1e-6, low=1e-6, high=1e-6, runs=5))
+    assert len(memory.measure_curve(slow, None, 3.0).points) == 3
+    assert [one.name for one in memory.measure_dram(slow, 5.0)] == ["copy", "scale"]
 
 
 def test_a_repeated_copy_copies() -> None:

@@ -9,8 +9,8 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from gobrrr.model.live import Memory  # noqa: E402
-from gobrrr.observe.live.watches import cgroup  # noqa: E402
 from gobrrr.observe.live.watches.memory import MemoryWatch  # noqa: E402
+from gobrrr.system import cgroup  # noqa: E402
 
 GIB = 2**30
 

@@ -12,8 +12,9 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from gobrrr.model.live import Threads  # noqa: E402
-from gobrrr.observe.live.watches import cgroup  # noqa: E402
-from gobrrr.observe.live.watches.threads import System, ThreadWatch  # noqa: E402
+from gobrrr.observe.live.watches.threads import ThreadWatch  # noqa: E402
+from gobrrr.system import cgroup  # noqa: E402
+from gobrrr.system.reading import System  # noqa: E402
 
 
 def observed(system: System | None = None, step: Any = lambda: None, steps: int = 4) -> Threads:

@@ -64,7 +64,11 @@ def _as_one(
         moving = sum(one.ns for one in known if one.bound != "compute")
         side: Literal["compute", "memory"] = "compute" if computing > moving else "memory"
         whole = Floor(
-            sum(one.ns for one in known), side, "the graph's operations", least_ns=sum(one.least_ns for one in known)
+            sum(one.ns for one in known),
+            side,
+            "the graph's operations",
+            least_ns=sum(one.least_ns for one in known),
+            at_most=any(one.at_most for one in known),
         )
     group = Group(OpCall(name=REPLAY), _sum(works), whole)
     duration = events.duration_ns[priced.links.device[rows]].astype(np.float64)

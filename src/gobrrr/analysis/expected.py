@@ -13,7 +13,7 @@ import msgspec
 
 from gobrrr.analysis.fusion import tensors
 from gobrrr.analysis.price import crossing
-from gobrrr.analysis.roofline import floor, matrix_peak
+from gobrrr.analysis.roofline import floor, matrix_peak, vector_type
 from gobrrr.analysis.tiles import padded_flop
 from gobrrr.cost import price
 from gobrrr.hardware.efficiency import Efficiency, Kind, Share, canonical
@@ -148,7 +148,7 @@ def parts_of(call: OpCall, work: Work, machine: Machine, table: Efficiency | Non
             flop = padded_flop(call, work, machine.processors)
             matrix = flop / _datasheet(peak, table, _ceiling_key(work)) * 1e9
     if work.vector_flop:
-        peak = machine.vector_flop_per_s.get("float64" if work.vector_dtype == "float64" else "float32")
+        peak = machine.vector_flop_per_s.get(vector_type(work))
         vector = work.vector_flop / peak.value * 1e9 if peak is not None else 0.0
     known = work.known and work.bytes is not None
     bytes_ = (work.bytes or 0.0) if known else _touched(call)

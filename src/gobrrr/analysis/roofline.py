@@ -18,7 +18,8 @@ class Floor:
 
     `in_cache`: the operands fit the last-level cache, so that they may never touch DRAM. `least_ns`: what no kernel
     can beat whatever the cache held before it; a kernel below it contradicts the count or the ceiling, one between it
-    and `ns` found operands in the cache.
+    and `ns` found operands in the cache. `at_most`: a ceiling that it rests on is a lower bound, so that the true floor
+    may be less; no kernel contradicts such a floor.
     """
 
     ns: float
@@ -26,6 +27,7 @@ class Floor:
     roof: str
     in_cache: bool = False
     least_ns: float = 0.0
+    at_most: bool = False
 
 
 def floor(work: Work, machine: Machine | None) -> Floor | None:
@@ -47,7 +49,7 @@ def _over(work: Work, ceiling: Ceiling | None, bound: Bound, roof: str) -> Floor
     if ceiling is None or work.bytes is None:
         return None
     ns = work.bytes / ceiling.value * 1e9
-    return Floor(ns, bound, roof, least_ns=ns)
+    return Floor(ns, bound, roof, least_ns=ns, at_most=bool(ceiling.at_least))
 
 
 def _compute(work: Work, machine: Machine) -> Floor | None:
@@ -58,13 +60,19 @@ def _compute(work: Work, machine: Machine) -> Floor | None:
         if peak is None:
             return None
         ns = work.matrix_flop / peak.value * 1e9
-        units.append(Floor(ns, "compute", roof, least_ns=ns))
+        units.append(Floor(ns, "compute", roof, least_ns=ns, at_most=bool(peak.at_least)))
     if work.vector_flop:
-        dtype = "float64" if work.vector_dtype == "float64" else "float32"
+        dtype = vector_type(work)
         peak = machine.vector_flop_per_s.get(dtype)
         if peak is not None:
-            units.append(Floor(work.vector_flop / peak.value * 1e9, "compute", f"{dtype} vector"))
+            ns = work.vector_flop / peak.value * 1e9
+            units.append(Floor(ns, "compute", f"{dtype} vector", at_most=bool(peak.at_least)))
     return max(units, key=lambda one: one.ns, default=Floor(0.0, "compute", "none"))
+
+
+def vector_type(work: Work) -> str:
+    """The type whose peak counts for a work's FLOPs outside of contractions."""
+    return "float64" if work.vector_dtype == "float64" else "float32"
 
 
 def matrix_peak(machine: Machine, dtype: str | None) -> tuple[Ceiling | None, str]:
@@ -86,14 +94,16 @@ def _memory(work: Work, machine: Machine) -> Floor | None:
     dram, cache, size = machine.memory_bytes_per_s, machine.cache_bytes_per_s, machine.cache_bytes
     if dram is None:
         return None
-    ns = work.bytes / dram.value * 1e9
+    ns, bound = work.bytes / dram.value * 1e9, bool(dram.at_least)
     if size is None:
-        return Floor(ns, "memory", "DRAM", least_ns=ns)
+        return Floor(ns, "memory", "DRAM", least_ns=ns, at_most=bound)
     # at most one cache full of operands was already there; where the cache's own ceiling is unknown it costs nothing
     cached = min(work.bytes, size.value)
     fastest = machine.inner_cache_bytes_per_s or cache
     least = (work.bytes - cached) / dram.value * 1e9 + (cached / fastest.value * 1e9 if fastest is not None else 0.0)
+    inner = fastest is not None and bool(fastest.at_least)
     if work.bytes <= size.value:
         there = cached / cache.value * 1e9 if cache is not None else ns
-        return Floor(there, "memory", "cache", in_cache=True, least_ns=least)
-    return Floor(ns, "memory", "DRAM", least_ns=least)
+        own = bool(cache.at_least) if cache is not None else bound
+        return Floor(there, "memory", "cache", in_cache=True, least_ns=least, at_most=inner or own)
+    return Floor(ns, "memory", "DRAM", least_ns=least, at_most=inner or bound)

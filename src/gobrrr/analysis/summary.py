@@ -60,7 +60,7 @@ def _time_covered(budget: Sequence[BudgetLine]) -> float | None:
 def _bytes_covered(priced: Priced, inside: NDArray[np.bool_]) -> float | None:
     """Bytes of calls with a floor over those plus the others', as far as they are recorded; None if none are."""
     known = unknown = 0.0
-    for group, count in zip(priced.groups, _calls(priced, inside), strict=True):
+    for group, count in zip(priced.groups, calls_of(priced, inside), strict=True):
         if group.floor is not None:
             known += (group.work.bytes or 0.0) * count
         elif group.work.bytes is not None:
@@ -74,7 +74,7 @@ def _size(shape: tuple[int, ...], dtype: str) -> float:
     return math.prod(shape) * ITEM_BYTES.get(dtype, 0)
 
 
-def _calls(priced: Priced, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
+def calls_of(priced: Priced, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
     """How many calls of each group are inside: one for each owner, one for each piece of work without owner."""
     index = np.flatnonzero(inside)
     key = np.where(priced.instance[index] >= 0, priced.instance[index], -2 - index)
@@ -95,7 +95,7 @@ def totals(
     None where none is known, and where a sum of 0 only means that the calls which have some are not known.
     """
     inside = in_steps(events, priced.links, steps)
-    counts = _calls(priced, inside)
+    counts = calls_of(priced, inside)
     whole = _all_known(priced, inside)
     known = [(group.work, count) for group, count in zip(priced.groups, counts, strict=True) if group.work.known]
     moved = [
@@ -120,8 +120,8 @@ def totals(
         bytes_fused=less(spared_bytes),
         bytes_compulsory=less(spared_at_most),
         bytes_dram=_sum(_at_dram(priced, counts, machine), steps.count, whole) if machine else None,
-        launches=_host_calls(events, steps, Call.LAUNCH),
-        syncs=_host_calls(events, steps, Call.WAIT),
+        launches=_hostcalls_of(events, steps, Call.LAUNCH),
+        syncs=_hostcalls_of(events, steps, Call.WAIT),
     )
 
 
@@ -138,7 +138,7 @@ def _at_dram(priced: Priced, counts: NDArray[np.float64], machine: Machine) -> l
 
 def _all_known(priced: Priced, inside: NDArray[np.bool_]) -> bool:
     """Whether the work of all compute calls is known."""
-    counts = _calls(priced, inside & (priced.kind == Class.COMPUTE))
+    counts = calls_of(priced, inside & (priced.kind == Class.COMPUTE))
     return all(group.work.known for group, count in zip(priced.groups, counts, strict=True) if count)
 
 
@@ -147,7 +147,7 @@ def _sum(pairs: list[tuple[float | None, float]], steps: int, whole: bool) -> fl
     return float(sum(known) / steps) if known and (whole or any(known)) else None
 
 
-def _host_calls(events: EventTable, steps: Steps, wanted: Call) -> float | None:
+def _hostcalls_of(events: EventTable, steps: Steps, wanted: Call) -> float | None:
     """Runtime calls of a kind in a step; None where the trace records no runtime calls."""
     rows = events.of(Kind.RUNTIME)
     if not len(rows):
@@ -172,7 +172,7 @@ def op_rows(events: EventTable, priced: Priced, steps: Steps) -> tuple[list[OpRo
         weights=events.duration_ns[priced.links.device[inside]],
         minlength=len(priced.groups),
     )
-    counts = _calls(priced, inside)
+    counts = calls_of(priced, inside)
     order = np.argsort(-ns, kind="stable")[:MOST_ROWS]
     order = order[counts[order] > 0]
     place = np.full(len(priced.groups), -1, dtype=np.int64)
@@ -203,11 +203,16 @@ CONTRADICTION = 1.05
 
 
 def contradictions(events: EventTable, priced: Priced) -> tuple[float, str]:
-    """(share of device time in kernels faster than their floor, the call that most of it is in)."""
+    """(share of device time in kernels faster than their floor, the call that most of it is in).
+
+    A kernel faster than a floor that rests on a lower bound of a ceiling contradicts nothing: the ceiling is higher.
+    """
     duration = events.duration_ns[priced.links.device].astype(np.float64)
     total = float(duration.sum())
     floors = np.array([group.floor.ns if group.floor else np.nan for group in priced.groups] or [np.nan])
-    least = np.array([group.floor.least_ns if group.floor else 0.0 for group in priced.groups] or [0.0])
+    least = np.array(
+        [group.floor.least_ns if group.floor and not group.floor.at_most else 0.0 for group in priced.groups] or [0.0]
+    )
     with np.errstate(invalid="ignore", divide="ignore"):
         beaten = duration * CONTRADICTION < priced.floor_ns * (least / floors)[priced.group]
     rows = np.flatnonzero(beaten)
@@ -215,6 +220,19 @@ def contradictions(events: EventTable, priced: Priced) -> tuple[float, str]:
         return 0.0, ""
     worst = np.bincount(priced.group[rows], weights=duration[rows])
     return float(worst.sum()) / total, priced.groups[int(worst.argmax())].call.name or "a copy"
+
+
+def lower_bounds(events: EventTable, priced: Priced, steps: Steps) -> tuple[float, list[str]]:
+    """(share of the compute work's time whose floor rests on a lower bound of a ceiling, those roofs by that time)."""
+    inside = in_steps(events, priced.links, steps) & (priced.kind == Class.COMPUTE)
+    duration = events.duration_ns[priced.links.device].astype(np.float64) * inside
+    ns = np.bincount(priced.group, weights=duration, minlength=len(priced.groups))
+    found: dict[str, float] = {}
+    for group, spent in zip(priced.groups, ns.tolist(), strict=True):
+        if group.floor is not None and group.floor.at_most and spent:
+            found[group.floor.roof] = found.get(group.floor.roof, 0.0) + spent
+    total = float(duration.sum())
+    return (sum(found.values()) / total if total else 0.0), sorted(found, key=lambda one: -found[one])
 
 
 def speed_of_light(evidence: Evidence, machine: Machine | None) -> float | None:

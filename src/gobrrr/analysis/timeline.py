@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Literal
 
 import numpy as np
 from msgspec.structs import replace
@@ -13,7 +14,7 @@ from gobrrr.analysis.idle import CAUSES
 from gobrrr.analysis.price import Class
 from gobrrr.model.diagnosis import ModuleRow, OpRow, Roof, Timeline
 from gobrrr.model.events import ABSENT, EventTable, Kind
-from gobrrr.model.machine import Machine
+from gobrrr.model.machine import Ceiling, Machine
 
 MOST_WORK = 20_000
 """Pieces of work that a timeline holds: what a page can still draw fluidly and a file carry lightly."""
@@ -145,13 +146,16 @@ def roofs(machine: Machine | None) -> list[Roof]:
     if machine is None:
         return []
     compute = [
-        Roof(name=f"{dtype} {unit}", kind="compute", value=one.value, provenance=one.provenance, source=one.source)
+        _roof(f"{dtype} {unit}", "compute", one)
         for unit, peaks in (("matrix", machine.matrix_flop_per_s), ("vector", machine.vector_flop_per_s))
         for dtype, one in peaks.items()
     ]
-    memory = [
-        Roof(name=name, kind="memory", value=one.value, provenance=one.provenance, source=one.source)
-        for name, one in (("cache", machine.cache_bytes_per_s), ("DRAM", machine.memory_bytes_per_s))
-        if one is not None
-    ]
+    levels = (("cache", machine.cache_bytes_per_s), ("DRAM", machine.memory_bytes_per_s))
+    memory = [_roof(name, "memory", one) for name, one in levels if one is not None]
     return sorted(compute, key=lambda one: -one.value) + memory
+
+
+def _roof(name: str, kind: Literal["compute", "memory"], one: Ceiling) -> Roof:
+    return Roof(
+        name=name, kind=kind, value=one.value, provenance=one.provenance, source=one.source, at_least=one.at_least
+    )

@@ -5,19 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gobrrr import units
+from gobrrr.analysis.achieved import Achieved, in_words
 from gobrrr.analysis.idle import INPUT, UNEXPLAINED
 from gobrrr.analysis.scales import scaled
 from gobrrr.analysis.summary import LEAST_PRICED
-from gobrrr.model.diagnosis import BudgetLine, Certainty, Regime, Totals, Wall
+from gobrrr.model.diagnosis import BudgetLine, Certainty, Regime, Wall
 from gobrrr.model.live import Scaling
-from gobrrr.model.machine import Machine
 
 MAJORITY = 0.5
 PERCEPTIBLE = 0.2
 WAITING = ("overhead", "communication")
 
+ON_FLOORS = ("compute", "memory", "mixed")
+"""Regimes that floors decide; whether the device works at all needs none."""
+ON_DEVICE = ("compute", "memory", "communication")
+"""Regimes of a step that its device bounds: a host that is kept waiting makes it no longer."""
+
 DOUBTFUL, REFUTED = 0.1, 0.3
-"""Shares of device time in kernels faster than their floor, beyond which a verdict is medium and low at most."""
+"""Shares of the time beyond which a verdict is medium and low at most: of the device's in kernels faster than their
+floor, of the step's waiting for processors that others had. With floors that rest on a lower bound in more than the
+first it is medium at most."""
 
 
 @dataclass(frozen=True)
@@ -33,23 +40,28 @@ def judge(
     budget: list[BudgetLine],
     wall: Wall,
     covered: float | None,
-    totals: Totals,
-    machine: Machine | None,
+    reached: Achieved | None,
     ahead: float | None,
     contradicted: float = 0.0,
     on_device: bool = True,
     scaling: Scaling | None = None,
+    bounds: float = 0.0,
+    lost: float = 0.0,
+    on_cpu: bool = False,
 ) -> Verdict:
     """One share over half: that regime. Otherwise mixed; unknown where what is not priced could decide it.
 
-    `covered`: share of the device's compute time with a floor; `ahead`: share of device work that the host had issued
-    before the device was free, None if launches are not recorded; `contradicted`: share of device time in kernels
-    faster than their floor; `on_device`: whether the budget is a device's, not the host's; `scaling`: the step with its
-    batch multiplied, None where that was not tried. Evidence that speaks against the regime lowers the certainty.
+    `covered`: share of the device's compute time with a floor; `reached`: its FLOPs beside their peaks; `ahead`: share
+    of device work that the host had issued before the device was free, None if launches are not recorded;
+    `contradicted`: share of device time in kernels faster than their floor; `on_device`: whether the budget is a
+    device's, not the host's; `scaling`: the step with its batch multiplied, None where that was not tried; `bounds`:
+    share of the device's compute time whose floor rests on a lower bound of a ceiling; `lost`: share of the step for
+    which other processes kept the host waiting, which is the device where `on_cpu`. Evidence that speaks against the
+    regime lowers the certainty.
     """
     shares = _shares(budget)
     regime = _regime(shares)
-    lines = [*_beaten(contradicted), *_achieved(covered, totals, wall, machine), *_run_ahead(ahead, shares)]
+    lines = [*_beaten(contradicted), *_achieved(covered, reached, wall), *_run_ahead(ahead, shares)]
     lines += _silent(shares, on_device)
     grown = scaled(scaling, regime)
     lines += grown.lines
@@ -58,11 +70,15 @@ def judge(
         certainty = "medium"  # the checks disagree
     if grown.against:
         certainty = "medium" if certainty == "high" else "low"
+    if bounds > DOUBTFUL and regime in ON_FLOORS and certainty == "high":
+        certainty = "medium"  # the floors are upper bounds: a side may be less than it is said to be
+    if on_cpu or regime not in ON_DEVICE:
+        certainty = _at_most(certainty, lost)
     return Verdict(regime, _at_most(certainty, contradicted), tuple(lines))
 
 
 def _at_most(certainty: Certainty, contradicted: float) -> Certainty:
-    """Where the kernels themselves contradict the floors, what rests on the floors is in doubt."""
+    """`contradicted`: the share of the time that speaks against the verdict."""
     if contradicted > REFUTED:
         return "low"
     return "medium" if contradicted > DOUBTFUL and certainty == "high" else certainty
@@ -149,25 +165,11 @@ def _stretched(budget: list[BudgetLine], value: float, other: float) -> list[Bud
     return result
 
 
-def _achieved(covered: float | None, totals: Totals, wall: Wall, machine: Machine | None) -> list[str]:
+def _achieved(covered: float | None, reached: Achieved | None, wall: Wall) -> list[str]:
     """The article's first check: achieved over peak."""
-    if not totals.flop or machine is None or not wall.value:
+    if reached is None or not wall.value:
         return []
-    peak = max((one.value for one in machine.matrix_flop_per_s.values()), default=None)
-    dense = machine.matrix_flop_per_s.get("bfloat16") or machine.matrix_flop_per_s.get("float16")
-    peak = dense.value if dense is not None else peak
-    if peak is None:
-        return []
-    rate = totals.flop / wall.value * 1e9
-    name = "16-bit"
-    if rate > peak:  # the step works in a smaller type
-        name, highest = max(machine.matrix_flop_per_s.items(), key=lambda item: item[1].value)
-        peak = highest.value
-    achieved, share = units.rate(rate, "FLOP"), units.percent(rate / peak)
-    least = "" if covered is None or covered >= LEAST_PRICED else "at least "
-    if rate > peak:  # the peak of the type that it works in is not known
-        return [f"achieved {least}{achieved}, more than any dense peak that is known of this device"]
-    return [f"achieved {least}{achieved}, {share} of the dense {name} peak"]
+    return [in_words(reached, wall.value, "" if covered is None or covered >= LEAST_PRICED else "at least ")]
 
 
 def _run_ahead(ahead: float | None, shares: dict[str, float]) -> list[str]:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from gobrrr.errors import UsageError
+from gobrrr.hardware.bounds import merged
 from gobrrr.hardware.ceilings import datasheet_of, machine_of
 from gobrrr.model.machine import Machine
 from gobrrr.model.measured import FORMAT, Environment, Measurement
@@ -54,6 +55,25 @@ def save(measured: Measurement, where: Path | None = None) -> Path:
     except OSError as error:
         raise UsageError(f"{path}: the measurement can't be kept: {error.strerror or error}") from None
     return path
+
+
+def keep(measured: Measurement, where: Path | None = None) -> Measurement:
+    """Save a measurement with what an older one of the same device, driver and torch knows better; what is kept then.
+
+    So a machine that is busy today doesn't take away what was measured when it was quiet. Raises UsageError as `save`.
+    """
+    older = like(measured.environment, where)
+    kept = merged(older, measured) if older is not None and older.stages else measured
+    save(kept, where)
+    return kept
+
+
+def like(environment: Environment, where: Path | None = None) -> Measurement | None:
+    """The kept measurement of just this device, driver and torch; None where there is none that can be read."""
+    try:
+        return decode(path_of(environment, where).read_bytes())
+    except (OSError, ValueError):
+        return None
 
 
 def load_measured(device_name: str | None, where: Path | None = None) -> Machine | None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from gobrrr.errors import UnknownDeviceError
+from gobrrr.hardware.bounds import CACHE_CURVE, at_least, doubt, doubt_of_point, doubtful
 from gobrrr.hardware.match import match_device
 from gobrrr.model.machine import RECORDING_MODES, Ceiling, Machine, ObserverCosts, RecordingCost
-from gobrrr.model.measured import Curve, Entry, Measurement, Quantity
+from gobrrr.model.measured import Entry, Measurement, Quantity
 
-BANDWIDTH = "bandwidth by working set"
 LAST = "last level"
-RELIABLE = 0.25
-"""An entry whose quartiles are further apart than this share of its median is shown, but is no ceiling."""
 STEADY = 0.5
-"""The same of what the profiler adds, which is a small difference of the times of a busy host."""
+"""Quartiles further apart than this share of the median: what the profiler adds, a small difference of the times of a
+busy host, is then not known."""
 HALF = "half of the fused multiply-add peak: one FLOP an instruction"
 
 
@@ -83,22 +84,26 @@ def _on_matrix_units(dtype: str, measured: Measurement, sheet: Machine | None) -
 
 
 def machine_of(measured: Measurement, datasheet: Machine | None = None) -> Machine:
-    """The measured ceilings; those that were not measured are the datasheet's, or unknown."""
+    """The measured ceilings; those that were not measured are the datasheet's, or unknown.
+
+    Of a ceiling that is only known from below (`bounds.doubt`) the datasheet's is taken, and without one the bound.
+    """
     base = datasheet or Machine(name=measured.environment.device_name)
-    source = source_of(measured)
+    memory = [measured.entry("memory", name) for name in ("copy", "scale", "read")]
+    link = [measured.entry("host", name) for name in ("to device, pinned", "to host, pinned")]
     found = {
-        "memory_bytes_per_s": _ceiling(measured.best("memory", "copy", "scale", "read"), source),
-        "host_bytes_per_s": _ceiling(measured.best("host", "to device, pinned", "to host, pinned"), source),
-        **_caches(measured, base.cache_bytes, source),
-        "memory_bytes": _memory(measured, base, source),
+        "memory_bytes_per_s": _ceiling(measured, base.memory_bytes_per_s, memory),
+        "host_bytes_per_s": _ceiling(measured, base.host_bytes_per_s, link),
+        **_caches(measured, base),
+        "memory_bytes": _memory(measured, base),
     }
     return msgspec.structs.replace(
         base,
         device_name=measured.environment.device_name,
-        matrix_flop_per_s={**base.matrix_flop_per_s, **_matrix(measured, datasheet, source)},
-        vector_flop_per_s={**base.vector_flop_per_s, **_vector(measured, datasheet, source)},
-        observer=_observer(measured, source) or base.observer,
-        notes=(f"ceilings {source}", *_left_out(measured), *measured.notes, *base.notes),
+        matrix_flop_per_s={**base.matrix_flop_per_s, **_matrix(measured, base)},
+        vector_flop_per_s={**base.vector_flop_per_s, **_vector(measured, base)},
+        observer=_observer(measured, source_of(measured)) or base.observer,
+        notes=(f"ceilings {source_of(measured)}", *_bounds(measured), *measured.notes, *base.notes),
         **{name: ceiling for name, ceiling in found.items() if ceiling is not None},
     )
 
@@ -120,84 +125,102 @@ def _observer(measured: Measurement, source: str) -> ObserverCosts | None:
     return ObserverCosts(modes=modes, source=f"{source} (the profiler)") if modes else None
 
 
-def _left_out(measured: Measurement) -> tuple[str, ...]:
-    """A note on the ceilings that were measured too unsteadily to be used."""
-    groups = ("matrix", "vector", "memory", "host")
-    names = [
-        f"{one.group} {one.name}" for one in measured.entries if one.group in groups and one.amount.spread > RELIABLE
-    ]
-    return (f"measured too unsteadily to be a ceiling: {', '.join(names)}",) if names else ()
+def _bounds(measured: Measurement) -> tuple[str, ...]:
+    """A note on the ceilings that are only known from below."""
+    names = ", ".join(f"{one.group} {one.name}" for one in doubtful(measured))
+    return (f"lower bounds, because others used the machine or the repeats differ: {names}",) if names else ()
 
 
-def source_of(measured: Measurement) -> str:
-    """Where, when and with what: the source of each measured ceiling."""
-    env = measured.environment
-    parts = [f"measured on {env.device_name}", env.date[:10], f"torch {env.torch}" if env.torch else ""]
+def source_of(measured: Measurement, stage: str = "") -> str:
+    """Where, when and with what: the source of each measured ceiling, or of those of one stage."""
+    env, run = measured.environment, measured.stage(stage)
+    date = (run.date if run is not None and run.date else env.date)[:10]
+    parts = [f"measured on {env.device_name}", date, f"torch {env.torch}" if env.torch else ""]
     return ", ".join([*filter(None, parts), *([f"driver {env.driver}"] if env.driver else [])])
 
 
-def _ceiling(entry: Entry | None, source: str) -> Ceiling | None:
-    if entry is None or entry.amount.spread > RELIABLE:
-        return None
-    what = f"{entry.group}, {entry.name}" + (f", {entry.at}" if entry.at else "")
-    return Ceiling(value=entry.amount.value, provenance="measured", source=f"{source} ({what})")
+def _ceiling(measured: Measurement, quoted: Ceiling | None, entries: Sequence[Entry | None]) -> Ceiling | None:
+    """The largest figure. One in doubt counts with its best repeat, and only where nothing `quoted` is above it."""
+    found = [one for one in entries if one is not None]
+    steady = [one for one in found if not doubt(measured, one)]
+    top = max(steady, key=lambda one: one.amount.value, default=None)
+    bound = max((one for one in found if one not in steady), key=lambda one: at_least(one.amount), default=None)
+    if bound is not None and (top is None or at_least(bound.amount) > top.amount.value):
+        value = at_least(bound.amount)
+        if quoted is not None and quoted.value >= value:
+            return None
+        source = f"{_where(measured, bound)}, the best of {bound.amount.runs} repeats"
+        return Ceiling(value=value, provenance="measured", source=source, at_least=doubt(measured, bound))
+    return Ceiling(value=top.amount.value, provenance="measured", source=_where(measured, top)) if top else None
 
 
-def _matrix(measured: Measurement, sheet: Machine | None, source: str) -> dict[str, Ceiling]:
-    entries = (one for one in measured.entries if one.group == "matrix" and _on_matrix_units(one.name, measured, sheet))
-    return {one.name: ceiling for one in entries if (ceiling := _ceiling(one, source))}
+def _where(measured: Measurement, one: Entry) -> str:
+    return f"{source_of(measured, one.stage)} ({one.group}, {one.name}{f', {one.at}' if one.at else ''})"
 
 
-def _vector(measured: Measurement, sheet: Machine | None, source: str) -> dict[str, Ceiling]:
+def _matrix(measured: Measurement, base: Machine) -> dict[str, Ceiling]:
+    entries = (one for one in measured.entries if one.group == "matrix" and _on_matrix_units(one.name, measured, base))
+    found = {one.name: _ceiling(measured, base.matrix_flop_per_s.get(one.name), [one]) for one in entries}
+    return {name: ceiling for name, ceiling in found.items() if ceiling is not None}
+
+
+def _vector(measured: Measurement, base: Machine) -> dict[str, Ceiling]:
     """Of each dtype the faster of the multiply-add chains and a matmul that runs on the same units."""
     found = {}
     for dtype in ("float32", "float64"):
-        chains, matmul = measured.entry("vector", f"{dtype} fma"), measured.entry("matrix", dtype)
-        if matmul and _on_matrix_units(dtype, measured, sheet):
-            matmul = None
-        best = max((one for one in (chains, matmul) if one), key=lambda one: one.amount.value, default=None)
-        if best and (ceiling := _ceiling(best, source)):
+        matmul = None if _on_matrix_units(dtype, measured, base) else measured.entry("matrix", dtype)
+        entries = [measured.entry("vector", f"{dtype} fma"), matmul]
+        if ceiling := _ceiling(measured, base.vector_flop_per_s.get(dtype), entries):
             found[dtype] = ceiling
     return found
 
 
-def _caches(measured: Measurement, size: Ceiling | None, source: str) -> dict[str, Ceiling | None]:
+def _caches(measured: Measurement, base: Machine) -> dict[str, Ceiling | None]:
     """The last cache's bandwidth from the curve: the best within it.
 
     A CPU's curve is one thread's: times the threads it bounds them all. Its caches differ by much, so that the last
     one's is that of working sets over an eighth of it, and the best of all is what no kernel beats.
     """
-    curve = measured.curve(BANDWIDTH)
+    quoted = base.cache_bytes_per_s
     if measured.environment.kind != "cpu":
-        return {"cache_bytes_per_s": _cache(curve, size, 0.0, 1, source)}
+        return {"cache_bytes_per_s": _cache(measured, quoted, base.cache_bytes, 0.0, 1)}
     entry = measured.entry("cache", LAST)
     if entry is None:
         return {}
-    size = Ceiling(value=entry.amount.value, provenance="measured", source=f"{source} (what the system reports)")
+    reported = f"{source_of(measured, entry.stage)} (what the system reports)"
+    size = Ceiling(value=entry.amount.value, provenance="measured", source=reported)
     threads = measured.environment.threads
-    last = _cache(curve, size, size.value / 8, threads, source)
+    last = _cache(measured, quoted, size, size.value / 8, threads)
     return {
         "cache_bytes": size if last is not None else None,
         "cache_bytes_per_s": last,
-        "inner_cache_bytes_per_s": _cache(curve, size, 0.0, threads, source),
+        "inner_cache_bytes_per_s": _cache(measured, base.inner_cache_bytes_per_s, size, 0.0, threads),
     }
 
 
-def _cache(curve: Curve | None, size: Ceiling | None, least: float, threads: int, source: str) -> Ceiling | None:
+def _cache(
+    measured: Measurement, quoted: Ceiling | None, size: Ceiling | None, least: float, threads: int
+) -> Ceiling | None:
     """The best of the curve between `least` and `size` bytes, times the threads."""
+    curve = measured.curve(CACHE_CURVE)
     if curve is None or size is None:
         return None
     inside = [one for one in curve.points if least < one.x <= size.value]
     best = max(inside, key=lambda one: one.y.value, default=None)
     if best is None:
         return None
+    why = doubt_of_point(measured, curve, best.y)
+    value = (max(at_least(one.y) for one in inside) if why else best.y.value) * threads
+    if why and quoted is not None and quoted.value >= value:
+        return None
     at = f"{curve.name}, {best.x / 2**20:.2g} MiB" + (f", times {threads} threads" if threads > 1 else "")
     how = "derived" if threads > 1 else "measured"
-    return Ceiling(value=best.y.value * threads, provenance=how, source=f"{source} ({at})")
+    return Ceiling(value=value, provenance=how, source=f"{source_of(measured, curve.stage)} ({at})", at_least=why)
 
 
-def _memory(measured: Measurement, base: Machine, source: str) -> Ceiling | None:
+def _memory(measured: Measurement, base: Machine) -> Ceiling | None:
     size = measured.environment.memory_bytes
     if base.memory_bytes is not None or size is None:
         return None
-    return Ceiling(value=float(size), provenance="measured", source=f"{source} (what the system reports)")
+    reported = f"{source_of(measured)} (what the system reports)"
+    return Ceiling(value=float(size), provenance="measured", source=reported)

@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from gobrrr.hardware.bounds import at_most, doubt
 from gobrrr.model.measured import Measurement
 from gobrrr.model.recording import RecordedCall
 
@@ -96,9 +97,11 @@ class Hosts(msgspec.Struct, frozen=True, kw_only=True):
     def like(self, measured: Measurement) -> Hosts:
         """The model of a host whose dispatch was measured: faster or slower by the median ratio to the reference.
 
-        How far one host's times spread is kept: the same step repeats no better. Unchanged where nothing compares.
+        Of a time that others disturbed the least repeat counts. How far one host's times spread is kept: the same step
+        repeats no better. Unchanged where nothing compares.
         """
-        here = {one.name: one.amount.value for one in measured.entries if one.group == "dispatch"}
+        timed = (one for one in measured.entries if one.group == "dispatch")
+        here = {one.name: at_most(one.amount) if doubt(measured, one) else one.amount.value for one in timed}
         ratios = [here[name] / seconds for name, seconds in self.reference_s.items() if name in here]
         if not ratios:
             return self

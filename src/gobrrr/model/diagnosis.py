@@ -210,13 +210,17 @@ class ModuleRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Roof(msgspec.Struct, frozen=True, kw_only=True):
-    """One ceiling as the page draws it: FLOP/s for a unit ("compute"), bytes/s for a level ("memory")."""
+    """One ceiling as the page draws it: FLOP/s for a unit ("compute"), bytes/s for a level ("memory").
+
+    `at_least`: why it is only a lower bound; "" where it is the ceiling.
+    """
 
     name: str
     kind: Literal["compute", "memory"]
     value: float
     provenance: str
     source: str = ""
+    at_least: str = ""
 
 
 class ChangedOp(msgspec.Struct, frozen=True, kw_only=True):
@@ -311,6 +315,8 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     prescriptions: list[Prescription]
     trials: list[Trial] = []
     notes: list[str] = []
+    caveats: list[str] = []  # what a reader must know before the numbers: shown in the first lines
+    lower_bounds: list[str] = []  # ceilings that floors rest on here and that are only known from below
     machine: str | None = None  # the datasheet row or measured machine that the floors rest on
     steps_from: str = ""  # how the steps were found
     ops: list[OpRow] = []

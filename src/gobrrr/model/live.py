@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from gobrrr.model.contention import Contention
+
 
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Steps that ran without the profiler.
@@ -139,6 +141,7 @@ class Threads(msgspec.Struct, frozen=True, kw_only=True):
     load: float | None = None
     involuntary_switches: float | None = None  # of a step
     waited_ns: float | None = None  # of a step
+    contention: Contention | None = None  # with other processes, while the step was timed
 
     @property
     def available(self) -> float:

@@ -6,11 +6,16 @@ import msgspec
 
 
 class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
-    """One ceiling: `value` in FLOP/s, bytes/s, bytes or seconds, as the field that holds it says."""
+    """One ceiling: `value` in FLOP/s, bytes/s, bytes or seconds, as the field that holds it says.
+
+    `at_least`: why it is only a lower bound, as a clause; "" where it is the ceiling. A floor that rests on a lower
+    bound is itself an upper bound.
+    """
 
     value: float
     provenance: str  # "datasheet", "measured", "derived"
     source: str = ""
+    at_least: str = ""
 
 
 RECORDING_MODES = ("plain", "record_shapes", "with_stack", "record_shapes+with_stack")

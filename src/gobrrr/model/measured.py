@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import msgspec
+
+from gobrrr.model.contention import Contention
 
 FORMAT = 1
 """The version of the files that hold these records."""
 
 
 class Quantity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The median of `runs` samples with their quartiles `low` and `high`, in the unit that its holder says."""
+    """The median of `runs` samples with their quartiles `low` and `high`, in the unit that its holder says.
+
+    `best`: the best sample, the least time or the highest rate; None: it was not kept.
+    """
 
     value: float
     low: float
     high: float
     runs: int
+    best: float | None = None
 
     @property
     def spread(self) -> float:
@@ -23,12 +31,16 @@ class Quantity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def scaled(self, factor: float) -> Quantity:
         """The same samples times `factor` (positive)."""
-        return Quantity(value=self.value * factor, low=self.low * factor, high=self.high * factor, runs=self.runs)
+        best = None if self.best is None else self.best * factor
+        return Quantity(
+            value=self.value * factor, low=self.low * factor, high=self.high * factor, runs=self.runs, best=best
+        )
 
     def rate(self, amount: float) -> Quantity:
-        """`amount` a second, where this is seconds: the slow quartile becomes the low rate."""
-        value, low, high = (amount / one if one else float("inf") for one in (self.value, self.high, self.low))
-        return Quantity(value=value, low=low, high=high, runs=self.runs)
+        """`amount` a second, where this is seconds: the slow quartile becomes the low rate, the least time the best."""
+        least = self.low if self.best is None else self.best
+        value, low, high, best = (amount / one if one else inf for one in (self.value, self.high, self.low, least))
+        return Quantity(value=value, low=low, high=high, runs=self.runs, best=None if self.best is None else best)
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,14 +61,30 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     date: str = ""
 
 
+class StageRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A stage of the measuring: when it ran (UTC), and with whom it had to share the machine.
+
+    `tries`: how often it has run, until now.
+    """
+
+    name: str
+    date: str = ""
+    contention: Contention | None = None
+    tries: int = 1
+
+
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure. `group` and `name` say which ("matrix", "bfloat16"), `at` under which conditions ("n = 8192")."""
+    """One figure. `group` and `name` say which ("matrix", "bfloat16"), `at` under which conditions ("n = 8192").
+
+    `stage`: the one that measured it, of `Measurement.stages`; "" in files from before there were any.
+    """
 
     group: str
     name: str
     unit: str  # "FLOP/s", "B/s", "s" or "1/s"
     amount: Quantity
     at: str = ""
+    stage: str = ""
 
 
 class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,13 +102,16 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
     y_unit: str
     points: tuple[CurvePoint, ...] = ()
     note: str = ""
+    stage: str = ""
 
 
 class Skipped(msgspec.Struct, frozen=True, kw_only=True):
-    """What was not measured, and why: never the same as zero."""
+    """What was not measured, and why: never the same as zero. `late`: there was no time left for it."""
 
     what: str
     why: str
+    stage: str = ""
+    late: bool = False
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,17 +122,17 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     curves: tuple[Curve, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     notes: tuple[str, ...] = ()
+    stages: tuple[StageRun, ...] = ()
     duration_s: float = 0.0
     format: int = FORMAT
+
+    def stage(self, name: str) -> StageRun | None:
+        """The run of a stage; None where none of that name is known."""
+        return next((one for one in self.stages if one.name == name), None)
 
     def entry(self, group: str, name: str) -> Entry | None:
         """The figure of that name; None where it was not measured."""
         return next((one for one in self.entries if (one.group, one.name) == (group, name)), None)
-
-    def best(self, group: str, *names: str) -> Entry | None:
-        """The entry with the largest median among `names`; None where none was measured."""
-        found = [one for one in self.entries if one.group == group and one.name in names]
-        return max(found, key=lambda one: one.amount.value, default=None)
 
     def curve(self, name: str) -> Curve | None:
         """The sweep of that name; None where it was not measured."""

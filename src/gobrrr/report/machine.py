@@ -10,6 +10,7 @@ import msgspec
 
 from gobrrr import units
 from gobrrr.errors import UsageError
+from gobrrr.hardware.bounds import busiest, doubtful
 from gobrrr.hardware.ceilings import Row, compare, datasheet_of, machine_of
 from gobrrr.model.experiment import Plot, Series
 from gobrrr.model.machine import Ceiling, Machine
@@ -67,7 +68,7 @@ def _sheet(measured: Measurement) -> Machine | None:
 
 def lines(measured: Measurement, rows: Sequence[Row], roofs: Machine, page: Page) -> list[Line]:
     """The whole answer: what was measured, the pictures, what was not measured and why, and notes."""
-    out: list[Line] = [*_head(measured, page), []]
+    out: list[Line] = [*_head(measured, page), *_busy(measured, page), []]
     for group, title in GROUPS.items():
         out += _group(title, [one for one in rows if one.group == group])
     out += [*listing.observer(roofs.observer, page), []] if roofs.observer else []
@@ -75,6 +76,18 @@ def lines(measured: Measurement, rows: Sequence[Row], roofs: Machine, page: Page
     for plot in plots(measured, roofs):
         out += [[(" " + line, "")] for line in sketch(plot, page.width - 2)] + [[]]
     return out + _feet(measured, page)
+
+
+def _busy(measured: Measurement, page: Page) -> list[Line]:
+    """That others used the machine meanwhile, and what becomes of the figures."""
+    shared, names = busiest(measured), [f"{one.group} {one.name}" for one in doubtful(measured)]
+    if shared is None:
+        return []
+    said = f"The machine was busy: {shared.in_words()}."
+    if names:
+        said += f" Lower bounds because of it, or because repeats differ: {', '.join(names)}."
+        said += " A diagnosis on this machine measures them again when it is quiet; so does `gobrrr machine`."
+    return page.wrapped(said, first=" ! ", style="yellow")
 
 
 def _head(measured: Measurement, page: Page) -> list[Line]:

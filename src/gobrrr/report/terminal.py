@@ -190,10 +190,16 @@ def _head(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
     if diagnosis.live is not None:
         how = sanitise(diagnosis.live.steps_from)
     inline: Line = [(f" ({how})", "dim")] if how else []
+    time = [*page.wrapped(wall(diagnosis), first=" "), *_caveats(diagnosis, page)]
     if length(top) + length(inline) <= page.width:
-        return [[*top, *inline], *page.wrapped(wall(diagnosis), first=" "), *_devices(diagnosis, detail)]
+        return [[*top, *inline], *time, *_devices(diagnosis, detail)]
     own = page.wrapped(f"steps: {how}", first="   ", lines=2, style="dim")
-    return [top, *page.wrapped(wall(diagnosis), first=" "), *own, *_devices(diagnosis, detail)]
+    return [top, *time, *own, *_devices(diagnosis, detail)]
+
+
+def _caveats(diagnosis: Diagnosis, page: Page) -> list[Line]:
+    """What a reader must know before the numbers, whole at any width."""
+    return [line for one in diagnosis.caveats for line in page.wrapped(sanitise(one), first=" ! ", style="yellow")]
 
 
 def basename(target: str) -> str:
@@ -265,13 +271,16 @@ def light(diagnosis: Diagnosis) -> str:
     coverage = "how much is priced is unknown" if priced is None else f"{units.percent(priced)} of compute time priced"
     if diagnosis.speed_of_light_ns is None:
         return f"Speed of light: unknown, because {_no_light(diagnosis)}; {coverage}."
-    text = f"Speed of light (in these dtypes, with these operations): {units.duration(diagnosis.speed_of_light_ns)}"
+    most = "at most " if diagnosis.lower_bounds else ""
+    light = units.duration(diagnosis.speed_of_light_ns)
+    text = f"Speed of light (in these dtypes, with these operations): {most}{light}"
     step_ns = diagnosis.unprofiled_wall_ns.value or diagnosis.wall_ns
     if not step_ns:
         return f"{text}; {coverage}."
     part = diagnosis.speed_of_light_ns / step_ns
-    doubt = " (a count or a ceiling is wrong)" if part > 1 else ""
-    return f"{text}; you are at {units.percent(part)} of it{doubt}; {coverage}."
+    doubt = " (a count or a ceiling is wrong)" if part > 1 and not most else ""
+    limit = " at most" if most else ""
+    return f"{text}; you are at {units.percent(part)} of it{limit}{doubt}; {coverage}."
 
 
 def _no_light(diagnosis: Diagnosis) -> str:

@@ -97,7 +97,7 @@ def _here(workload: Workload) -> int:
     """The same for a workload in this process: what is tried is what is predicted."""
     import torch
 
-    from gobrrr.observe.live.watches.cgroup import quota
+    from gobrrr.system.cgroup import quota
 
     usable = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     available = min(usable, quota() or usable)

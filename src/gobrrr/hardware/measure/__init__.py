@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+from gobrrr.hardware.measure.again import measure_again
 from gobrrr.hardware.measure.device import Device, each_device, find_device, need_torch
 from gobrrr.hardware.measure.plan import Stage, measure
 from gobrrr.hardware.measure.timing import Bench
 
-__all__ = ["Bench", "Device", "Stage", "each_device", "find_device", "measure", "need_torch"]
+__all__ = ["Bench", "Device", "Stage", "each_device", "find_device", "measure", "measure_again", "need_torch"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import structs
+
 from gobrrr.hardware.measure.compiler import first_line
 from gobrrr.hardware.measure.settings import tf32
 from gobrrr.hardware.measure.stats import past_peak
@@ -13,7 +15,8 @@ from gobrrr.model.measured import Curve, CurvePoint, Entry, Quantity, Skipped
 
 CPU_SIZES = (256, 512, 1024, 2048, 4096)
 GPU_SIZES = (1024, 2048, 4096, 8192, 16384)
-DTYPES = ("float64", "float32", "tf32", "bfloat16", "float16", "float8", "int8")
+DTYPES = ("float32", "float64", "tf32", "bfloat16", "float16", "float8", "int8")
+"""What most steps on a CPU need first: a machine that others use may have no time for the rest."""
 NATIVE = {"float8": "float8_e4m3fn", "tf32": "float32"}
 """What torch calls the element type, where it is not the name itself."""
 ITEM_BYTES = {"float64": 8, "float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2, "float8": 1, "int8": 1}
@@ -55,9 +58,11 @@ def flop(m: int, k: int, n: int) -> float:
 
 def _best(dtype: str, points: list[CurvePoint]) -> Found:
     if not points:
-        return None, None, Skipped(what=f"matmul, {dtype}", why="no time or no memory was left for it")
+        return None, None, Skipped(what=f"matmul, {dtype}", why="no time or no memory was left for it", late=True)
     top = max(points, key=lambda one: one.y.value)
-    entry = Entry(group="matrix", name=dtype, unit="FLOP/s", amount=top.y, at=f"n = {top.x:.0f}")
+    best = max((one.y.best for one in points if one.y.best is not None), default=None)
+    amount = structs.replace(top.y, best=best)
+    entry = Entry(group="matrix", name=dtype, unit="FLOP/s", amount=amount, at=f"n = {top.x:.0f}")
     curve = Curve(name=f"matmul, {dtype}", x_unit="n", y_unit="FLOP/s", points=tuple(points))
     return entry, curve, None
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gobrrr.hardware.bounds import CACHE_CURVE
 from gobrrr.hardware.measure.timing import Bench
 from gobrrr.model.measured import Curve, CurvePoint, Entry, Quantity
 
@@ -16,7 +18,6 @@ GPU_BYTES, CPU_BYTES = 2**30, 2**28
 LARGEST_SHARE = 1 / 8
 """Of the memory that is free."""
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-CURVE = "bandwidth by working set"
 GPU_CURVE = (2**20, 2**30)
 CPU_CURVE = (2**13, 2**29)
 ROW_SHIFT_BYTES = 64
@@ -31,8 +32,8 @@ def tensor_bytes(bench: Bench) -> int:
     return int(min(wanted, 2 ** max(20, most.bit_length() - 1)))
 
 
-def measure_dram(bench: Bench) -> list[Entry]:
-    """Copy and scale move a tensor's bytes twice, read and write once.
+def measure_dram(bench: Bench, end_s: float = math.inf) -> list[Entry]:
+    """Copy and scale move a tensor's bytes twice, read and write once. Copy is always timed, each other before `end_s`.
 
     These are the program's bytes: a CPU that reads a line before it overwrites it moves half as many again.
     """
@@ -50,6 +51,7 @@ def measure_dram(bench: Bench) -> list[Entry]:
     return [
         Entry(group="memory", name=name, unit="B/s", amount=bench.time(call).rate(float(times * size)), at=at)
         for name, (times, call) in calls.items()
+        if name == "copy" or bench.now() < end_s
     ]
 
 
@@ -71,9 +73,9 @@ def last_cache(folder: Path = CACHES) -> Entry | None:
     return Entry(group="cache", name="last level", unit="B", amount=amount, at="as the system reports it")
 
 
-def measure_curve(bench: Bench, empty_s: float | None) -> Curve:
-    """Copy bandwidth by working set (source and destination together)."""
-    return _cpu_curve(bench) if bench.device.is_cpu else _gpu_curve(bench, empty_s)
+def measure_curve(bench: Bench, empty_s: float | None, end_s: float = math.inf) -> Curve:
+    """Copy bandwidth by working set (source and destination together), as far as the clock is before `end_s`."""
+    return _cpu_curve(bench, end_s) if bench.device.is_cpu else _gpu_curve(bench, empty_s, end_s)
 
 
 def sizes(first: int, last: int, steps_an_octave: int = 2) -> Iterator[int]:
@@ -84,29 +86,33 @@ def sizes(first: int, last: int, steps_an_octave: int = 2) -> Iterator[int]:
         step += 1
 
 
-def _gpu_curve(bench: Bench, empty_s: float | None) -> Curve:
+def _gpu_curve(bench: Bench, empty_s: float | None, end_s: float) -> Curve:
     """x * 2 replayed by a CUDA graph on the same tensors, so that what fits a cache stays there."""
     torch, points = bench.device.torch, []
     for working_set in sizes(GPU_CURVE[0], min(GPU_CURVE[1], int(bench.device.free_bytes() * LARGEST_SHARE))):
+        if bench.now() >= end_s:
+            break
         x = torch.rand(working_set // 8, device=bench.device.spec)
         y = torch.empty_like(x)
         took = bench.graph(lambda x=x, y=y: torch.mul(x, 2.0, out=y), budget_s=0.05)  # type: ignore[misc]
         if empty_s is None or took.value > LAUNCHES * empty_s:
             points.append(CurvePoint(x=float(working_set), y=took.rate(float(x.nbytes + y.nbytes))))
     note = "x * 2 in a replayed CUDA graph; sizes at which a kernel's own start-up counts are left out"
-    return Curve(name=CURVE, x_unit="B", y_unit="B/s", points=tuple(points), note=note)
+    return Curve(name=CACHE_CURVE, x_unit="B", y_unit="B/s", points=tuple(points), note=note)
 
 
-def _cpu_curve(bench: Bench) -> Curve:
+def _cpu_curve(bench: Bench, end_s: float) -> Curve:
     """One thread: a core's own caches cannot be seen from two."""
     points = []
     for working_set in sizes(CPU_CURVE[0], min(CPU_CURVE[1], int(bench.device.free_bytes() * LARGEST_SHARE))):
+        if bench.now() >= end_s:
+            break
         half = working_set // 2 // 64 * 64
         rows = max(1, min(512, 2**20 // half))
         took = bench.host(repeated_copy(half, rows), budget_s=0.06)
         points.append(CurvePoint(x=float(2 * half), y=took.rate(float(2 * half * rows))))
     note = "a copy by one thread; the copy's own start-up counts at the smallest sizes"
-    return Curve(name=CURVE, x_unit="B", y_unit="B/s", points=tuple(points), note=note)
+    return Curve(name=CACHE_CURVE, x_unit="B", y_unit="B/s", points=tuple(points), note=note)
 
 
 def repeated_copy(half: int, rows: int) -> Callable[[], None]:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
+
+from msgspec import structs
 
 from gobrrr.errors import GobrrrError
+from gobrrr.hardware.bounds import CEILINGS, ON_HOST, merged, unsettled
 from gobrrr.hardware.measure import host, links, matmul, memory, observer, vector
 from gobrrr.hardware.measure.compiler import first_line
 from gobrrr.hardware.measure.device import Device, find_device
 from gobrrr.hardware.measure.settings import preserved
 from gobrrr.hardware.measure.timing import Bench
-from gobrrr.model.measured import Curve, Entry, Measurement, Skipped
+from gobrrr.hardware.measure.watch import Watch
+from gobrrr.model.measured import Curve, Entry, Measurement, Skipped, StageRun
 
 LIMIT_S = 57.0
 """The whole measurement: a stage that might end later is skipped."""
@@ -25,30 +30,40 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass
 class Notebook:
-    """What the stages wrote down so far."""
+    """What the stages wrote down so far; each record carries the name of the stage that runs now."""
 
+    stage: str = ""
     entries: list[Entry] = field(default_factory=list)
     curves: list[Curve] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
+    runs: list[StageRun] = field(default_factory=list)
 
     def write(self, *found: Entry | Curve | Skipped | None) -> None:
         """Put each record on the page it belongs to."""
         for one in found:
             if isinstance(one, Entry):
-                self.entries.append(one)
+                self.entries.append(structs.replace(one, stage=self.stage))
             elif isinstance(one, Curve):
-                self.curves.append(one)
+                self.curves.append(structs.replace(one, stage=self.stage))
             elif one is not None:
-                self.skipped.append(one)
+                self.skipped.append(structs.replace(one, stage=self.stage))
+
+    def is_late(self, stage: str) -> bool:
+        """Whether a stage had no time."""
+        return any(one.stage == stage and one.late for one in self.skipped)
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage, started only when `limit_s` is left: `run` gets the clock's time at which it should have ended."""
+    """One stage, started only when `limit_s` is left: `run` gets the clock's time at which it should have ended.
+
+    `compiles`: the compiler can't be stopped when the time is up, so that others on the machine make it longer.
+    """
 
     name: str
     limit_s: float
     run: Callable[[Bench, Notebook, float], None]
+    compiles: bool = False
 
 
 def stages(device: Device) -> list[Stage]:
@@ -58,7 +73,7 @@ def stages(device: Device) -> list[Stage]:
         Stage("Python", 2.0, lambda bench, page, _: page.write(*host.measure_python(bench))),
         Stage("framework dispatch", 5.0, lambda bench, page, _: page.write(*host.measure_dispatch(bench))),
         Stage("kernel launches", 4.0, _launch),
-        Stage("memory", 5.0, lambda bench, page, _: page.write(*memory.measure_dram(bench))),
+        Stage("memory", 5.0, lambda bench, page, end_s: page.write(*memory.measure_dram(bench, end_s))),
         Stage("caches", 5.0, _curve),
         Stage("host links", 6.0, lambda bench, page, _: page.write(*links.measure_host_link(bench))),
         Stage("all-reduce", 8.0, _reduce),
@@ -69,7 +84,7 @@ def stages(device: Device) -> list[Stage]:
     plan.append(Stage("the profiler", 6.0 if device.is_cpu else 12.0, _observer))
     # The first use of the compiler loads it, which takes most of its stage's time.
     plan += [
-        Stage(f"vector units, {dtype}, {kind}", 8.0 if at else 18.0, _vector(dtype, kind))
+        Stage(f"vector units, {dtype}, {kind}", 8.0 if at else 18.0, _vector(dtype, kind), compiles=True)
         for at, (dtype, kind) in enumerate(VECTOR)
     ]
     return plan
@@ -78,50 +93,97 @@ def stages(device: Device) -> list[Stage]:
 def measure(
     device: str | None = None,
     *,
+    only: Collection[str] | None = None,
     progress: Progress | None = None,
     limit_s: float = LIMIT_S,
     now: Callable[[], float] = time.perf_counter,
+    watch: Watch | None = None,
 ) -> Measurement:
     """Measure one device ("cpu", "cuda:0"; by default the first GPU, else the CPU) in under a minute.
 
-    Raises UsageError where torch or the device is missing. Every setting of torch is as before afterwards.
+    `only`: the stages of these names. What others disturbed, or what repeats badly, is measured once more where time is
+    left and the machine is quiet then. Raises UsageError where torch or the device is missing. Every setting of torch
+    is as before afterwards.
     """
     found = find_device(device)
+    plan = [one for one in stages(found) if only is None or one.name in only]
+    watch = watch or Watch(found)
     if not found.is_cpu:
         with found.torch.cuda.device(found.index):
-            return _measure(Bench(found, now), stages(found), progress, limit_s)
-    return _measure(Bench(found, now), stages(found), progress, limit_s)
+            return _measure(Bench(found, now), plan, progress, limit_s, watch)
+    return _measure(Bench(found, now), plan, progress, limit_s, watch)
 
 
-def _measure(bench: Bench, plan: list[Stage], progress: Progress | None, limit_s: float) -> Measurement:
-    started, page, load = bench.now(), Notebook(), busy()
+def _measure(bench: Bench, plan: list[Stage], progress: Progress | None, limit_s: float, watch: Watch) -> Measurement:
+    started = bench.now()
+    end_s = started + limit_s
     with preserved(bench.device.torch):
-        run_stages(bench, plan, page, started + limit_s, progress)
-        environment = bench.device.environment()
+        found = _once(bench, plan, end_s, progress, watch)
+        again = unsettled(found, (*CEILINGS, *ON_HOST))
+        left = [one for one in plan if one.name in again and bench.now() + one.limit_s <= end_s]
+        if left and watch.is_quiet():
+            found = merged(found, _once(bench, left, end_s, progress, watch))
+    return structs.replace(found, duration_s=bench.now() - started)
+
+
+def _once(bench: Bench, plan: list[Stage], end_s: float, progress: Progress | None, watch: Watch) -> Measurement:
+    page, before, load = Notebook(), watch.device_share(), watch.system.load()
+    run_stages(bench, plan, page, end_s, progress, watch)
+    shares = [one for one in (before, watch.device_share(after=True)) if one is not None]
     return Measurement(
-        environment=environment,
+        environment=bench.device.environment(),
         entries=tuple(page.entries),
         curves=tuple(page.curves),
         skipped=tuple(page.skipped),
-        notes=_notes(bench.device, load),
-        duration_s=bench.now() - started,
+        stages=tuple(_with_device(one, max(shares)) for one in page.runs) if shares else tuple(page.runs),
+        notes=_notes(bench.device, page.runs, load),
     )
 
 
-def run_stages(bench: Bench, plan: list[Stage], page: Notebook, end_s: float, progress: Progress | None = None) -> None:
+def _with_device(run: StageRun, share: float) -> StageRun:
+    shared = run.contention
+    return run if shared is None else structs.replace(run, contention=structs.replace(shared, device=share))
+
+
+def run_stages(
+    bench: Bench,
+    plan: list[Stage],
+    page: Notebook,
+    end_s: float,
+    progress: Progress | None = None,
+    watch: Watch | None = None,
+) -> None:
     """Run each stage that still has time; one that fails, or has none, is written down as skipped."""
     for done, stage in enumerate(plan):
+        page.stage = stage.name
         if progress:
             progress(stage.name, done, len(plan))
-        if bench.now() + stage.limit_s > end_s:
-            page.write(Skipped(what=stage.name, why=f"less than {stage.limit_s:.0f} s of the minute was left"))
-            continue
-        try:
-            stage.run(bench, page, min(end_s, bench.now() + stage.limit_s))
-        except (RuntimeError, MemoryError, OSError, ValueError, GobrrrError) as error:
-            page.write(Skipped(what=stage.name, why=first_line(error)))
+        before = watch.begin() if watch else None
+        limit_s = stage.limit_s / (1.0 - _lost(page.runs)) if stage.compiles else stage.limit_s
+        if bench.now() + limit_s > end_s:
+            why = f"less than {limit_s:.0f} s of the time was left"
+            page.write(Skipped(what=stage.name, why=why, late=True))
+        else:
+            try:
+                stage.run(bench, page, min(end_s, bench.now() + stage.limit_s))
+            except (RuntimeError, MemoryError, OSError, ValueError, GobrrrError) as error:
+                page.write(Skipped(what=stage.name, why=first_line(error)))
+        date = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        shared = watch.end(before) if watch and before and not page.is_late(stage.name) else None
+        page.runs.append(StageRun(name=stage.name, date=date, contention=shared))
     if progress:
         progress("done", len(plan), len(plan))
+
+
+MOST_LOST = 0.9
+"""What others may take of a stage's time: a machine where they have more is not planned for."""
+
+
+def _lost(runs: list[StageRun]) -> float:
+    """The share of the time that others have cost the stages so far."""
+    shares = [run.contention for run in runs if run.contention is not None]
+    whole = sum(one.seconds for one in shares)
+    return min(sum((one.lost or 0.0) * one.seconds for one in shares) / whole, MOST_LOST) if whole > 0 else 0.0
 
 
 def _launch(bench: Bench, page: Notebook, _: float) -> None:
@@ -131,11 +193,11 @@ def _launch(bench: Bench, page: Notebook, _: float) -> None:
         page.write(*host.measure_launch(bench))
 
 
-def _curve(bench: Bench, page: Notebook, _: float) -> None:
+def _curve(bench: Bench, page: Notebook, end_s: float) -> None:
     if bench.device.is_cpu:
         page.write(memory.last_cache())
     empty = next((one.amount.value for one in page.entries if one.name == "graph replay, device"), None)
-    page.write(memory.measure_curve(bench, empty))
+    page.write(memory.measure_curve(bench, empty, end_s))
 
 
 def _matmul(dtype: str) -> Callable[[Bench, Notebook, float], None]:
@@ -154,18 +216,14 @@ def _reduce(bench: Bench, page: Notebook, end_s: float) -> None:
     page.write(links.measure_all_reduce(bench, end_s))
 
 
-def busy() -> str | None:
-    """A note where others compete for the processors: more is runnable than half of them."""
-    if not hasattr(os, "getloadavg"):
-        return None
-    load, processors = os.getloadavg()[0], os.cpu_count() or 1
-    if load < processors / 2:
-        return None
-    return f"the host was busy (load average {load:.1f} on {processors} processors): host and CPU figures are too low"
-
-
-def _notes(device: Device, load: str | None) -> tuple[str, ...]:
-    return (*((load,) if load else ()), *_caveats(device))
+def _notes(device: Device, runs: list[StageRun], load: float | None) -> tuple[str, ...]:
+    """What holds of all figures; that the host was busy, where only its load average tells."""
+    told = any(run.contention is not None and run.contention.lost is not None for run in runs)
+    processors = os.cpu_count() or 1
+    if told or load is None or load < processors / 2:
+        return _caveats(device)
+    busy = f"the host was busy (load average {load:.1f} on {processors} processors): host and CPU figures are too low"
+    return (busy, *_caveats(device))
 
 
 def _caveats(device: Device) -> tuple[str, ...]:

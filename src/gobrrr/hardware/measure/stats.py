@@ -13,13 +13,12 @@ PEAK_PATIENCE = 2
 
 
 def quantity(samples: Sequence[float]) -> Quantity:
-    """Median and quartiles (linear interpolation between the two nearest samples). Raises ValueError for none."""
+    """Of times: median, least and quartiles (linear interpolation between two samples). Raises ValueError for none."""
     if not samples:
         raise ValueError("no samples")
     ordered = sorted(samples)
-    return Quantity(
-        value=quantile(ordered, 0.5), low=quantile(ordered, 0.25), high=quantile(ordered, 0.75), runs=len(ordered)
-    )
+    low, value, high = (quantile(ordered, share) for share in (0.25, 0.5, 0.75))
+    return Quantity(value=value, low=low, high=high, runs=len(ordered), best=ordered[0])
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:

@@ -77,7 +77,8 @@ _ROOF_HEADS = ("roof", "ceiling", "provenance", "source")
 
 def ceiling(roof: Roof) -> str:
     """A roof's value with its unit."""
-    return units.rate(roof.value, "FLOP" if roof.kind == "compute" else "B")
+    value = units.rate(roof.value, "FLOP" if roof.kind == "compute" else "B")
+    return f"at least {value}" if roof.at_least else value
 
 
 def _roof(roof: Roof) -> Markup:
@@ -86,7 +87,7 @@ def _roof(roof: Roof) -> Markup:
         el("th", roof.name, scope="row"),
         el("td", ceiling(roof), class_="n"),
         el("td", roof.provenance),
-        el("td", roof.source or "not recorded", class_="sub"),
+        el("td", roof.source or "not recorded", f"; {roof.at_least}" if roof.at_least else "", class_="sub"),
     )
 
 

@@ -29,6 +29,7 @@ def verdict(one: Diagnosis) -> Markup:
         el("p", _about(one), class_="about"),
         el("h1", words.headline(one).capitalize(), id="verdict-title"),
         el("p", _sentence(words.reason(one)), " ", sure, class_="reason"),
+        *(el("p", caveat, class_="caveat", role="note") for caveat in one.caveats),
         el("dl", _tiles(one), class_="tiles"),
         el("h2", "Evidence", class_="quiet") if evidence else None,
         el("ul", evidence, class_="plain") if evidence else None,
@@ -94,8 +95,9 @@ def _light(one: Diagnosis) -> str:
     step = one.unprofiled_wall_ns.value or one.wall_ns
     if one.speed_of_light_ns is None:
         return "no ceilings are known for this device" if one.machine is None else "too little is priced"
-    who = "the step is" if predicted(one) else "you are"
-    return f"{who} at {units.percent(one.speed_of_light_ns / step)} of it" if step else "the step's time is unknown"
+    who, limit = "the step is" if predicted(one) else "you are", " at most" if one.lower_bounds else ""
+    share = units.percent(one.speed_of_light_ns / step) if step else ""
+    return f"{who} at {share} of it{limit}" if share else "the step's time is unknown"
 
 
 def _coverage(one: Diagnosis) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from gobrrr.model.live import Memory
-from gobrrr.observe.live.watches import cgroup
+from gobrrr.system import cgroup
 
 STATUS = Path("/proc/self/status")
 _KIB = 1024  # /proc counts in "kB", and means this

@@ -33,6 +33,17 @@ def memory_limit(proc: Path = PROC, mount: Path = MOUNT) -> int | None:
     return min(found, default=None)
 
 
+def throttled(proc: Path = PROC, mount: Path = MOUNT) -> tuple[int, int] | None:
+    """(periods in which the quota was used up, periods so far) of the group that was held back most; None: no quota."""
+    found = []
+    for folder in _folders(proc, mount, ("cpu", "cpu,cpuacct", "cpuacct,cpu")):
+        pairs = (line.split() for line in (_read(folder / "cpu.stat") or "").splitlines())
+        said = {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+        if said.get("nr_periods"):
+            found.append((said.get("nr_throttled", 0), said["nr_periods"]))
+    return max(found, default=None)
+
+
 def _share(allowed: str | None, period: str | None) -> float | None:
     if allowed is None or period is None or not (allowed.isdigit() and period.isdigit() and int(period)):
         return None  # "max", and version 1's -1: unlimited

@@ -1,0 +1,61 @@
+"""What a reader must know before the numbers: that others used the machine when it, or the step, was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gobrrr.model.contention import DISTURBED
+from gobrrr.model.live import Live
+from gobrrr.model.machine import Ceiling, Machine
+
+
+def lost(live: Live | None) -> float:
+    """Share of the timed steps for which other processes kept a thread of this one waiting; 0 where it is not known.
+
+    A program with more threads than processors keeps its own waiting: only where the system tells others' time apart
+    are they blamed.
+    """
+    threads = live.threads if live is not None else None
+    if threads is None or threads.contention is None:
+        return 0.0
+    if threads.contention.others is None and threads.intra > threads.available:
+        return 0.0
+    return threads.contention.lost or 0.0
+
+
+def of_step(live: Live | None) -> list[str]:
+    """That others had the processors while the step was timed."""
+    threads = live.threads if live is not None else None
+    if threads is None or threads.contention is None or lost(live) < DISTURBED:
+        return []
+    cpu = live is not None and live.kind == "cpu"
+    then = "On a quiet machine the step takes less." if cpu else "What the host does took longer for it."
+    shared = threads.contention
+    said = [shared.in_words(), shared.wait_in_words()] if shared.waited is not None else [shared.in_words()]
+    clause = ", and ".join(dict.fromkeys(one for one in said if one))
+    return [f"The machine was busy while the step was timed: {clause}. {then}"]
+
+
+def of_ceilings(machine: Machine | None, roofs: Sequence[str]) -> list[str]:
+    """That ceilings which floors rest on here, by the names of their roofs, are only known from below."""
+    if machine is None or not roofs:
+        return []
+    found = [(roof, one) for roof in roofs if (one := _ceiling(machine, roof)) is not None and one.at_least]
+    why = next((one.at_least for _, one in found), "others used the machine")
+    names = [roof for roof, _ in found] or list(roofs)
+    are = "is a lower bound" if len(names) == 1 else "are lower bounds"
+    then = "when it was measured" if len(names) == 1 else "when they were measured"
+    return [
+        f"This machine's {' and '.join(names)} {'ceiling' if len(names) == 1 else 'ceilings'} {are}: {why} {then}. "
+        "Time at the roof and the speed of light are upper bounds here; `gobrrr machine` measures again."
+    ]
+
+
+def _ceiling(machine: Machine, roof: str) -> Ceiling | None:
+    """The ceiling behind a roof's name (`analysis.roofline`)."""
+    dtype, _, unit = roof.rpartition(" ")
+    if unit in ("matrix", "vector"):
+        return (machine.matrix_flop_per_s if unit == "matrix" else machine.vector_flop_per_s).get(dtype)
+    named = {"DRAM": machine.memory_bytes_per_s, "cache": machine.cache_bytes_per_s, "device link":
+             machine.link_bytes_per_s, "host link": machine.host_bytes_per_s}  # fmt: skip
+    return named.get(roof)

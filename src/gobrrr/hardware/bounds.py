@@ -1,0 +1,142 @@
+"""Which figures of a measurement are only bounds: the machine was busy, or the repeats differ. What to measure again.
+
+The best repeat of a rate is a lower bound of what the machine can do, however busy it was: it has done it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf, isfinite
+
+import msgspec
+
+from gobrrr import units
+from gobrrr.model.contention import DISTURBED, Contention
+from gobrrr.model.measured import Curve, Entry, Measurement, Quantity, Skipped
+
+RELIABLE = 0.25
+"""Where the quartiles are further apart than this share of the median, the median is no ceiling: the best repeat is a
+lower bound of it."""
+MOST_TRIES = 4
+"""A stage is not measured again by itself after this many runs: repeats that differ then do so on a quiet machine."""
+
+CEILINGS = ("matrix", "vector", "memory", "host")
+"""Groups whose figures are ceilings of floors; beside them the curve of the caches."""
+ON_HOST = ("python", "dispatch", "launch", "observer")
+"""Groups that the host's processors decide, also where the device is a GPU."""
+CACHE_CURVE = "bandwidth by working set"
+
+
+def at_least(amount: Quantity) -> float:
+    """Of a rate: what was certainly reached. Without the best repeat: the upper quartile, which some repeats passed."""
+    best = amount.best if amount.best is not None and isfinite(amount.best) else 0.0
+    return max(best, amount.high)
+
+
+def at_most(amount: Quantity) -> float:
+    """Of a time: what it certainly needs no more than."""
+    best = amount.best if amount.best is not None and amount.best > 0 else inf
+    return min(best, amount.low)
+
+
+def doubt(measured: Measurement, one: Entry) -> str:
+    """Why a figure is only a bound, as a clause; "" where its median is what the machine does."""
+    return _busy(measured, one.stage, one.group in ON_HOST) or _spread(one.amount)
+
+
+def doubt_of_point(measured: Measurement, curve: Curve, amount: Quantity) -> str:
+    """The same of a point of a curve."""
+    return _busy(measured, curve.stage, False) or _spread(amount)
+
+
+def _spread(amount: Quantity) -> str:
+    return f"its repeats are {units.percent(amount.spread)} apart" if amount.spread > RELIABLE else ""
+
+
+def _busy(measured: Measurement, stage: str, on_host: bool) -> str:
+    run = measured.stage(stage)
+    if run is None or run.contention is None:
+        return ""
+    shared = run.contention
+    lost = shared.lost if on_host or measured.environment.kind == "cpu" else shared.device
+    return shared.in_words() if lost is not None and lost >= DISTURBED else ""
+
+
+def doubtful(measured: Measurement) -> list[Entry]:
+    """The ceilings among the entries that are only lower bounds."""
+    return [one for one in measured.entries if one.group in CEILINGS and doubt(measured, one)]
+
+
+def busiest(measured: Measurement) -> Contention | None:
+    """The contention of the stage that lost most time to others; None where none lost enough to matter."""
+    found = [run.contention for run in measured.stages if run.contention is not None]
+    kept = [one for one in found if _lost(one) >= DISTURBED]
+    return max(kept, key=lambda one: _lost(one) * one.seconds, default=None)
+
+
+def _lost(shared: Contention) -> float:
+    return max(shared.lost or 0.0, shared.device or 0.0)
+
+
+def unsettled(measured: Measurement, groups: Iterable[str] = CEILINGS) -> list[str]:
+    """Stages worth running again on a quiet machine: those whose `groups` hold bounds, and those that lacked time.
+
+    Time is lacking on a slow machine too, each time anew: only where others were there is it worth another try.
+    """
+    wanted = set(groups)
+    names = {one.stage for one in measured.entries if one.group in wanted and doubt(measured, one)}
+    names |= {one.stage for one in measured.curves if one.name == CACHE_CURVE and _top_doubt(measured, one)}
+    if busiest(measured) is not None:
+        names |= {one.stage for one in measured.skipped if one.late}
+    return [run.name for run in measured.stages if run.name in names and run.tries < MOST_TRIES]
+
+
+def _top_doubt(measured: Measurement, curve: Curve) -> str:
+    top = max(curve.points, key=lambda one: one.y.value, default=None)
+    return doubt_of_point(measured, curve, top.y) if top is not None else ""
+
+
+def merged(kept: Measurement, new: Measurement) -> Measurement:
+    """The newer measurement with what the older one knows better: each stage is that of the run with less doubt.
+
+    Both are of one device, driver and torch. Of two runs in doubt the one that reached more stays.
+    """
+    runs, entries, curves, skipped = [], list[Entry](), list[Curve](), list[Skipped]()
+    older = {run.name: run for run in kept.stages}
+    for name in dict.fromkeys([*(run.name for run in kept.stages), *(run.name for run in new.stages)]):
+        source = kept if _older_is_better(kept, new, name) else new
+        run = source.stage(name)
+        assert run is not None
+        known = name in older and new.stage(name) is not None and bool(_in_doubt(source, name))
+        runs.append(msgspec.structs.replace(run, tries=run.tries + older[name].tries) if known else run)
+        entries += [one for one in source.entries if one.stage == name]
+        curves += [one for one in source.curves if one.stage == name]
+        skipped += [one for one in source.skipped if one.stage == name]
+    return msgspec.structs.replace(
+        new, entries=tuple(entries), curves=tuple(curves), skipped=tuple(skipped), stages=tuple(runs)
+    )
+
+
+def _in_doubt(measured: Measurement, stage: str) -> bool:
+    return (
+        any(one.stage == stage and doubt(measured, one) for one in measured.entries)
+        or any(one.stage == stage and _top_doubt(measured, one) for one in measured.curves)
+        or any(one.stage == stage and one.late for one in measured.skipped)
+    )
+
+
+def _older_is_better(kept: Measurement, new: Measurement, stage: str) -> bool:
+    if new.stage(stage) is None or kept.stage(stage) is None:
+        return new.stage(stage) is None
+    if not _in_doubt(new, stage):
+        return False
+    return not _in_doubt(kept, stage) or _reached(kept, stage) > _reached(new, stage)
+
+
+def _reached(measured: Measurement, stage: str) -> float:
+    """How much the first figure of a stage says: the rate that was reached, the inverse of the time that was needed."""
+    for one in measured.entries:
+        if one.stage == stage:
+            return at_least(one.amount) if one.unit != "s" else 1.0 / at_most(one.amount)
+    points = [at_least(point.y) for one in measured.curves if one.stage == stage for point in one.points]
+    return max(points, default=0.0)
