@@ -194,6 +194,8 @@ def _elsewhere(profile: Profile, machine: Machine) -> pipeline.Examined | None:
         own = step if ran is None else length(seat.evidence, graph, ran) * combiner.watch.scale
         moved.append(replaced(rank, meta=meta, events=_only(then_, graph, own), ends=ends, live=None))
     then = pipeline.examine(replaced(profile, origin="static", ranks=tuple(moved)), on=machine)
+    if then.evidence is None:  # marks that hold no work: there is no step to replay
+        return None
     found, rows = then.diagnosis, [_row(here, here.machine), _row(then, machine)]
     notes = [
         f"predicted for {machine.name} from a run on {here.diagnosis.device}: every kernel reaches the same share of "

@@ -21,6 +21,7 @@ from gobrrr.analysis.dispatched import counted_live
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.host import host_budget
 from gobrrr.analysis.kernels import kernel_rows
+from gobrrr.analysis.ratios import share
 from gobrrr.analysis.study import Study, study
 from gobrrr.analysis.summary import contradictions, coverage, lower_bounds, op_rows, speed_of_light, totals
 from gobrrr.analysis.timeline import modules, roofs, timeline, with_modules
@@ -213,9 +214,10 @@ def _studied(profile: Profile, machine: Machine | None, parts: Parts) -> list[St
 
 
 def _recorded(profile: Profile, studies: list[Study]) -> float | None:
-    """The step as the profiler recorded it, the mean over ranks; None where no profiler was there."""
+    """The step as the profiler recorded it, the mean over the ranks of the budget; None where no profiler was there."""
     unprofiled = profile.origin == "static" or any("replayed" in rank.meta.recorded for rank in profile.ranks)
-    return None if unprofiled else sum(one.recorded_ns for one in studies) / len(studies)
+    mine = _budgeted(studies)
+    return None if unprofiled else sum(one.recorded_ns for one in mine) / len(mine)
 
 
 def evidence_of(rank: RankProfile, *, on: str | None = None) -> list[Evidence]:
@@ -283,18 +285,23 @@ def _properties(profile: Profile) -> DeviceProperties | None:
 
 def _budget(studies: list[Study]) -> tuple[list[BudgetLine], Wall]:
     """The budget of all ranks and devices; its lines sum to the wall time."""
-    with_device = [one for one in studies if one.evidence]
-    if not with_device:
+    mine = _budgeted(studies)
+    if not mine[0].evidence:
         lines, wall = host_budget(studies[0].rank.events, studies[0].steps), studies[0].wall
         whole = studies[0].steps.wall_ns
         scale = wall.value / whole if wall.value and whole else 1.0
         return budget_lines({key: ns * scale for key, ns in lines.items()}, whole * scale), wall
-    sums, wall = combine(with_device)
+    sums, wall = combine(mine)
     if wall.how == "measured" and wall.value:
         # the last thousandths, or what the profiled steps differed by from the measured ones
-        scale = wall.value / sum(sums.values())
+        scale = share(wall.value, sum(sums.values())) or 1.0
         sums = {key: ns * scale for key, ns in sums.items()}
     return budget_lines(sums, wall.value or sum(sums.values())), wall
+
+
+def _budgeted(studies: list[Study]) -> list[Study]:
+    """The ranks that the budget is of: those with device work, else the first."""
+    return [one for one in studies if one.evidence] or studies[:1]
 
 
 def _spared(lead: Study) -> float | None:

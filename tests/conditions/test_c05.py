@@ -75,6 +75,23 @@ def healthy_layers(trace: Trace) -> None:
             product(trace, left, right, 200.0)
 
 
+def healthy_recurrence(trace: Trace) -> None:
+    """As many products as a recurrence has steps: every order costs the same."""
+    for _ in range(500):
+        product(trace, [1024, 1024], [1024, 1024], 30.0)
+
+
+def test_a_long_recurrence_with_a_vector(tmp_path: Path):
+    """((W W) W) ... v, where W (W ... v) would do: found in pieces, each with an order of its own."""
+
+    def body(trace: Trace) -> None:
+        for _ in range(60):
+            product(trace, [4096, 4096], [4096, 4096], 2600.0)
+        product(trace, [4096, 4096], [4096], 25.0)
+
+    assert found("C05", certain(seen_of(tmp_path, body))).at_stake_ns[1] > 2e6
+
+
 def healthy_read_again(trace: Trace) -> None:
     times_vector(trace)
     trace.op("aten::relu", [[4096, 3072]], 30.0, dtype="float32", host_us=10.0)
@@ -91,7 +108,16 @@ def healthy_backward(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [healthy_lora, healthy_softmax, healthy_layers, healthy_read_again, healthy_order, healthy_backward]
+    "body",
+    [
+        healthy_lora,
+        healthy_softmax,
+        healthy_layers,
+        healthy_recurrence,
+        healthy_read_again,
+        healthy_order,
+        healthy_backward,
+    ],
 )
 def test_ordinary_stacks_are_healthy(tmp_path: Path, body):
     assert check("C05", certain(seen_of(tmp_path, body))) is None

@@ -13,6 +13,7 @@ from collections import defaultdict
 import numpy as np
 
 from gobrrr.analysis.price import Class
+from gobrrr.analysis.ratios import share
 from gobrrr.analysis.study import Study
 from gobrrr.analysis.summary import in_steps
 from gobrrr.model.diagnosis import Wall
@@ -32,7 +33,7 @@ def combine(studies: list[Study]) -> tuple[Lines, Wall]:
     estimated = all(one.wall.value is not None for one in studies)
     shares = transfer_shares(studies) if len(studies) > 1 and estimated else None
     if not estimated:
-        return _mean_lines([_lines(one) for one in studies]), Wall(value=None, low=None, high=None, how="unknown")
+        return _mean_lines([_recorded(one) for one in studies]), Wall(value=None, low=None, high=None, how="unknown")
     if shares is None:
         walls = [one.wall for one in studies]
         wall = Wall(
@@ -71,6 +72,13 @@ def _lines(one: Study) -> Lines:
         for key, ns in evidence.budget.lines.items():
             sums[key] += ns / evidence.steps.count / len(one.evidence)
     return sums
+
+
+def _recorded(one: Study) -> Lines:
+    """One rank's budget of the step as it was recorded: of an estimate without the profiler, in proportion."""
+    lines = _lines(one)
+    scale = share(one.recorded_ns, sum(lines.values())) or 1.0
+    return {key: ns * scale for key, ns in lines.items()}
 
 
 def _mean_lines(ranks: list[Lines]) -> Lines:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from itertools import combinations, pairwise
 from math import prod
 
@@ -30,6 +30,11 @@ LAYER = "aten::linear"
 """A layer's product has a weight that stays: the order of two layers is the model's."""
 
 MOST_OPERANDS = 6
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+MOST_PRODUCTS = len(LETTERS) - 1
+"""A longer run of products is looked at in pieces: their matrices are written as letters, and finding the cheapest order
+takes the cube of their number."""
+
 BACKWARD = re.compile(r"^autograd::engine|Backward\d*$")
 
 
@@ -131,7 +136,7 @@ def _chains(evidence: Evidence, least: float) -> list[Order]:
         last = products[numbers[run[-1]]] if run else None
         together = bool(run) and place[call] == place[run[-1]]
         takes = _takes(last, one) if together else ""
-        if takes and (len(run) == 1 or takes == side):
+        if takes and (len(run) == 1 or takes == side) and len(run) < MOST_PRODUCTS:
             run, side = [*run, call], takes
             continue
         found += _order_of(evidence, run, side, products, least)
@@ -213,7 +218,7 @@ def _sizes(chain: tuple[Product, ...], side: str) -> tuple[int, ...]:
     return (*(one.rows for one in reversed(chain[1:])), first.rows, first.inner, first.columns)
 
 
-@cache
+@lru_cache(maxsize=4096)
 def cheapest(sizes: tuple[int, ...]) -> tuple[float, tuple[tuple[int, int, int], ...]]:
     """The fewest FLOPs of a product of matrices of these dimensions, and its products as (rows, inner, columns)."""
     if len(sizes) <= 2:
@@ -228,11 +233,10 @@ def cheapest(sizes: tuple[int, ...]) -> tuple[float, tuple[tuple[int, int, int],
 
 def _brackets(sizes: tuple[int, ...]) -> str:
     """The cheapest order, written out: "A (B C)"."""
-    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
     def written(first: int, last: int) -> str:
         if last - first == 1:
-            return letters[first % 26]
+            return LETTERS[first]
         cuts = range(first + 1, last)
         cost = {
             cut: cheapest(sizes[first : cut + 1])[0] + cheapest(sizes[cut : last + 1])[0]

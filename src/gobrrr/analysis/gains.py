@@ -148,7 +148,10 @@ def _until(evidence: Evidence) -> int | None:
     called = np.sort(graph.called[graph.called >= first])
     if len(called) <= MOST_WORK or graph.serial:
         return None
-    most = int(called[MOST_WORK])
+    later = called[called > called[0]]  # a graph's work is called at once: the part holds a launch at the least
+    if not len(later):
+        return None
+    most = max(int(called[MOST_WORK]), int(later[0]))
     ends = [one for one in steps.begins if first < one <= most]
     return ends[-1] if ends else most
 

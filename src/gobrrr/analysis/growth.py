@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.fusion import tensors
 from gobrrr.analysis.price import Group
+from gobrrr.analysis.ratios import share
 from gobrrr.model.events import I8
 
 CAT = "aten::cat"
@@ -74,7 +75,7 @@ def _growth(calls: list[tuple[int, _Joined]]) -> Growth | None:
         return None
     return Growth(
         calls=np.array([call for call, _ in mine], dtype=np.int64),
-        old=np.array([one.length / (one.length + one.added) for _, one in mine]),
+        old=np.array([share(one.length, one.length + one.added) or 0.0 for _, one in mine]),
         dimension=mine[0][1].dimension,
         first=min(one.length for _, one in mine),
         last=max(one.length + one.added for _, one in mine),

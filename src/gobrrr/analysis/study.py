@@ -31,7 +31,7 @@ from gobrrr.model.profile import RankProfile
 from gobrrr.units import percent
 
 MOST_LAUNCHES = 20_000
-"""Launches that the replays at the interval's ends look at."""
+"""Pieces of work that the replays at the interval's ends look at: those of the first launches, a graph's all or none."""
 
 LEAST_WORK = 0.01
 """A device with less than this share of the busiest one's work in the window is not analysed (a stray copy)."""
@@ -293,11 +293,13 @@ def _less_waiting(wall: Wall, evidence: tuple[Evidence, ...]) -> Wall:
 
 
 def _front(events: EventTable, links: Links) -> tuple[EventTable, Links] | None:
-    """The first `MOST_LAUNCHES` launches and all that is recorded before the next; None if there are no more."""
-    known = np.sort(links.launch[links.launch >= 0])
-    if len(known) <= MOST_LAUNCHES:
+    """The first launches, of at most `MOST_LAUNCHES` pieces of work or at least one, and all that is recorded before
+    the next; None if there are no more."""
+    launches, pieces = np.unique(links.launch[links.launch >= 0], return_counts=True)
+    first = max(int(np.searchsorted(np.cumsum(pieces), MOST_LAUNCHES, side="right")), 1)
+    if first >= len(launches):
         return None
-    rows = int(known[MOST_LAUNCHES])
+    rows = int(launches[first])
     return events.take(np.arange(rows)), links.before(rows)
 
 

@@ -59,6 +59,7 @@ from gobrrr.analysis.contractions import low_precision, off_matrix_units, peak_o
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import path_of, step_saving
 from gobrrr.analysis.price import Group
+from gobrrr.analysis.ratios import rate
 from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
@@ -103,7 +104,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         facts=[
             f"{units.count(len(calls) / count)} float32 contractions a step take {units.duration(total / count)} "
             f"of {units.duration(evidence.wall_ns)}",
-            f"{units.flop(flop / count)} a step in them at {units.rate(flop / total * 1e9, 'FLOP')}; "
+            f"{units.flop(flop / count)} a step in them at {units.rate(rate(flop, total), 'FLOP')}; "
             f"the float32 peak is {units.rate(now, 'FLOP')}",
             *_other_peaks(tf32, half, (total - float(low.sum())) / count, (total - float(high.sum())) / count),
         ],

@@ -51,6 +51,7 @@ from gobrrr.analysis.alignment import USUAL_SHARE, aligned_share, large_matmuls,
 from gobrrr.analysis.claims import Found, of_calls
 from gobrrr.analysis.evidence import Evidence, shapes_text
 from gobrrr.analysis.path import step_saving
+from gobrrr.analysis.ratios import share as share_of
 from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
 from gobrrr.model.diagnosis import NotChecked
 
@@ -83,7 +84,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     low = np.maximum(ns[calls] - then / WORST, 0.0)
     count = evidence.steps.count
     heaviest = evidence.group_of(int(calls[np.argmax(ns[calls])]))
-    reach = float(floor[calls].sum() / ns[calls].sum())
+    reach = share_of(float(floor[calls].sum()), float(ns[calls].sum()))
     sizes = sorted({size for call in calls.tolist() for size in odd_sizes(evidence.group_of(call))})
     return finding(
         evidence,

@@ -55,6 +55,7 @@ from gobrrr.analysis.contractions import LOW, low_precision, off_matrix_units, p
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import step_saving
 from gobrrr.analysis.price import Group
+from gobrrr.analysis.ratios import rate
 from gobrrr.conditions.c01_fp32_matmul import LEAST_OF_PEAK
 from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
 from gobrrr.model.diagnosis import NotChecked
@@ -99,7 +100,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
             f"{units.percent(bulk[1])} of the contractions' FLOP run in {bulk[0]}",
             f"{units.count(len(calls) / count)} contractions a step run on the vector units: "
             f"{units.duration(total / count)} of {units.duration(evidence.wall_ns)}, "
-            f"{units.flop(flop / count)} at {units.rate(flop / total * 1e9, 'FLOP')}",
+            f"{units.flop(flop / count)} at {units.rate(rate(flop, total), 'FLOP')}",
             f"the heaviest one's kernel: {next((name for name in kernels if _vector(name)), kernels[-1])}",
             f"peaks: float32 {units.rate(now, 'FLOP')}, TF32 {units.rate(tf32, 'FLOP')}, "
             f"16 bit {units.rate(half, 'FLOP')}",

@@ -57,6 +57,7 @@ from gobrrr.analysis.chains import Order, orders
 from gobrrr.analysis.claims import F8, Found, of_calls
 from gobrrr.analysis.evidence import Evidence, shapes_text
 from gobrrr.analysis.path import step_saving
+from gobrrr.analysis.ratios import share as share_of
 from gobrrr.conditions.common import MOST_PLACES, certainty_of, finding, unable
 from gobrrr.model.diagnosis import Certainty, NotChecked, Place
 
@@ -99,7 +100,7 @@ def _saving(evidence: Evidence, one: Order) -> tuple[F8, F8]:
     """(low, high) of each call of the place."""
     ns = evidence.calls.ns[list(one.calls)]
     total = float(ns.sum())
-    then = one.best_floor_ns * max(total / one.now_floor_ns, 1.0)
+    then = one.best_floor_ns * max(share_of(total, one.now_floor_ns) or 1.0, 1.0)
     share = ns / max(total, 1.0)
     return share * max(total - THINNER * then, 0.0), share * max(total - then, 0.0)
 

@@ -57,6 +57,7 @@ from gobrrr.analysis.claims import Found, of_calls
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import step_saving
 from gobrrr.analysis.price import Group
+from gobrrr.analysis.ratios import share as share_of
 from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
@@ -101,7 +102,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     high, low = np.maximum(ns[calls] - then, 0.0), np.maximum(ns[calls] - WORST * then, 0.0)
     count = evidence.steps.count
     heaviest = evidence.group_of(int(calls[np.argmax(ns[calls])]))
-    reach = float(floor[calls].sum() / ns[calls].sum())
+    reach = share_of(float(floor[calls].sum()), float(ns[calls].sum()))
     return finding(
         evidence,
         CODE,

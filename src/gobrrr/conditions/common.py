@@ -52,8 +52,9 @@ def finding(
     """
     high = min(max(at_stake[1], 0.0), evidence.wall_ns)
     low = min(max(at_stake[0], 0.0), high)
-    hidden = high < LEAST_SHARE * evidence.wall_ns
-    if hidden and claim.total < LEAST_SHARE * evidence.wall_ns * evidence.steps.count:
+    least = LEAST_SHARE * max(evidence.wall_ns, 1.0)
+    hidden = high < least
+    if hidden and claim.total < least * evidence.steps.count:
         return None
     made = Finding(
         code=code,

@@ -43,6 +43,7 @@ from gobrrr import units
 from gobrrr.analysis.claims import Found, of_work
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.inputs import pageable_copies
+from gobrrr.analysis.ratios import rate
 from gobrrr.conditions.common import finding
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
@@ -75,7 +76,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         treatments=["prefetch-pinned"],
         facts=[
             f"{units.count(len(copies) / count)} pageable copies of 1 MB or more a step: {units.bytes_(moved)} in "
-            f"{units.duration(length)}, {units.rate(moved / length * 1e9)}",
+            f"{units.duration(length)}, {units.rate(rate(moved, length))}",
             f"{units.duration(exposed)} of that is overlapped by nothing",
             f"at the host link's {units.rate(link.value)} they take {units.duration(pinned)}"
             if link

@@ -13,6 +13,7 @@ from gobrrr.analysis.claims import Claim, of_calls, of_gaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import DRAINING, LAUNCHING, PYTHON
 from gobrrr.analysis.path import path_of
+from gobrrr.analysis.ratios import share
 from gobrrr.analysis.scopes import frames, spent_under
 from gobrrr.model.events import I8, Kind
 from gobrrr.model.frame_names import FROM_LIBRARY
@@ -127,7 +128,7 @@ def _blocking(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
     path, causes = path_of(evidence), (LAUNCHING, PYTHON, DRAINING)
     ns = evidence.budget.gaps.of(*causes).astype(np.float64)
     high = min(path.busy, path.idle, float(ns.sum()) / evidence.steps.count)
-    part = ns * (high * evidence.steps.count / ns.sum()) if high > 0 else np.zeros_like(ns)
+    part = ns * (share(high * evidence.steps.count, float(ns.sum())) or 0.0)
     claim = of_gaps(evidence, np.arange(len(ns)), part, np.zeros_like(part), causes=causes)
     fact = (
         f"CUDA_LAUNCH_BLOCKING is set: the host waits for each kernel; {units.duration(path.busy)} of device and "

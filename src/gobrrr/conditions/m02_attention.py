@@ -77,6 +77,7 @@ from gobrrr.analysis.evidence import Evidence, shapes_text
 from gobrrr.analysis.fusion import output_of, tensors
 from gobrrr.analysis.path import step_saving
 from gobrrr.analysis.price import Group
+from gobrrr.analysis.ratios import rate
 from gobrrr.conditions.common import by_signature, certainty_of, finding, places, short_op, unable
 from gobrrr.cost.arguments import integers
 from gobrrr.model.diagnosis import NotChecked
@@ -288,7 +289,7 @@ def _widened(evidence: Evidence, found: Attention) -> list[str]:
     facts = [
         f"{units.percent(bulk[1])} of the matmul FLOP run in {bulk[0]}, but {units.count(len(wide) / count)} matmuls "
         f"of the attention in float32: {units.duration(total / count)} a step at "
-        f"{units.rate(flop / total * 1e9, 'FLOP')} ({kernel})",
+        f"{units.rate(rate(flop, total), 'FLOP')} ({kernel})",
     ]
     if len(found.conversions):
         facts.append(

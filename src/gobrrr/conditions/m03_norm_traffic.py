@@ -57,6 +57,7 @@ from gobrrr.analysis.claims import F8, Found, of_calls
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.norms import Written, batch_norms, outside, own_norms, written_norms
 from gobrrr.analysis.path import step_saving
+from gobrrr.analysis.ratios import rate
 from gobrrr.conditions.common import by_signature, certainty_of, finding, places, short_op, unable
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
@@ -153,7 +154,7 @@ def _of_own(evidence: Evidence, own: I8, bandwidth: float) -> list[str]:
         bytes_, mean = group.work.bytes or 0.0, float(ns[calls].mean())
         facts.append(
             f"{short_op(group.call.name)}: {units.count(len(calls) / count)} a step, {units.duration(mean)} each for "
-            f"{units.bytes_(bytes_)}: {units.rate(bytes_ / mean * 1e9)} of {units.rate(bandwidth)}"
+            f"{units.bytes_(bytes_)}: {units.rate(rate(bytes_, mean))} of {units.rate(bandwidth)}"
         )
     return facts
 

@@ -51,6 +51,7 @@ import numpy as np
 from gobrrr import units
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.ratios import share
 from gobrrr.analysis.weights import Conversions, repeated_casts
 from gobrrr.conditions.common import MOST_PLACES, by_signature, certainty_of, finding, places, unable
 from gobrrr.conditions.vanishing import vanishing
@@ -78,7 +79,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         f"for {units.bytes_(bytes_ / count)}, and {units.duration(gone.idle_ns)} to launch them",
     ]
     if float(spared.sum()) < 0.99 * float(ns.sum()):
-        facts.append(f"{units.percent(float(spared.sum() / ns.sum()))} of that again, after the first of a step")
+        again = units.percent(share(float(spared.sum()), float(ns.sum())))
+        facts.append(f"{again} of that again, after the first of a step")
     elif not evidence.training:
         facts.append("no backward pass ran: the weights stay what they are")
     return finding(

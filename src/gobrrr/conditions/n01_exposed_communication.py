@@ -54,6 +54,7 @@ from gobrrr import units
 from gobrrr.analysis.claims import F8, Found, of_work
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.price import Class
+from gobrrr.analysis.ratios import share
 from gobrrr.conditions.common import MOST_PLACES, finding
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
@@ -136,7 +137,7 @@ def _facts(evidence: Evidence, work: I8, avoidable: I8, least: F8) -> list[str]:
     on_path = float(evidence.budget.owned_ns[avoidable].sum()) / count
     facts = [
         f"{units.count(len(work) / count)} collectives a step: {units.duration(length)}, of which "
-        f"{units.duration(exposed)} ({units.percent(exposed / length)}) are overlapped by no compute",
+        f"{units.duration(exposed)} ({units.percent(share(exposed, length))}) are overlapped by no compute",
         f"the device's next work waits for {units.count(len(avoidable) / count)} of them, the last of the step aside: "
         f"{units.duration(on_path)}",
     ]

@@ -59,6 +59,7 @@ from gobrrr import units
 from gobrrr.analysis.claims import Claim, Found, of_gaps, outside
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import COLLECTING, LAUNCHING, PYTHON
+from gobrrr.analysis.ratios import share
 from gobrrr.analysis.scopes import frames
 from gobrrr.conditions.common import MOST_PLACES, finding
 from gobrrr.model.diagnosis import NotChecked, Place
@@ -105,7 +106,7 @@ def _counted(collector: Collector, *, stalls: bool) -> float:
         steps[one.generation].add(one.step)
     often = {generation for generation, seen in steps.items() if len(seen) >= ENOUGH}
     taken = (one.ns for one in collector.runs if one.generation in often or (stalls and one.ns >= STALL_NS))
-    return sum(taken) / collector.steps
+    return share(sum(taken), collector.steps) or 0.0
 
 
 def _per_step(collector: Collector) -> list[float]:
@@ -121,9 +122,9 @@ def _claim(evidence: Evidence, collector: Collector, high: float, low: float) ->
     count, gaps = evidence.steps.count, evidence.budget.gaps
     ns = gaps.of(*CAUSES).astype(np.float64)
     inside = min(median(_per_step(collector)) * count, high * count, float(ns.sum()))
-    share = ns * (inside / ns.sum()) if inside > 0 else np.zeros_like(ns)
-    beyond, sure = high * count - inside, low / high if high > 0 else 0.0
-    return of_gaps(evidence, np.arange(len(gaps)), share, sure * share, causes=CAUSES) + outside(beyond, sure * beyond)
+    part = ns * (share(inside, float(ns.sum())) or 0.0)
+    beyond, sure = high * count - inside, share(low, high) or 0.0
+    return of_gaps(evidence, np.arange(len(gaps)), part, sure * part, causes=CAUSES) + outside(beyond, sure * beyond)
 
 
 def _facts(collector: Collector) -> list[str]:

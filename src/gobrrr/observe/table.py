@@ -83,6 +83,8 @@ def _pair_phases(columns: Columns, notes: list[str]) -> Columns:
         return columns
     columns = {**columns, "duration_ns": duration.copy()}
     start, thread = columns["start_ns"], columns["thread"]
+    columns["duration_ns"][rows[start[rows] == numbers.INVALID]] = UNSOUND
+    rows = rows[start[rows] != numbers.INVALID]
     order = rows[np.lexsort((rows, start[rows]))]  # file order among equal times
     open_rows: dict[int, list[int]] = {}
     unpaired = 0
@@ -92,7 +94,7 @@ def _pair_phases(columns: Columns, notes: list[str]) -> Columns:
             stack.append(int(row))
         elif stack:
             begin = stack.pop()
-            columns["duration_ns"][begin] = start[row] - start[begin]
+            columns["duration_ns"][begin] = min(int(start[row]) - int(start[begin]), LONGEST_NS + 1)
         else:
             unpaired += 1
     unpaired += sum(map(len, open_rows.values()))

@@ -11,6 +11,7 @@ import msgspec
 
 from gobrrr.errors import InputError, UsageError
 from gobrrr.model.diagnosis import FORMAT, Diagnosis
+from gobrrr.model.soundness import fault
 from gobrrr.report.text import sanitise
 
 
@@ -102,7 +103,8 @@ def check_savable(path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str]) -> Diagnosis:
     """Read a diagnosis that `save` or `--json` wrote.
 
-    Raises InputError, in one line, when the file can't be read, is of a newer format, or is no diagnosis.
+    Raises InputError, in one line, when the file can't be read, is of a newer format, is no diagnosis, or holds what
+    can't be in one.
     """
     name = _shown(Path(path))
     try:
@@ -111,7 +113,10 @@ def load(path: str | os.PathLike[str]) -> Diagnosis:
         raise InputError(f"{name}: no such file; write one with: gobrrr diagnose TARGET --save {name}") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{name}: can't be read: {getattr(error, 'strerror', None) or error}") from None
-    return decode(data, name)
+    found = decode(data, name)
+    if (wrong := fault(found)) is not None:
+        raise InputError(f"{name}: a damaged diagnosis: {sanitise(wrong)}")
+    return found
 
 
 class _Probe(msgspec.Struct):

@@ -1,0 +1,154 @@
+"""What holds of every diagnosis beyond the types of its fields: no number below 0, sums, intervals, places in lists.
+
+A file may be damaged, or edited by hand: what renders a diagnosis relies on these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import isfinite
+from typing import Any
+
+import msgspec
+
+from gobrrr.model.diagnosis import BudgetLine, Diagnosis, Interval, Timeline, WhatIf
+
+DIFFERENCES = frozenset({"expected_ns", "saving_ns", "predicted_saving_ns", "drift", "numerics", "device", "rank"})
+"""Fields whose numbers may be below 0; what is said of their intervals stands below."""
+
+LARGEST = 1e30
+"""No time, count or size of a step is larger."""
+
+ROUNDING = 1e-6
+"""How far a sum may be off, as a share of it."""
+ROUNDING_NS = 2.0
+
+
+def fault(one: Diagnosis) -> str | None:
+    """The first thing that can't be in a diagnosis, in words; None where all is sound."""
+    return next(_faults(one), None)
+
+
+def _faults(one: Diagnosis) -> Iterator[str]:
+    yield from _numbers(one, "")
+    yield from _counts(one)
+    yield from _intervals(one)
+    wall = one.unprofiled_wall_ns.value if one.unprofiled_wall_ns.how != "unknown" else one.wall_ns
+    yield from _sums("budget", one.budget, wall)
+    for at, each in enumerate(one.what_ifs):
+        yield from _what_if(f"what_ifs[{at}]", each, len(one.ops))
+    yield from _places(one)
+    if one.timeline is not None:
+        yield from _columns(one.timeline, len(one.ops))
+
+
+def _numbers(value: Any, at: str) -> Iterator[str]:
+    """Numbers that are none, or are below 0 where they may not be."""
+    if isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            if name not in DIFFERENCES:
+                yield from _numbers(getattr(value, name), f"{at}.{name}" if at else name)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _numbers(item, f"{at}[{key!r}]")
+    elif isinstance(value, (list, tuple)):
+        yield from _of_list(value, at)
+    elif isinstance(value, (int, float)) and not 0 <= value <= LARGEST:
+        yield f"{at} is {value:g}"
+
+
+def _of_list(values: Sequence[Any], at: str) -> Iterator[str]:
+    if values and all(type(item) is int for item in values):  # a column, which may be long
+        least = -1 if at == "timeline.op" or at == "timeline.streams" else 0
+        if min(values) < least or max(values) > LARGEST:
+            yield f"{at} has {min(values) if min(values) < least else max(values):g} in it"
+        return
+    for index, item in enumerate(values):
+        yield from _numbers(item, f"{at}[{index}]")
+
+
+def _counts(one: Diagnosis) -> Iterator[str]:
+    if one.ranks < 1 or one.steps < 1:
+        yield f"{one.steps} steps of {one.ranks} ranks"
+    for at, device in enumerate(one.devices):
+        if device.busy_total_ns > device.span_total_ns:
+            yield f"devices[{at}] is busy for longer than its span"
+
+
+def _intervals(one: Diagnosis) -> Iterator[str]:
+    wall = one.unprofiled_wall_ns
+    known = [number for number in (wall.low, wall.value, wall.high) if number is not None]
+    if known != sorted(known) or (wall.value is None) != (wall.how == "unknown"):
+        yield "unprofiled_wall_ns is no interval around its value"
+    for name in ("device_time", "calls", "bytes"):
+        if (getattr(one.coverage, name) or 0.0) > 1 + ROUNDING:
+            yield f"coverage.{name} is more than all"
+    given = {
+        **{f"findings[{at}].at_stake_ns": each.at_stake_ns for at, each in enumerate(one.findings)},
+        **{f"prescriptions[{at}].predicted_saving_ns": each.predicted_saving_ns
+           for at, each in enumerate(one.prescriptions)},
+    }  # fmt: skip
+    most = max((number for number in (wall.value, one.wall_ns) if number is not None), default=LARGEST)
+    for name, (low, high) in given.items():
+        if not 0 <= low <= high <= most * (1 + ROUNDING) + ROUNDING_NS:
+            yield f"{name} is from {low:g} to {high:g}"
+    for at, row in enumerate(one.machines):
+        if not row.low_ns <= row.step_ns <= row.high_ns:
+            yield f"machines[{at}] is no interval around its step"
+
+
+def _sums(name: str, lines: Sequence[BudgetLine], wall_ns: float | None) -> Iterator[str]:
+    """Lines sum to the wall, their shares to one."""
+    total = sum(line.ns for line in lines)
+    if lines and wall_ns is not None and abs(total - wall_ns) > ROUNDING * wall_ns + ROUNDING_NS:
+        yield f"{name} sums to {total:g} ns of {wall_ns:g}"
+    if lines and abs(sum(line.share for line in lines) - 1.0) > ROUNDING and total > ROUNDING_NS:
+        yield f"the shares of {name} sum to {sum(line.share for line in lines):g}"
+
+
+def _what_if(name: str, one: WhatIf, ops: int) -> Iterator[str]:
+    yield from _sums(f"{name}.lines", one.lines, one.step_ns)
+    if not one.low_ns <= one.step_ns <= one.high_ns or not _ordered(one.saving_ns):
+        yield f"{name} is no interval around its step"
+    if not abs(one.expected_ns) <= LARGEST:
+        yield f"{name}.expected_ns is {one.expected_ns:g}"
+    if any(each.op >= ops for each in one.ops):
+        yield f"{name}.ops names a row that ops does not have"
+
+
+def _ordered(interval: Interval) -> bool:
+    low, high = interval
+    return isfinite(low) and isfinite(high) and low <= high
+
+
+def _places(one: Diagnosis) -> Iterator[str]:
+    """Rows that name other rows."""
+    named = {
+        **{f"kernels[{at}]": row.ops for at, row in enumerate(one.kernels)},
+        **{f"modules[{at}]": row.ops for at, row in enumerate(one.modules)},
+    }
+    for name, ops in named.items():
+        if any(index >= len(one.ops) for index in ops):
+            yield f"{name}.ops names a row that ops does not have"
+    paths = {tuple(row.path) for row in one.modules}
+    for at, row in enumerate(one.modules):
+        if not row.path or (len(row.path) > 1 and tuple(row.path[:-1]) not in paths):
+            yield f"modules[{at}] lies in a module that is not listed"
+
+
+def _columns(line: Timeline, ops: int) -> Iterator[str]:
+    """Columns of one length, that name what there is, within the step."""
+    work = {"start_ns": line.start_ns, "duration_ns": line.duration_ns, "stream": line.stream, "op": line.op,
+            "kind": line.kind}  # fmt: skip
+    gaps = {"gap_start_ns": line.gap_start_ns, "gap_duration_ns": line.gap_duration_ns, "gap_cause": line.gap_cause}
+    for columns in (work, gaps):
+        if len({len(values) for values in columns.values()}) > 1:
+            yield f"the columns {', '.join(columns)} of timeline are not of one length"
+    lists = (("stream", line.stream, len(line.streams)), ("op", line.op, ops), ("kind", line.kind, len(line.kinds)),
+             ("gap_cause", line.gap_cause, len(line.causes)))  # fmt: skip
+    for name, values, count in lists:
+        if max(values, default=-1) >= count:
+            yield f"timeline.{name} names number {max(values)} of {count}"
+    for begin, length in ((line.start_ns, line.duration_ns), (line.gap_start_ns, line.gap_duration_ns)):
+        if any(at + lasts > line.length_ns for at, lasts in zip(begin, length, strict=False)):
+            yield "timeline has work behind the end of the step"
