@@ -461,9 +461,8 @@ def arguments_of_other_types(trace: Trace, rng: Random) -> None:
 def copies(trace: Trace, rng: Random) -> None:
     for one in some(rng, timed(trace, *ON_DEVICE)):
         one["cat"] = "gpu_memcpy"
-        one["name"] = (
-            f"Memcpy {rng.choice(('HtoD', 'DtoH', 'DtoD', 'PtoP', '?'))} ({rng.choice(('Pageable', 'Pinned'))} -> Device)"
-        )
+        way, memory = rng.choice(("HtoD", "DtoH", "DtoD", "PtoP", "?")), rng.choice(("Pageable", "Pinned"))
+        one["name"] = f"Memcpy {way} ({memory} -> Device)"
         args_of(one)["bytes"] = rng.choice((0, 1, 2**20, 2**63, -1, None, "x"))
 
 

@@ -7,9 +7,12 @@ import http.server
 import io
 import json
 import os
+import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,9 @@ import pytest
 from gobrrr.errors import InputError
 from gobrrr.observe import source
 from gobrrr.observe.trace import read_trace
+from gobrrr.report.json import load, to_json
 from tests.observe.traces import op, rows, step, trace, write
+from tests.report import samples
 
 PLAIN = json.dumps(trace(step())).encode()
 ZIPPED = gzip.compress(PLAIN)
@@ -55,6 +60,44 @@ def test_a_named_pipe(tmp_path: Path, data: bytes) -> None:
     assert rows(profile.ranks[0].events) == expected(tmp_path)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_that_nothing_writes_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "_PIPE_TIMEOUT_S", 0.1)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for read in (read_trace, load):
+        with pytest.raises(InputError) as caught:
+            read(pipe)
+        assert str(caught.value) == f"{pipe}: a pipe that nothing writes to (none did within 0.1 s)"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_whose_writer_takes_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "_PIPE_TIMEOUT_S", 0.3)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def slowly() -> None:
+        with open(pipe, "wb") as out:
+            time.sleep(0.8)
+            out.write(ZIPPED)
+
+    writer = threading.Thread(target=slowly)
+    writer.start()
+    profile = read_trace(pipe)
+    writer.join()
+    assert rows(profile.ranks[0].events) == expected(tmp_path)
+
+
+def test_a_saved_diagnosis_through_a_pipe(tmp_path: Path) -> None:
+    pipe, saved = tmp_path / "pipe", samples.overhead()
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(to_json(saved),))
+    writer.start()
+    assert load(pipe) == saved
+    writer.join()
+
+
 @pytest.mark.parametrize("data", [PLAIN, ZIPPED], ids=["plain", "gzip"])
 def test_urls_that_fsspec_opens(tmp_path: Path, data: bytes) -> None:
     import fsspec
@@ -87,15 +130,21 @@ def test_a_remote_folder_of_ranks(tmp_path: Path) -> None:
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    """A web server on this machine: /plain, /gzip, and /cut, which promises more than it sends."""
+    """A web server on this machine: /plain, /gzip, /cut, which promises more than it sends, /silent, which does not."""
+    silence = threading.Event()
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = {"/plain": PLAIN, "/gzip": ZIPPED, "/cut": PLAIN[:-200]}.get(self.path)
-            self.send_response(200 if body else 404)
+            body = {"/plain": PLAIN, "/gzip": ZIPPED, "/cut": PLAIN[:-200], "/silent": b" "}.get(self.path)
+            status = {"/secret": 403, "/broken": 500}.get(self.path, 404)
+            self.send_response(200 if body else status)
             self.send_header("Content-Length", str(len(body or b"") + (200 if self.path == "/cut" else 0)))
             self.end_headers()
-            self.wfile.write(body or b"")
+            if self.path == "/silent":
+                self.wfile.flush()
+                silence.wait(5)
+            with suppress(OSError):
+                self.wfile.write(body or b"")
 
         def log_message(self, *_: object) -> None:
             pass
@@ -104,50 +153,74 @@ def server() -> Iterator[str]:
     thread = threading.Thread(target=web.serve_forever, args=(0.01,))
     thread.start()
     yield f"http://127.0.0.1:{web.server_address[1]}"
+    silence.set()
     web.shutdown()
     thread.join()
     web.server_close()
 
 
-@pytest.mark.parametrize("through", ["fsspec", "urllib"])
 @pytest.mark.parametrize("name", ["plain", "gzip"])
-def test_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str, name: str, through: str) -> None:
-    _web_through(monkeypatch, through)
+def test_http(tmp_path: Path, server: str, name: str) -> None:
     profile = read_trace(f"{server}/{name}")
     assert rows(profile.ranks[0].events) == expected(tmp_path)
 
 
-@pytest.mark.parametrize("through", ["fsspec", "urllib"])
-def test_http_without_such_a_page(monkeypatch: pytest.MonkeyPatch, server: str, through: str) -> None:
-    _web_through(monkeypatch, through)
-    with pytest.raises(InputError, match=r"(no such file|404)") as caught:
-        read_trace(f"{server}/nothing")
-    assert "\n" not in str(caught.value)
+@pytest.mark.parametrize(
+    ("page", "says"),
+    [
+        ("nothing", "the server answers 404 Not Found"),
+        (
+            "secret",
+            "the server answers 403 Forbidden: it asks for a login; download the file and pass its path",
+        ),
+        ("broken", "the server answers 500 Internal Server Error"),
+    ],
+)
+def test_http_without_such_a_page(server: str, page: str, says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_trace(f"{server}/{page}")
+    assert str(caught.value) == f"{server}/{page}: {says}"
 
 
-@pytest.mark.parametrize("through", ["fsspec", "urllib"])
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # aiohttp leaves its socket open
-def test_http_that_breaks_off(monkeypatch: pytest.MonkeyPatch, server: str, through: str) -> None:
-    """Each library has its own idea of what it hands over then: the events so far, or nothing and an error."""
-    _web_through(monkeypatch, through)
-    try:
-        notes = read_trace(f"{server}/cut").notes
-    except InputError as error:
-        notes = (str(error),)
-    assert "the file is cut off" in notes[0] or "nothing could be read: reading stopped after 0 bytes" in notes[0]
+def test_http_that_breaks_off(server: str) -> None:
+    assert "the file is cut off" in read_trace(f"{server}/cut").notes[0]
 
 
-def _web_through(monkeypatch: pytest.MonkeyPatch, through: str) -> None:
-    import fsspec
+def test_a_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "_WEB_TIMEOUT_S", 0.2)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/t.json"
+        with pytest.raises(InputError) as caught:
+            read_trace(url)
+    assert str(caught.value) == f"{url}: no answer within 0.2 s"
 
-    if through == "fsspec":
-        pytest.importorskip("aiohttp")
-        return
 
-    def lacks_a_package(*_: object) -> None:
-        raise ImportError("aiohttp")
+def test_a_server_that_falls_silent(monkeypatch: pytest.MonkeyPatch, server: str) -> None:
+    monkeypatch.setattr(source, "_WEB_TIMEOUT_S", 0.2)
+    with pytest.raises(InputError, match="nothing could be read: reading stopped after 0 bytes: timed out"):
+        read_trace(f"{server}/silent")
 
-    monkeypatch.setattr(fsspec, "open", lacks_a_package)
+
+def test_a_refused_connection() -> None:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{one.getsockname()[1]}/t.json"
+    with pytest.raises(InputError) as caught:
+        read_trace(url)
+    assert str(caught.value) == f"{url}: the server can't be reached: Connection refused"
+
+
+def test_a_server_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    url = "https://no-such-host.invalid/t.json"
+    with pytest.raises(InputError) as caught:
+        read_trace(url)
+    assert str(caught.value) == f"{url}: the server can't be reached: Name or service not known"
 
 
 @pytest.mark.parametrize("target", ["nowhere://a/b", "s4://x", "file:///no/such/file", "memory://no/such/file"])

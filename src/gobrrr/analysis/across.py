@@ -13,7 +13,7 @@ from collections import defaultdict
 import numpy as np
 
 from gobrrr.analysis.price import Class
-from gobrrr.analysis.ratios import share
+from gobrrr.analysis.ratios import share as share_of
 from gobrrr.analysis.study import Study
 from gobrrr.analysis.summary import in_steps
 from gobrrr.model.diagnosis import Wall
@@ -77,7 +77,7 @@ def _lines(one: Study) -> Lines:
 def _recorded(one: Study) -> Lines:
     """One rank's budget of the step as it was recorded: of an estimate without the profiler, in proportion."""
     lines = _lines(one)
-    scale = share(one.recorded_ns, sum(lines.values())) or 1.0
+    scale = share_of(one.recorded_ns, sum(lines.values())) or 1.0
     return {key: ns * scale for key, ns in lines.items()}
 
 

@@ -32,8 +32,8 @@ LAYER = "aten::linear"
 MOST_OPERANDS = 6
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MOST_PRODUCTS = len(LETTERS) - 1
-"""A longer run of products is looked at in pieces: their matrices are written as letters, and finding the cheapest order
-takes the cube of their number."""
+"""A longer run of products is looked at in pieces: a matrix is written as a letter, and the cheapest order is found in
+the cube of the number."""
 
 BACKWARD = re.compile(r"^autograd::engine|Backward\d*$")
 

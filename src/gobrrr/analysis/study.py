@@ -31,7 +31,7 @@ from gobrrr.model.profile import RankProfile
 from gobrrr.units import percent
 
 MOST_LAUNCHES = 20_000
-"""Pieces of work that the replays at the interval's ends look at: those of the first launches, a graph's all or none."""
+"""Pieces of work that the replays at the interval's ends look at: of a graph all or none."""
 
 LEAST_WORK = 0.01
 """A device with less than this share of the busiest one's work in the window is not analysed (a stray copy)."""

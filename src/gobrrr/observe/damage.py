@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gobrrr.observe.decode import Decoder
-from gobrrr.observe.scan import DEEPEST
+from gobrrr.observe.scan import DEEPEST, LARGEST_EVENT
 from gobrrr.observe.source import Blocks
 from gobrrr.observe.words import counted
 
@@ -26,10 +26,9 @@ def sentences(decoder: Decoder, blocks: Blocks) -> Iterator[str]:
     elif blocks.fault:
         yield f"{blocks.fault}: behind the last event, so that no event is lost"
     if lost.bytes:
-        yield (
-            f"{counted(lost.bytes, 'byte')} in {counted(lost.places, 'place')} of the event list are no JSON and were "
-            "skipped; the events in them are missing"
-        )
+        what = f"{counted(lost.bytes, 'byte')} in {counted(lost.places, 'place')} of the event list"
+        large = f", or of an event of more than {LARGEST_EVENT >> 20} MiB," if lost.bytes > LARGEST_EVENT else ""
+        yield f"{what} are no JSON{large} and were skipped; the events in them are missing"
     if lost.deep:
         yield (
             f"{counted(lost.deep, 'event')} in which more than {DEEPEST} lists or objects stand in each other: what is "

@@ -11,7 +11,7 @@ from gobrrr.model.profile import RankProfile
 from gobrrr.observe import damage, refusal
 from gobrrr.observe.columns import Builder
 from gobrrr.observe.decode import Decoder
-from gobrrr.observe.meta import read_meta
+from gobrrr.observe.meta import holds_another, read_meta
 from gobrrr.observe.reading import Reading
 from gobrrr.observe.remarks import remarks
 from gobrrr.observe.shards import read_in_parallel
@@ -27,6 +27,10 @@ def read_file(name: str, notes: list[str], *, python: bool, progress: Progress |
     reading = read_in_parallel(name, python=python, progress=progress)
     if reading is None:
         reading = _read_stream(name, python=python, progress=progress)
+    if refusal.begins_an_archive(reading.prefix):
+        raise refusal.archive(name)
+    if holds_another(reading.prefix, reading.suffix):
+        raise refusal.several(name)
     notes += reading.faults
     meta = read_meta(name, reading.prefix, reading.suffix, notes)
     table, origin_ns, left_out = assemble(list(reading.parts))

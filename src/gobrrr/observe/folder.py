@@ -33,10 +33,11 @@ def files_in(target: str) -> list[str] | None:
         return None
     if names is None:
         return None
-    return sorted(filter(_may_be_trace, names), key=_natural)
+    return sorted(filter(may_be_trace, names), key=_natural)
 
 
-def _may_be_trace(name: str) -> bool:
+def may_be_trace(name: str) -> bool:
+    """Whether a file of a folder is read: by its name."""
     base = _base(name)
     return base.lower().endswith(_SUFFIXES) and not base.startswith(".")
 
@@ -84,9 +85,12 @@ def _one_run(folder: str, ranks: list[RankProfile]) -> None:
         runs.setdefault(_DIGITS.sub("*", _base(rank.meta.source)), []).append(rank.meta.source)
     if len(runs) == 1 or len({rank.rank for rank in ranks}) == len(ranks):
         return
+    what = f"{folder}: {len(ranks)} traces of {len(runs)} runs, not the ranks of one"
+    if os.path.isfile(folder):
+        raise InputError(f"{what}: unpack the archive and name those of one run")
     largest = max(runs, key=lambda run: len(runs[run]))
     example = os.path.join(folder, largest) if len(runs[largest]) > 1 else runs[largest][0]
-    raise InputError(f"{folder}: {len(ranks)} traces of {len(runs)} runs, not the ranks of one; name one: '{example}'")
+    raise InputError(f"{what}; name one: '{example}'")
 
 
 def _across(ranks: list[RankProfile]) -> list[str]:

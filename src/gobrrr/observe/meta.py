@@ -18,6 +18,8 @@ REPLAYED = "replayed"
 
 _VERSIONS = ("cuda_runtime_version", "cuda_driver_version", "hip_runtime_version", "cupti_version", "roctracer_version")
 _RANK_IN_NAME = re.compile(r"(?:rank|worker)[_\-.]?(\d{1,9})(?!\d)", re.IGNORECASE)
+_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+_LIST = re.compile(rb"[\s\0]*\[\s*\{")
 _IN_TEXT = r"['\"]{}['\"]\s*:\s*(\d+)"
 
 
@@ -41,6 +43,13 @@ def read_meta(source: str, prefix: bytes, suffix: bytes, notes: list[str]) -> Tr
         versions={key: str(value) for key in _VERSIONS if isinstance(value := fields.get(key), str | int | float)},
         origin_ns=max(0, integer(fields.get("baseTimeNanoseconds"))),
     )
+
+
+def holds_another(prefix: bytes, suffix: bytes) -> bool:
+    """Whether another trace follows behind the first one of a file: an object with events, or a list of them."""
+    if not prefix:
+        return _LIST.match(suffix) is not None
+    return _EVENTS.search(suffix) is not None and _object(b'{"traceEvents": []' + suffix) is None
 
 
 def _replayed(fields: dict[str, Any], notes: list[str]) -> list[str]:

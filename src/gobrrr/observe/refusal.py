@@ -9,8 +9,12 @@ from gobrrr.errors import EmptyTraceError, InputError, NotATraceError
 _EXPECTED = "expected the JSON that torch.profiler's export_chrome_trace writes"
 _RECORD = "run the step inside torch.profiler.profile(...) and export the trace after it"
 
+_ARCHIVES = {b"PK\x03\x04": 0, b"ustar": 257}
+"""How zip and tar archives begin, and where."""
+
+_PACKED = "an archive: save it as a file, whose traces are then read as the ranks of one run"
+
 _MAGIC = (
-    (b"PK\x03\x04", "a zip archive: unpack it and pass the .json or .json.gz inside"),
     (b"SQLite format 3\x00", "an SQLite database (Nsight Systems and rocprof export these): " + _EXPECTED),
     (b"\x28\xb5\x2f\xfd", "compressed with zstd: decompress it first (zstd -d), or use gzip"),
     (b"\xfd7zXZ\x00", "compressed with xz: decompress it first (xz -d), or use gzip"),
@@ -54,8 +58,8 @@ def _what(name: str, start: bytes, text: bytes) -> str:
     for magic, what in _MAGIC:
         if start.startswith(magic):
             return what
-    if start[257:262] == b"ustar":
-        return "a tar archive: unpack it and pass the .json or .json.gz inside"
+    if begins_an_archive(start):
+        return _PACKED
     for suffixes, what in _SUFFIXES:
         if name.lower().endswith(suffixes):
             return what
@@ -71,6 +75,24 @@ def _object(text: bytes) -> str:
     if b'"traceEvents"' in text:
         return f"traceEvents is no list of events: {_EXPECTED}"
     return f"JSON, but without traceEvents: {_EXPECTED}"
+
+
+def begins_an_archive(start: bytes) -> bool:
+    """Whether the first bytes of a file are those of an archive."""
+    return any(start[at : at + len(magic)] == magic for magic, at in _ARCHIVES.items())
+
+
+def archive(name: str) -> InputError:
+    """The error for an archive that comes through a pipe or from a server."""
+    return InputError(f"{name}: {_PACKED}")
+
+
+def several(name: str) -> InputError:
+    """The error for a file with several traces one after another."""
+    return InputError(
+        f"{name}: holds several traces, one after another: write each into a file of its own; a folder of them is read "
+        "as the ranks of one run"
+    )
 
 
 def nothing_timed(name: str, events: int | None, python_frames: int, faults: list[str]) -> InputError:

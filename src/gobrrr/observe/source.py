@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import stat
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from gobrrr.errors import InputError
 
@@ -24,6 +26,8 @@ GZIP_MAGIC = b"\x1f\x8b"
 STDIN = "-"
 _AHEAD = 4  # blocks that a thread inflates or fetches before they are asked for
 _WEB_TIMEOUT_S = 60
+_PIPE_TIMEOUT_S = 10
+_POLL_S = 0.05
 _HTTP = ("http://", "https://")
 
 Progress = Callable[[int, "int | None"], None]
@@ -61,32 +65,80 @@ def refused(target: str) -> Iterator[None]:
         raise
     except FileNotFoundError:
         raise InputError(f"{target}: no such file or folder") from None
+    except urllib.error.HTTPError as error:
+        raise InputError(
+            f"{target}: the server answers {error.code} {reason(error)}{_ASKS.get(error.code, '')}"
+        ) from None
+    except urllib.error.URLError as error:
+        raise InputError(f"{target}: the server can't be reached: {reason(error)}") from None
+    except TimeoutError:
+        raise InputError(f"{target}: no answer within {_WEB_TIMEOUT_S} s") from None
     except ImportError as error:
         raise InputError(f"{target}: needs another package: {error}") from None
     except Exception as error:  # a remote filesystem raises its own kinds of errors
         raise InputError(f"{target}: can't be opened: {reason(error)}") from None
 
 
+_ASKS = dict.fromkeys((401, 403, 407), ": it asks for a login; download the file and pass its path")
+"""What to do, by the status that a web server answers with."""
+
+
 def reason(error: BaseException) -> str:
     """What went wrong, in one line."""
+    if isinstance(error, urllib.error.URLError):  # what it is made from; of an HTTPError, the server's own words
+        error = error.reason if isinstance(error.reason, BaseException) else OSError(str(error.reason))
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return " ".join(str(text).split())
 
 
 def _open_local(target: str) -> IO[bytes]:
+    if stat.S_ISFIFO(os.stat(target).st_mode) and hasattr(os, "O_NONBLOCK"):
+        return cast("IO[bytes]", _Pipe(target))
     return open(target, "rb")
 
 
+class _Pipe:
+    """A named pipe that something writes to. `open` would wait for that without an end."""
+
+    def __init__(self, target: str) -> None:
+        handle = os.open(target, os.O_RDONLY | os.O_NONBLOCK)
+        self._file = open(handle, "rb", buffering=0)  # noqa: SIM115
+        try:
+            self._first = self._awaited(target, handle)
+            os.set_blocking(handle, True)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _awaited(self, target: str, handle: int) -> bytes:
+        """The first byte, or none yet where something has opened the pipe to write."""
+        began = time.monotonic()
+        while time.monotonic() - began < _PIPE_TIMEOUT_S:
+            try:
+                if byte := os.read(handle, 1):
+                    return byte
+            except BlockingIOError:
+                return b""
+            time.sleep(_POLL_S)
+        raise InputError(f"{target}: a pipe that nothing writes to (none did within {_PIPE_TIMEOUT_S:g} s)")
+
+    def read(self, count: int = -1) -> bytes:
+        """As a file reads."""
+        first, self._first = self._first, b""
+        return first + ((self._file.read(count) if count != len(first) else b"") or b"")
+
+    def close(self) -> None:
+        """Read no more."""
+        self._file.close()
+
+
 def _open_remote(target: str) -> IO[bytes]:
-    """Through fsspec; a plain web address also without the packages that fsspec needs for it."""
+    """A web address as it is, anything else through fsspec."""
+    if target.startswith(_HTTP):
+        return _open_web(target)
     import fsspec
 
-    try:
-        return fsspec.open(target, "rb").open()  # type: ignore[no-any-return]
-    except ImportError:
-        if not target.startswith(_HTTP):
-            raise
-        return _open_web(target)
+    return fsspec.open(target, "rb").open()  # type: ignore[no-any-return]
 
 
 def _open_web(target: str) -> IO[bytes]:

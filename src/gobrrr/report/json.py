@@ -108,7 +108,7 @@ def load(path: str | os.PathLike[str]) -> Diagnosis:
     """
     name = _shown(Path(path))
     try:
-        data = Path(path).read_bytes()
+        data = _content(Path(path))
     except FileNotFoundError:
         raise InputError(f"{name}: no such file; write one with: gobrrr diagnose TARGET --save {name}") from None
     except (OSError, ValueError) as error:
@@ -117,6 +117,15 @@ def load(path: str | os.PathLike[str]) -> Diagnosis:
     if (wrong := fault(found)) is not None:
         raise InputError(f"{name}: a damaged diagnosis: {sanitise(wrong)}")
     return found
+
+
+def _content(path: Path) -> bytes:
+    if not path.is_fifo():
+        return path.read_bytes()
+    from gobrrr.observe.source import open_target
+
+    with open_target(str(path)) as stream:  # it may be that nothing writes to it
+        return stream.read()
 
 
 class _Probe(msgspec.Struct):

@@ -67,10 +67,10 @@ def prescribe(evidence: Evidence, found: Sequence[Found], step_ns: float, parts:
 
 
 def _then(evidence: Evidence, plan: Plan, step_ns: float) -> str:
-    """What bounds the step with a plan carried out, in words; nothing where the step then does other work."""
-    if plan.effect is None or plan.work != 1.0:
+    """What bounds the step with a plan carried out, in words; nothing where that does other work, or none is left."""
+    if plan.effect is None or plan.work != 1.0 or step_ns <= 0:
         return ""
-    found = outcome(evidence, plan.effect(EXPECTED)(evidence.graph), evidence.priced, max(step_ns, 0.0))
+    found = outcome(evidence, plan.effect(EXPECTED)(evidence.graph), evidence.priced, step_ns)
     bound = found.regime if found.regime in ("mixed", "unknown") else f"{found.regime}-bound"
     return f"{bound}: {found.then}"
 
