@@ -11,7 +11,7 @@ TIMED := $(filter-out $(UNTIMED),$(wildcard tests/live/test_*.py)) tests/lab/tes
 
 .DEFAULT_GOAL := help
 
-.PHONY: help install test types demo bench format clean
+.PHONY: help install test types nightly demo bench format clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-9s %s\n", $$1, $$2}'
@@ -41,6 +41,10 @@ test: $(STAMP) ## everything that CI checks: lint, format, types, layers, sizes,
 	$(BIN)/python tools/check_sizes.py src
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(TIMED:%=--ignore %) $(ARGS)
 	$(BIN)/python -m pytest $(TIMED) $(ARGS)
+
+nightly: $(STAMP) $(TORCH) ## what takes too long for CI: the tests marked slow, and 10,000 damaged inputs
+	$(BIN)/python -m pytest -m slow $(ARGS)
+	$(BIN)/python -m tests.fuzz.run --inputs 10000
 
 demo: $(STAMP) ## diagnose the shipped traces
 	$(BIN)/gobrrr demo

@@ -116,7 +116,7 @@ def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
     verdict = parts.make(
         "verdict", lambda: _judged(lead, machine, budget, wall, covered.device_time, beaten[0], bounds[0]), UNJUDGED
     )
-    findings, unchecked, prescriptions, found = _check(lead, wall, parts)
+    findings, unchecked, prescriptions, found = _check(lead, sum(line.ns for line in budget), parts)
     if lead.doubt:
         notes.append(f"the step without the profiler can't be estimated: {lead.doubt}")
     notes += parts.make("notes", lambda: [*_notes(studies, lead, beaten), *_differing(lead)], [])
@@ -324,9 +324,9 @@ def _own_length(one: Study) -> tuple[bool, float]:
 
 
 def _check(
-    lead: Study, wall: Wall, parts: Parts
+    lead: Study, wall_ns: float, parts: Parts
 ) -> tuple[list[Finding], list[NotChecked], list[Prescription], list[Found]]:
-    """Run every condition on the leading device; share out what is at stake; price the treatments."""
+    """Run every condition on the leading device; share out what is at stake of a step; price the treatments."""
     if not lead.evidence:
         needs = "a trace with device work"
         return [], [NotChecked(code=one.code, needs=needs) for one in conditions()], [], []
@@ -336,7 +336,7 @@ def _check(
     hidden = [one for one in results if isinstance(one, Found) and one.hidden]
     unchecked = [one for one in results if isinstance(one, NotChecked)]
     # ranks together may take less than the leading one alone seemed to
-    step = min(evidence.wall_ns, wall.value or evidence.wall_ns)
+    step = min(evidence.wall_ns, wall_ns)
     findings = parts.make(
         "what findings have in common",
         lambda: settle(found, lengths(evidence), evidence.steps.count, step),

@@ -77,9 +77,9 @@ def made(seed: int, number: int, folder: Path) -> Input:
 
 
 def damaged(path: Path, rng: Random) -> tuple[bytes, str]:
-    """(a cut of a trace after one to three mutators, their names)."""
+    """(a cut of a trace after one to five mutators, their names)."""
     trace, names = bases.trace(path), []
-    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+    for _ in range(rng.choice((1, 1, 2, 2, 3, 4, 5))):
         name = rng.choice(list(MUTATORS))
         names.append(name)
         try:

@@ -149,3 +149,16 @@ def test_an_event_larger_than_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "t.json").write_text(json.dumps(whole))
     notes = " ".join(read_trace(tmp_path / "t.json").notes)
     assert "of the event list are no JSON, or of an event of more than 1 MiB, and were skipped" in notes
+
+
+def test_nothing_but_an_event_larger_than_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gobrrr.observe import damage, decode, scan
+
+    for home in (scan, decode, damage):
+        monkeypatch.setattr(home, "LARGEST_EVENT", 1 << 20)
+    event = dict(step()[0], name="x" * (3 << 20))
+    (tmp_path / "t.json").write_text(json.dumps(trace([event])))
+    said = refused(tmp_path / "t.json")
+    assert said.startswith("the trace holds no event that can be used: the end of the event list was not found, only 0")
+    assert "or of an event of more than 1 MiB, and were skipped" in said
+    assert "cut off" not in said

@@ -314,11 +314,12 @@ def _awaited(wait_start: I8, wait_end: I8, call: I8, end: I8) -> tuple[I8, F8]:
     if not len(end):
         return target, reaction
     order = np.argsort(end, kind="stable")
-    for index in range(len(wait_start)):
-        at = int(np.searchsorted(end[order], wait_end[index], side="right")) - 1
-        while at >= 0 and call[order[at]] >= wait_end[index]:
+    ends, calls = end[order], call[order]
+    last = np.searchsorted(ends, wait_end, side="right") - 1
+    for index, at in enumerate(last.tolist()):
+        while at >= 0 and calls[at] >= wait_end[index]:
             at -= 1
-        if at >= 0 and end[order[at]] > wait_start[index]:
+        if at >= 0 and ends[at] > wait_start[index]:
             target[index] = order[at]
-            reaction[index] = float(wait_end[index] - end[order[at]])
+            reaction[index] = float(wait_end[index] - ends[at])
     return target, reaction

@@ -18,6 +18,9 @@ from gobrrr.analysis.links import Links
 from gobrrr.analysis.observer import ObserverCost
 from gobrrr.model.events import I8, EventTable
 
+LATEST_NS = 2.0**61
+"""73 years: a time that is later, or earlier by as much, is none. int64 holds the sum of two."""
+
 QUEUE_DEPTH = 1_024
 """Launches that a CUDA stream takes before a further launch blocks the host (docs/design.md, section 7)."""
 
@@ -133,11 +136,15 @@ def moved(graph: StepGraph, ran: Run) -> EventTable:
     events = graph.events
     clock = host_clock(graph, ran)
     new_start, new_stop = clock(events.start_ns), clock(events.end_ns)
-    start = np.rint(new_start).astype(np.int64)
-    duration = np.rint(new_stop - new_start).astype(np.int64)
-    start[graph.links.device] = np.rint(ran.begin).astype(np.int64)
-    duration[graph.links.device] = np.rint(ran.end - ran.begin).astype(np.int64)
+    start, duration = whole(new_start), whole(new_stop - new_start)
+    start[graph.links.device] = whole(ran.begin)
+    duration[graph.links.device] = whole(ran.end - ran.begin)
     return replace(events, start_ns=start, duration_ns=np.maximum(duration, 0))
+
+
+def whole(ns: F8) -> I8:
+    """Times in whole ns; those that no trace has, but a replay of a damaged one may come to, are cut."""
+    return np.rint(np.clip(ns, -LATEST_NS, LATEST_NS)).astype(np.int64)
 
 
 def host_clock(graph: StepGraph, ran: Run) -> Callable[[I8], F8]:
@@ -163,8 +170,7 @@ def host_clock(graph: StepGraph, ran: Run) -> Callable[[I8], F8]:
 def serially(graph: StepGraph) -> EventTable:
     """The events of a CPU's graph: what lies between its work, and the work, one behind the other."""
     clock = serial_clock(graph)
-    start = np.rint(clock(graph.events.start_ns)).astype(np.int64)
-    stop = np.rint(clock(graph.events.end_ns)).astype(np.int64)
+    start, stop = whole(clock(graph.events.start_ns)), whole(clock(graph.events.end_ns))
     return replace(graph.events, start_ns=start, duration_ns=np.maximum(stop - start, 0))
 
 

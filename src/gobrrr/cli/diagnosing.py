@@ -88,9 +88,10 @@ def diagnose(
 ) -> None:
     """Say what bounds a step, why, and what would help.
 
-    TARGET is a file that torch.profiler wrote (.json or .json.gz), a folder with one such file a rank, a URL, or "-"
-    for standard input. Or it is FILE.py:NAME or package.module:NAME, a callable that runs one step, or one that returns
-    a gobrrr.Workload: the step is run here, timed without the profiler and looked at with it (needs torch).
+    TARGET is a file that torch.profiler wrote (.json or .json.gz), a folder or an archive (.tar, .zip) with one such
+    file a rank, a URL, or "-" for standard input. Or it is FILE.py:NAME or package.module:NAME, a callable that runs
+    one step, or one that returns a gobrrr.Workload: the step is run here, timed without the profiler and looked at with
+    it (needs torch).
 
     \b
       gobrrr diagnose trace.json.gz --what-if compile,cuda-graph

@@ -9,7 +9,7 @@ from gobrrr.observe.scan import DEEPEST, LARGEST_EVENT
 from gobrrr.observe.source import Blocks
 from gobrrr.observe.words import counted
 
-INCOMPLETE = ("the file is cut off", "too much of the file is no JSON")
+INCOMPLETE = ("the file is cut off", "too much of the file is no JSON", "the end of the event list was not found")
 """How the sentences begin that say that events are missing nobody knows how many of."""
 
 
@@ -22,7 +22,8 @@ def sentences(decoder: Decoder, blocks: Blocks) -> Iterator[str]:
             f"{counted(decoder.events, 'whole event')}; what follows is missing"
         )
     elif decoder.found and not decoder.ended:
-        yield _cut_off(decoder, blocks)
+        swallowed = lost.bytes > LARGEST_EVENT and not blocks.fault
+        yield _endless(decoder) if swallowed else _cut_off(decoder, blocks)
     elif blocks.fault:
         yield f"{blocks.fault}: behind the last event, so that no event is lost"
     if lost.bytes:
@@ -36,6 +37,10 @@ def sentences(decoder: Decoder, blocks: Blocks) -> Iterator[str]:
         )
     if lost.strangers:
         yield f"{counted(lost.strangers, 'entry', 'entries')} of the event list are no events and were ignored"
+
+
+def _endless(decoder: Decoder) -> str:
+    return f"the end of the event list was not found, only {counted(decoder.events, 'whole event')}"
 
 
 def _cut_off(decoder: Decoder, blocks: Blocks) -> str:

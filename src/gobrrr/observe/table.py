@@ -12,8 +12,11 @@ from gobrrr.model.events import ABSENT, COLUMN_TYPES, DEVICE_KINDS, EventTable, 
 from gobrrr.observe import numbers
 from gobrrr.observe.columns import BEGIN, BEGIN_IF_LONG, END, LONG_FRAME_US, UNSOUND, Columns, Interner
 
-LONGEST_NS = 1 << 61
-"""73 years: no event is longer and none starts farther than that from the middle one, so that sums stay in int64."""
+LONGEST_NS = 1 << 53
+"""104 days: no event is longer, so that sums of them stay in int64, and float64 holds each exactly."""
+
+FARTHEST_NS = 1 << 61
+"""73 years: no event starts farther than that from the middle one, so that differences stay in int64."""
 
 ZERO_IS_FAR_NS = 1_000_000_000_000
 """Where a trace's clock stands beyond 1,000 s, an event that starts at exactly 0 was never stamped."""
@@ -116,10 +119,10 @@ def _drop_unsound(columns: Columns, notes: list[str]) -> Columns:
 def _far_off(start: NDArray[np.int64], sound: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Sound rows that start so far from the middle one that the difference may not fit int64."""
     starts = start[sound]
-    if not len(starts) or int(starts.max()) - int(starts.min()) <= LONGEST_NS:
+    if not len(starts) or int(starts.max()) - int(starts.min()) <= FARTHEST_NS:
         return np.zeros(len(start), dtype=bool)
     middle = np.partition(starts, len(starts) // 2)[len(starts) // 2]
-    distance: NDArray[np.bool_] = np.abs(start / 2 - middle / 2) > LONGEST_NS / 4  # halves, in float64: can't overflow
+    distance: NDArray[np.bool_] = np.abs(start / 2 - middle / 2) > FARTHEST_NS / 4  # halves, in float64: can't overflow
     return sound & distance
 
 
