@@ -148,7 +148,7 @@ def _lines(
     line = np.full(len(parent), ABSENT, dtype=np.int64)
     if evidence.seen is None:
         return line, labels
-    found = of_operations(sort, _above(parent, sort), evidence.sites, evidence.seen)
+    found = of_operations(evidence.replayed, sort, _above(parent, sort), evidence.sites, evidence.seen)
     found.update(callers(evidence.replayed, parent, sort, evidence.steps, evidence.seen))
     texts = list(dict.fromkeys(found.values()))
     place = {text: len(labels) + at for at, text in enumerate(texts)}
@@ -157,9 +157,10 @@ def _lines(
 
 
 def _above(parent: I8, sort: NDArray[np.uint8]) -> I8:
-    """The nearest place around each row; -1 for none."""
+    """The nearest place around each row, but for annotations; -1 for none."""
     above = parent.copy()
-    while len(rows := np.flatnonzero((above >= 0) & (sort[np.maximum(above, 0)] == Sort.NONE))):
+    passed = (sort == Sort.NONE) | (sort == Sort.ANNOTATION)
+    while len(rows := np.flatnonzero((above >= 0) & passed[np.maximum(above, 0)])):
         above[rows] = above[above[rows]]
     return above
 
