@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import CAUSES, host_time
 from gobrrr.analysis.origins import NODE, forward_ops
-from gobrrr.analysis.places.instants import Track, idle_pieces
+from gobrrr.analysis.places.instants import Idle, Track, idle_pieces
 from gobrrr.analysis.places.labels import Sort, same_labels, sorts
 from gobrrr.analysis.places.lines import callers, of_operations
 from gobrrr.analysis.places.tree import ROOT, Planting, Tree, plant
@@ -31,7 +31,8 @@ class Where:
     """The tree of one device's step. Times are ns of the whole window, exact; `host` has a column a cause of `CAUSES`.
 
     `own`: of each node, what no child has; `device`: of that, the device's busy time; `backward`: the backward pass's
-    part of it; `calls`: how often, in the window. `node_of`: the node of each host event.
+    part of it; `calls`: how often, in the window. `node_of`: the node of each host event; `parent`: the event around
+    it, across threads; `idle`: the pieces of idle time.
     """
 
     tree: Tree
@@ -41,13 +42,15 @@ class Where:
     backward: I8
     calls: I8
     steps: int
+    parent: I8
+    idle: Idle
 
     @property
     def node_of(self) -> I8:
         """The node that each host event lies in."""
         return self.tree.of_row
 
-    def total(self, values: NDArray[np.int64] | F8) -> NDArray[np.int64] | F8:
+    def total(self, values: I8) -> I8:
         """Each node's own values with those of all nodes below it."""
         result = values.copy()
         for at in range(len(self.tree) - 1, 0, -1):
@@ -64,7 +67,8 @@ class Where:
 def where_time_goes(evidence: Evidence) -> Where:
     """Build the tree of places of a device's step, and put each nanosecond at one of its nodes."""
     events, links = evidence.replayed, evidence.priced.links
-    raw = parents(events)
+    raw = evidence.host_parents  # a replay keeps what lies within what
+    raw = parents(events) if raw is None else raw
     main = _main_thread(events)
     forward = forward_ops(events, raw)
     parent = _joined(events, raw, forward, main)
@@ -93,6 +97,8 @@ def where_time_goes(evidence: Evidence) -> Where:
         + _summed(len(tree), idled[waiting], idle.ns[waiting]),
         calls=_calls(evidence, label, node, worked if not evidence.on_cpu else worked[:0], len(tree)),
         steps=evidence.steps.count,
+        parent=parent,
+        idle=idle,
     )
 
 
