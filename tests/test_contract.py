@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ NUMBER = (int, float)
 NONE = type(None)
 REGIMES = {"compute", "memory", "overhead", "communication", "transfer", "input", "mixed", "unknown"}
 LINES = {"compute", "memory", "below_roof", "unpriced", "communication", "transfer", "overhead"}
+KINDS = {"program", "module", "function", "line", "call", "op", "annotation", "driver", "kernel", "unknown"}
 CERTAINTY = {"high", "medium", "low"}
 THROUGHPUT = {"larger-batch"}
 """They make a step do more work and no shorter: ranked behind the others."""
@@ -68,6 +70,15 @@ CONTRACT: Shape = {
         }
     ],
     "notes": [str],
+    "places": [
+        {
+            "id": int, "parent": (int, NONE), "kind": KINDS, "name": str, "source": (str, NONE),
+            "calls": (*NUMBER, NONE), "step_ns": int, "own_ns": int, "device_ns": int, "host_ns": dict,
+            "backward_ns": int, "gone_ns": (*NUMBER, NONE), "merged": int,
+        }
+    ],
+    "held_by": (int, NONE),
+    "places_from": str,
 }  # fmt: skip
 
 
@@ -153,7 +164,39 @@ def unequal(one: dict[str, Any]) -> list[str]:
     faults += [f"{each['code']} is found and not checked" for each in one["not_checked"] if each["code"] in codes]
     if one["speed_of_light_ns"] is not None and one["speed_of_light_ns"] > whole * 1.001:
         faults.append("faster than light")
-    return faults
+    return faults + misplaced(one, whole)
+
+
+def misplaced(one: dict[str, Any], whole: float) -> list[str]:
+    """What is wrong with the tree of places: each nanosecond of the step is at one of them."""
+    places, within = one["places"], defaultdict(int)
+    if not places:
+        return [] if one["held_by"] is None else ["held by no place"]
+    faults = [f"place {each['id']} is number {at}" for at, each in enumerate(places) if each["id"] != at]
+    for each in places[1:]:
+        within[each["parent"]] += each["step_ns"]
+        if not 0 <= each["parent"] < each["id"]:
+            faults.append(f"place {each['id']} stands before its parent")
+    for each in places:
+        if each["own_ns"] + within[each["id"]] != each["step_ns"] or each["own_ns"] < 0:
+            faults.append(f"place {each['id']} and those within it do not sum")
+        if each["device_ns"] + sum(each["host_ns"].values()) != each["step_ns"]:
+            faults.append(f"place {each['id']}: device and host do not sum")
+        if not 0 <= each["backward_ns"] <= each["step_ns"]:
+            faults.append(f"place {each['id']}: the backward pass is longer")
+        if each["gone_ns"] is not None and not 0 <= each["gone_ns"] <= whole * 1.001:
+            faults.append(f"place {each['id']}: more is gone than there is")
+    root, held = places[0], places[one["held_by"]]
+    if root["parent"] is not None or abs(root["step_ns"] - whole) > 1:
+        faults.append("the program does not have the whole step")
+    deeper = [each for each in places if each["parent"] == held["id"] and each["kind"] != "kernel"]
+    if held["step_ns"] <= whole / 2 - 1 or any(each["step_ns"] > whole / 2 + 1 for each in deeper):
+        faults.append("it is not the deepest place with most of the step")
+    return faults + [
+        f"{each['code']} is about no place"
+        for each in one["findings"]
+        if (each["place"] or 0) not in range(len(places))
+    ]
 
 
 def refused(name: str) -> float:
@@ -240,3 +283,17 @@ def test_the_check_finds_what_does_not_add_up():
     longer = {**good["budget"][0], "ns": good["budget"][0]["ns"] + 1e6}
     assert unequal(good) == []
     assert unequal({**good, "budget": [longer, *good["budget"][1:]]}) == ["the budget does not sum to the wall"]
+    place = good["places"][1]
+    longer = {**place, "own_ns": place["own_ns"] + 1}
+    assert unequal({**good, "places": [good["places"][0], longer, *good["places"][2:]]}) == [
+        "place 1 and those within it do not sum"
+    ]
+
+
+def test_a_file_from_before_there_were_places_has_none(tmp_path: Path):
+    before = {key: value for key, value in as_json(SHIPPED[0]).items() if key not in ("places", "held_by")}
+    for one in before["findings"]:
+        del one["place"]
+    (tmp_path / "old.json").write_text(json.dumps(before), encoding="utf-8")
+    old = load(tmp_path / "old.json")
+    assert (old.places, old.held_by, {one.place for one in old.findings}) == ([], None, {None})

@@ -21,6 +21,7 @@ from gobrrr.analysis.dispatched import counted_live
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.host import host_budget
 from gobrrr.analysis.kernels import kernel_rows
+from gobrrr.analysis.places import listed, place_of, where_time_goes
 from gobrrr.analysis.ratios import share
 from gobrrr.analysis.study import Study, study
 from gobrrr.analysis.summary import contradictions, coverage, lower_bounds, op_rows, speed_of_light, totals
@@ -117,6 +118,7 @@ def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
         "verdict", lambda: _judged(lead, machine, budget, wall, covered.device_time, beaten[0], bounds[0]), UNJUDGED
     )
     findings, unchecked, prescriptions, found = _check(lead, sum(line.ns for line in budget), parts)
+    findings, places = _placed(front, budget, findings, found, parts)
     if lead.doubt:
         notes.append(f"the step without the profiler can't be estimated: {lead.doubt}")
     notes += parts.make("notes", lambda: [*_notes(studies, lead, beaten), *_differing(lead)], [])
@@ -150,6 +152,7 @@ def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
         memory_peak_bytes=_peak(live),
         version=_version(),
         not_checked=unchecked,
+        **places,
         **tables,
     )
     return Examined(without(diagnosis, parts), lead, front, found, row_of_group, machine)
@@ -197,6 +200,27 @@ def _tables(lead: Study, parts: Parts) -> tuple[I8, dict[str, Any]]:
         "timeline": parts.make("timeline", lambda: timeline(front, row_of_group), None),
         "modules": parts.make("modules", lambda: modules(front, row_of_group), list[ModuleRow]()),
     }
+
+
+def _placed(
+    front: Evidence | None, budget: list[BudgetLine], findings: list[Finding], found: list[Found], parts: Parts
+) -> tuple[list[Finding], dict[str, Any]]:
+    """(the findings, with the places that they are about; the fields of the diagnosis that tell where time goes)."""
+    if front is None:
+        return findings, {}
+    where = parts.make("places", lambda: where_time_goes(front), None)
+    if where is None:
+        return findings, {}
+    tree = parts.make("places", lambda: listed(front, where, sum(one.ns for one in budget)), None)
+    if tree is None:
+        return findings, {}
+    claims = {one.finding.code: one.claim for one in found}
+    located = parts.make(
+        "places of the findings",
+        lambda: [replace(one, place=place_of(front, where, tree, one, claims[one.code])) for one in findings],
+        findings,
+    )
+    return located, {"places": tree.nodes, "held_by": tree.held_by, "places_from": tree.built_from}
 
 
 def without(diagnosis: Diagnosis, parts: Parts) -> Diagnosis:

@@ -9,10 +9,14 @@ import pytest
 
 from gobrrr.analysis.idle import CAUSES
 from gobrrr.analysis.places import where_time_goes
-from gobrrr.analysis.places.labels import Sort, shown
+from gobrrr.analysis.places.labels import Sort, shown, sorts
+from gobrrr.analysis.places.lines import MODULE_CALL, called_name
 from gobrrr.analysis.places.tree import plant
+from gobrrr.model.events import Kind
+from gobrrr.model.frame_names import is_users
 from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import evidence_of
+from tests.analysis.tables import Row, table
 
 SHIPPED = sorted(one.name for one in files("gobrrr").joinpath("data/h100").iterdir() if one.name.endswith(".json.gz"))
 
@@ -73,3 +77,17 @@ def test_alike_events_in_the_same_place_are_one_node():
 def test_addresses_and_the_numbers_of_steps_are_no_part_of_a_name():
     assert shown("<built-in method tensor of type object at 0x7f00>", Sort.CALL) == "<built-in method tensor of type >"
     assert shown("train step 12", Sort.ANNOTATION) == "train step"
+
+
+def test_a_module_is_called_by_the_function_that_all_modules_have():
+    assert called_name("nn.Module: Linear_3") == MODULE_CALL
+    assert called_name("<built-in method relu of type object at 0x7f00>") == "relu"
+    assert called_name("torch/nn/functional.py(12): relu") == "relu"
+
+
+def test_what_an_annotation_holds_is_called_by_the_function_around_it():
+    """train > annotation > a library's function: the function calls it."""
+    rows = [(Kind.PYTHON, "train.py(3): train"), (Kind.ANNOTATION, "part"), (Kind.PYTHON, "torch/f.py(1): relu")]
+    events = table([Row(kind, name, at, 10 - 2 * at) for at, (kind, name) in enumerate(rows)])
+    parent = np.array([-1, 0, 1])
+    assert sorts(events, parent, is_users).tolist() == [Sort.FUNCTION, Sort.ANNOTATION, Sort.CALL]

@@ -12,6 +12,7 @@ import msgspec
 
 from gobrrr.model import show
 from gobrrr.model.live import Live
+from gobrrr.model.places import PlaceNode
 
 FORMAT = 1
 # History of the format:
@@ -65,7 +66,10 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """A condition that holds here. `evidence` are numbers of this trace by which a reader can check the claim."""
+    """A condition that holds here. `evidence` are numbers of this trace by which a reader can check the claim.
+
+    `place`: the id of the place that it is about, in `Diagnosis.places`; None where it is known of none.
+    """
 
     code: str
     title: str
@@ -74,6 +78,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     certainty: Certainty
     treatments: list[str]
     evidence: list[str] = []
+    place: int | None = None
 
 
 class NotChecked(msgspec.Struct, frozen=True, kw_only=True):
@@ -332,6 +337,9 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str] = {}  # what the trace says of the software that it was recorded with
     live: Live | None = None  # of a live run: what it measured beside the profiler's events
     version: str = ""
+    places: list[PlaceNode] = []  # the tree of places, the program first; empty where it is not known
+    held_by: int | None = None  # the id of the deepest place, kernels left out, that has more than half of the step
+    places_from: str = ""  # what the places are known from
 
     def __str__(self) -> str:
         return show.as_text(self) or f"{self.target}: {self.regime} ({self.certainty} certainty)"

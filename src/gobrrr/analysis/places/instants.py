@@ -22,10 +22,12 @@ F8 = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Idle:
-    """Pieces of idle time. `row`: the host event (-1: none was recorded then); `ns`: of the window, exact; `part`: ns
-    by cause (a column a cause of `CAUSES`). These sum to `ns`, over the pieces of a gap to the budget's.
+    """Pieces of idle time. `gap`: which of the budget's gaps it is part of; `row`: the host event (-1: none was
+    recorded then); `ns`: of the window, exact; `part`: ns by cause (a column a cause of `CAUSES`). These sum to `ns`,
+    over the pieces of a gap to the budget's.
     """
 
+    gap: I8
     row: I8
     ns: I8
     part: F8
@@ -45,7 +47,10 @@ class Track:
         rows = np.flatnonzero((events.thread == thread) & np.isin(events.kind, [int(one) for one in HOST_KINDS]))
         start, stop = events.start_ns[rows], events.end_ns[rows]
         order = rows[np.lexsort((start - stop, start))]
-        return cls(np.unique(np.concatenate([start, stop])), order, events.start_ns[order])
+        at = np.sort(np.concatenate([start, stop]))
+        new = np.ones(len(at), dtype=bool)
+        new[1:] = at[1:] != at[:-1]
+        return cls(at[new], order, events.start_ns[order])
 
     def innermost(self, end: I8, parent: I8, when: I8) -> I8:
         """The innermost event at each instant; -1 for none."""
@@ -91,7 +96,7 @@ def idle_pieces(events: EventTable, links: Links, gaps: Gaps, host: HostTime, pa
     gap = np.concatenate([which, late])
     ns = np.concatenate([closes - opens, (gaps.stop - reach)[late]])
     rows = np.concatenate([row, launch[late]])
-    return Idle(rows, ns, _settled(gap, np.concatenate([cause, handed]), ns, gaps))
+    return Idle(gap, rows, ns, _settled(gap, np.concatenate([cause, handed]), ns, gaps))
 
 
 def _launch_of(links: Links, gaps: Gaps) -> I8:
@@ -158,7 +163,8 @@ def _settled(gap: I8, cause: I8, ns: I8, gaps: Gaps) -> F8:
     launch). What it takes from a cause it takes from all of the gap's pieces of that cause alike.
     """
     wide = len(CAUSES)
-    seen = np.bincount(gap * wide + cause, weights=ns, minlength=len(gaps) * wide).reshape(len(gaps), wide)
+    seen = np.bincount(gap * wide + cause, weights=ns, minlength=len(gaps) * wide).astype(np.float64)
+    seen = seen.reshape(len(gaps), wide)
     told = gaps.ns.astype(np.float64)
     kept = np.minimum(seen, told)
     moves, lacks = seen - kept, told - kept

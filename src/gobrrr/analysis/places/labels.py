@@ -70,12 +70,21 @@ def sorts(events: EventTable, parent: NDArray[np.int64], own: Callable[[str], bo
     result[frame] = python[name[frame]]
     # of a library's frames only those that the program calls itself: what happens inside is the library's affair
     called = np.flatnonzero(result == Sort.CALL)
-    around = parent[called]
+    around = calling(events, parent)[called]
     result[called[(around < 0) | (result[np.maximum(around, 0)] != Sort.FUNCTION)]] = Sort.NONE
     result[(kind == Kind.OP) & ~node[name]] = Sort.OP
     result[(kind == Kind.ANNOTATION) & ~silent[name]] = Sort.ANNOTATION
     result[(kind == Kind.RUNTIME) & driver[name]] = Sort.DRIVER
     return result
+
+
+def calling(events: EventTable, parent: NDArray[np.int64]) -> NDArray[np.int64]:
+    """What is around each row, but for annotations: they call nothing. -1 for nothing."""
+    around = parent.copy()
+    marks = events.kind == Kind.ANNOTATION
+    while len(rows := np.flatnonzero((around >= 0) & marks[np.maximum(around, 0)])):
+        around[rows] = parent[around[rows]]
+    return around
 
 
 def _frame(name: str, own: Callable[[str], bool]) -> int:

@@ -8,12 +8,15 @@ from collections import defaultdict
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.places.labels import Sort
+from gobrrr.analysis.places.labels import MODULE, Sort, calling
 from gobrrr.analysis.steps import Steps
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
 from gobrrr.model.recording import CallLine, Recording
 
 _FRAME = re.compile(r"(?P<file>[^<>()]+\.py)\((?P<line>\d+)\): (?P<function>.+)", re.DOTALL)
+MODULE_CALL = "_wrapped_call_impl"
+"""The function behind the call of any nn.Module, in whose place the profiler names the module."""
+
 _BUILT_IN = re.compile(r"<built-in (?:method|function) (?P<name>[^ >]+)")
 
 
@@ -47,6 +50,8 @@ def parts(frame: str) -> tuple[str, str, str]:
 
 def called_name(name: str) -> str:
     """The bare name of a function, from what the profiler calls its frame."""
+    if name.startswith(MODULE):
+        return MODULE_CALL
     if match := _BUILT_IN.match(name):
         return match["name"]
     return match["function"] if (match := _FRAME.fullmatch(name)) else name
@@ -57,24 +62,33 @@ def _called(
 ) -> dict[tuple[str, str, str, str, int], list[int]]:
     """Rows of frames that are called by the program's own functions, in order, by caller, callee and step."""
     python = np.flatnonzero(events.kind == Kind.PYTHON)
-    around = parent[python]
-    rows = python[(around >= 0) & (sort[np.maximum(around, 0)] == Sort.FUNCTION)]
+    around = calling(events, parent)
+    rows = python[(around[python] >= 0) & (sort[np.maximum(around[python], 0)] == Sort.FUNCTION)]
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     begins = np.array(steps.begins or (steps.start,), dtype=np.int64)
     step = np.searchsorted(begins, events.start_ns[rows], side="right") - 1
-    callers_ = {name: parts(events.names[name]) for name in np.unique(events.name[parent[rows]]).tolist()}
+    callers_ = {name: parts(events.names[name]) for name in np.unique(events.name[around[rows]]).tolist()}
     callees = {name: called_name(events.names[name]) for name in np.unique(events.name[rows]).tolist()}
     result: dict[tuple[str, str, str, str, int], list[int]] = defaultdict(list)
     for row, caller, callee, at in zip(
-        rows.tolist(), events.name[parent[rows]].tolist(), events.name[rows].tolist(), step.tolist(), strict=True
+        rows.tolist(), events.name[around[rows]].tolist(), events.name[rows].tolist(), step.tolist(), strict=True
     ):
         result[(*callers_[caller], callees[callee], at)].append(row)
     return result
 
 
-def of_operations(sort: NDArray[np.uint8], above: I8, sites: I8, seen: Recording) -> dict[int, str]:
-    """The line of each operation that is not part of another one. `above`: the nearest place around each row."""
+def of_operations(events: EventTable, sort: NDArray[np.uint8], above: I8, sites: I8, seen: Recording) -> dict[int, str]:
+    """The line of each operation that the program calls itself. `above`: the nearest place around each row, but for
+    annotations: where that is a function, the line is one of it.
+    """
     rows = np.flatnonzero((sort == Sort.OP) & (sites >= 0))
-    outer = rows[(above[rows] == ABSENT) | (sort[np.maximum(above[rows], 0)] != Sort.OP)]
+    around = above[rows]
+    outer = rows[(around == ABSENT) | (sort[np.maximum(around, 0)] == Sort.FUNCTION)]
     lines = [one.user for one in seen.sites]
-    return {row: line for row, site in zip(outer.tolist(), sites[outer].tolist(), strict=True) if (line := lines[site])}
+    names = {row: parts(events.name_of(row)) for row in np.unique(above[outer]).tolist() if row >= 0}
+    found = {}
+    for row, site, function in zip(outer.tolist(), sites[outer].tolist(), above[outer].tolist(), strict=True):
+        line = lines[site]
+        if line is not None and (function == ABSENT or parts(line)[::2] == names[function][::2]):
+            found[row] = line
+    return found

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import CAUSES, host_time
 from gobrrr.analysis.origins import NODE, forward_ops
-from gobrrr.analysis.places.instants import Track, idle_pieces
+from gobrrr.analysis.places.instants import Idle, Track, idle_pieces
 from gobrrr.analysis.places.labels import Sort, same_labels, sorts
 from gobrrr.analysis.places.lines import callers, of_operations
 from gobrrr.analysis.places.tree import ROOT, Planting, Tree, plant
@@ -31,7 +31,8 @@ class Where:
     """The tree of one device's step. Times are ns of the whole window, exact; `host` has a column a cause of `CAUSES`.
 
     `own`: of each node, what no child has; `device`: of that, the device's busy time; `backward`: the backward pass's
-    part of it; `calls`: how often, in the window. `node_of`: the node of each host event.
+    part of it; `calls`: how often, in the window. `node_of`: the node of each host event; `parent`: the event around
+    it, across threads; `idle`: the pieces of idle time.
     """
 
     tree: Tree
@@ -41,13 +42,15 @@ class Where:
     backward: I8
     calls: I8
     steps: int
+    parent: I8
+    idle: Idle
 
     @property
     def node_of(self) -> I8:
         """The node that each host event lies in."""
         return self.tree.of_row
 
-    def total(self, values: NDArray[np.int64] | F8) -> NDArray[np.int64] | F8:
+    def total(self, values: I8) -> I8:
         """Each node's own values with those of all nodes below it."""
         result = values.copy()
         for at in range(len(self.tree) - 1, 0, -1):
@@ -64,7 +67,8 @@ class Where:
 def where_time_goes(evidence: Evidence) -> Where:
     """Build the tree of places of a device's step, and put each nanosecond at one of its nodes."""
     events, links = evidence.replayed, evidence.priced.links
-    raw = parents(events)
+    raw = evidence.host_parents  # a replay keeps what lies within what
+    raw = parents(events) if raw is None else raw
     main = _main_thread(events)
     forward = forward_ops(events, raw)
     parent = _joined(events, raw, forward, main)
@@ -93,6 +97,8 @@ def where_time_goes(evidence: Evidence) -> Where:
         + _summed(len(tree), idled[waiting], idle.ns[waiting]),
         calls=_calls(evidence, label, node, worked if not evidence.on_cpu else worked[:0], len(tree)),
         steps=evidence.steps.count,
+        parent=parent,
+        idle=idle,
     )
 
 
@@ -148,7 +154,7 @@ def _lines(
     line = np.full(len(parent), ABSENT, dtype=np.int64)
     if evidence.seen is None:
         return line, labels
-    found = of_operations(sort, _above(parent, sort), evidence.sites, evidence.seen)
+    found = of_operations(evidence.replayed, sort, _above(parent, sort), evidence.sites, evidence.seen)
     found.update(callers(evidence.replayed, parent, sort, evidence.steps, evidence.seen))
     texts = list(dict.fromkeys(found.values()))
     place = {text: len(labels) + at for at, text in enumerate(texts)}
@@ -157,9 +163,10 @@ def _lines(
 
 
 def _above(parent: I8, sort: NDArray[np.uint8]) -> I8:
-    """The nearest place around each row; -1 for none."""
+    """The nearest place around each row, but for annotations; -1 for none."""
     above = parent.copy()
-    while len(rows := np.flatnonzero((above >= 0) & (sort[np.maximum(above, 0)] == Sort.NONE))):
+    passed = (sort == Sort.NONE) | (sort == Sort.ANNOTATION)
+    while len(rows := np.flatnonzero((above >= 0) & passed[np.maximum(above, 0)])):
         above[rows] = above[above[rows]]
     return above
 

@@ -57,7 +57,12 @@ def _shortened(seen: Recording, here: str) -> Recording:
         )
         for one in seen.sites
     )
-    return msgspec.structs.replace(seen, sites=sites)
+    lines = tuple(
+        msgspec.structs.replace(one, caller=one.caller.removeprefix(here), source=one.source.removeprefix(here))
+        for one in seen.lines
+    )
+    code = {source.removeprefix(here): text for source, text in seen.code.items()}
+    return msgspec.structs.replace(seen, sites=sites, lines=lines, code=code)
 
 
 def _on_processor(rank: RankProfile, fixed_ns: float, name: str) -> RankProfile:

@@ -18,10 +18,11 @@ import msgspec
 import torch
 
 from gobrrr.model.live import TensorUse
-from gobrrr.model.recording import RecordedCall, Recording, Site
+from gobrrr.model.recording import CallLine, RecordedCall, Recording, Site
 from gobrrr.observe.live.ops.graphs import GraphBook
 from gobrrr.observe.live.ops.mode import Dispatched, following
 from gobrrr.observe.live.ops.uses import Uses
+from gobrrr.observe.live.watches.calls import CallWatch, code_of
 from gobrrr.observe.static.sites import Sites
 
 __all__ = ["GraphBook", "Looking", "Seen", "looking", "watch"]
@@ -54,6 +55,7 @@ class Seen:
     seconds: float = 0.0
     autocast: str | None = None
     unread: int = 0
+    lines: tuple[CallLine, ...] = ()
 
     @property
     def whole(self) -> bool:
@@ -80,6 +82,8 @@ class Seen:
             notes=tuple(notes),
             versions={"torch": str(torch.__version__)},
             seconds=self.seconds,
+            lines=self.lines,
+            code=code_of({one.source for one in self.lines} | {one.user for one in self.sites if one.user}),
         )
 
 
@@ -97,6 +101,7 @@ class Looking:
         self._uses = Uses(self._sites)
         self._mode = Dispatched(self._sites, self._uses, lambda: self._book.capturing)
         self._on: ExitStack | None = None
+        self._calls = CallWatch()
         self._replays = self._unseen = 0
         self._began = 0.0
 
@@ -113,6 +118,8 @@ class Looking:
             self._book.listener = self._replayed
             stack.callback(self._unlisten)
             stack.enter_context(following(self._mode))
+            self._calls.open()
+            stack.callback(self._calls.close)
             self._on = stack.pop_all()
 
     def close(self) -> Seen | None:
@@ -137,7 +144,9 @@ class Looking:
             failed=self._mode.failed,
             compiled=self._sites.compiled,
             seconds=time.perf_counter() - self._began,
+            lines=self._calls.found(),
         )
+        self._calls = CallWatch()
         self._uses, self._mode = Uses(self._sites), Dispatched(self._sites)  # they hold the program's parameters
         return self.seen
 

@@ -1,0 +1,69 @@
+"""What a step would lose if one of its places took no time: the step's graph, replayed without it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.places.labels import Sort
+from gobrrr.analysis.places.tree import ROOT
+from gobrrr.analysis.places.where import Where
+from gobrrr.analysis.what_if import dropped, hosted, unwaited
+from gobrrr.model.events import ABSENT, I8
+from gobrrr.model.tree import HOST_KINDS
+
+MOST = 2
+"""Places that are replayed without: the one that holds the step, and the heaviest beside it."""
+
+HEAVY = 0.1
+"""Share of the step that a place has at least, for the question to be worth a replay."""
+
+SAME = 0.95
+"""A place that has so much of its parent's time stands for it."""
+
+
+def gone_without(evidence: Evidence, where: Where, step: I8, wall_ns: float) -> dict[int, float]:
+    """By node: what a step of `wall_ns` would lose without the heaviest places. `step`: each node with those below."""
+    if not evidence.replayable or not step[ROOT]:
+        return {}
+    scale = wall_ns / evidence.wall_ns if evidence.wall_ns else 0.0
+    asked = dict.fromkeys([where.holding(step), *_heaviest(where, step)])
+    asked.pop(ROOT, None)
+    return {at: _gone(evidence, where, at) * float(scale) for at in list(asked)[:MOST]}
+
+
+def _heaviest(where: Where, step: I8) -> list[int]:
+    """The heaviest places that no single place within stands for."""
+    sort = np.array([one for one, _ in where.tree.labels])[where.tree.label]
+    largest = np.zeros(len(step), dtype=np.int64)
+    inner = np.flatnonzero((sort != Sort.KERNEL) & (where.tree.parent >= 0))
+    np.maximum.at(largest, where.tree.parent[inner], step[inner])
+    wanted = (step >= HEAVY * step[ROOT]) & (largest < SAME * step) & (sort != Sort.KERNEL)
+    wanted[ROOT] = False
+    found = np.flatnonzero(wanted)
+    result: list[int] = found[np.argsort(-step[found], kind="stable")][:MOST].tolist()
+    return result
+
+
+def _gone(evidence: Evidence, where: Where, node: int) -> float:
+    graph, events, links = evidence.graph, evidence.events, evidence.priced.links
+    inside = _inside(where, node)
+    rows = np.flatnonzero(inside[where.node_of] & np.isin(events.kind, [int(one) for one in HOST_KINDS]))
+    around = where.parent[rows]
+    outer = rows[(around == ABSENT) | ~inside[where.node_of[np.maximum(around, 0)]]]
+    owner = np.where(links.op >= 0, links.op, links.launch)
+    work = np.flatnonzero((owner >= 0) & inside[where.node_of[np.maximum(owner, 0)]])
+    graph = dropped(hosted(graph, events.start_ns[outer], events.end_ns[outer], 0.0), work)
+    if len(graph.waits):
+        graph = unwaited(graph, graph.waits[inside[where.node_of[graph.waits]]])
+    return max(float(evidence.wall_ns - evidence.length(graph)), 0.0)
+
+
+def _inside(where: Where, node: int) -> NDArray[np.bool_]:
+    """Whether each node is this one or lies within it."""
+    result = np.zeros(len(where.tree), dtype=bool)
+    result[node] = True
+    for at in range(node + 1, len(result)):  # a parent comes before its children
+        result[at] = result[where.tree.parent[at]]
+    return result

@@ -1,0 +1,134 @@
+"""The tree of places as the diagnosis lists it: without what is too small to be told, in whole ns that sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.idle import CAUSES
+from gobrrr.analysis.places.gone import gone_without
+from gobrrr.analysis.places.labels import KINDS, Sort
+from gobrrr.analysis.places.tree import ROOT
+from gobrrr.analysis.places.where import Where
+from gobrrr.model.events import ABSENT, I8, Kind
+from gobrrr.model.places import PlaceNode
+
+SMALLEST = 0.001
+"""A place with less of the step than this is not listed: its time is its parent's own."""
+
+PROGRAM = "the step"
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The places of a diagnosis. `id_of`: for each node of the whole tree the listed place that it is, or lies in.
+
+    `held_by`: the id of the deepest place, kernels left out, that still has more than half of the step. `built_from`:
+    what the places are known from.
+    """
+
+    nodes: list[PlaceNode]
+    held_by: int
+    built_from: str
+    id_of: I8
+
+
+def listed(evidence: Evidence, where: Where, wall_ns: float) -> Listed:
+    """List the places of a step that takes `wall_ns`."""
+    step = where.total(where.own)
+    held = where.holding(step)
+    parent = where.tree.parent
+    kept = step >= SMALLEST * step[ROOT]
+    kept[ROOT] = True
+    id_of = _ids(kept, parent)
+    parts = _whole(_sums(where, id_of, int(kept.sum())), wall_ns)
+    within = _below(parts, id_of, kept, parent)
+    around = _around(kept, parent, id_of)
+    merged = np.bincount(id_of[~kept], minlength=len(parts))
+    gone = gone_without(evidence, where, step, wall_ns)
+    code = evidence.seen.code if evidence.seen is not None else {}
+    nodes: list[PlaceNode] = []
+    for at in np.flatnonzero(kept).tolist():
+        one = int(id_of[at])
+        sort, text = where.tree.labels[int(where.tree.label[at])]
+        outer = int(around[one])
+        source = text if sort in (Sort.LINE, Sort.FUNCTION) else nodes[outer].source if outer >= 0 else None
+        nodes.append(
+            PlaceNode(
+                id=one,
+                parent=None if outer == ABSENT else outer,
+                kind=_kind(at, sort),  # type: ignore[arg-type]
+                name=PROGRAM if at == ROOT else code.get(text, text) if sort == Sort.LINE else text,
+                source=source,
+                calls=None if sort == Sort.LINE else 1.0 if at == ROOT else float(where.calls[at]) / where.steps,
+                step_ns=int(within[one, :-1].sum()),
+                own_ns=int(parts[one, :-1].sum()),
+                device_ns=int(within[one, 0]),
+                host_ns={
+                    cause: int(ns) for cause, ns in zip(CAUSES, within[one, 1:-1].tolist(), strict=True) if ns > 0
+                },
+                backward_ns=int(within[one, -1]),
+                gone_ns=gone.get(at),
+                merged=int(merged[one]),
+            )
+        )
+    return Listed(nodes, int(id_of[held]), built_from(evidence), id_of)
+
+
+def _kind(at: int, sort: int) -> str:
+    return "unknown" if sort == Sort.NONE and at != ROOT else KINDS[sort]
+
+
+def _ids(kept: NDArray[np.bool_], parent: I8) -> I8:
+    """For each node the number of itself, or of the nearest node around it, among those that are kept."""
+    id_of = np.cumsum(kept) - 1
+    for at in np.flatnonzero(~kept).tolist():  # a parent comes before its children
+        id_of[at] = id_of[parent[at]]
+    return id_of
+
+
+def _around(kept: NDArray[np.bool_], parent: I8, id_of: I8) -> I8:
+    """The id of the place around each listed one; -1 for the program."""
+    outer = parent[kept]
+    return np.where(outer >= 0, id_of[np.maximum(outer, 0)], ABSENT)
+
+
+def _sums(where: Where, id_of: I8, count: int) -> NDArray[np.float64]:
+    """What each listed place has of its own: the device's time, the host's by cause; of both, the backward pass's."""
+    columns = np.column_stack([where.device, where.host, where.backward])
+    result = np.zeros((count, columns.shape[1]))
+    np.add.at(result, id_of, columns)
+    return result
+
+
+def _whole(parts: NDArray[np.float64], wall_ns: float) -> I8:
+    """The same in whole ns of a step that takes `wall_ns`: each within one of what it was, the sum as it was."""
+    times, behind = parts[:, :-1], parts[:, -1]
+    scale = wall_ns / times.sum() if times.sum() > 0 else 0.0
+    ends = np.rint(np.cumsum(times.reshape(-1)) * scale).astype(np.int64)
+    exact = np.diff(ends, prepend=0).reshape(times.shape)
+    backward = np.minimum(np.rint(behind * scale).astype(np.int64), exact.sum(axis=1))
+    return np.column_stack([exact, backward])
+
+
+def _below(parts: I8, id_of: I8, kept: NDArray[np.bool_], parent: I8) -> I8:
+    """Each listed place's parts with those of all places within it."""
+    around = _around(kept, parent, id_of)
+    result = parts.copy()
+    for at in range(len(result) - 1, 0, -1):
+        result[around[at]] += result[at]
+    return result
+
+
+def built_from(evidence: Evidence) -> str:
+    """What the places are known from, in words."""
+    if evidence.seen is not None and evidence.seen.lines:
+        return "Python frames, with the line of each call"
+    if not len(evidence.events.of(Kind.PYTHON)):
+        return "operations alone: there are no Python frames"
+    if evidence.frames:
+        return "Python frames: functions are known, the lines of their calls are not"
+    return "operations, and the longest Python frames alone: functions may be missing"

@@ -1,0 +1,62 @@
+"""Which place a finding is about: where most of what it claims is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr.analysis.claims import F8, Claim
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.idle import CAUSES
+from gobrrr.analysis.places.listed import Listed
+from gobrrr.analysis.places.where import MOST, Where
+from gobrrr.model.diagnosis import Finding
+from gobrrr.model.events import I8
+
+
+def place_of(evidence: Evidence, where: Where, tree: Listed, finding: Finding, claim: Claim) -> int | None:
+    """The id of the finding's place: its line, else the deepest place with more than half of what it claims, else its
+    operation; None where it has nothing of these."""
+    sources = {one.source for one in finding.where[:1] if one.source}
+    lines = [one for one in tree.nodes if one.kind == "line" and one.source in sources]
+    if lines:
+        return max(lines, key=lambda one: one.step_ns).id
+    weight = _weights(evidence, where, claim)
+    if weight.any():
+        own = np.bincount(tree.id_of, weights=weight, minlength=len(tree.nodes))
+        return _deepest(tree, own.astype(np.float64))
+    names = {one.op for one in finding.where[:1] if one.op}
+    ops = [one for one in tree.nodes if one.kind == "op" and one.name in names]
+    return max(ops, key=lambda one: one.step_ns).id if ops else None
+
+
+def _deepest(tree: Listed, own: F8) -> int:
+    """The deepest place with more than half of these; kernels stand for what launches them."""
+    total = own.copy()
+    for one in reversed(tree.nodes[1:]):
+        assert one.parent is not None
+        total[one.parent] += total[one.id]
+    return max(one.id for one in tree.nodes if one.kind != "kernel" and total[one.id] > MOST * total[0])
+
+
+def _weights(evidence: Evidence, where: Where, claim: Claim) -> F8:
+    """What the claim has at each node of the tree."""
+    calls, gaps, links = evidence.calls, evidence.budget.gaps, evidence.priced.links
+    result = np.zeros(len(where.tree))
+    own = claim.unit < len(calls)
+    _put(result, where, calls.op[claim.unit[own]], claim.ns[own])
+    gap = claim.unit - len(calls)
+    idle = ~own & (gap < gaps.ns.size)
+    asked = np.zeros(gaps.ns.shape)
+    asked.reshape(-1)[gap[idle]] = claim.ns[idle]
+    rate = np.divide(asked, gaps.ns, out=np.zeros_like(asked), where=gaps.ns > 0)
+    if idle.any():
+        _put(result, where, where.idle.row, (where.idle.part * rate[where.idle.gap]).sum(axis=1))
+    work = gap[~own & ~idle] - len(gaps) * len(CAUSES)
+    _put(result, where, np.where(links.op[work] >= 0, links.op[work], links.launch[work]), claim.ns[~own & ~idle])
+    return result
+
+
+def _put(result: F8, where: Where, row: I8, ns: F8) -> None:
+    """Put ns at the nodes of host events; what no event is known of is at none."""
+    known = row >= 0
+    np.add.at(result, where.node_of[row[known]], ns[known])

@@ -1,0 +1,92 @@
+"""Calls that the program's own functions make in one step, each with the line that makes it."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import threading
+from types import CodeType, FrameType
+from typing import Any
+
+from gobrrr.model.recording import CallLine
+from gobrrr.observe.installed import is_users
+from gobrrr.observe.live.watches.lines import function, spelled
+
+MOST_CALLS = 2_000_000
+"""Calls that are looked at, those within libraries too: a step with more is not followed further."""
+
+MOST_LINES = 200_000
+"""Calls that are written down."""
+
+LONGEST = 80
+"""Characters of a source line that are kept."""
+
+
+class CallWatch:
+    """From `open()` to `close()` it writes down what the program's own functions call on this thread.
+
+    It uses the interpreter's profile function. Where the program has one of its own, nothing is written down.
+    """
+
+    def __init__(self) -> None:
+        self._made: list[tuple[CodeType, str, int]] = []
+        self._own: dict[CodeType, bool] = {}
+        self._left = MOST_CALLS
+        self._thread: int | None = None
+
+    def open(self) -> None:
+        """Begin."""
+        if self._thread is None and sys.getprofile() is None:
+            self._thread = threading.get_ident()
+            sys.setprofile(self._see)
+
+    def close(self) -> None:
+        """Stop; the interpreter's profile function is what it was, where the program has not changed it since."""
+        if self._thread == threading.get_ident() and sys.getprofile() == self._see:
+            sys.setprofile(None)
+        self._thread = None
+
+    def found(self) -> tuple[CallLine, ...]:
+        """The calls, in order."""
+        spelt: dict[tuple[CodeType, int], str] = {}
+        result = []
+        for code, callee, line in self._made:
+            for number in (code.co_firstlineno, line):
+                if (code, number) not in spelt:
+                    spelt[code, number] = spelled(code.co_filename, number, code.co_name)
+            result.append(CallLine(caller=spelt[code, code.co_firstlineno], callee=callee, source=spelt[code, line]))
+        return tuple(result)
+
+    def _see(self, frame: FrameType, event: str, argument: Any) -> None:
+        self._left -= 1
+        if self._thread is None:  # it was closed from another thread, which can't take this thread's function away
+            sys.setprofile(None)
+            return
+        if event == "call":
+            caller, callee = frame.f_back, frame.f_code.co_name
+        elif event == "c_call":
+            caller, callee = frame, getattr(argument, "__name__", "")
+        else:
+            return
+        if caller is None:
+            return
+        code = caller.f_code
+        mine = self._own.get(code)
+        if mine is None:
+            mine = self._own[code] = is_users(code.co_filename)
+        if mine:
+            self._made.append((code, function(callee), caller.f_lineno))
+        if self._left <= 0 or len(self._made) >= MOST_LINES:
+            sys.setprofile(None)
+
+
+def code_of(sources: set[str]) -> dict[str, str]:
+    """What stands on each line, "path/file.py(28): function"; lines that can't be read are left out."""
+    found = {}
+    for source in sources:
+        head, _, _ = source.rpartition("): ")
+        file, _, line = head.rpartition("(")
+        text = linecache.getline(file, int(line)).strip() if line.isdigit() else ""
+        if text:
+            found[source] = text[:LONGEST]
+    return found

@@ -1,0 +1,47 @@
+"""The tree of places as a diagnosis lists it: what each finding is about, what is gone without a place."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gobrrr.analysis.places.listed import _ids, _whole
+from tests.analysis.tables import SHIPPED, diagnosis, short
+
+amount = st.one_of(st.just(0.0), st.floats(1, 1e9))
+times = st.lists(amount, min_size=1, max_size=40)
+
+
+@given(times, st.integers(1, 10**12), st.floats(0, 1))
+def test_whole_nanoseconds_sum_to_the_step(own: list[float], wall: int, behind: float):
+    parts = np.array([[one, one / 3, one * behind] for one in own])
+    found = _whole(parts, float(wall))
+    assert int(found[:, :-1].sum()) == (wall if parts[:, :-1].sum() > 0 else 0)
+    assert (found >= 0).all()
+    assert (found[:, -1] <= found[:, :-1].sum(axis=1)).all()
+
+
+def test_what_is_too_small_lies_in_the_nearest_listed_place():
+    """0 > 1 > 2 > 3; 1 and 2 are too small, as is all within them."""
+    kept = np.array([True, False, False, False, True])
+    assert _ids(kept, np.array([-1, 0, 1, 2, 0])).tolist() == [0, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("path", SHIPPED[:6], ids=short)
+def test_what_is_gone_without_the_place_that_holds_the_step_is_most_of_it(path):
+    one = diagnosis(path)
+    assert one.held_by is not None
+    held = one.places[one.held_by]
+    asked = [each for each in one.places if each.gone_ns is not None]
+    assert len(asked) <= 2
+    if held.id:
+        assert held.gone_ns is not None
+        assert held.gone_ns > 0
+
+
+@pytest.mark.parametrize("path", SHIPPED[:6], ids=short)
+def test_a_finding_is_about_a_place(path):
+    one = diagnosis(path)
+    assert all(each.place is not None for each in one.findings if each.where and each.where[0].op)
