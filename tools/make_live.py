@@ -1,7 +1,7 @@
 """Write the tables of docs/live.md from bench/results; `--check` compares.
 
 The words of the page are its own; every figure comes from the results (live_cases.json, live_h100.json,
-watch_cost.json), each with its command, device, versions and date.
+watch_cost.json, after_recording.json), each with its command, device, versions and date.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def load(name: str) -> dict[str, Any] | None:
 def page() -> str:
     """The page as it is, its tables anew."""
     text = PAGE.read_text(encoding="utf-8")
-    tables = {"cases": cases(), "workloads": workloads(), "cost": cost()}
+    tables = {"cases": cases(), "workloads": workloads(), "cost": cost(), "after": after()}
     for name, table in tables.items():
         between = re.compile(f"(<!-- {name}:start -->).*?(<!-- {name}:end -->)", re.DOTALL)
         text = between.sub(lambda found, body=table: f"{found[1]}\n\n{body}\n\n{found[2]}", text)  # type: ignore[misc]
@@ -135,6 +135,19 @@ def cost() -> str:
     lines.append("| --- | --- | --- |")
     for name, ns in found["boundary_ns"].items():
         lines.append(f"| {name} | {ns / 1e3:.2f} us | {ns / 1e6 / found['step_ms']:.4%} |")
+    return "\n".join(lines)
+
+
+def after() -> str:
+    """What a late step of a training takes when it was looked at, against one that was not."""
+    found = load("after_recording.json")
+    if found is None:
+        return "Not run yet: `python -m bench.gpu.after_recording`."
+    times = found["median_ms"]
+    plain = next(iter(times.values()))
+    count = f"medians of {len(found['rounds'])} runs each, in turns"
+    lines = [f"{made(found)}; {count}.\n", "| under | a late step, ms | against as it is |", "| --- | --- | --- |"]
+    lines += [f"| {name} | {ms:.2f} | {ms / plain - 1:+.1%} |" for name, ms in times.items()]
     return "\n".join(lines)
 
 

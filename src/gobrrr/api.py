@@ -21,7 +21,6 @@ from gobrrr.treating.door import treat as treat
 
 if TYPE_CHECKING:
     from gobrrr.changes import Prediction
-    from gobrrr.live import Ran
     from gobrrr.model.counted import Counted
     from gobrrr.model.experiment import LabReport
     from gobrrr.model.machine import Machine
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from gobrrr.model.recording import Recording
     from gobrrr.model.treated import Treated
     from gobrrr.model.workload import Workload
+    from gobrrr.running import Ran
 
     Target = str | os.PathLike[str] | Profile
     Progress = Callable[[int, int | None], None]
@@ -179,19 +179,25 @@ def run(
     on: str | None = None,
     stop_after: bool = False,
     steps: Literal["optimizer", "module", "line"] | None = None,
+    told: Callable[[str], None] | None = None,
+    stages: Stages | None = None,
 ) -> Ran:
     """Run a script in this process as `python script arguments` would, watch its step loop, and diagnose it.
 
     `module`: as `python -m script`. The script goes on to its end, or ends when enough was seen (`stop_after`). `steps`
     says what a step is where that is not found rightly by itself: a step of the optimizer, a call of the outermost
-    module, or a line of the program. The result holds the diagnosis, or why there is none, and the script's exit
+    module, or a line of the program. `told` is called with what is looked at now, in a line, while the script runs;
+    `stages` afterwards, as by `diagnose`. The result holds the diagnosis, or why there is none, and the script's exit
     status. Raises InputError or UsageError where there is nothing to run.
     """
     if on is not None:
         machine(on)
-    from gobrrr import live
+    from gobrrr import running
 
-    return live.run(os.fsdecode(script), list(arguments), module=module, on=on, stop_after=stop_after, steps=steps)
+    return running.run(
+        os.fsdecode(script), list(arguments), module=module, on=on, stop_after=stop_after, steps=steps,
+        told=told, stages=stages,
+    )  # fmt: skip
 
 
 def _profile(target: Target, *, python: bool, progress: Progress | None) -> Profile:

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import update_wrapper
 from importlib.util import find_spec
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from types import MethodType, TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 import msgspec
 
 from gobrrr import changes
 from gobrrr.analysis.dispatched import counted_live
-from gobrrr.errors import GobrrrError, UsageError
-from gobrrr.guarded import Parts, failed
+from gobrrr.errors import UsageError
+from gobrrr.guarded import Parts
 from gobrrr.hardware import cache
 from gobrrr.hardware.measure.device import cpu_name
 from gobrrr.model.diagnosis import Diagnosis
@@ -29,12 +28,10 @@ from gobrrr.model.workload import Workload
 from gobrrr.observe.live import make_watcher, need_torch
 
 if TYPE_CHECKING:
-    from gobrrr.observe.live.loops.loop import Finder, Found
-    from gobrrr.observe.live.watcher import Options, Watcher
+    from gobrrr.observe.live.watcher import Watcher
 
 Stages = Callable[[str, int, int], None]
 MOST_SAID = 200
-RANKS_WARMUP = 6
 QUICK_S = 30.0
 """What measuring this CPU's ceilings may take: when a step is first diagnosed on it, and again when it is quiet."""
 
@@ -170,76 +167,6 @@ def _scaled(profile: Profile, workload: Workload | None, stages: Stages | None) 
 def _noted(profile: Profile, parts: Parts) -> Profile:
     """The profile, with a note for each of the parts that failed."""
     return replace(profile, notes=(*profile.notes, *(f"{part} {said}" for part, said in parts.failed.items())))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ran:
-    """A script that was run: its exit status, and the diagnosis of its step loop or why there is none."""
-
-    status: int
-    diagnosis: Diagnosis | None = None
-    why_not: str = ""
-
-
-def run(
-    script: str,
-    arguments: list[str],
-    *,
-    module: bool,
-    on: str | None,
-    stop_after: bool,
-    steps: Literal["optimizer", "module", "line"] | None = None,
-) -> Ran:
-    """Run a script under a watcher; what the script raises is printed as python would and becomes its exit status."""
-    if not has_torch():
-        raise UsageError("a live run needs torch: pip install torch")
-    from gobrrr.observe.live.loops import script as scripts
-    from gobrrr.observe.live.loops.arrival import WhenTorchArrives
-
-    made: list[Watcher] = []
-
-    def eye() -> Finder:
-        from gobrrr.observe.live.loops.loop import Finder
-
-        made.append(make_watcher(_in_step() if _number("WORLD_SIZE", 1) > 1 else None))
-        made[0].gives_way = True  # to a watch or a diagnosis of the script's own
-        return Finder(made[0], steps=steps)
-
-    ran = scripts.run(script, arguments, is_module=module, loop=WhenTorchArrives(eye), stop_after=stop_after)
-    found: Found | None = ran.found
-    if found is None or not made:
-        return Ran(status=ran.status, why_not=f"{script}: it never imported torch, so that there was nothing to see")
-    if found.failure is not None or found.how is None:
-        more = f" ({'; '.join(found.remarks)})" if found.remarks else ""
-        return Ran(status=ran.status, why_not=f"{script}: {found.failure or found.text}{more}")
-    if _number("RANK", 0) > 0:
-        return Ran(status=ran.status)  # the first rank speaks for all
-    watcher = made[0]
-    watcher.steps_from = found.text
-    watcher.remarks += found.remarks
-    try:
-        profile = watcher.profile(script, cpu_name())
-    except UsageError as error:
-        return Ran(status=ran.status, why_not=str(error))
-    try:
-        return Ran(status=ran.status, diagnosis=diagnose_profile(profile, on=on))
-    except GobrrrError as error:
-        return Ran(status=ran.status, why_not=str(error))
-    except Exception as error:  # the script's own exit status stands
-        return Ran(status=ran.status, why_not=f"{script}: its step {failed('the step', error)}")
-
-
-def _number(variable: str, otherwise: int) -> int:
-    """What torchrun says in the environment."""
-    value = os.environ.get(variable, "")
-    return int(value) if value.isdecimal() else otherwise
-
-
-def _in_step() -> Options:
-    """Among ranks all look at the same steps, whatever each one's clock says: one that stops alone hangs the others."""
-    from gobrrr.observe.live.watcher import Options as Made
-
-    return Made(warmup=RANKS_WARMUP, most_warmup=RANKS_WARMUP, window_s=math.inf, profiled_s=math.inf)
 
 
 def users_error(target: str, error: BaseException) -> str | None:

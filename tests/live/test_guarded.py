@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gobrrr import live  # noqa: E402
+from gobrrr import live, running  # noqa: E402
 from gobrrr.guarded import STRICT  # noqa: E402
 from gobrrr.model.workload import Workload  # noqa: E402
 from gobrrr.observe.live import watcher as watchers  # noqa: E402
@@ -100,6 +100,6 @@ def test_a_script_keeps_its_exit_status(monkeypatch: pytest.MonkeyPatch, tmp_pat
     # its optimizer would outlive the test: other tests look at the optimizers that are there
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     monkeypatch.setattr(sys, "argv", sys.argv)
-    ran = live.run(str(script), [], module=False, on=None, stop_after=False)
+    ran = running.run(str(script), [], module=False, on=None, stop_after=False)
     assert (ran.status, ran.diagnosis) == (7, None)
     assert ran.why_not == f"{script}: its step {SAID}"

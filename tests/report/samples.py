@@ -73,7 +73,7 @@ def diagnosis(**changes: Any) -> Diagnosis:
                 code="O01",
                 title="launch-bound: 1,848 launches, median kernel 4 us",
                 where=[
-                    Place(op="aten::addmm", module="Block.forward", source="/home/me/project/model.py:38", count=288)
+                    Place(op="aten::addmm", module="Block.forward", source="/srv/me/project/model.py:38", count=288)
                 ],
                 at_stake_ns=(9 * MS, 15 * MS),
                 certainty="high",

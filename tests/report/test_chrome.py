@@ -137,7 +137,7 @@ def test_it_is_gzipped_where_its_name_says_so_and_the_same_each_time(tmp_path: P
 @pytest.mark.parametrize("where", ["", "no/such/folder/out.json"])
 def test_where_it_can_not_be_written_that_is_said(tmp_path: Path, where: str):
     made = changes.predict(read_trace(str(H100 / "mlp_tiny.fixed.json.gz")))
-    with pytest.raises(UsageError, match="can't write"):
+    with pytest.raises(UsageError, match=r"is a folder|does not exist"):
         made.save_trace(tmp_path / where)
 
 

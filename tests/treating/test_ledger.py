@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,15 @@ def test_a_broken_file_is_left_out_with_a_note(tmp_path: Path) -> None:
     assert len(found.notes) == 1
     assert "half.json" in found.notes[0]
     assert "and 1 more" in found.notes[0]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes are POSIX")
+def test_a_pipe_among_the_files_is_said_and_not_waited_for(tmp_path: Path) -> None:
+    Ledger.open(tmp_path).add(record())
+    os.mkfifo(tmp_path / "pipe.json")
+    found = Ledger.open(tmp_path)
+    assert len(found.records) == 1
+    assert found.notes == ["left out of the ledger: pipe.json (is a pipe, not a file)"]
 
 
 def test_no_part_of_a_file_stays_behind(tmp_path: Path) -> None:

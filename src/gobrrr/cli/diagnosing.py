@@ -7,24 +7,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from enum import Enum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from gobrrr.cli.options import (
-    AsHtml,
-    AsJson,
-    AsSave,
-    Debug,
-    Width,
-    app,
-    check_printable,
-    check_savable,
-    keep,
-    show,
-    stages,
-)
+from gobrrr.cli.options import AsHtml, AsJson, AsSave, Debug, Width, answer, app, check_printable, savable, stages
 from gobrrr.errors import GobrrrError, UsageError
 from gobrrr.guarded import LOG
 from gobrrr.report import failures, output
@@ -99,17 +88,18 @@ def diagnose(
     """
     from gobrrr import api, targets
 
-    check_savable(save, html, replayed, target=target)
+    save, html, replayed = savable(save, html, replayed, target=target)
     if what_if is not None or replayed is not None:
         if scale:
             raise UsageError(
                 "--scale runs a larger batch, --what-if and --replayed replay the one that ran: one of them"
             )
         prediction = _predicted(target, what_if or "", on, stacks, quiet, as_json, panel=html is not None)
-        if replayed is not None:
-            prediction.save_trace(replayed)
-        keep(prediction.diagnosis, save, html)
-        show(prediction.diagnosis, as_json=as_json, quiet=quiet, width=width, what_if=prediction.what_if)
+        timeline = partial(prediction.save_trace, replayed) if replayed is not None else None
+        answer(
+            prediction.diagnosis, save=save, page=html, also=timeline,
+            as_json=as_json, quiet=quiet, width=width, what_if=prediction.what_if,
+        )  # fmt: skip
         return
     panel = html is not None
     if targets.names_a_step(target):
@@ -121,8 +111,7 @@ def diagnose(
         check_printable()
     else:
         result = _of_trace(targets.check_target(target), on, stacks, quiet, scale=scale, panel=panel)
-    keep(result, save, html)
-    show(result, as_json=as_json, quiet=quiet, width=width)
+    answer(result, save=save, page=html, as_json=as_json, quiet=quiet, width=width)
 
 
 def _of_trace(name: str, on: str | None, python: bool, quiet: bool, *, scale: bool, panel: bool) -> Diagnosis:
@@ -190,22 +179,41 @@ def run(
     """
     from gobrrr import api
 
-    check_savable(save, html, target=f"{script[0]}:" if module else script[0])
+    save, html = savable(save, html, target=f"{script[0]}:" if module else script[0])
     if as_json:
         check_printable()
-    with output.to_stderr(as_json):
+    screen = sys.stderr
+    with output.to_stderr(as_json), stages(script[0]) as progress:
         ran = api.run(
-            script[0], script[1:], module=module, on=on, stop_after=stop_after, steps=steps.value if steps else None
-        )
-    if sys.stdout is None or sys.stdout.closed:
-        # by whom it was started, or by the script: its own affair
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    if ran.diagnosis is not None:
-        keep(ran.diagnosis, save, html)
-        show(ran.diagnosis, as_json=as_json, quiet=quiet, width=width, stderr=True)
-    elif ran.why_not:
-        failures.complain(ran.why_not, ran.status)
+            script[0], script[1:], module=module, on=on, stop_after=stop_after, steps=steps.value if steps else None,
+            told=None if quiet else output.aside(screen), stages=None if quiet else progress,
+        )  # fmt: skip
+    _streams_back(screen)
+    # what becomes of the answer is ours, the exit status is the script's
+    try:
+        if ran.diagnosis is not None:
+            answer(ran.diagnosis, save=save, page=html, as_json=as_json, quiet=quiet, width=width, stderr=True)
+        elif ran.why_not:
+            failures.complain(ran.why_not, ran.status)
+    except GobrrrError as error:
+        failures.complain(str(error), ran.status)
+    except BrokenPipeError:
+        failures.close_stdout()
+    except OSError as error:
+        failures.unwritable(error)
+    except Exception as error:
+        failures.internal(error)
     raise typer.Exit(ran.status)
+
+
+def _streams_back(screen: TextIO | None) -> None:
+    """Streams that can be written to, whatever the script has made of them."""
+    for name, ours in (("stderr", screen), ("stdout", None)):
+        stream = getattr(sys, name)
+        if stream is None or stream.closed:
+            # by whom it was started, or by the script: its own affair
+            other = ours if ours is not None and not ours.closed else open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+            setattr(sys, name, other)
 
 
 @app.command(short_help="Show a saved diagnosis again.")
@@ -219,12 +227,11 @@ def report(
     """Show a saved diagnosis again."""
     from gobrrr import api
 
-    check_savable(html, target=saved)
+    (html,) = savable(html, target=saved)
     result = api.load(saved)
-    keep(result, None, html)
     # what --what-if asked for stands alone beside the step as it is; a page's panel has more
     asked = result.what_ifs[-1] if len(result.what_ifs) == ASKED else None
-    show(result, as_json=as_json, width=width, what_if=asked)
+    answer(result, page=html, as_json=as_json, width=width, what_if=asked)
 
 
 @app.command(short_help="The answers for traces that gobrrr ships.")

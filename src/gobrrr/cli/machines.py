@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from gobrrr.cli.options import AsJson, DeviceName, app, stages
+from gobrrr import files
+from gobrrr.cli.options import AsJson, DeviceName, app, savable, stages
 from gobrrr.report import output
 
 
@@ -40,18 +41,22 @@ def machine(
 
 def _measure_machine(device: str | None, last: bool, svg: Path | None, as_json: bool) -> None:
     from gobrrr import api
-    from gobrrr.report import json, machine, terminal
+    from gobrrr.hardware import cache
+    from gobrrr.report import machine, terminal
 
-    if svg is not None:
-        json.check_savable(svg)
+    (svg,) = savable(svg)
     found = [api.last_measured(device)] if last else []
     for name in [] if last else api.devices(device):
         with stages(f"measuring {name}") as progress:
-            found.append(api.measure(name, progress=progress))
-    if as_json:
-        output.json([machine.for_json(one) for one in found])
-    else:
-        terminal.print_lines(machine.pages(found, terminal.page_for(output.console())), output.console())
+            found.append(cache.with_older(api.measure(name, keep=False, progress=progress)))
+    try:
+        if as_json:
+            output.json([machine.for_json(one) for one in found])
+        else:
+            terminal.print_lines(machine.pages(found, terminal.page_for(output.console())), output.console())
+    finally:
+        for one in [] if last else found:
+            cache.save(one)
     if svg is not None:
         machine.save_roofline(found[0], svg)
 
@@ -69,20 +74,21 @@ def lab(
 ) -> None:
     """Run the article's experiments here (needs torch), and say which of its claims hold, with the numbers."""
     from gobrrr import api
-    from gobrrr.report import json, terminal
     from gobrrr.report import lab as page
+    from gobrrr.report import terminal
 
     if not names and not everything:
         listed = api.experiments()
         output.names(list(listed) if as_json else [f"{one:<13}{listed[one]}" for one in listed], as_json)
         return
-    if html is not None:
-        json.check_savable(html)
+    (html,) = savable(html)
     with stages("lab") as progress:
         found = api.lab(names or None, device=device, step=step, progress=progress)
-    if html is not None:
-        html.write_text(page.page_of(found), encoding="utf-8")
-    if as_json:
-        output.json(found)
-    else:
-        terminal.print_lines(page.lines(found, terminal.page_for(output.console())), output.console())
+    try:
+        if as_json:
+            output.json(found)
+        else:
+            terminal.print_lines(page.lines(found, terminal.page_for(output.console())), output.console())
+    finally:
+        if html is not None:
+            files.write(html, page.page_of(found).encode())

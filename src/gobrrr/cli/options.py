@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gobrrr import files
 from gobrrr.errors import UsageError
 from gobrrr.report import failures, output
 
@@ -69,34 +72,67 @@ def show(
         terminal.print_to(result, output.console(stderr=stderr), width=width, what_if=what_if)
 
 
-def keep(result: Diagnosis, save: Path | None, page: Path | None) -> None:
-    """Write the JSON and the HTML page, where they were asked for."""
+def answer(
+    result: Diagnosis,
+    *,
+    save: Path | None = None,
+    page: Path | None = None,
+    also: Callable[[], None] | None = None,
+    **shown: Any,
+) -> None:
+    """Print a diagnosis as `show` does, and then write the files: what can't be written takes no answer with it.
+
+    `also` writes one more file. Raises UsageError when not all could be written.
+    """
+    try:
+        show(result, **shown)
+    finally:
+        keep(result, save, page, also)
+
+
+def keep(result: Diagnosis, save: Path | None, page: Path | None, also: Callable[[], None] | None = None) -> None:
+    """Write the JSON and the HTML page, where they were asked for. Raises UsageError when not all could be written."""
+    failed = []
+    for write in (partial(_save, result, save), partial(_page, result, page), also):
+        try:
+            if write is not None:
+                write()
+        except UsageError as error:
+            failed.append(str(error))
+    if failed:
+        raise UsageError("; ".join(failed))
+
+
+def _save(result: Diagnosis, path: Path | None) -> None:
     from gobrrr.report import json
 
-    if save is not None:
-        json.save(result, save)
-    if page is not None:
+    if path is not None:
+        json.save(result, path)
+
+
+def _page(result: Diagnosis, path: Path | None) -> None:
+    if path is not None:
         from gobrrr.report import html
 
-        html.save(result, page)
+        html.save(result, path)
 
 
-def check_savable(*paths: Path | None, target: str | None = None) -> None:
-    """Refuse, before the work is done, what can't be written, two outputs in one file, an output over the `target`.
+def savable(*paths: Path | None, target: str | None = None) -> list[Path | None]:
+    """The paths as seen from here, wherever the work may lead.
 
+    Refuses, before the work is done, what can't be written, two outputs in one file, an output over the `target`.
     `target`: a file, a folder of them, or a step in a file: "file.py:step", "package.module:step".
     """
-    from gobrrr.report import json
-
     given = [path for path in paths if path is not None]
     for path in given:
-        json.check_savable(path)
+        files.check_writable(path)
     whole = [path.resolve() for path in given]
     for at, one in enumerate(whole):
         if one in whole[:at]:
             raise UsageError(f"{given[at]}: two answers would be written to it; name two files")
         if target is not None and any(_is_read(read, one) for read in _files_of(target)):
             raise UsageError(f"{given[at]}: is what is to be read, and would be overwritten; name another file")
+    return [path.absolute() if path is not None else None for path in paths]
 
 
 def check_printable() -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gobrrr.cli.options import AsHtml, AsJson, AsSave, Debug, Width, app, check_savable, keep, show
+from gobrrr.cli.options import AsHtml, AsJson, AsSave, Debug, Width, answer, app, savable
 from gobrrr.errors import UsageError
 from gobrrr.report import output
 
@@ -44,11 +44,10 @@ def predict(
         return
     if target is None:
         raise UsageError("name a step, FILE.py:NAME; gobrrr predict --example prints a file to begin with")
-    check_savable(save, html, target=target)
+    save, html = savable(save, html, target=target)
     with output.working(f"running {target} on fake tensors", quiet):
         result = api.predict(target, on=on, calibrate=calibrate, host=host)
-    keep(result, save, html)
-    show(result, as_json=as_json, quiet=quiet, width=width)
+    answer(result, save=save, page=html, as_json=as_json, quiet=quiet, width=width)
 
 
 @app.command(short_help="FLOPs and bytes of a step, three ways each.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gobrrr.cli.options import AsHtml, AsJson, Debug, Width, app, check_printable, check_savable, keep, stages
+from gobrrr.cli.options import AsHtml, AsJson, Debug, Width, app, check_printable, keep, savable, stages
 from gobrrr.errors import UsageError
 from gobrrr.report import output
 
@@ -70,7 +70,7 @@ def treat(
         return
     if target is None:
         raise UsageError("name a step, FILE.py:NAME; gobrrr treat --example prints a file to begin with")
-    check_savable(save, html, target=target)
+    save, html = savable(save, html, target=target)
     check_printable()
     from gobrrr import api
 
@@ -79,9 +79,10 @@ def treat(
             target, budget=budget, only=_names(only), without=_names(without), ledger=ledger, again=again,
             dry_run=dry_run, limit=limit, stages=progress,
         )  # fmt: skip
-    if save is not None or html is not None:
-        keep(api.diagnosis_of(found), save, html)
-    _show(found, as_json, width)
+    try:
+        _show(found, as_json, width)
+    finally:
+        _keep(found, save, html)
 
 
 @app.command(short_help="How far predictions were off, by treatment.")
@@ -108,6 +109,13 @@ def ledger(
 
 def _names(given: str | None) -> list[str]:
     return list(dict.fromkeys(one.strip() for one in (given or "").split(",") if one.strip()))
+
+
+def _keep(found: Treated, save: Path | None, html: Path | None) -> None:
+    from gobrrr import api
+
+    if save is not None or html is not None:
+        keep(api.diagnosis_of(found), save, html)
 
 
 def _show(found: Treated, as_json: bool, width: int | None) -> None:

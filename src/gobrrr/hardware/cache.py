@@ -9,17 +9,18 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from gobrrr import files
 from gobrrr.errors import UsageError
 from gobrrr.hardware.bounds import merged
 from gobrrr.hardware.ceilings import datasheet_of, machine_of
 from gobrrr.model.machine import Machine
 from gobrrr.model.measured import FORMAT, Environment, Measurement
+from gobrrr.paths import without_home
 
 
 class Found(NamedTuple):
@@ -51,27 +52,32 @@ def save(measured: Measurement, where: Path | None = None) -> Path:
     path = path_of(measured.environment, where)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, msgspec.json.format(msgspec.json.encode(measured), indent=1) + b"\n")
+        files.write(path, msgspec.json.format(msgspec.json.encode(measured), indent=1) + b"\n")
     except OSError as error:
         raise UsageError(f"{path}: the measurement can't be kept: {error.strerror or error}") from None
     return path
 
 
 def keep(measured: Measurement, where: Path | None = None) -> Measurement:
-    """Save a measurement with what an older one of the same device, driver and torch knows better; what is kept then.
-
-    So a machine that is busy today doesn't take away what was measured when it was quiet. Raises UsageError as `save`.
-    """
-    older = like(measured.environment, where)
-    kept = merged(older, measured) if older is not None and older.stages else measured
+    """Save a measurement `with_older`; what is kept then. Raises UsageError as `save`."""
+    kept = with_older(measured, where)
     save(kept, where)
     return kept
+
+
+def with_older(measured: Measurement, where: Path | None = None) -> Measurement:
+    """A measurement with what a kept one of the same device, driver and torch knows better.
+
+    So a machine that is busy today doesn't take away what was measured when it was quiet.
+    """
+    older = like(measured.environment, where)
+    return merged(older, measured) if older is not None and older.stages else measured
 
 
 def like(environment: Environment, where: Path | None = None) -> Measurement | None:
     """The kept measurement of just this device, driver and torch; None where there is none that can be read."""
     try:
-        return decode(path_of(environment, where).read_bytes())
+        return decode(files.read(path_of(environment, where)))
     except (OSError, ValueError):
         return None
 
@@ -93,12 +99,8 @@ def look_up(device_name: str | None, where: Path | None = None) -> Found:
 
 def measured_as(name: str, where: Path | None = None) -> Measurement | None:
     """The newest measurement of a device whose datasheet row is called `name`; None where there is none."""
-    found: list[Measurement] = []
-    for path in _files(where or folder(), "*.json"):
-        try:
-            one = decode(path.read_bytes())
-        except (OSError, ValueError):
-            continue
+    found = []
+    for one in _read(where or folder(), "")[0]:
         sheet = datasheet_of(one.environment.device_name, one.environment.memory_bytes)
         if sheet is not None and sheet.name == name:
             found.append(one)
@@ -109,19 +111,26 @@ def newest(device_name: str | None, where: Path | None = None) -> tuple[Measurem
     """The newest measurement of a device, and a note for each file of its name that can't be read."""
     if not device_name:
         return None, ()
-    found: list[Measurement] = []
-    ignored: list[str] = []
-    for path in _files(where or folder(), f"{_slug(device_name)}-*.json"):
+    read, ignored = _read(where or folder(), f"{_slug(device_name)}-")
+    found = [one for one in read if one.environment.device_name == device_name]
+    return max(found, key=lambda one: one.environment.date, default=None), tuple(ignored)
+
+
+def _read(where: Path, begin: str) -> tuple[list[Measurement], list[str]]:
+    """The measurements in files whose names begin so, and a note for each that is none."""
+    try:
+        paths = files.listed(where, begin, ".json")
+    except OSError as error:
+        return [], [f"no kept measurement was read ({without_home(str(where))}: {_reason(error)})"]
+    found, ignored = [], []
+    for path in paths:
         try:
-            one = decode(path.read_bytes())
+            found.append(decode(files.read(path)))
         except (OSError, ValueError) as error:
             ignored.append(
                 f"a kept measurement was ignored ({path.name}: {_reason(error)}); gobrrr machine makes it anew"
             )
-            continue
-        if one.environment.device_name == device_name:
-            found.append(one)
-    return max(found, key=lambda one: one.environment.date, default=None), tuple(ignored)
+    return found, ignored
 
 
 def decode(data: bytes) -> Measurement:
@@ -135,28 +144,11 @@ def decode(data: bytes) -> Measurement:
     return one
 
 
-def _files(where: Path, pattern: str) -> list[Path]:
-    try:
-        return sorted(where.glob(pattern))
-    except OSError:
-        return []
-
-
 def _slug(name: str) -> str:
     """The name in what every file system takes; two names with one slug are told apart by the digest and the record."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "device"
 
 
 def _reason(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:80]
-
-
-def _replace(target: Path, data: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:40]}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    said = getattr(error, "strerror", None) or str(error)
+    return (said.splitlines() or [type(error).__name__])[0][:80]

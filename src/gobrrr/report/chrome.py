@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from gobrrr.errors import UsageError
+from gobrrr import files
 from gobrrr.model.events import ABSENT, DEVICE_KINDS, I8, EventTable, Kind
+from gobrrr.paths import bytes_without_home
 
 CATEGORIES = {
     Kind.OP: "cpu_op",
@@ -43,11 +44,8 @@ def save(events: EventTable, path: str | PathLike[str], *, title: str = "") -> N
         "gobrrr": {"what": "a replayed timeline: estimated, not recorded", "change": title},
         "traceEvents": [*_names(events), *_events(events), *_arrows(events)],
     }
-    data = msgspec.json.encode(document)
-    try:
-        target.write_bytes(gzip.compress(data, 6, mtime=0) if target.suffix == ".gz" else data)
-    except OSError as error:
-        raise UsageError(f"can't write {target}: {error.strerror or error}") from error
+    data = bytes_without_home(msgspec.json.encode(document))
+    files.write(target, gzip.compress(data, 6, mtime=0) if target.suffix == ".gz" else data)
 
 
 def _names(events: EventTable) -> Iterator[dict[str, Any]]:

@@ -20,7 +20,10 @@ def complain(message: str, status: int) -> int:
     from gobrrr.report.text import sanitise  # it lays text out: not for `--help`
 
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
-    print(f"gobrrr: {sanitise(message)}".encode(encoding, "replace").decode(encoding), file=sys.stderr)
+    line = f"gobrrr: {sanitise(message)}".encode(encoding, "replace").decode(encoding)
+    if sys.stderr is not None:  # where it is closed there is nobody to tell
+        with suppress(OSError, ValueError):
+            print(line, file=sys.stderr)
     return status
 
 
@@ -56,11 +59,15 @@ def tracebacks_shown() -> bool:
 
 
 def internal(error: Exception) -> int:
+    """A bug in gobrrr."""
+    return complain(about(error), INTERNAL_ERROR)
+
+
+def about(error: Exception) -> str:
     """A bug in gobrrr: its kind, and how to see where."""
     LOG.debug("internal error", exc_info=error)
-    kind = type(error).__name__
     hint = "gobrrr --debug COMMAND ... shows where; please report it"
-    return complain(f"internal error: {kind}: {str(error)[:500]} ({hint})", INTERNAL_ERROR)
+    return f"internal error: {type(error).__name__}: {str(error)[:500]} ({hint})"
 
 
 def unwritable(error: OSError) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from importlib.resources import files
 
+from gobrrr.files import write
 from gobrrr.guarded import Parts
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.report import json, terminal, words
@@ -55,7 +56,7 @@ def render(diagnosis: Diagnosis) -> str:
 
 def save(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
     """Write the page to `path`, whole or not at all. Raises UsageError when it can't be written."""
-    json.write(path, render(diagnosis).encode("utf-8"))
+    write(path, render(diagnosis).encode("utf-8"))
 
 
 def _head(title: str, style: str, scripts: list[str]) -> Markup:

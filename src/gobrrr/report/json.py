@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from gobrrr.errors import InputError, UsageError
+from gobrrr import files
+from gobrrr.errors import InputError
 from gobrrr.model.diagnosis import FORMAT, Diagnosis
 from gobrrr.model.soundness import fault
+from gobrrr.paths import bytes_without_home
 from gobrrr.report.text import sanitise
 
 
 def to_json(diagnosis: Diagnosis) -> bytes:
-    """The contract's JSON, indented, ending in a newline.
+    """The contract's JSON, indented, ending in a newline, and without anybody's home folder.
 
     JSON has no NaN and no infinity: where None is allowed they are null ("not known"). Raises ValueError where they
     stand in a field that must be a number.
@@ -29,7 +30,7 @@ def to_json(diagnosis: Diagnosis) -> bytes:
         same = msgspec.json.decode(data, type=Diagnosis)
     except msgspec.ValidationError as error:
         raise ValueError(f"the diagnosis can't be written: {error}") from None
-    return msgspec.json.format(msgspec.json.encode(same), indent=2) + b"\n"
+    return bytes_without_home(msgspec.json.format(msgspec.json.encode(same), indent=2)) + b"\n"
 
 
 def plain_number(value: Any) -> Any:
@@ -54,50 +55,8 @@ def save(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
 
     Raises UsageError when the folder is missing or can't be written.
     """
-    check_savable(path)
-    write(path, to_json(diagnosis))
-
-
-def write(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write `data` to `path`, whole or not at all. Raises UsageError when the folder is missing or can't be written."""
-    check_savable(path)
-    target = Path(path)
-    try:
-        if target.exists() and not target.is_file():
-            target.write_bytes(data)  # a pipe or a device stays what it is
-        else:
-            _replace(target, data)
-    except OSError as error:
-        raise UsageError(f"{_shown(target)}: can't be written: {error.strerror or error}") from None
-
-
-def _replace(target: Path, data: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:40]}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp's own mode is for the owner alone
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def check_savable(path: str | os.PathLike[str]) -> None:
-    """Raise UsageError, before any work is done, when `path` can't be written."""
-    target = Path(path)
-    if not str(path) or target.is_dir():
-        raise UsageError(f"{_shown(target)}: is a folder; name a file to save to")
-    if not target.parent.is_dir():
-        raise UsageError(f"{_shown(target)}: its folder does not exist; make {_shown(target.parent)} first")
-    if not os.access(target.parent, os.W_OK):
-        raise UsageError(f"{_shown(target)}: its folder can't be written")
+    files.check_writable(path)
+    files.write(path, to_json(diagnosis))
 
 
 def load(path: str | os.PathLike[str]) -> Diagnosis:

@@ -10,6 +10,7 @@ import msgspec
 
 from gobrrr import units
 from gobrrr.errors import UsageError
+from gobrrr.files import write
 from gobrrr.hardware.bounds import busiest, doubtful
 from gobrrr.hardware.ceilings import Row, compare, datasheet_of, machine_of
 from gobrrr.model.experiment import Plot, Series
@@ -59,7 +60,7 @@ def save_roofline(measured: Measurement, path: Path) -> None:
     plot = roofline(machine_of(measured, _sheet(measured)))
     if plot is None:
         raise UsageError("no roofline: the peaks or the bandwidth were not measured, or too unsteadily; try again")
-    path.write_text(draw(plot), encoding="utf-8")
+    write(path, draw(plot).encode())
 
 
 def _sheet(measured: Measurement) -> Machine | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,6 +37,26 @@ def working(what: str, quiet: bool) -> AbstractContextManager[object]:
     return nullcontext() if quiet or not screen.is_terminal else screen.status(what)
 
 
+def aside(screen: TextIO | None) -> Callable[[str], None] | None:
+    """Prints a line when it is another one than before, between what a script prints to the same terminal.
+
+    None where there is no terminal. Each line begins on a fresh one: the script may be in the middle of its own.
+    """
+    if screen is None or screen.closed or not screen.isatty():
+        return None
+    last = ""
+
+    def say(line: str) -> None:
+        nonlocal last
+        if line != last:
+            last = line
+            with suppress(OSError, ValueError):  # the terminal is gone, or the script has closed it
+                screen.write(f"\n{line}\n")
+                screen.flush()
+
+    return say
+
+
 def text(line: str, *, stderr: bool = False) -> None:
     """Text that is safe to print, in what the output can encode."""
     stream = sys.stderr if stderr else sys.stdout
@@ -50,15 +70,20 @@ def to_stderr(wanted: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
-    sys.stdout.flush()
+    _flush()
     saved = os.dup(1)
     os.dup2(2, 1)
     try:
         yield
     finally:
-        sys.stdout.flush()
+        _flush()
         os.dup2(saved, 1)
         os.close(saved)
+
+
+def _flush() -> None:
+    with suppress(AttributeError, OSError, ValueError):  # a script has taken it away, closed it, or its reader is gone
+        sys.stdout.flush()
 
 
 def raw(data: bytes) -> None:
@@ -69,10 +94,12 @@ def raw(data: bytes) -> None:
 
 
 def json(value: object) -> None:
-    """A record as indented JSON."""
+    """A record as indented JSON, without anybody's home folder."""
     import msgspec
 
-    raw(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    from gobrrr.paths import bytes_without_home
+
+    raw(bytes_without_home(msgspec.json.format(msgspec.json.encode(value), indent=2)) + b"\n")
 
 
 def names(listed: Sequence[str], as_json: bool) -> None:

@@ -16,10 +16,11 @@ from statistics import median
 
 import msgspec
 
+from gobrrr import files
 from gobrrr.errors import UsageError
 from gobrrr.hardware import cache
 from gobrrr.model.treated import FORMAT, ErrorRow, TrialRecord, Versions
-from gobrrr.report import json
+from gobrrr.paths import bytes_without_home
 
 LEAST = 4
 """Fewer errors of a treatment say nothing of the next one."""
@@ -43,16 +44,18 @@ class Ledger:
 
     @classmethod
     def open(cls, where: Path | None = None) -> Ledger:
-        """Read all trials of a folder; none where it does not exist yet."""
+        """Read all trials of a folder; none where there is no such folder."""
         made = cls(where or folder())
         try:
-            paths = sorted(made.where.glob("*.json"))
+            paths = files.listed(made.where, end=".json")
+        except NotADirectoryError:  # there are none, and keeping one says why it can't
+            paths = []
         except OSError as error:
             raise UsageError(f"{made.where}: the ledger can't be read: {error.strerror or error}") from None
         broken = []
         for path in paths:
             try:
-                made.records.append(decode(path.read_bytes()))
+                made.records.append(decode(files.read(path)))
             except (OSError, ValueError) as error:
                 broken.append((path.name, _reason(error)))
         if broken:
@@ -66,7 +69,8 @@ class Ledger:
         name = f"{_slug(record.way)}-{digest(record)}-{secrets.token_hex(4)}.json"
         try:
             self.where.mkdir(parents=True, exist_ok=True)
-            json.write(self.where / name, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+            data = bytes_without_home(msgspec.json.format(msgspec.json.encode(record), indent=1))
+            files.write(self.where / name, data + b"\n")
         except (OSError, UsageError) as error:
             why = getattr(error, "strerror", None) or str(error).removeprefix(f"{self.where / name}: ")
             said = f"trials are not kept in {self.where}: {why}"
@@ -196,4 +200,5 @@ def _slug(name: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:80]
+    said = getattr(error, "strerror", None) or str(error)
+    return (said.splitlines() or [type(error).__name__])[0][:80]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
+from gobrrr import paths
 from gobrrr.model.events import Kind
 from gobrrr.model.live import Live
 from gobrrr.model.profile import DeviceProperties, Profile, RankProfile
 from gobrrr.model.recording import Recording
+from gobrrr.observe.installed import is_users
 from gobrrr.observe.live import processor
 from gobrrr.observe.live.frames import with_owners
 from gobrrr.observe.live.recorder import CALIBRATION
@@ -26,8 +30,9 @@ def assembled(
     """The profile. `cpu`: the processor's name, where it is the device. `here`: the folder that paths leave out."""
     notes = [note for note in notes if not note.startswith(NOT_NEWS)]
     fixed = processor.fixed_ns(rank.events, CALIBRATION)
-    seen = _shortened(seen, here) if seen is not None else None
-    live = msgspec.convert(_from_here(msgspec.to_builtins(live), here), Live)
+    folders = (here, *(one for one in sys.path if is_users(os.path.join(one, "any.py"))))
+    seen = _shortened(seen, folders) if seen is not None else None
+    live = msgspec.convert(_shorter(msgspec.to_builtins(live), folders), Live)
     events = with_owners(typical_only(processor.without(rank.events, CALIBRATION), notes))
     if live.kind == "cpu" and not len(events.of(Kind.OP)):
         notes.append(NO_OPERATION)
@@ -38,23 +43,20 @@ def assembled(
     return Profile(target=target, origin="live", ranks=(rank,), notes=tuple(notes))
 
 
-def _from_here(value: Any, here: str) -> Any:
-    """The same builtins, texts that name a file below this folder without the folder."""
+def _shorter(value: Any, folders: tuple[str, ...]) -> Any:
+    """The same builtins, texts that name a file below one of these folders without it; the first is tried first."""
     if isinstance(value, str):
-        return value.removeprefix(here)
+        here = folders[:1]
+        return paths.short(value, here if value.startswith(here) else folders)
     if isinstance(value, dict):
-        return {key: _from_here(item, here) for key, item in value.items()}
-    return [_from_here(item, here) for item in value] if isinstance(value, list | tuple) else value
+        return {key: _shorter(item, folders) for key, item in value.items()}
+    return [_shorter(item, folders) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _shortened(seen: Recording, here: str) -> Recording:
-    """The sites' paths as seen from here, where they lie below."""
+def _shortened(seen: Recording, folders: tuple[str, ...]) -> Recording:
+    """The sites' paths as seen from here, or as an import finds them."""
     sites = tuple(
-        msgspec.structs.replace(
-            one,
-            source=one.source.removeprefix(here) if one.source else None,
-            user=one.user.removeprefix(here) if one.user else None,
-        )
+        msgspec.structs.replace(one, source=_shorter(one.source, folders), user=_shorter(one.user, folders))
         for one in seen.sites
     )
     lines = tuple(

@@ -21,10 +21,14 @@ from torch.profiler import profile as torch_profile
 from gobrrr.errors import InputError
 from gobrrr.model.profile import RankProfile
 from gobrrr.observe.file import read_file
+from gobrrr.observe.live.attachment import STAYS, Attachment
 from gobrrr.observe.live.clock import on_gpu, wait
 
 CALIBRATION = "gobrrr calibration"
 """The annotation around operations on one element: what recording an operation adds to its own duration."""
+
+MEMORY = "/dev/shm"
+"""Files in memory, on Linux: for a profile where the folder for temporary files takes none."""
 
 TINY_OPS = 200
 CHATTER = (b"USDT:", b"ERROR: External init callback must run in same thread")
@@ -48,6 +52,7 @@ class Recorder:
         self._count = 0
         self._hook: Any = None
         self.gpu = False
+        self.attachment: Attachment | None = None
         self.loops: Loops | None = None
 
     def begin(self) -> None:
@@ -56,6 +61,8 @@ class Recorder:
         activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if self.gpu else [])
         self._hook = sys.getprofile()
         wait()
+        self.attachment = Attachment(self.gpu)
+        self.attachment.begin()
         self._profiler = torch_profile(activities=activities, record_shapes=True, with_stack=True)
         with record_function("gobrrr"):
             pass  # the first one imports what it needs: not in a step that counts
@@ -92,15 +99,24 @@ class Recorder:
 
     def read(self, notes: list[str]) -> RankProfile:
         """What was recorded. Raises InputError where the profiler could not write it."""
+        if self.attachment is not None and self.attachment.stays is not None:
+            notes.append(STAYS.format(why=self.attachment.stays))
+        told = len(notes)
         try:
-            with tempfile.TemporaryDirectory(prefix="gobrrr-") as folder:
-                path = Path(folder) / "trace.json"
-                with _without_chatter():
-                    self._kept.export_chrome_trace(os.fspath(path))
-                return read_file(os.fspath(path), notes, python=True, progress=None)
+            return self._read(notes, None)
         except (OSError, InputError) as error:
+            del notes[told:]
+            with suppress(OSError, InputError, RuntimeError):  # the folder is full, or the program has taken it away
+                return self._read(notes, MEMORY)
             where = tempfile.gettempdir() if tempfile.tempdir else "a temporary folder"
             raise InputError(f"the profile can't be written to {where} and read back (no room?): {error}") from None
+
+    def _read(self, notes: list[str], folder: str | None) -> RankProfile:
+        with tempfile.TemporaryDirectory(prefix="gobrrr-", dir=folder) as within:
+            path = Path(within) / "trace.json"
+            with _without_chatter():
+                self._kept.export_chrome_trace(os.fspath(path))
+            return read_file(os.fspath(path), notes, python=True, progress=None)
 
     def _close_step(self) -> None:
         if self._open is not None:
@@ -110,10 +126,13 @@ class Recorder:
     def _stop(self, profiler: Any) -> None:
         """Stop recording. What torch then makes of the events for its own tables is not needed here."""
         hook, self._hook = self._hook, None
+        assert self.attachment is not None  # it began with the profiler
+        self.attachment.stopping()
         try:
             with _without_chatter(), suppress(UnicodeDecodeError):  # of a name not in UTF-8; the results are there then
                 profiler.__exit__(None, None, None)
         finally:
+            self.attachment.end()
             _hooked(hook)
 
 

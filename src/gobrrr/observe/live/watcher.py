@@ -29,7 +29,6 @@ from gobrrr.observe.live.watches.together import Watches
 LEAD_IN = 1
 """Profiled steps that do not count: the profiler's own start falls into the first."""
 
-
 WAITS, OPERATIONS = "the waits for the device", "the operations of a step"
 """What is looked at in a step each."""
 
@@ -294,6 +293,7 @@ class Watcher:
         self._loops = time_loops()
         self.phase = Phase.WINDOW
         self._window_steps = 0
+        self._told(0, self.options.window + 1)  # here, so that a line of it falls into no step that is timed
         self._watches.window_begins()
         wait()
         self._clock = Clock()

@@ -1,0 +1,110 @@
+"""Files that are written whole or not at all, and small files that are read without waiting for anybody."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from gobrrr.errors import UsageError
+
+MOST_BYTES = 64_000_000
+"""What is kept beside others in a folder is far smaller: a trial or a measurement has some kilobytes."""
+
+_DEVICES = ("/dev/", "/proc/")
+
+
+def write(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write `data` to `path`, whole or not at all: a link stays a link, a file keeps its mode.
+
+    Raises UsageError when it can't be written.
+    """
+    check_writable(path)
+    target = Path(path)
+    try:
+        if _stays(target):
+            target.write_bytes(data)
+        else:
+            _replace(Path(os.path.realpath(target)), data)
+    except OSError as error:
+        raise UsageError(f"{target}: can't be written: {error.strerror or error}") from None
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise UsageError, before any work is done, when `path` can't be written."""
+    target = Path(path)
+    if not str(path) or target.is_dir():
+        raise UsageError(f"{target}: is a folder; name a file to save to")
+    if target.exists() and not os.access(target, os.W_OK):
+        raise UsageError(f"{target}: is a file that can't be written; change its mode or name another one")
+    real = os.path.realpath(target)
+    if os.path.islink(real):
+        raise UsageError(f"{target}: is a link that leads back to itself; name a file to save to")
+    folder = target.parent if _stays(target) else Path(real).parent
+    if not folder.is_dir():
+        raise UsageError(f"{target}: its folder does not exist; make {folder} first")
+    if not _stays(target) and not os.access(folder, os.W_OK):
+        raise UsageError(f"{target}: its folder can't be written")
+
+
+def read(path: Path) -> bytes:
+    """A small file's bytes. Raises OSError where it is none: reading a pipe would wait for one who writes into it."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(0, f"is {_kind(found.st_mode)}, not a file")
+    if found.st_size > MOST_BYTES:
+        raise OSError(0, f"has {found.st_size:,} bytes, more than such a file can have")
+    return path.read_bytes()
+
+
+def listed(folder: Path, begin: str = "", end: str = "") -> list[Path]:
+    """What is in a folder under names that begin and end so, sorted; nothing where there is no such folder.
+
+    Raises OSError where it can't be listed.
+    """
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    return [folder / one for one in sorted(names) if one.startswith(begin) and one.endswith(end) and one[0] != "."]
+
+
+def _stays(target: Path) -> bool:
+    """Whether it is written where it is, not replaced: a pipe, a device, what a descriptor stands for."""
+    return (target.exists() and not target.is_file()) or os.path.abspath(target).startswith(_DEVICES)
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISFIFO(mode):
+        return "a pipe"
+    if stat.S_ISSOCK(mode):
+        return "a socket"
+    return "a folder" if stat.S_ISDIR(mode) else "a device"
+
+
+def _replace(target: Path, data: bytes) -> None:
+    before = target.stat() if target.exists() else None
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:40]}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+        if before is not None and (os.stat(temporary).st_uid, os.stat(temporary).st_gid) != (
+            before.st_uid,
+            before.st_gid,
+        ):
+            with suppress(OSError):  # only who may give files away can
+                os.chown(temporary, before.st_uid, before.st_gid)
+        # mkstemp's own mode is for the owner alone
+        os.chmod(temporary, stat.S_IMODE(before.st_mode) if before is not None else 0o666 & ~_umask())
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,93 @@
+"""The GPU let go of after a recording.
+
+What records on an NVIDIA GPU (CUPTI) stays attached to the process when torch's profiler has stopped, and each launch
+takes longer from then on: a training's steps by a tenth to a third, to its end. Told by a variable of the environment,
+torch's profiler detaches it at the next call of CUDA's after it has stopped. Before CUDA 12.6 that crashed programs
+with CUDA graphs, so that it is left alone there (pytorch#144455, pytorch#146604, kineto#1264).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from contextlib import suppress
+
+import torch
+
+from gobrrr.observe.live.clock import wait
+
+VARIABLE = "TEARDOWN_CUPTI"
+SAFE = (12, 6)
+"""The first CUDA with which detaching is safe in programs with CUDA graphs (pytorch#146604)."""
+MOST_S = 0.5
+"""What detaching may take. It is a matter of milliseconds; where it takes longer, it goes on beside the program."""
+TASKS = "/proc/self/task"
+
+STAYS = (
+    "{why}: torch's profiler stays attached to the GPU in this process, so that each launch after the recording may "
+    "take longer, to the end of the program (docs/live.md)"
+)
+
+
+class Attachment:
+    """`begin()` before torch's profiler starts, `stopping()` before it stops, `end()` after: the variable as it was.
+
+    `stays` is why the profiler stays attached; None where it does not, or never was.
+    """
+
+    def __init__(self, gpu: bool) -> None:
+        self._before = os.environ.get(VARIABLE)
+        self._threads: frozenset[str] = frozenset()
+        self._wanted = gpu and torch.version.cuda is not None
+        self.stays = _unsafe(self._before) if self._wanted else None
+
+    def begin(self) -> None:
+        """Ask torch's profiler to detach when it has stopped."""
+        if self._detaches:
+            os.environ[VARIABLE] = "1"
+
+    def stopping(self) -> None:
+        """The profiler is about to stop."""
+        if self._detaches and os.environ.get(VARIABLE) != "1":
+            self.stays = f"torch set {VARIABLE} to {os.environ.get(VARIABLE)}"
+        self._threads = _threads()
+
+    def end(self) -> None:
+        """Return when it is detached, and the variable is as it was."""
+        if not self._wanted:
+            return
+        if self._detaches:
+            self._detached()
+        if self._before is None:
+            os.environ.pop(VARIABLE, None)
+        else:
+            os.environ[VARIABLE] = self._before
+
+    @property
+    def _detaches(self) -> bool:
+        return self._wanted and self.stays is None
+
+    def _detached(self) -> None:
+        """A thread of the profiler's own detaches, while a call of CUDA's returns; it reads the variable to the end."""
+        until = time.perf_counter() + MOST_S
+        wait()
+        while _threads() - self._threads and time.perf_counter() < until:
+            time.sleep(0.001)
+            wait()
+
+
+def _unsafe(variable: str | None) -> str | None:
+    """Why the profiler is not to be detached."""
+    if variable not in (None, "1"):
+        return f"{VARIABLE} is {variable}"
+    version = str(torch.version.cuda)
+    numbers = tuple(int(one) for one in re.findall(r"\d+", version)[:2])
+    return f"CUDA {version} is older than {SAFE[0]}.{SAFE[1]}" if numbers < SAFE else None
+
+
+def _threads() -> frozenset[str]:
+    """The threads of this process, native ones too; none where the system does not list them."""
+    with suppress(OSError):
+        return frozenset(os.listdir(TASKS))
+    return frozenset()
