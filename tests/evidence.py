@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from gobrrr.analysis.claims import NOTHING, Found, lengths
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Stopwatch
 from gobrrr.conditions import catalogue
 from gobrrr.conditions.overlap import settle
 from gobrrr.model.diagnosis import Finding, NotChecked, Prescription, Wall
 from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import evidence_of
 from gobrrr.treatments import catalogue as treatments
-from gobrrr.treatments.prescribing import prescription
+from gobrrr.treatments.prescribing import prescription, replayed
+from gobrrr.treatments.together import Combiner, Seat
 
 
 def evidence_from(path: Path, on: str | None = None) -> Evidence:
@@ -67,4 +69,8 @@ def predict(name: str, evidence: Evidence, finding: Finding) -> Prescription | N
     plan = next(one for one in treatments() if one.name == name).predict(evidence, found_)
     if plan is None:
         return None
-    return prescription(Stopwatch(evidence), name, found_, plan, evidence.wall_ns)
+    wall = Wall(value=evidence.wall_ns, low=None, high=None, how="estimated")
+    if not evidence.replayable:
+        return prescription(name, [(found_, plan)], evidence.wall_ns)
+    alone = Seat(evidence, ((name, found_, plan),), np.empty(0, dtype=np.int64))
+    return replayed(Combiner([alone], wall), name, [(found_, plan)], evidence.wall_ns)

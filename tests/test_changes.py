@@ -22,7 +22,7 @@ from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.model.profile import Profile
 from gobrrr.observe.trace import read_trace
 from gobrrr.report.json import to_json
-from tests.analysis.tables import HOLDOUT, SHIPPED, diagnosis, short
+from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, diagnosis, short
 from tests.conditions.lives import live_of
 from tests.conftest import H100, H100_EXTRA
 from tests.test_contract import CHECKER as OTHER
@@ -259,16 +259,40 @@ def test_what_is_asked_for_replaces_the_same_row_of_the_panel():
     assert with_row.what_if.step_ns == pytest.approx(before.step_ns)
 
 
-def test_one_prescription_is_what_the_combination_of_it_alone_gives():
-    """Both are replays of the same plan; a treatment of several findings is all of its plans."""
-    for path in (TINY, H100 / "pointwise_chain.faulty.json.gz", H100 / "gpt_fp32_notf32.faulty.json.gz"):
-        given = diagnosis(path).prescriptions
-        names = [one.treatment for one in given]
-        for one in given:
-            if names.count(one.treatment) > 1:
-                continue
-            asked = changes.predict(profile(path), [one.treatment]).what_if
-            assert one.expected_ns == pytest.approx(max(asked.expected_ns, 0.0), rel=0.02, abs=2e3), one.treatment
+FEW = SHIPPED[1::9]
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(one, marks=() if one in FEW else pytest.mark.slow) for one in SHIPPED], ids=short
+)
+def test_a_prescription_is_one_treatment_with_all_that_it_mends_and_saves_what_asking_for_it_says(path: Path):
+    """And what the page's panel says of it alone."""
+    found = changes.diagnose(profile(path), panel=True)
+    step = found.unprofiled_wall_ns.value or 0.0
+    names = [one.treatment for one in found.prescriptions]
+    assert len(names) == len(set(names))
+    panel = {tuple(one.treatments): one for one in found.what_ifs if one.machine is None}
+    for one in found.prescriptions:
+        assert one.finding == one.mends[0]
+        assert len(one.mends) == len(set(one.mends))
+        told = [finding.code for finding in found.findings if one.treatment in finding.treatments]
+        assert set(one.mends) <= set(told)
+        asked = changes.predict(profile(path), [one.treatment]).what_if
+        for record in filter(None, (asked, panel.get((one.treatment,)))):
+            said = (record.expected_ns, record.saving_ns[0], record.saving_ns[1])
+            said = tuple(min(max(ns, 0.0), step) for ns in said)
+            assert (one.expected_ns, *one.predicted_saving_ns) == pytest.approx(said, abs=1.0), one.treatment
+
+
+@pytest.mark.parametrize("name", sorted({one.name.split(".")[0] for one in DDP})[2:])
+def test_a_prescription_of_a_folder_is_what_all_ranks_together_save(name: str, tmp_path: Path):
+    for path in DDP:
+        if path.name.startswith(f"{name}."):
+            (tmp_path / path.name).symlink_to(path)
+    read = profile(tmp_path)
+    for one in changes.diagnose(read).prescriptions:
+        asked = changes.predict(read, [one.treatment]).what_if
+        assert one.expected_ns == pytest.approx(max(asked.expected_ns, 0.0), abs=1.0), one.treatment
 
 
 # -- what can't be replayed ------------------------------------------------------------
@@ -352,7 +376,7 @@ def test_what_host_and_device_leave_idle_is_all_that_a_faster_host_is_promised_f
     wall = found.unprofiled_wall_ns.value or 0.0
     idle = 1.0 - busy_share(pair.fixed, pair.fixed_ms[1] * 1e6)
     for one in found.prescriptions:
-        if one.finding.startswith("O"):
+        if all(code.startswith("O") for code in one.mends):
             assert one.predicted_saving_ns[0] <= (max(idle, 0.0) + SURE) * wall, (one, idle)
 
 
@@ -364,7 +388,7 @@ def test_kernels_of_a_mended_step_are_promised_nothing_for_sure(path: Path):
     wall = found.unprofiled_wall_ns.value or 0.0
     sure = {one.treatment for one in found.prescriptions if one.predicted_saving_ns[0] > SURE * wall}
     real = FAULTS_THAT_STAY.get(short(path), set())
-    of_the_host = {one.treatment for one in found.prescriptions if one.finding.startswith("O")}
+    of_the_host = {one.treatment for one in found.prescriptions if any(code.startswith("O") for code in one.mends)}
     assert sure - of_the_host <= real
     if real:
         assert real & sure

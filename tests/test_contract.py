@@ -61,7 +61,7 @@ CONTRACT: Shape = {
     ],
     "not_checked": [{"code": str, "needs": str}],
     "prescriptions": [{"treatment": str, "finding": str, "predicted_saving_ns": [NUMBER], "how": str,
-                       "expected_ns": (*NUMBER, NONE)}],
+                       "expected_ns": (*NUMBER, NONE), "mends": [str], "mends_ns": [NUMBER]}],
     "trials": [
         {
             "treatment": str, "before_ns": NUMBER, "after_ns": NUMBER, "spread_ns": NUMBER,
@@ -114,8 +114,9 @@ def strange(prescription: dict[str, Any]) -> bool:
 
 def remedied(one: dict[str, Any], code: str) -> float:
     """What the best remedy of a finding is expected to save; those of throughput make no step shorter."""
-    own = [each for each in one["prescriptions"] if each["finding"] == code and each["treatment"] not in THROUGHPUT]
-    return max((each["expected_ns"] or 0.0 for each in own), default=0.0)
+    given = [each for each in one["prescriptions"] if each["treatment"] not in THROUGHPUT]
+    saved = [ns for each in given for own, ns in zip(each["mends"], each["mends_ns"], strict=False) if own == code]
+    return max(saved, default=0.0)
 
 
 def unequal(one: dict[str, Any]) -> list[str]:

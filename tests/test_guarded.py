@@ -11,13 +11,12 @@ import msgspec
 import pytest
 
 from gobrrr import changes, cli, conditions, pipeline
-from gobrrr.analysis import gains
 from gobrrr.guarded import LOG, STRICT, Parts, failed
 from gobrrr.model.diagnosis import Diagnosis, NotChecked
 from gobrrr.model.profile import Profile
 from gobrrr.observe.trace import read_trace
 from gobrrr.report import advice, html, notebook, terminal
-from gobrrr.treatments import base, prescribing
+from gobrrr.treatments import base, prescribing, together
 from tests.conftest import H100
 
 FAULTY = H100 / "pointwise_chain.faulty.json.gz"
@@ -87,16 +86,16 @@ def test_a_treatment_may_fail(
     monkeypatch.setattr(prescribing, "catalogue", lambda: broken)
     found = pipeline.diagnose(profile)
     assert set(lines(found)) == {
-        f"compile for {one.finding}" for one in whole.prescriptions if one.treatment == "compile"
+        f"compile for {code}" for one in whole.prescriptions if one.treatment == "compile" for code in one.mends
     }
     assert set(lines(found).values()) == {SAID}
     assert [one for one in whole.prescriptions if one.treatment != "compile"] == found.prescriptions
 
 
 def test_the_replay_of_a_treatment_may_fail(lenient: None, monkeypatch: pytest.MonkeyPatch, profile: Profile) -> None:
-    monkeypatch.setattr(gains.Stopwatch, "gain", fail)
+    monkeypatch.setattr(together.Combiner, "saving", fail)
     found = pipeline.diagnose(profile)
-    assert "compile for M01" in lines(found)
+    assert "compile" in lines(found)
     assert (found.prescriptions, [one.code for one in found.findings][:1]) == ([], ["M01"])
 
 
@@ -111,7 +110,7 @@ PARTS = {
     "judge": "verdict",
     "speed_of_light": "speed of light",
     "settle": "what findings have in common",
-    "_differing": "notes",
+    "notes_of": "notes",
 }
 
 

@@ -18,13 +18,11 @@ from msgspec.structs import replace
 from gobrrr import pipeline
 from gobrrr.analysis.elsewhere import on_machine, repriced
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Effect, length
+from gobrrr.analysis.gains import length
 from gobrrr.analysis.graph import StepGraph
 from gobrrr.analysis.machine_rows import machine_row
-from gobrrr.analysis.micro_batches import micro_batches
 from gobrrr.analysis.outcome import Outcome, outcome
 from gobrrr.analysis.path import path_of
-from gobrrr.analysis.reductions import overlapping, reduced_once
 from gobrrr.analysis.timeline import roofs
 from gobrrr.errors import UsageError
 from gobrrr.guarded import Parts
@@ -34,9 +32,9 @@ from gobrrr.model.events import EventTable, Kind
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import DeviceProperties, Profile, RankProfile
 from gobrrr.report import chrome, terminal
-from gobrrr.treatments.asking import asked, word_of
+from gobrrr.treatments.asking import word_of
 from gobrrr.treatments.base import catalogue
-from gobrrr.treatments.prescribing import Planned, plans
+from gobrrr.treatments.seats import seats
 from gobrrr.treatments.together import Combiner, Seat, Together
 
 Stages = Callable[[str, int, int], None]
@@ -118,16 +116,16 @@ def predict(
     if machine is not None:
         _comparable(evidence, machine)
     parts = Parts()
-    seats = _on_all([_seat(examined, treatments, parts), *_other_seats(profile, examined, treatments, parts)])
-    whole = with_panel(examined, profile, stages) if panel else examined.diagnosis
+    asked_for = _seats(examined, treatments, parts)
+    whole = with_panel(examined, stages) if panel else examined.diagnosis
     called = f"what-if {_title(treatments, machine.name if machine else None)}"
-    replayed = parts.make(called, lambda: _replayed(examined, seats, treatments, machine), None)
+    replayed = parts.make(called, lambda: _replayed(examined, asked_for, treatments, machine), None)
     if replayed is None:
         return Prediction(pipeline.without(whole, parts), None, None)
     before, asked, events = replayed
-    with_plan = {name for seat in seats for name, _, _ in seat.plans}
+    with_plan = {name for seat in asked_for for name, _, _ in seat.plans}
     notes = [f"{name}: nothing that was found in this step is changed by it" for name in treatments
-             if name not in with_plan and name not in parts.failed]  # fmt: skip
+             if name not in with_plan and not any(one.split(" ")[0] == name for one in parts.failed)]  # fmt: skip
     record = replace(asked, assumes=[*asked.assumes, *notes])
     rows = [one for one in whole.what_ifs or [before] if not _same(one, record)]
     if treatments or machine is not None:
@@ -137,10 +135,10 @@ def predict(
 
 
 def _replayed(
-    examined: pipeline.Examined, seats: Sequence[Seat], treatments: Sequence[str], machine: Machine | None
+    examined: pipeline.Examined, mine: Sequence[Seat], treatments: Sequence[str], machine: Machine | None
 ) -> tuple[WhatIf, WhatIf, EventTable]:
     """(the step as it is, the step with the treatments on the machine, its timeline)."""
-    combiner = Combiner(seats, examined.diagnosis.unprofiled_wall_ns)
+    combiner = Combiner(mine, examined.diagnosis.unprofiled_wall_ns)
     asked = combiner.combined(treatments, machine)
     return combiner.combined(()).what_if, asked.what_if, _timeline(asked, _replayable(examined))
 
@@ -166,29 +164,29 @@ def diagnose(
         called = f"the step on {machine.name}"
         there = parts.make(called, lambda: _elsewhere(profile, machine), None)
         if there is not None:
-            return with_panel(there, stages=stages) if panel else there.diagnosis
+            return with_panel(there, stages) if panel else there.diagnosis
         on = None if parts.failed else on
     examined = pipeline.examine(profile, on=on)
-    return pipeline.without(with_panel(examined, profile, stages) if panel else examined.diagnosis, parts)
+    return pipeline.without(with_panel(examined, stages) if panel else examined.diagnosis, parts)
 
 
 def _elsewhere(profile: Profile, machine: Machine) -> pipeline.Examined | None:
     """The step on another machine; None where it ran on this one, where that is not known, or it can't be replayed."""
     each = [pipeline.examine(replaced(profile, ranks=(rank,))) for rank in profile.ranks]
-    seats = [Seat(one.evidence, (), one.row_of_group) for one in each if one.evidence is not None]
-    if len(seats) < len(each) or not all(
-        seat.evidence.replayable and is_other(seat.evidence, machine) for seat in seats
+    alone = [seat for one in each for seat in seats(one.ranks, (), Parts())]
+    if len(alone) < len(each) or not all(
+        seat.evidence.replayable and is_other(seat.evidence, machine) for seat in alone
     ):
         return None
     here = each[0] if len(each) == 1 else pipeline.examine(profile)
-    combiner = Combiner(seats, here.diagnosis.unprofiled_wall_ns)
+    combiner = Combiner(alone, here.diagnosis.unprofiled_wall_ns)
     there = combiner.combined((), machine).what_if
     step = max(there.step_ns, 1.0)
     ends = there.low_ns / step, there.high_ns / step
-    graphs = [on_machine(seat.evidence, machine)(seat.evidence.graph) for seat in seats]
+    graphs = [on_machine(seat.evidence, machine)(seat.evidence.graph) for seat in alone]
     runs = combiner.watch.runs(graphs) if len(graphs) > 1 else [None]
     moved = []
-    for seat, graph, ran, rank in zip(seats, graphs, runs, profile.ranks, strict=True):
+    for seat, graph, ran, rank in zip(alone, graphs, runs, profile.ranks, strict=True):
         then_ = outcome(seat.evidence, graph, repriced(seat.evidence.priced, machine), step, ran)
         meta = replace(rank.meta, devices=tuple(_renamed(rank, machine)))
         own = step if ran is None else length(seat.evidence, graph, ran) * combiner.watch.scale
@@ -258,28 +256,22 @@ def _row(examined: pipeline.Examined, machine: Machine | None) -> MachineRow:
     )
 
 
-def with_panel(examined: pipeline.Examined, profile: Profile | None = None, stages: Stages | None = None) -> Diagnosis:
-    """The diagnosis with all combinations of the treatments that promise most, and those alone on other machines.
-
-    `profile`: what was examined, whose other ranks then run with the leading one.
-    """
+def with_panel(examined: pipeline.Examined, stages: Stages | None = None) -> Diagnosis:
+    """The diagnosis with all combinations of the treatments that promise most, and those alone on other machines."""
     evidence, diagnosis = examined.evidence, examined.diagnosis
     if evidence is None or not evidence.replayable or len(evidence.priced.links.device) > MOST_WORK:
         return diagnosis
     parts = Parts()
-    made = parts.make("panel of what-ifs", lambda: _panel(examined, evidence, profile, stages), diagnosis)
+    made = parts.make("panel of what-ifs", lambda: _panel(examined, evidence, stages), diagnosis)
     return pipeline.without(made, parts)
 
 
-def _panel(
-    examined: pipeline.Examined, evidence: Evidence, profile: Profile | None, stages: Stages | None
-) -> Diagnosis:
-    diagnosis, parts = examined.diagnosis, Parts()  # the plans that fail are told already
+def _panel(examined: pipeline.Examined, evidence: Evidence, stages: Stages | None) -> Diagnosis:
+    diagnosis = examined.diagnosis
     names = _promising(diagnosis)
     machines = _others(evidence)
-    seat = Seat(evidence, tuple(plans(evidence, examined.found, parts)), examined.row_of_group)
-    others = [] if profile is None else _other_seats(profile, examined, names, parts)
-    combiner = Combiner(_on_all([seat, *others]), diagnosis.unprofiled_wall_ns)
+    mine = seats(examined.ranks, names, Parts())  # the plans that fail are told already
+    combiner = Combiner(mine, diagnosis.unprofiled_wall_ns)
     sets = [one for size in range(len(names) + 1) for one in combinations(names, size)]
     few = sets if len(names) <= FEW else [one for one in sets if len(one) in (0, 1, len(names))]
     asked = [(one, None) for one in sets] + [(one, machine) for machine in machines for one in few]
@@ -296,7 +288,7 @@ def _promising(diagnosis: Diagnosis) -> list[str]:
     wall = diagnosis.unprofiled_wall_ns.value or diagnosis.wall_ns or 0.0
     names = [one.treatment for one in diagnosis.prescriptions
              if (one.expected_ns or 0.0) >= LEAST_SHARE * wall and one.treatment != "larger-batch"]  # fmt: skip
-    return list(dict.fromkeys(names))[:MOST_TREATMENTS]
+    return names[:MOST_TREATMENTS]
 
 
 def _others(evidence: Evidence) -> list[Machine]:
@@ -307,39 +299,13 @@ def _others(evidence: Evidence) -> list[Machine]:
     return [one for one in found if one.name not in (evidence.machine.name, evidence.machine.device_name)]
 
 
-def _seat(examined: pipeline.Examined, treatments: Sequence[str], parts: Parts) -> Seat:
-    evidence = _replayable(examined)
-    return Seat(evidence, tuple(_asked(evidence, examined, treatments, parts)), examined.row_of_group)
-
-
-def _other_seats(profile: Profile, lead: pipeline.Examined, treatments: Sequence[str], parts: Parts) -> list[Seat]:
-    """The other ranks of a folder, each with its own plans: they run together with the leading one."""
-    others = [rank for rank in profile.ranks if rank.rank != lead.lead.rank.rank]
-    return [_seat(pipeline.examine(replaced(profile, ranks=(rank,))), treatments, parts) for rank in others]
-
-
-COLLECTIVE: dict[str, Callable[[Evidence], Effect]] = {
-    "comm-overlap": overlapping,
-    "no-sync": lambda evidence: reduced_once(evidence, micro_batches(evidence)),
-}
-"""What is done on all ranks alike: a rank that the others wait for does not wait, and has no finding of its own."""
-
-
-def _on_all(seats: list[Seat]) -> list[Seat]:
-    """The same seats, with a plan for each collective's treatment that any of them has."""
-    for name, effect in COLLECTIVE.items():
-        having = [one for seat in seats for one in seat.plans if one[0] == name]
-        if not having:
-            continue
-        _, found, plan = having[0]
-        lacking = [not any(one[0] == name for one in seat.plans) for seat in seats]
-        seats = [
-            replaced(seat, plans=(*seat.plans, (name, found, replaced(plan, effect=effect(seat.evidence)))))
-            if missing
-            else seat
-            for seat, missing in zip(seats, lacking, strict=True)
-        ]
-    return seats
+def _seats(examined: pipeline.Examined, treatments: Sequence[str], parts: Parts) -> list[Seat]:
+    """The ranks with the plans of the treatments that are asked for."""
+    known = {one.name for one in catalogue()}
+    for name in treatments:
+        if word_of(name) not in known:
+            raise UsageError(f"no treatment is called {word_of(name)}; those for this step: {_offered(examined)}")
+    return seats(examined.ranks, treatments, parts)
 
 
 def _replayable(examined: pipeline.Examined) -> Evidence:
@@ -356,19 +322,8 @@ def _comparable(evidence: Evidence, machine: Machine) -> None:
         raise UsageError(f"the step ran on a CPU; what it would take on {machine.name}: gobrrr predict")
 
 
-def _asked(evidence: Evidence, examined: pipeline.Examined, names: Sequence[str], parts: Parts) -> list[Planned]:
-    """The plans of the treatments that are asked for, of every finding that one of them is for."""
-    made: list[Planned] = []
-    known = {one.name for one in catalogue()}
-    for name in dict.fromkeys(names):
-        if word_of(name) not in known:
-            raise UsageError(f"no treatment is called {word_of(name)}; those for this step: {_offered(examined)}")
-        made += asked(name, evidence, examined.found, parts)
-    return made
-
-
 def _offered(examined: pipeline.Examined) -> str:
-    names = dict.fromkeys(one.treatment for one in examined.diagnosis.prescriptions)
+    names = [one.treatment for one in examined.diagnosis.prescriptions]
     return ", ".join(names) or "none (gobrrr explain lists them all)"
 
 

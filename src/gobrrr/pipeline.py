@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from functools import partial
@@ -11,7 +12,6 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from gobrrr import units
 from gobrrr.analysis import caveats
 from gobrrr.analysis.achieved import achieved
 from gobrrr.analysis.across import combine
@@ -21,6 +21,7 @@ from gobrrr.analysis.dispatched import counted_live
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.host import host_budget
 from gobrrr.analysis.kernels import kernel_rows
+from gobrrr.analysis.notes import notes_of
 from gobrrr.analysis.places import listed, place_of, where_time_goes
 from gobrrr.analysis.ratios import share
 from gobrrr.analysis.study import Study, study
@@ -53,18 +54,15 @@ from gobrrr.model.live import Live
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import DeviceProperties, Profile, RankProfile
 from gobrrr.treatments.prescribing import prescribe
+from gobrrr.treatments.seats import Looked
 
 THROUGHPUT = ("larger-batch",)
 """Treatments that make no step shorter."""
 
-DIFFERENT = 0.05
-"""A measured step that the profiled one can't be brought closer to than this is worth a note."""
+MOST_TOGETHER = 60_000
+"""Ranks with more pieces of device work in all are not replayed together for every remedy."""
 
-PACED = 0.25
-"""A host whose pace differs by more than this beyond what recording explains is worth a note."""
-
-TELLING = 0.005
-"""Less of the device time than this in kernels faster than their floor is not worth a note."""
+_ALONE = "what a remedy saves is said of the slowest rank alone; --what-if NAME runs all of them"
 
 UNCOVERED = Coverage(device_time=None, calls=None, bytes=None)
 UNCOUNTED = Totals(flop=None, bytes_as_run=None, bytes_fused=None, launches=None, syncs=None)
@@ -76,17 +74,24 @@ UNJUDGED = Verdict("unknown", "low", ())
 class Examined:
     """A diagnosis, and what it was made from: for a question that comes after it.
 
-    `evidence`: of the leading device, None without device work; `found`: its findings with what they claim, those last
-    whose time others keep or the host hides;
-    `row_of_group`: the row of `diagnosis.ops` of each of its kinds of calls, -1 for none.
+    `ranks`: those that are replayed together, the leading one first, with what was found there: findings with what
+    they claim, those last whose time others keep or the host hides.
     """
 
     diagnosis: Diagnosis
     lead: Study
-    evidence: Evidence | None
-    found: list[Found]
-    row_of_group: I8
+    ranks: tuple[Looked, ...]
     machine: Machine | None
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """Of the leading device; None without device work."""
+        return self.ranks[0].evidence if self.ranks else None
+
+    @property
+    def found(self) -> Sequence[Found]:
+        """Of the leading device."""
+        return self.ranks[0].found if self.ranks else ()
 
 
 def diagnose(profile: Profile, *, on: str | Machine | None = None) -> Diagnosis:
@@ -117,12 +122,14 @@ def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
     verdict = parts.make(
         "verdict", lambda: _judged(lead, machine, budget, wall, covered.device_time, beaten[0], bounds[0]), UNJUDGED
     )
-    findings, unchecked, prescriptions, found = _check(lead, sum(line.ns for line in budget), parts)
-    findings, places = _placed(front, budget, findings, found, parts)
+    row_of_group, tables = _tables(lead, parts)
+    checked = _checked(lead, sum(line.ns for line in budget), parts)
+    ranks = _looked(lead, studies, checked, row_of_group, parts)
+    findings, places = _placed(front, budget, checked.told, parts)
     if lead.doubt:
         notes.append(f"the step without the profiler can't be estimated: {lead.doubt}")
-    notes += parts.make("notes", lambda: [*_notes(studies, lead, beaten), *_differing(lead)], [])
-    row_of_group, tables = _tables(lead, parts)
+    prescriptions = _prescribed(ranks, checked, wall, notes, parts)
+    notes += parts.make("notes", lambda: notes_of(studies, lead, beaten), [])
     diagnosis = Diagnosis(
         target=profile.target,
         origin=profile.origin,
@@ -138,7 +145,7 @@ def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
         speed_of_light_ns=parts.make("speed of light", lambda: speed_of_light(front, machine) if front else None, None),
         coverage=covered,
         totals=sums,
-        findings=findings,
+        findings=_ranked(findings, prescriptions),
         prescriptions=prescriptions,
         notes=notes,
         caveats=[*caveats.of_step(live), *caveats.of_ceilings(machine, bounds[1])],
@@ -151,11 +158,11 @@ def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
         live=parts.make("counts of the step as it was dispatched", lambda: _counted(lead.rank), live),
         memory_peak_bytes=_peak(live),
         version=_version(),
-        not_checked=unchecked,
+        not_checked=checked.unchecked,
         **places,
         **tables,
     )
-    return Examined(without(diagnosis, parts), lead, front, found, row_of_group, machine)
+    return Examined(without(diagnosis, parts), lead, ranks, machine)
 
 
 def _judged(
@@ -203,9 +210,10 @@ def _tables(lead: Study, parts: Parts) -> tuple[I8, dict[str, Any]]:
 
 
 def _placed(
-    front: Evidence | None, budget: list[BudgetLine], findings: list[Finding], found: list[Found], parts: Parts
+    front: Evidence | None, budget: list[BudgetLine], told: list[Found], parts: Parts
 ) -> tuple[list[Finding], dict[str, Any]]:
     """(the findings, with the places that they are about; the fields of the diagnosis that tell where time goes)."""
+    findings = [one.finding for one in told]
     if front is None:
         return findings, {}
     where = parts.make("places", lambda: where_time_goes(front), None)
@@ -214,10 +222,9 @@ def _placed(
     tree = parts.make("places", lambda: listed(front, where, sum(one.ns for one in budget)), None)
     if tree is None:
         return findings, {}
-    claims = {one.finding.code: one.claim for one in found}
     located = parts.make(
         "places of the findings",
-        lambda: [replace(one, place=place_of(front, where, tree, one, claims[one.code])) for one in findings],
+        lambda: [replace(one.finding, place=place_of(front, where, tree, one.finding, one.claim)) for one in told],
         findings,
     )
     return located, {"places": tree.nodes, "held_by": tree.held_by, "places_from": tree.built_from}
@@ -347,65 +354,79 @@ def _own_length(one: Study) -> tuple[bool, float]:
     return len(one.evidence) > 0, (one.wall.value or one.steps.wall_ns) - exposed
 
 
-def _check(
-    lead: Study, wall_ns: float, parts: Parts
-) -> tuple[list[Finding], list[NotChecked], list[Prescription], list[Found]]:
-    """Run every condition on the leading device; share out what is at stake of a step; price the treatments."""
-    if not lead.evidence:
+@dataclass(frozen=True)
+class _Checked:
+    """One device after every condition: findings that are told, all that was found, what could not be looked at."""
+
+    told: list[Found]
+    every: list[Found]
+    unchecked: list[NotChecked]
+    step_ns: float = 0.0
+
+
+def _checked(one: Study, wall_ns: float, parts: Parts) -> _Checked:
+    """Run every condition on a rank's device; share out what is at stake of a step of `wall_ns`."""
+    if not one.evidence:
         needs = "a trace with device work"
-        return [], [NotChecked(code=one.code, needs=needs) for one in conditions()], [], []
-    evidence = lead.evidence[0]
-    results = [parts.make(one.code, partial(_looked_for, one, evidence), None) for one in conditions()]
-    found = [one for one in results if isinstance(one, Found) and not one.hidden]
-    hidden = [one for one in results if isinstance(one, Found) and one.hidden]
-    unchecked = [one for one in results if isinstance(one, NotChecked)]
+        return _Checked([], [], [NotChecked(code=each.code, needs=needs) for each in conditions()])
+    evidence = one.evidence[0]
+    results = [parts.make(each.code, partial(_looked_for, each, evidence), None) for each in conditions()]
+    found = [each for each in results if isinstance(each, Found) and not each.hidden]
+    hidden = [each for each in results if isinstance(each, Found) and each.hidden]
     # ranks together may take less than the leading one alone seemed to
     step = min(evidence.wall_ns, wall_ns)
-    findings = parts.make(
+    settled = parts.make(
         "what findings have in common",
         lambda: settle(found, lengths(evidence), evidence.steps.count, step),
-        [one.finding for one in found],
+        [each.finding for each in found],
     )
-    whose = {one.finding.code: one for one in found}
-    kept = [changed(whose[one.code], finding=one) for one in findings]
-    prescriptions = prescribe(evidence, kept, step, parts)
-    told = {one.finding.code for one in kept}
-    every = [*kept, *(one for one in found if one.finding.code not in told), *hidden]
-    return _ranked(findings, prescriptions), unchecked, prescriptions, every
+    whose = {each.finding.code: each for each in found}
+    told = [changed(whose.pop(each.code), finding=each) for each in settled]
+    unchecked = [each for each in results if isinstance(each, NotChecked)]
+    return _Checked(told, [*told, *whose.values(), *hidden], unchecked, step)
 
 
 def _looked_for(condition: Condition, evidence: Evidence) -> Found | NotChecked | None:
     return as_far_as_priced(condition.code, evidence, condition.check(evidence))
 
 
+def _looked(
+    lead: Study, studies: Sequence[Study], checked: _Checked, row_of_group: I8, parts: Parts
+) -> tuple[Looked, ...]:
+    """The ranks with device work, the leading one first; that one alone where another can't be replayed."""
+    if not lead.evidence:
+        return ()
+    others = [one for one in studies if one is not lead and one.evidence]
+    if not all(one.evidence[0].replayable for one in others):
+        others = []
+    none = np.empty(0, dtype=np.int64)
+    return (
+        Looked(lead.evidence[0], checked.every, row_of_group),
+        *(
+            Looked(one.evidence[0], _checked(one, one.wall.value or one.steps.wall_ns, parts).every, none)
+            for one in others
+        ),
+    )
+
+
+def _prescribed(
+    ranks: Sequence[Looked], checked: _Checked, wall: Wall, notes: list[str], parts: Parts
+) -> list[Prescription]:
+    """The treatments of what is told, on all ranks; on the leading one where they have too much work together."""
+    if sum(len(one.evidence.priced.links.device) for one in ranks) > MOST_TOGETHER and len(ranks) > 1:
+        notes.append(f"the ranks have too much work to be run together for each remedy: {_ALONE}")
+        ranks = ranks[:1]
+    return prescribe(ranks, checked.told, wall, checked.step_ns, parts) if ranks else []
+
+
 def _ranked(findings: list[Finding], prescriptions: list[Prescription]) -> list[Finding]:
-    """The findings whose remedies are expected to save most first; those without one by what is at stake."""
+    """The findings whose remedies are expected to save most of them first; those without one by what is at stake."""
     best: dict[str, float] = {}
     for one in prescriptions:
         if one.treatment not in THROUGHPUT:
-            best[one.finding] = max(best.get(one.finding, 0.0), one.expected_ns or 0.0)
+            for code, ns in zip(one.mends, one.mends_ns, strict=False):
+                best[code] = max(best.get(code, 0.0), ns)
     return sorted(findings, key=lambda one: -best.get(one.code, 0.0))  # what is at stake decides between equals
-
-
-def _notes(studies: list[Study], lead: Study, beaten: tuple[float, str]) -> list[str]:
-    notes = []
-    if not any(one.evidence for one in studies):
-        here = any(len(one.links.device) for one in studies)
-        what = "no device work of any length in the steps" if here else "no GPU events in this trace"
-        what = "no operation computed in the steps" if lead.rank.live is not None else what
-        notes.append(f"{what}: the host is all that was observed")
-    graph = _share(lead, lead.links.in_graph & np.isnan(lead.priced.floor_ns))
-    if graph > 0.01:
-        notes.append(
-            f"{units.percent(graph)} of the device time is replayed from a CUDA or HIP graph: such kernels carry no "
-            "operations or shapes, so they are not priced"
-        )
-    unlaunched = _share(lead, lead.links.launch < 0)
-    if unlaunched > 0.05:
-        notes.append(f"{units.percent(unlaunched)} of the device time was launched before the recording began")
-    if len(lead.links.device) and (lead.links.op >= 0).any() and not (lead.rank.events.dims >= 0).any():
-        notes.append("no shapes in this trace: record it with record_shapes=True to price the operations")
-    return notes + _contradictions(*beaten)
 
 
 def _peak(live: Live | None) -> float | None:
@@ -418,38 +439,3 @@ def _counted(rank: RankProfile) -> Live | None:
     if rank.live is None or rank.seen is None:
         return rank.live
     return replace(rank.live, counted=counted_live(rank.seen))
-
-
-def _differing(lead: Study) -> list[str]:
-    """Steps that took another time under the profiler than without it, beyond what recording explains."""
-    pace = lead.evidence[0].cost.pace if lead.evidence else 1.0
-    if abs(pace - 1.0) > PACED:
-        how = "slower" if pace < 1 else "faster"
-        return [
-            f"the host was {how} in the profiled steps than recording explains: its lines are brought to the measured "
-            "step in proportion"
-        ]
-    if abs(lead.scale - 1.0) <= DIFFERENT:
-        return []
-    longer = "longer" if lead.scale > 1 else "shorter"
-    by = units.percent(abs(lead.scale - 1.0))
-    return [
-        f"the measured step is {by} {longer} than the profiled one explains: the device itself ran at another speed "
-        "then; the lines of the budget are in proportion"
-    ]
-
-
-def _share(lead: Study, mask) -> float:  # type: ignore[no-untyped-def]
-    duration = lead.rank.events.duration_ns[lead.links.device]
-    total = float(duration.sum())
-    return float(duration[mask].sum()) / total if total > 0 else 0.0
-
-
-def _contradictions(share: float, most: str) -> list[str]:
-    """Kernels faster than their floor: the count, the ceiling or the cache assumption is wrong."""
-    if share < TELLING:
-        return []
-    return [
-        f"{units.percent(share)} of the device time is in kernels faster than their floor (most: {most}): "
-        "its count, the ceiling or the cache assumption is wrong there; counted as at the roof"
-    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -13,14 +13,16 @@ from hypothesis import strategies as st
 
 from gobrrr.analysis import gains
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Effect, Plan, Stopwatch, length
+from gobrrr.analysis.gains import Effect, Plan, length
 from gobrrr.analysis.graph import StepGraph, serial_graph
 from gobrrr.analysis.links import link
 from gobrrr.analysis.replay import replayed
 from gobrrr.analysis.what_if import dropped, hosted, shortened, unwaited
+from gobrrr.model.diagnosis import Wall
 from gobrrr.model.events import Kind
 from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import evidence_of
+from gobrrr.treatments.together import Combiner, Seat
 from tests.analysis.slow_simulator import every, unprofiled
 from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, Row, short, table
 from tests.conftest import H100, H100_EXTRA
@@ -52,6 +54,28 @@ def plan(effect: Effect | None, **more) -> Plan:
     return Plan("how", "assumes", effect, **more)
 
 
+@dataclass(frozen=True)
+class Gain:
+    """A saving in ns of one step, and the step without and with the change, as expected."""
+
+    low: float
+    value: float
+    high: float
+    before: float
+
+    @property
+    def after(self) -> float:
+        return self.before - self.value
+
+
+def gain_of(one: Evidence, made: Plan) -> Gain:
+    """What one plan alone saves of a step."""
+    wall = Wall(value=one.wall_ns, low=None, high=None, how="estimated")
+    combiner = Combiner([Seat(one, (("alone", None, made),), np.empty(0, dtype=np.int64))], wall)
+    value, low, high = combiner.saving(["alone"])
+    return Gain(low, value, high, combiner.before)
+
+
 # -- the length of a step ------------------------------------------------------------
 
 
@@ -59,7 +83,7 @@ def plan(effect: Effect | None, **more) -> Plan:
 def test_the_graph_of_a_trace_runs_as_long_as_its_step(path: Path):
     one = evidence(path)
     assert length(one, one.graph) == pytest.approx(one.wall_ns, rel=CLOSE)
-    assert Stopwatch(one).gain(plan(None)).before == pytest.approx(one.wall_ns)
+    assert gain_of(one, plan(None)).before == pytest.approx(one.wall_ns)
 
 
 @pytest.mark.parametrize("path", [*SHIPPED[3:30:4], *HOLDOUT[::4]], ids=short)
@@ -110,7 +134,7 @@ def test_a_part_of_a_step_saves_the_same_share(tmp_path: Path, monkeypatch: pyte
 
 
 def _share(one: Evidence, change) -> float:
-    gain = Stopwatch(one).gain(plan(lambda _: change))
+    gain = gain_of(one, plan(lambda _: change))
     return gain.value / gain.before
 
 
@@ -133,41 +157,40 @@ def test_the_ends_of_a_gain_are_in_order(path: Path, device: float, host: float,
 
         return change
 
-    gain = Stopwatch(evidence(path)).gain(plan(effect, least_ns=(least, least), work=work))
+    gain = gain_of(evidence(path), plan(effect, least_ns=(least, least), work=work))
     assert gain.low <= gain.value <= gain.high
     assert gain.value == pytest.approx(gain.before - gain.after)
 
 
 def test_a_step_takes_no_less_than_what_the_plan_says_and_counts_what_it_does():
     one = evidence(H100 / "mlp_tiny.faulty.json.gz")
-    watch = Stopwatch(one)
     wall = one.wall_ns
 
     def gone(_: float):
         return lambda graph: hosted(dropped(graph, every(graph)), graph.at[:1], graph.at[-1:], 0.0)
 
-    assert watch.gain(plan(gone)).after < 0.05 * wall
-    bounded = watch.gain(plan(gone, least_ns=(0.6 * wall, 0.6 * wall)))
+    assert gain_of(one, plan(gone)).after < 0.05 * wall
+    bounded = gain_of(one, plan(gone, least_ns=(0.6 * wall, 0.6 * wall)))
     assert bounded.after == pytest.approx(0.6 * wall)
     assert bounded.value == pytest.approx(0.4 * wall)
     # at least 0.4 of the step at the effect's most and 0.8 at its least: 0.6 where half is expected
-    assert watch.gain(plan(gone, least_ns=(0.4 * wall, 0.8 * wall))).after == pytest.approx(0.6 * wall)
-    twice = watch.gain(plan(nothing, work=2.0))
+    assert gain_of(one, plan(gone, least_ns=(0.4 * wall, 0.8 * wall))).after == pytest.approx(0.6 * wall)
+    twice = gain_of(one, plan(nothing, work=2.0))
     assert twice.after == pytest.approx(wall / 2)
-    assert watch.gain(plan(nothing, work=2.0, least_ns=(3 * wall, 3 * wall))).after == pytest.approx(1.5 * wall)
+    assert gain_of(one, plan(nothing, work=2.0, least_ns=(3 * wall, 3 * wall))).after == pytest.approx(1.5 * wall)
 
 
 def test_a_plan_that_changes_nothing_saves_nothing():
     one = evidence(H100 / "mlp_tiny.faulty.json.gz")
     for made in (plan(None), plan(nothing)):
-        gain = Stopwatch(one).gain(made)
+        gain = gain_of(one, made)
         assert (gain.low, gain.value, gain.high) == (0.0, 0.0, 0.0)
         assert gain.before == gain.after == pytest.approx(one.wall_ns)
 
 
 def test_what_is_saved_outside_of_the_steps_is_added():
     one = evidence(H100 / "mlp_tiny.faulty.json.gz")
-    gain = Stopwatch(one).gain(plan(nothing, beyond=3_000.0, beyond_low=1_000.0))
+    gain = gain_of(one, plan(nothing, beyond=3_000.0, beyond_low=1_000.0))
     assert (gain.low, gain.value, gain.high) == (1_000.0, 2_000.0, 3_000.0)
 
 

@@ -163,7 +163,7 @@ def test_on_another_machine_calls_move_other_times_and_the_same_bytes(path: Path
     graph = on_machine(one, machine)(one.graph)
     priced = repriced(one.priced, machine)
     rows = found.diagnosis.ops
-    moved = moved_ops(one, graph, found.row_of_group, priced)
+    moved = moved_ops(one, graph, found.ranks[0].row_of_group, priced)
     assert moved
     for op in moved:
         row = rows[op.op]
@@ -177,7 +177,7 @@ def test_on_another_machine_calls_move_other_times_and_the_same_bytes(path: Path
 @pytest.mark.parametrize("path", EXAMPLES[::3], ids=short)
 def test_nothing_moves_where_nothing_is_changed(path: Path):
     found, one = examined(path), evidence(path)
-    assert moved_ops(one, one.graph, found.row_of_group, one.priced) == []
+    assert moved_ops(one, one.graph, found.ranks[0].row_of_group, one.priced) == []
 
 
 def test_half_of_a_calls_traffic_is_half_of_its_bytes_and_none_where_it_is_gone(tmp_path: Path):
@@ -197,7 +197,7 @@ def test_half_of_a_calls_traffic_is_half_of_its_bytes_and_none_where_it_is_gone(
     assert one is not None
     sums, products = named(one, "sum"), named(one, "product")
     graph = dropped(shortened(one.graph, sums, np.full(len(sums), 0.5)), products)
-    moved = {found.diagnosis.ops[op.op].op: op for op in moved_ops(one, graph, found.row_of_group, one.priced)}
+    moved = {found.diagnosis.ops[op.op].op: op for op in moved_ops(one, graph, found.ranks[0].row_of_group, one.priced)}
     assert set(moved) == {"aten::add", "aten::mm"}
     assert moved["aten::add"].bytes == pytest.approx(10 * 3 * 4096 * 4096 * 2 / 2)
     assert moved["aten::add"].ns == pytest.approx(10 * 20e3)

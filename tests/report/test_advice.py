@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 from msgspec.structs import replace
 
 from gobrrr.model.diagnosis import Diagnosis, Finding, Prescription
 from gobrrr.report import advice, terminal
+from gobrrr.report.json import decode
 from gobrrr.report.layout import Page, plain
 from tests.report import samples
 
@@ -39,12 +41,44 @@ def test_a_treatment_without_gain_for_a_stake_stays_in_the_list() -> None:
     assert "no gain" in text
 
 
-def test_a_treatment_that_is_listed_twice_is_one_change() -> None:
-    both = [finding("M03", "normalization traffic", (0, 9e6), []), finding("M05", "layout copies", (2e6, 3e6), [])]
-    one = of(both, ("channels-last", "M03", (0, 9e6)), ("channels-last", "M05", (2e6, 3e6)))
+NORMS = finding("M03", "normalization traffic", (0, 9e6), ["compile"])
+COPIES = finding("M05", "layout copies", (2e6, 3e6), ["compile", "channels-last"])
+
+
+def remedy(name: str, *mends: tuple[str, float], saves: tuple[float, float]) -> Prescription:
+    codes = [code for code, _ in mends]
+    return Prescription(
+        treatment=name, finding=codes[0], predicted_saving_ns=saves, how="do it", mends=codes,
+        mends_ns=[ns for _, ns in mends],
+    )  # fmt: skip
+
+
+def test_a_remedy_of_several_findings_stands_once_with_all_that_it_mends() -> None:
+    both = remedy("compile", ("M03", 4e6), ("M05", 2.5e6), saves=(1e6, 5e6))
+    one = replace(of([NORMS, COPIES]), prescriptions=[both])
+    text = " ".join(plain(advice.prescriptions(one, Page(), most=4)).split())
+    assert text.count("compile: do it") == 1
+    assert "1 M03 normalization traffic 1.00 to 5.00 ms" in text
+    assert "4.00 ms of M03 alone; also mends M05 layout copies (2.50 ms alone)" in text
+    assert advice.other_findings(one, Page(), most=4) == []
+
+
+def test_a_second_remedy_of_a_finding_has_the_findings_name_and_says_where_its_place_is() -> None:
+    first, second = remedy("compile", ("M05", 3e6), saves=(2e6, 3e6)), remedy("b", ("M05", 1e6), saves=(1e6, 1e6))
+    one = replace(of([COPIES]), prescriptions=[first, second])
     text = plain(advice.prescriptions(one, Page(), most=4))
-    assert "channels-last: do it" in text
-    assert "channels-last: the same change as 1" in text
+    assert "2  M05  layout copies (where: see 1)" in text
+    assert "savings do not add up" in text
+
+
+def test_a_saved_file_without_a_list_of_what_a_remedy_mends_is_read() -> None:
+    old = of([NORMS], ("compile", "M03", (0, 9e6)))
+    raw = msgspec.json.decode(msgspec.json.encode(old))
+    for one in raw["prescriptions"]:
+        del one["mends"], one["mends_ns"]
+    read = decode(msgspec.json.encode(raw))
+    assert [one.mends for one in read.prescriptions] == [["M03"]]
+    assert "also mends" not in plain(advice.prescriptions(read, Page(), most=4))
 
 
 def test_the_speed_of_light_is_that_of_this_program() -> None:

@@ -62,9 +62,9 @@ def test_a_prediction_is_that_of_a_what_if(names: tuple[str, ...]) -> None:
 
 def test_a_set_of_treatments_is_replayed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
-    combined = candidates.Combiner.combined
+    saving = candidates.Combiner.saving
     monkeypatch.setattr(
-        candidates.Combiner, "combined", lambda self, names: (calls.append(names), combined(self, names))[1]
+        candidates.Combiner, "saving", lambda self, names: (calls.append(names), saving(self, names))[1]
     )
     candidates_of(examined(), [way("a", "cuda-graph"), way("b", "cuda-graph"), way("c", "cuda-graph", "sdpa")])
     assert calls == [["cuda-graph"]]
@@ -87,7 +87,7 @@ def test_a_way_without_a_prediction_asks_whether_it_is_worth_a_trial() -> None:
 def test_a_step_that_cannot_be_replayed_falls_back_on_what_is_at_stake_and_says_so() -> None:
     one = examined()
     assert one.evidence is not None
-    stuck = replace(one, evidence=None)
+    stuck = replace(one, ranks=())
     (found, other), notes = candidates_of(stuck, [way("a", "cuda-graph"), way("b", "sdpa")])
     prescribed = [it for it in one.diagnosis.prescriptions if it.treatment == "cuda-graph"]
     assert found.low_ns == max(it.predicted_saving_ns[0] for it in prescribed)

@@ -22,7 +22,8 @@ from gobrrr.hardware import find
 from gobrrr.model.diagnosis import WhatIf
 from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import Examined, examine
-from gobrrr.treatments.prescribing import Planned, plans
+from gobrrr.treatments.base import Planned
+from gobrrr.treatments.prescribing import plans
 from gobrrr.treatments.together import Combiner, Seat
 from tests.analysis.slow_simulator import every
 from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, short
@@ -41,7 +42,8 @@ def examined(path: Path) -> Examined:
 
 def seat_of(found: Examined) -> Seat:
     assert found.evidence is not None
-    return Seat(found.evidence, tuple(plans(found.evidence, found.found, Parts())), found.row_of_group)
+    mine = tuple(plans(found.evidence, found.found, Parts()))
+    return Seat(found.evidence, mine, found.ranks[0].row_of_group)
 
 
 @cache
@@ -145,7 +147,9 @@ def with_plans(found: Examined, *made: tuple[str, Plan]) -> Combiner:
     """The step with plans of one's own."""
     assert found.evidence is not None
     planned: list[Planned] = [(name, found.found[0] if found.found else None, one) for name, one in made]  # type: ignore[misc]
-    return Combiner([Seat(found.evidence, tuple(planned), found.row_of_group)], found.diagnosis.unprofiled_wall_ns)
+    return Combiner(
+        [Seat(found.evidence, tuple(planned), found.ranks[0].row_of_group)], found.diagnosis.unprofiled_wall_ns
+    )
 
 
 def waiting(folder: Path) -> Examined:

@@ -1,4 +1,4 @@
-"""What a step takes when its graph runs, and what a change of it saves: by replay, never by adding up times.
+"""What a step takes when its graph runs, and when a changed one does: by replay, never by adding up times.
 
 The saving of a change is the step's time minus that of the changed graph, both replayed. Its interval is spanned by
 the least and the most that the change may do, and by the ends of what is known of the host: of a trace, the cost of
@@ -55,17 +55,6 @@ class Plan:
         return self.least_ns[1] + share * (self.least_ns[0] - self.least_ns[1])
 
 
-@dataclass(frozen=True)
-class Gain:
-    """A saving in ns of one step, and the step without and with the change, as expected."""
-
-    low: float
-    value: float
-    high: float
-    before: float
-    after: float
-
-
 class Stopwatch:
     """Measures a step under changes, at the low end of what is known of the host, as expected, and at the high end.
 
@@ -102,28 +91,6 @@ class Stopwatch:
             return length(self.evidences[0], graphs[0])
         each = zip(self.evidences, graphs, self.runs(graphs), strict=True)
         return max(length(evidence, graph, ran) for evidence, graph, ran in each)
-
-    def gain(self, plan: Plan) -> Gain:
-        """The interval of the saving of a plan for one rank; nothing where it changes nothing."""
-        before = [one * self.scale for one in self.lengths]
-        now = before[self.middle]
-        if plan.effect is None:
-            return Gain(0.0, 0.0, 0.0, now, now)
-        ends = sorted({0, len(before) - 1})
-        corners = [(end, self._after(plan, share, end)) for end in ends for share in (LEAST, MOST)]
-        # at each end the share of the step that is saved there, of the step that is expected; never more than is left
-        # of that beyond the shortest step
-        most = now - min(one for _, one in corners)
-        made = [min((1 - one / before[end]) * now, most) if before[end] > 0 else 0.0 for end, one in corners]
-        after = self._after(plan, EXPECTED, self.middle)
-        value = now - after
-        low = min(*made, *(before[end] - one for end, one in corners), value)
-        high = max(*made, value)
-        return Gain(low + plan.beyond_low, value + (plan.beyond_low + plan.beyond) / 2, high + plan.beyond, now, after)
-
-    def _after(self, plan: Plan, share: float, end: int) -> float:
-        assert plan.effect is not None
-        return max(self.after([plan.effect(share)], end), plan.bound(share)) / plan.work
 
 
 def _at(graphs: Sequence[StepGraph], end: int, ends: int) -> StepGraph:

@@ -89,8 +89,11 @@ class NotChecked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prescription(msgspec.Struct, frozen=True, kw_only=True):
-    """A treatment for a finding, and what it alone would save: the step replayed with and without it.
+    """A treatment, and what it saves when it alone is applied: the step replayed with and without it.
 
+    `mends`: the codes of the findings that it answers, the one that it saves most of first; `finding` is that one.
+    `mends_ns`: what it is expected to save of each of them alone, in the same order; they overlap, and do not sum to
+    `expected_ns`. Empty where the step can't be replayed.
     `expected_ns` is what is expected within the interval; None where the step can't be replayed. `then`: what bounds
     the step afterwards.
     """
@@ -102,6 +105,12 @@ class Prescription(msgspec.Struct, frozen=True, kw_only=True):
     assumes: str = ""
     expected_ns: float | None = None
     then: str = ""
+    mends: list[str] = []
+    mends_ns: list[float] = []
+
+    def __post_init__(self) -> None:
+        if not self.mends:  # a file from before there was the list
+            msgspec.structs.force_setattr(self, "mends", [self.finding])
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):

@@ -130,6 +130,9 @@ def _places(one: Diagnosis) -> Iterator[str]:
     for name, ops in named.items():
         if any(index >= len(one.ops) for index in ops):
             yield f"{name}.ops names a row that ops does not have"
+    for at, each in enumerate(one.prescriptions):
+        if each.finding != each.mends[0] or len(each.mends_ns) not in (0, len(each.mends)):
+            yield f"prescriptions[{at}].mends does not begin with its finding, or has not one saving each"
     paths = {tuple(row.path) for row in one.modules}
     for at, row in enumerate(one.modules):
         if not row.path or (len(row.path) > 1 and tuple(row.path[:-1]) not in paths):

@@ -119,7 +119,10 @@ class Untried(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Advised(msgspec.Struct, frozen=True, kw_only=True):
-    """What only the user's own source can change: predicted and measured by nothing."""
+    """What only the user's own source can change: predicted and measured by nothing.
+
+    `mends`: the codes of the findings that it answers, `finding` first, whose place `where` is.
+    """
 
     treatment: str
     finding: str
@@ -127,6 +130,7 @@ class Advised(msgspec.Struct, frozen=True, kw_only=True):
     how: str
     code: str
     predicted_saving_ns: Interval
+    mends: list[str] = []
 
 
 class Treated(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 
 from gobrrr import units
 from gobrrr.guarded import UNCHECKED
 from gobrrr.model.diagnosis import Diagnosis, Finding, Interval, NotChecked, Place, Prescription, Trial
-from gobrrr.report.layout import Line, Page, spread
+from gobrrr.report.layout import Line, Page, fits, spread
 from gobrrr.report.text import clean_lines, sanitise, short_name, shorten_left, wrap
 
 INDENT = " " * 10
@@ -21,23 +22,22 @@ CODE_CELLS, TREATMENT_CELLS = 8, 24
 def prescriptions(
     diagnosis: Diagnosis, page: Page, *, most: int, title_lines: int = 2, facts: Sequence[int] = ()
 ) -> list[Line]:
-    """The ranked treatments, each with its finding, where it is and the code to paste; at most `most` of them.
+    """The ranked treatments, each with all that it mends, where that is and the code to paste; at most `most` of them.
 
     `facts`: lines of evidence under the first finding, under the second, ...
     """
     ranked = worth_doing(diagnosis)
     if not ranked:
         return []
-    lines: list[Line] = [spread([(" What to do", "bold")], [("saves, predicted", "dim")], page.width)]
+    lines: list[Line] = [_heading(page, several=len(ranked[:most]) > 1)]
     by_code = {finding.code: finding for finding in diagnosis.findings}
     first: dict[str, int] = {}
-    treated: dict[str, int] = {}
     for rank, one in enumerate(ranked[:most], start=1):
         seen = first.setdefault(one.finding, rank)
         room = facts[len(first) - 1] if seen == rank and len(first) <= len(facts) else 0
-        told = treated.setdefault(one.treatment, rank)
         lines += _prescription(rank, one, by_code.get(one.finding), seen, page, title_lines, room)
-        lines.append(_how(one, page) if told == rank else _same(one, told, page))
+        lines += _also_mends(one, by_code, page)
+        lines.append(_how(one, page))
         if one.then and room:
             lines += page.wrapped(f"then {sanitise(one.then)}", first=INDENT, rest=f"{INDENT}  ", lines=1, style="dim")
     if more := len(ranked) - most:
@@ -45,10 +45,17 @@ def prescriptions(
     return lines
 
 
+def _heading(page: Page, *, several: bool) -> Line:
+    right: Line = [("saves, predicted", "dim")]
+    head: Line = [(" What to do", "bold")]
+    told: Line = [*head, (", one change at a time: savings do not add up", "dim")]
+    return spread(told if several and fits(told, right, page.width) else head, right, page.width)
+
+
 def worth_doing(diagnosis: Diagnosis) -> list[Prescription]:
     """The treatments of the step, ranked: not those of findings about the measurement, which save nothing of it."""
     about = {one.code for one in diagnosis.findings if one.at_stake_ns == (0, 0)}
-    return [one for one in diagnosis.prescriptions if one.finding not in about or one.predicted_saving_ns[1] > 0]
+    return [one for one in diagnosis.prescriptions if not about.issuperset(one.mends) or one.predicted_saving_ns[1] > 0]
 
 
 def _prescription(
@@ -56,12 +63,37 @@ def _prescription(
 ) -> list[Line]:
     code = sanitise(one.finding)
     own_title = sanitise(finding.title) if finding else ""
-    title = f"as {seen}, another remedy" if seen < rank else own_title
+    title = f"{own_title} (where: see {seen})" if seen < rank else own_title
     places = finding.where if finding and seen == rank else []
     lines = titled(f"  {rank}  ", code, title, saving(one.predicted_saving_ns), page, title_lines)
     if place := where(places, page, page.width - len(INDENT)):
         lines.append([(INDENT, ""), (place, "dim")])
     return lines + _facts(finding, page, facts)
+
+
+def _also_mends(one: Prescription, by_code: Mapping[str, Finding], page: Page) -> list[Line]:
+    """All that a treatment of several findings mends, each with what it would save of that one alone."""
+    (own, ns), *others = mended(one)
+    if not others:
+        return []
+    lead = "" if ns is None else f"{saving((ns, ns))} of {sanitise(own)} alone; "
+    text = ", ".join(f"{named(code, by_code)}{alone(ns, ' ({} alone)')}" for code, ns in others)
+    return page.wrapped(f"{lead}also mends {text}", first=INDENT)
+
+
+def alone(ns: float | None, shape: str) -> str:
+    """What a treatment saves of one of its findings, put into `shape`; "" where that is not known."""
+    return "" if ns is None else shape.format(saving((ns, ns)))
+
+
+def mended(one: Prescription) -> list[tuple[str, float | None]]:
+    """Each finding that a treatment answers, and what it saves of that alone; None where the step can't be replayed."""
+    return list(zip_longest(one.mends, one.mends_ns[: len(one.mends)]))
+
+
+def named(code: str, by_code: Mapping[str, Finding]) -> str:
+    """A finding's code and title."""
+    return sanitise(f"{code} {by_code[code].title}" if code in by_code else code)
 
 
 def _facts(finding: Finding | None, page: Page, most: int) -> list[Line]:
@@ -127,15 +159,9 @@ def _how(one: Prescription, page: Page) -> Line:
     return [(INDENT, ""), (f"{name}: ", "dim"), (page.cut(code, room - len(name) - 2), "cyan"), (more, "dim")]
 
 
-def _same(one: Prescription, told: int, page: Page) -> Line:
-    """A treatment that is listed above already: for another finding, with a saving of its own."""
-    name = page.cut(sanitise(one.treatment), TREATMENT_CELLS)
-    return [(INDENT, ""), (f"{name}: the same change as {told}", "dim")]
-
-
 def other_findings(diagnosis: Diagnosis, page: Page, *, most: int, title_lines: int = 2) -> list[Line]:
     """Findings that no prescription names, and one honest sentence when there is no finding at all."""
-    treated = {one.finding for one in worth_doing(diagnosis)}
+    treated = {code for one in worth_doing(diagnosis) for code in one.mends}
     left = [one for one in diagnosis.findings if one.code not in treated]
     if not diagnosis.findings and not diagnosis.prescriptions:
         return page.wrapped(_nothing_found(diagnosis), first=" ")

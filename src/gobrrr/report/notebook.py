@@ -73,5 +73,10 @@ def _todo(one: Diagnosis) -> Markup | None:
 
 def _line(item: Prescription) -> Markup:
     return join(
-        [el("strong", item.treatment), f" for {item.finding}: ", advice.saving(item.predicted_saving_ns), " predicted"]
+        [
+            el("strong", item.treatment),
+            f" for {', '.join(item.mends)}: ",
+            advice.saving(item.predicted_saving_ns),
+            " predicted",
+        ]
     )

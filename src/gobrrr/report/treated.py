@@ -265,9 +265,10 @@ def _advice(items: Sequence[Advised], page: Page) -> list[Line]:
         where = f" at {shorten_left(sanitise(one.where), 40, page.glyphs.ellipsis)}" if one.where else ""
         saves = advice.saving(one.predicted_saving_ns)
         out += page.wrapped(
-            f"{sanitise(one.treatment)} ({sanitise(one.finding)}){where}: {saves}", first=f"   {page.glyphs.dot} ",
+            f"{sanitise(one.treatment)} ({sanitise(', '.join(one.mends or [one.finding]))}){where}: {saves}",
+            first=f"   {page.glyphs.dot} ",
             lines=2,
-        )  # fmt: skip
+        )
         rewrite = clean_lines(one.how) or clean_lines(one.code)
         out += [[(f"       {line}", "cyan")] for line in rewrite[:4]]
     if len(items) > MOST_ADVICE:

@@ -6,29 +6,23 @@ No torch is imported here: what a process that runs no step needs to know of a w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from gobrrr import pipeline
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.evidence import Evidence
 from gobrrr.guarded import Parts
 from gobrrr.model.diagnosis import Diagnosis, Finding, Prescription
 from gobrrr.model.treated import Advised, Untried, Versions
 from gobrrr.model.workload import Workload
 from gobrrr.report.advice import worth_doing
-from gobrrr.treatments.asking import asked, word_of
+from gobrrr.treatments.asking import word_of
 from gobrrr.treatments.base import Treatment, catalogue
-from gobrrr.treatments.prescribing import Planned
-from gobrrr.treatments.together import Combiner, Seat
+from gobrrr.treatments.seats import seats
+from gobrrr.treatments.together import Combiner, Saving
 from gobrrr.treatments.way import Unfit, Way
 
 NOTHING_CHANGED = "nothing that was found in this step is changed by it"
-
-
-Saving = tuple[float, float, float]
-"""What is expected to be saved of a step, at least and at most, ns."""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,10 +173,11 @@ def _candidate(way: Way, as_if: tuple[str, ...], found: Saving | None, diagnosis
 class _Replayed:
     """Predictions by replaying the step's graph with the plans of treatments."""
 
-    def __init__(self, examined: pipeline.Examined, evidence: Evidence, names: Iterable[str]) -> None:
+    def __init__(self, examined: pipeline.Examined, names: Iterable[str]) -> None:
         self._parts = Parts()
-        plans = tuple(plans_of(evidence, examined.found, names, self._parts))
-        self._combiner = Combiner([Seat(evidence, plans, examined.row_of_group)], examined.diagnosis.unprofiled_wall_ns)
+        known = {one.name for one in catalogue()}
+        planned = seats(examined.ranks[:1], [one for one in names if word_of(one) in known], self._parts)
+        self._combiner = Combiner(planned, examined.diagnosis.unprofiled_wall_ns)
         self._known: dict[frozenset[str], Saving | None] = {}
 
     @property
@@ -201,13 +196,8 @@ class _Replayed:
             return None
         if planned not in self._known:
             mine = [one for one in names if one in planned]
-            self._known[planned] = self._parts.make(" + ".join(mine), lambda: self._combined(mine), None)
+            self._known[planned] = self._parts.make(" + ".join(mine), lambda: self._combiner.saving(mine), None)
         return self._known[planned]
-
-    def _combined(self, names: Sequence[str]) -> Saving:
-        found = self._combiner.combined(names).what_if
-        low, high = found.saving_ns
-        return found.expected_ns, min(low, found.expected_ns), max(high, found.expected_ns)
 
 
 class _Prescribed:
@@ -242,16 +232,7 @@ def _predictor(examined: pipeline.Examined, ways: Sequence[Way]) -> _Replayed | 
     evidence = examined.evidence
     if evidence is None or not evidence.replayable:
         return _Prescribed(examined.diagnosis, examined.lead.doubt)
-    return _Replayed(examined, evidence, dict.fromkeys(name for way in ways for name in way.as_if))
-
-
-def plans_of(evidence: Evidence, found: Sequence[Found], names: Iterable[str], parts: Parts) -> Iterator[Planned]:
-    """The plans of some treatments in a step, of every finding that one of them is for. Unknown names have none, nor
-    have those that fail, which go to `parts`."""
-    known = {one.name for one in catalogue()}
-    for name in names:
-        if word_of(name) in known:
-            yield from asked(name, evidence, found, parts)
+    return _Replayed(examined, dict.fromkeys(name for way in ways for name in way.as_if))
 
 
 def step_of(diagnosis: Diagnosis) -> float | None:
@@ -278,6 +259,7 @@ def _advised(one: Prescription, finding: Finding | None, code: str) -> Advised:
         how=one.how,
         code=code,
         predicted_saving_ns=one.predicted_saving_ns,
+        mends=one.mends,
     )
 
 

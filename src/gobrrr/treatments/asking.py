@@ -11,8 +11,7 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.errors import UsageError
 from gobrrr.guarded import Parts
-from gobrrr.treatments.base import Predict, Treatment, catalogue
-from gobrrr.treatments.prescribing import Planned
+from gobrrr.treatments.base import Planned, Predict, Treatment, catalogue, part_of
 
 LEAST_TIMES, MOST_TIMES = 0.01, 1_000.0
 """Factors that a treatment with a size may be asked for."""
@@ -40,7 +39,7 @@ def asked(name: str, evidence: Evidence, found: Sequence[Found], parts: Parts) -
         by, times = _size(treatment, match["size"])
         return parts.make(name, lambda: [(name, None, by(evidence, times))], [])
     predict = _predict_of(treatment, match["part"])
-    each = [(one, parts.make(name, partial(predict, evidence, one), None)) for one in found]
+    each = [(one, parts.make(part_of(name, one), partial(predict, evidence, one), None)) for one in found]
     made: list[Planned] = [(name, one, plan) for one, plan in each if plan is not None]
     if not made and match["part"] is None and treatment.unasked is not None:
         plan = parts.make(name, partial(treatment.unasked, evidence), None)

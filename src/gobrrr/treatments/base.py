@@ -25,6 +25,9 @@ from gobrrr.treatments.way import Numerics, Ways
 
 Predict = Callable[[Evidence, Found], "Plan | None"]
 
+Planned = tuple[str, Found | None, Plan]
+"""A treatment's name, the finding that it is for (None: it was asked for without one), and what it changes."""
+
 FORM = (
     "applying",
     "asking",
@@ -34,6 +37,7 @@ FORM = (
     "prescribing",
     "quantizing",
     "reaching",
+    "seats",
     "together",
     "way",
 )
@@ -59,6 +63,11 @@ class Treatment:
     by: Callable[[Evidence, float], Plan] | None = None
     parts: Mapping[str, Predict] = field(default_factory=dict)
     unasked: Callable[[Evidence], Plan | None] | None = None
+
+
+def part_of(name: str, found: Found) -> str:
+    """What a treatment of a finding is called where it fails."""
+    return f"{name} for {found.finding.code}"
 
 
 @cache

@@ -1,4 +1,4 @@
-"""From findings to prescriptions: each treatment's plan, replayed on the step's graph; most expected saving first."""
+"""From findings to prescriptions: each treatment applied whole, replayed on the step's graph; most saving first."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from msgspec.structs import replace
 
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import EXPECTED, MOST_WORK, Plan, Stopwatch
-from gobrrr.analysis.outcome import outcome
+from gobrrr.analysis.gains import MOST_WORK, Plan
 from gobrrr.guarded import Parts
-from gobrrr.model.diagnosis import Finding, Prescription
-from gobrrr.treatments.base import catalogue
+from gobrrr.model.diagnosis import Prescription, Wall
+from gobrrr.treatments.base import catalogue, part_of
+from gobrrr.treatments.seats import Looked, seats
+from gobrrr.treatments.together import Combiner, work_of
 
 MOST_TOLD = 3
 """Of so many prescriptions it is said what bounds the step then: each is one more timeline to budget."""
 
 TELLING = 0.02
 """A smaller saving leaves the step's bound as it is."""
-
-Planned = tuple[str, Found | None, Plan]
-"""A treatment's name, the finding that it is for (None: it was asked for without one), and what it changes."""
 
 
 def plans(evidence: Evidence, found: Sequence[Found], parts: Parts) -> list[tuple[str, Found, Plan]]:
@@ -37,66 +35,95 @@ def plans(evidence: Evidence, found: Sequence[Found], parts: Parts) -> list[tupl
     return made
 
 
-def part_of(name: str, found: Found) -> str:
-    """What a treatment of a finding is called where it fails."""
-    return f"{name} for {found.finding.code}"
+def prescribe(
+    ranks: Sequence[Looked], told: Sequence[Found], wall: Wall, step_ns: float, parts: Parts
+) -> list[Prescription]:
+    """What each treatment of the findings `told` saves of a step of `step_ns`, ranked; one that fails goes to `parts`.
 
-
-def prescribe(evidence: Evidence, found: Sequence[Found], step_ns: float, parts: Parts) -> list[Prescription]:
-    """What each finding's treatments alone would save of a step of `step_ns`; 0 <= low <= high <= `step_ns`.
-
-    One that fails is left out, and goes to `parts`.
+    `ranks`: all ranks with all that was found, the leading one, whose findings are told, first; `wall`: the step's.
+    0 <= low <= high <= `step_ns`.
     """
-    planned = plans(evidence, found, parts)
-    replayed = bool(planned) and evidence.replayable
-    watch = parts.make("replay of the step", partial(Stopwatch, evidence), None) if replayed else None
-    each = [(one, parts.make(part_of(*one[:2]), partial(prescription, watch, *one, step_ns), None)) for one in planned]
-    made = [one for one, own in each if own is not None]
-    given = [own for _, own in each if own is not None]
+    lead = ranks[0].evidence
+    by_name: dict[str, list[tuple[Found, Plan]]] = {}
+    for name, found, plan in plans(lead, told, parts):
+        by_name.setdefault(name, []).append((found, plan))
+    replayable = all(one.evidence.replayable for one in ranks)
+    combiner = None
+    if by_name and replayable:
+        combiner = parts.make("replay of the step", lambda: Combiner(seats(ranks, by_name, parts), wall), None)
+    if combiner is None:
+        given = [prescription(name, mine, step_ns) for name, mine in by_name.items()]
+    else:
+        each = [
+            parts.make(name, partial(replayed, combiner, name, mine, step_ns), None) for name, mine in by_name.items()
+        ]
+        given = [one for one in each if one is not None]
     # a step that does more work gets no shorter: throughput comes last
     order = sorted(
-        range(len(given)),
-        key=lambda at: (made[at][2].work > 1.0, -_expected(given[at]), -given[at].predicted_saving_ns[0], at),
+        given, key=lambda one: (_more_work(by_name[one.treatment]), -_expected(one), -one.predicted_saving_ns[0])
     )
-    told = [at for at in order if given[at].expected_ns and _expected(given[at]) >= TELLING * step_ns][:MOST_TOLD]
-    for at in told if len(evidence.priced.links.device) <= MOST_WORK else ():
-        left = step_ns - _expected(given[at])
-        then = parts.make(f"what follows {part_of(*made[at][:2])}", partial(_then, evidence, made[at][2], left), "")
-        given[at] = replace(given[at], then=then)
-    return [given[at] for at in order]
+    return order if combiner is None else _bounded(order, combiner, lead, step_ns, parts)
 
 
-def _then(evidence: Evidence, plan: Plan, step_ns: float) -> str:
-    """What bounds the step with a plan carried out, in words; nothing where that does other work, or none is left."""
-    if plan.effect is None or plan.work != 1.0 or step_ns <= 0:
+def _more_work(mine: Sequence[tuple[Found, Plan]]) -> bool:
+    return any(plan.work > 1.0 for _, plan in mine)
+
+
+def prescription(name: str, mine: Sequence[tuple[Found, Plan]], step_ns: float) -> Prescription:
+    """One treatment with its plans for all that it mends, of a step that can't be replayed: from nothing to all that
+    is at stake."""
+    most = sum(found.finding.at_stake_ns[1] for found, plan in mine if plan.effect is not None)
+    return Prescription(
+        treatment=name,
+        finding=mine[0][0].finding.code,
+        predicted_saving_ns=(0.0, min(most, step_ns)),
+        how="\n".join(dict.fromkeys(plan.how for _, plan in mine)),
+        assumes="; ".join(dict.fromkeys(part for _, plan in mine for part in plan.assumes.split("; ") if part)),
+        mends=[found.finding.code for found, _ in mine],
+    )
+
+
+def replayed(combiner: Combiner, name: str, mine: Sequence[tuple[Found, Plan]], step_ns: float) -> Prescription:
+    """One treatment with its plans for all that it mends, as the step's replay with them says."""
+
+    def within(ns: float) -> float:
+        return min(max(0.0, ns), step_ns)
+
+    saved = combiner.saving([name])
+    expected, low, high = (within(one) for one in saved)
+    alone = [saved[0] if len(mine) == 1 else combiner.saving_for(name, found.finding.code) for found, _ in mine]
+    order = sorted(range(len(mine)), key=lambda at: -alone[at])
+    return replace(
+        prescription(name, [mine[at] for at in order], step_ns),
+        predicted_saving_ns=(low, high),
+        expected_ns=expected,
+        mends_ns=[within(alone[at]) for at in order],
+    )
+
+
+def _bounded(
+    ranked: list[Prescription], combiner: Combiner, lead: Evidence, step_ns: float, parts: Parts
+) -> list[Prescription]:
+    """The first few with what bounds the step then, in words; nothing where it then does other work or none is left."""
+    if len(lead.priced.links.device) > MOST_WORK:
+        return ranked
+    telling = [one.treatment for one in ranked if (one.expected_ns or 0.0) >= max(TELLING * step_ns, 1e-9)][:MOST_TOLD]
+    return [
+        replace(one, then=parts.make(f"what follows {one.treatment}", partial(_then, combiner, one, step_ns), ""))
+        if one.treatment in telling
+        else one
+        for one in ranked
+    ]
+
+
+def _then(combiner: Combiner, one: Prescription, step_ns: float) -> str:
+    mine, left = combiner.seats[0].of([one.treatment]), step_ns - _expected(one)
+    if work_of(mine) != 1.0 or left <= 0 or all(plan.effect is None for plan in mine):
         return ""
-    found = outcome(evidence, plan.effect(EXPECTED)(evidence.graph), evidence.priced, step_ns)
+    found = combiner.bounded([one.treatment], left)
     bound = found.regime if found.regime in ("mixed", "unknown") else f"{found.regime}-bound"
     return f"{bound}: {found.then}"
 
 
 def _expected(one: Prescription) -> float:
     return one.expected_ns if one.expected_ns is not None else sum(one.predicted_saving_ns) / 2
-
-
-def prescription(watch: Stopwatch | None, name: str, found: Found, plan: Plan, step_ns: float) -> Prescription:
-    """What one plan saves of a step of `step_ns`; `watch` None: the step can't be replayed."""
-    if watch is None:
-        saving, expected = _at_stake(found.finding, plan), None
-    else:
-        gain = watch.gain(plan)
-        expected = min(max(gain.value, 0.0), step_ns)
-        saving = min(max(gain.low, 0.0), expected), min(max(gain.high, expected), step_ns)
-    return Prescription(
-        treatment=name,
-        finding=found.finding.code,
-        predicted_saving_ns=saving,
-        how=plan.how,
-        assumes=plan.assumes,
-        expected_ns=expected,
-    )
-
-
-def _at_stake(finding: Finding, plan: Plan) -> tuple[float, float]:
-    """Where the step can't be replayed: from nothing to all that is at stake."""
-    return (0.0, 0.0) if plan.effect is None else (0.0, finding.at_stake_ns[1])

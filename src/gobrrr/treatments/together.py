@@ -14,13 +14,14 @@ from gobrrr.analysis.graph import StepGraph
 from gobrrr.analysis.idle import INPUT
 from gobrrr.analysis.observer import REPEATABLE
 from gobrrr.analysis.outcome import Outcome, largest, moved_ops, outcome
+from gobrrr.analysis.price import Priced
 from gobrrr.analysis.verdict import regime_of
 from gobrrr.analysis.what_if import Change, in_turn, unchanged
 from gobrrr.model.diagnosis import Wall, WhatIf
 from gobrrr.model.events import I8
 from gobrrr.model.machine import Machine
 from gobrrr.treatments.asking import word_of
-from gobrrr.treatments.prescribing import Planned
+from gobrrr.treatments.base import Planned
 from gobrrr.units import percent
 
 TELLING = 0.05
@@ -45,6 +46,10 @@ ALTERNATIVES = (
 
 COVERED = (("compile", "channels-last"), ("compile", "pad-dimensions"))
 """(treatment, what it does by itself): for a finding that both are for, the first counts."""
+
+
+Saving = tuple[float, float, float]
+"""What is expected to be saved of a step, at the least and at the most, in ns."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,11 @@ class Seat:
         return any(name in by and other is not None and other.finding.code == found.finding.code
                    for name, other, _ in self.plans)  # fmt: skip
 
+    def for_finding(self, code: str) -> Seat:
+        """The rank with the plans for one finding alone."""
+        mine = (one for one in self.plans if one[1] is not None and one[1].finding.code == code)
+        return replace(self, plans=tuple(mine))
+
     def has(self, name: str) -> bool:
         """Whether a treatment has a plan here."""
         return any(name == own for own, _, _ in self.plans)
@@ -104,10 +114,24 @@ def _turn(one: Planned) -> tuple[bool, bool, bool, bool]:
 class Combiner:
     """Replays a step under combinations of the plans that were made for it; several ranks run together."""
 
-    def __init__(self, seats: Sequence[Seat], wall: Wall) -> None:
+    def __init__(self, seats: Sequence[Seat], wall: Wall, watch: Stopwatch | None = None) -> None:
         self.seats = seats
         self.wall = wall
-        self.watch = Stopwatch(*(one.evidence for one in seats), wall_ns=wall.value)
+        self.watch = watch or Stopwatch(*(one.evidence for one in seats), wall_ns=wall.value)
+        self.before = self.watch.lengths[self.watch.middle] * self.watch.scale
+        """The step as it is, in ns."""
+
+    def saving(self, names: Sequence[str]) -> Saving:
+        """What all plans of the treatments `names` save of a step."""
+        (step, _, _), (low, high) = self._interval(names, None)
+        expected = self.before - step
+        return expected, min(low, expected), max(high, expected)
+
+    def saving_for(self, name: str, code: str) -> float:
+        """What a treatment is expected to save of a step by its plan for one finding alone, in ns."""
+        alone = Combiner([one.for_finding(code) for one in self.seats], self.wall, self.watch)
+        after = alone._after([name], None, EXPECTED, 0.0, self.watch.middle)
+        return self.before - after + sum(one.beyond + one.beyond_low for one in alone.seats[0].of([name])) / 2
 
     def combined(self, names: Sequence[str], machine: Machine | None = None) -> Together:
         """The step with all plans of the treatments `names`; `machine` None: where it ran.
@@ -117,33 +141,43 @@ class Combiner:
         """
         mine = self.seats[0].of(names)
         (step, low, high), saved = self._interval(names, machine)
-        changes = self._changes(names, EXPECTED, machine)
         lead = self.seats[0].evidence
-        graphs = [change(one.evidence.graph) for change, one in zip(changes, self.seats, strict=True)]
         priced = lead.priced if machine is None else repriced(lead.priced, machine)
-        ran = self.watch.runs(graphs)[0] if len(graphs) > 1 else None
-        found = _bounded(outcome(lead, graphs[0], priced, min(step, self._run(names, machine)), ran), step)
-        before = self.watch.lengths[self.watch.middle] * self.watch.scale
+        found, graph = self._outcome(names, machine, priced, step)
         record = WhatIf(
             treatments=list(names),
             machine=machine.name if machine is not None else None,
             step_ns=step,
             low_ns=low,
             high_ns=high,
-            expected_ns=before - step,
+            expected_ns=self.before - step,
             saving_ns=saved,
             regime=found.regime,
             lines=found.lines,
             then=found.then,
             assumes=[*dict.fromkeys(one.assumes for one in mine if one.assumes), *self._told(names, machine)],
-            ops=moved_ops(lead, graphs[0], self.seats[0].row_of_group, priced) if mine or machine is not None else [],
-            work=_work(mine),
+            ops=moved_ops(lead, graph, self.seats[0].row_of_group, priced) if mine or machine is not None else [],
+            work=work_of(mine),
         )
-        return Together(record, found, graphs[0])
+        return Together(record, found, graph)
+
+    def bounded(self, names: Sequence[str], step_ns: float) -> Outcome:
+        """What bounds a step that all plans of `names` bring to `step_ns`."""
+        return self._outcome(names, None, self.seats[0].evidence.priced, step_ns)[0]
+
+    def _outcome(
+        self, names: Sequence[str], machine: Machine | None, priced: Priced, step_ns: float
+    ) -> tuple[Outcome, StepGraph]:
+        changes = self._changes(names, EXPECTED, machine)
+        graphs = [change(one.evidence.graph) for change, one in zip(changes, self.seats, strict=True)]
+        ran = self.watch.runs(graphs)[0] if len(graphs) > 1 else None
+        lead = self.seats[0].evidence
+        found = outcome(lead, graphs[0], priced, min(step_ns, self._run(names, machine)), ran)
+        return _bounded(found, step_ns), graphs[0]
 
     def _run(self, names: Sequence[str], machine: Machine | None) -> float:
         """The step as its graphs run, whatever else bounds it."""
-        return self.watch.after(self._changes(names, EXPECTED, machine)) / _work(self.seats[0].of(names))
+        return self.watch.after(self._changes(names, EXPECTED, machine)) / work_of(self.seats[0].of(names))
 
     def _told(self, names: Sequence[str], machine: Machine | None) -> list[str]:
         """What is assumed of alternatives and of the machine."""
@@ -197,7 +231,7 @@ class Combiner:
     def _after(self, names: Sequence[str], machine: Machine | None, share: float, off: float, end: int) -> float:
         mine = self.seats[0].of(names)
         least = max((one.bound(share) for one in mine), default=0.0)
-        return max(self.watch.after(self._changes(names, share, machine, off), end), least) / _work(mine)
+        return max(self.watch.after(self._changes(names, share, machine, off), end), least) / work_of(mine)
 
     def _changes(self, names: Sequence[str], share: float, machine: Machine | None, off: float = 0.0) -> list[Change]:
         """The change for each rank."""
@@ -223,7 +257,8 @@ def _bounded(found: Outcome, step_ns: float) -> Outcome:
     return replace(found, lines=lines, regime=regime_of(lines), then=largest(lines))
 
 
-def _work(mine: Sequence[Plan]) -> float:
+def work_of(mine: Sequence[Plan]) -> float:
+    """How many times today's work a step does with some plans."""
     result = 1.0
     for one in mine:
         result *= one.work

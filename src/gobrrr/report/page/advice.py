@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gobrrr import units
 from gobrrr.model.diagnosis import Diagnosis, Finding, Interval, Place, Prescription, Trial
 from gobrrr.report import advice
@@ -19,22 +21,21 @@ def what_to_do(one: Diagnosis) -> Markup | None:
         return None
     by_code = {finding.code: finding for finding in one.findings}
     step = one.unprofiled_wall_ns.value or one.wall_ns
-    cards = [_prescription(item, by_code.get(item.finding), step) for item in ranked]
+    cards = [_prescription(item, by_code, step) for item in ranked]
     lead = (
-        "By what each saves at least, then at most. The solid part of a bar is the least, the hatched part the most; "
-        "its track is the step. The savings are of one treatment each and do not add up."
+        "By what each is expected to save of a step when it alone is applied: the savings do not add up. The solid "
+        "part of a bar is the least, the hatched part the most; its track is the step."
     )
     return section("todo", "What to do", el("ol", cards, class_="cards"), lead=lead)
 
 
-def _prescription(item: Prescription, finding: Finding | None, step: float | None) -> Markup:
+def _prescription(item: Prescription, by_code: Mapping[str, Finding], step: float | None) -> Markup:
     low, high = item.predicted_saving_ns
     track = bar(high / step, "saving", low=low / step) if step else None
-    why = el("a", item.finding, f" {finding.title}" if finding else "", href=f"#finding-{sanitise(item.finding)}")
     return el(
         "li",
         el("h3", item.treatment),
-        el("p", "for ", why, class_="sub"),
+        _mends(item, by_code),
         el("p", el("b", advice.saving(item.predicted_saving_ns)), el("span", _of_step(item, step)), class_="saves"),
         track,
         _code(item.how),
@@ -43,13 +44,24 @@ def _prescription(item: Prescription, finding: Finding | None, step: float | Non
     )
 
 
+def _mends(item: Prescription, by_code: Mapping[str, Finding]) -> Markup:
+    """The findings that a treatment answers; of several, each with what it would save of that one alone."""
+    mended = advice.mended(item)
+    links = [el("a", advice.named(code, by_code), href=f"#finding-{sanitise(code)}") for code, _ in mended]
+    if len(links) == 1:
+        return el("p", "for ", links[0], class_="sub")
+    rows = [el("li", link, advice.alone(ns, ", {} alone")) for link, (_, ns) in zip(links, mended, strict=True)]
+    return join([el("p", "for all of these together:", class_="sub"), el("ul", rows, class_="plain sub")])
+
+
 def _of_step(item: Prescription, step: float | None) -> str:
     low, high = item.predicted_saving_ns
     if not step or high <= 0:
         return ""
     shares = [units.percent(low / step), units.percent(high / step)]
     text = shares[0] if shares[0] == shares[1] else f"{shares[0].removesuffix(' %')} to {shares[1]}"
-    return f" less, {text} of the step"
+    expected = "" if item.expected_ns is None else f", {units.duration(item.expected_ns)} expected"
+    return f" less{expected}; {text} of the step"
 
 
 def _code(how: str) -> Markup:
