@@ -36,6 +36,7 @@ FORM = (
     "reaching",
     "together",
     "way",
+    "wording",
 )
 """Modules of the package that are no treatment."""
 

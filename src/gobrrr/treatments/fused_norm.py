@@ -16,10 +16,11 @@ from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.norms import batch_norm_share
+from gobrrr.treatments.wording import line, where
 
 NAME = "fused-norm"
 NUMERICS = "rounding"
-HOW = "torch.nn.functional.rms_norm / layer_norm, or torch.compile"
+HOW = "y = torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)"
 CODE = """
 y = torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)
 model = torch.compile(model)  # fuses a residual and the conversions into the norm
@@ -31,4 +32,5 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     share = 1 - batch_norm_share(evidence)
     if found.finding.code != "M03" or share <= 0:
         return None
-    return of_claim(evidence, found, HOW, "one kernel for each norm", least=share, most=share)
+    how = line(HOW, where(found.finding), "layer_norm, where the mean is subtracted")
+    return of_claim(evidence, found, how, "one kernel for each norm", least=share, most=share)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
+from gobrrr.model.program import Made
 from gobrrr.model.workload import Workload
 
 MOST = 10_000
@@ -83,6 +84,33 @@ def code_of(workload: Workload) -> Iterator[types.CodeType]:
             function = getattr(part, "__func__", part)
             if isinstance(function, types.FunctionType):
                 yield from _within(function.__code__)
+
+
+def made_of(workload: Workload, thing: Any, given: dict[str, Any] | None = None) -> Made:
+    """What is known of an object of the workload: what its step's code calls it, and the statement that makes it.
+
+    `given`: what it was made with, as far as known.
+    """
+    from gobrrr.observe.installed import is_users
+    from gobrrr.observe.live.objects.seen import made
+    from gobrrr.observe.live.objects.statements import Sources
+
+    files = dict.fromkeys(one.co_filename for one in code_of(workload))
+    return made(type(thing), name_of(workload, thing), Sources(filter(is_users, files)), given)
+
+
+def name_of(workload: Workload, thing: Any) -> str | None:
+    """What the functions of a workload's step call an object: a variable of an outer function, or a global."""
+    for one in reached(workload):
+        if not isinstance(one, types.FunctionType) or _of_torch(one.__module__):
+            continue
+        cells = zip(one.__code__.co_freevars, one.__closure__ or (), strict=False)
+        held = {name: cell.cell_contents for name, cell in cells if _filled(cell)}
+        held |= {name: one.__globals__[name] for name in one.__code__.co_names if name in one.__globals__}
+        for name, value in held.items():
+            if value is thing:
+                return name
+    return None
 
 
 def goes_back(workload: Workload) -> bool:
