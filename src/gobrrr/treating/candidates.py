@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -21,6 +22,7 @@ from gobrrr.report.advice import worth_doing
 from gobrrr.treatments.asking import asked, word_of
 from gobrrr.treatments.base import Treatment, catalogue
 from gobrrr.treatments.prescribing import Planned
+from gobrrr.treatments.reaching import in_its_words
 from gobrrr.treatments.together import Combiner, Seat
 from gobrrr.treatments.way import Unfit, Way
 
@@ -80,7 +82,7 @@ def ways_of(workload: Workload, treatments: Iterable[Treatment] | None = None) -
         except Exception as error:  # one treatment that can't read a workload must not end the others
             unfit.append(Unfit(one.name, f"its ways can't be told for this workload: {_line(error)}"))
             continue
-        fit += [way for way in found if isinstance(way, Way)]
+        fit += [replace(way, code=in_its_words(workload, way.code)) for way in found if isinstance(way, Way)]
         unfit += [way for way in found if isinstance(way, Unfit)]
     return fit, unfit
 

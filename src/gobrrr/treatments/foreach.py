@@ -61,8 +61,7 @@ def _how(evidence: Evidence, finding: Finding) -> str:
     ops = [op for op in dict.fromkeys(loops[0].names) if op in LISTED] if loops else ["lerp_"]
     if not ops:
         return said("torch._foreach_...: one operation for the lists of all tensors", where(finding))
-    first = line(LISTED[ops[0]], where(finding), "lists of all the tensors in place of the loop")
-    return "\n".join([first, *(LISTED[op] for op in ops[1:])])
+    return "\n".join(line(LISTED[op], where(finding), "lists of all the tensors, for the loop") for op in ops)
 
 
 CLIPS = ("clip_grad_norm_", "clip_grad_value_")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -111,6 +112,16 @@ def name_of(workload: Workload, thing: Any) -> str | None:
             if value is thing:
                 return name
     return None
+
+
+def in_its_words(workload: Workload, code: str) -> str:
+    """Code in which "model", "optimizer" and "loss_fn" have the names that the workload's step has for its own."""
+    for word, thing in (("model", workload.model), ("optimizer", workload.optimizer), ("loss_fn", workload.loss)):
+        name = name_of(workload, thing) if thing is not None else None
+        if name is not None and name != word:
+            lines = [one.partition("#") for one in code.splitlines()]
+            code = "\n".join(re.sub(rf"(?<![.\w]){word}\b", name, said) + sharp + note for said, sharp, note in lines)
+    return code
 
 
 def goes_back(workload: Workload) -> bool:

@@ -48,7 +48,8 @@ def _how(evidence: Evidence, finding: Finding) -> str:
     """The largest table by its size, and what updates it where the program's own optimizer can't."""
     tables = sorted(dense_tables(evidence), key=lambda one: -one.rows * one.width)
     size = f"{tables[0].rows}, {tables[0].width}" if tables else "rows, width"
-    table = line(f"table = torch.nn.Embedding({size}, sparse=True)", where(finding))
+    at = where(finding)
+    table = line(f"table = torch.nn.Embedding({size}, sparse=True)", f"looked up by {at}" if at else "")
     optimizer = optimizer_of(evidence)
     if optimizer is not None and optimizer.base in TAKE:
         return table
