@@ -18,11 +18,13 @@ from msgspec import structs
 
 torch = pytest.importorskip("torch")
 
-from gobrrr import pipeline  # noqa: E402
+from gobrrr.analysis.claims import Found  # noqa: E402
+from gobrrr.analysis.study import study  # noqa: E402
 from gobrrr.model.machine import Ceiling  # noqa: E402
 from gobrrr.observe.live.pull import pull  # noqa: E402
 from gobrrr.observe.live.watcher import Options, Watcher  # noqa: E402
 from gobrrr.treatments.base import catalogue  # noqa: E402
+from tests.evidence import claimed  # noqa: E402
 from tests.live.look import CPU  # noqa: E402
 from tests.treatments.remedies.examples import EXAMPLES, Example  # noqa: E402
 from tests.treatments.remedies.pasting import pasted  # noqa: E402
@@ -70,23 +72,21 @@ def loaded(source: str, file: Path) -> dict[str, Any]:
 
 
 def told(example: Example, file: Path) -> str:
-    """The text that the program's diagnosis has for the treatment; a machine that stalls gets two more chances."""
+    """The text that the program's evidence gives the treatment; a machine that stalls gets two more chances."""
     machine = SLOWER if example.code == "C01" else CPU
     for _ in range(3):
         watcher = Watcher(options=Options(**FEW))
         pull(watcher, loaded(example.source, file)["step"], (), {})
-        seen = pipeline.examine(watcher.profile("step", "a CPU"), on=machine)
-        assert seen.evidence is not None
-        found = [one for one in seen.found if one.finding.code == example.code]
-        plans = [PREDICT[example.treatment](seen.evidence, one) for one in found]
-        how = next((one.how for one in plans if one is not None), None)
-        if how is not None:
-            return how
-    raise AssertionError([one.finding.code for one in seen.found])
+        evidence = study(watcher.profile("step", "a CPU").ranks[0], machine).evidence[0]
+        found = claimed(example.code, evidence)
+        plan = PREDICT[example.treatment](evidence, found) if isinstance(found, Found) else None
+        if plan is not None:
+            return plan.how
+    raise AssertionError(f"{example.code} is not found")
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda one: one.treatment)
+@pytest.mark.parametrize("example", [one.marked() for one in EXAMPLES])
 def test_a_remedy_runs_where_it_is_pasted(example: Example, tmp_path: Path) -> None:
     file = tmp_path / PROGRAM
     how = told(example, file)

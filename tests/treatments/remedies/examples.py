@@ -6,6 +6,9 @@ Each has `step()`, which returns what the step computes, and a line `# paste her
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import pytest
 
 
 @dataclass(frozen=True)
@@ -23,13 +26,17 @@ class Example:
     close: float | None = 0.0
     slow: bool = False
 
+    def marked(self) -> Any:
+        """As a test's parameter."""
+        return pytest.param(self, id=self.treatment, marks=[pytest.mark.slow] if self.slow else [])
+
 
 TRAINING = """
 import torch
 from torch import nn
 
 torch.manual_seed(0)
-net = nn.Sequential(*[nn.Linear(16, 16) for _ in range(40)])
+net = nn.Sequential(*[nn.Linear(16, 16) for _ in range(16)])
 opt = torch.optim.{optimizer}
 x = torch.randn(4, 16)
 # paste here
@@ -43,18 +50,20 @@ def step():
 """
 
 
-def optimizer(call: str, says: str) -> Example:
-    return Example("fused-optimizer", "O03", TRAINING.format(optimizer=call), says, close=1e-4)
+def optimizer(call: str, says: str, *, slow: bool = False) -> Example:
+    return Example("fused-optimizer", "O03", TRAINING.format(optimizer=call), says, close=1e-4, slow=slow)
 
 
 OPTIMIZERS = [
     optimizer("Adam(net.parameters(), lr=1e-3, betas=(0.8, 0.9), foreach=False)",
               "opt = torch.optim.Adam(net.parameters(), lr=1e-3, betas=(0.8, 0.9), fused=True)  #"),
-    optimizer("AdamW(net.parameters(), weight_decay=.1)", "AdamW(net.parameters(), weight_decay=.1, fused=True)  #"),
-    optimizer("SGD(net.parameters(), 1e-2, momentum=0.9)", "SGD(net.parameters(), 1e-2, momentum=0.9, fused=True)  #"),
-    optimizer("Adagrad(net.parameters())", "Adagrad(net.parameters(), fused=True)  #"),
+    optimizer("AdamW(net.parameters(), weight_decay=.1)",
+              "AdamW(net.parameters(), weight_decay=.1, fused=True)  #", slow=True),
+    optimizer("SGD(net.parameters(), 1e-2, momentum=0.9)",
+              "SGD(net.parameters(), 1e-2, momentum=0.9, fused=True)  #", slow=True),
+    optimizer("Adagrad(net.parameters())", "Adagrad(net.parameters(), fused=True)  #", slow=True),
     optimizer("RMSprop(net.parameters())", "RMSprop(net.parameters(), foreach=True)  #"),
-    optimizer("Adadelta(net.parameters())", "Adadelta(net.parameters(), foreach=True)  #"),
+    optimizer("Adadelta(net.parameters())", "Adadelta(net.parameters(), foreach=True)  #", slow=True),
 ]  # fmt: skip
 
 OWN = TRAINING.replace(
@@ -167,7 +176,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(0)
-net = nn.Sequential(*[nn.Linear(16, 16) for _ in range(60)])
+net = nn.Sequential(*[nn.Linear(16, 16) for _ in range(20)])
 loader = DataLoader(TensorDataset(torch.randn(20_000, 16)), batch_size=4)
 # paste here
 batches = iter(loader)
@@ -185,8 +194,8 @@ from torch import nn
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
-net = nn.Sequential(nn.Linear(768, 768), nn.ReLU(), nn.Linear(768, 768)).requires_grad_({learns})
-x = torch.randn(256, 768)
+net = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512)).requires_grad_({learns})
+x = torch.randn(128, 512)
 # paste here
 
 
@@ -251,7 +260,7 @@ from torch import nn
 
 torch.manual_seed(0)
 torch.autograd.set_detect_anomaly(True)
-net = nn.Sequential(*[nn.Linear(16, 16) for _ in range(6)])
+net = nn.Sequential(*[nn.Linear(16, 16) for _ in range(3)])
 x = torch.randn(4, 16)
 # paste here
 
@@ -359,13 +368,13 @@ def step():
 
 EXAMPLES = [
     *OPTIMIZERS,
-    Example("fused-optimizer", "O03", OWN, "opt.step = torch.compile(opt.step)", close=1e-4),
+    Example("fused-optimizer", "O03", OWN, "opt.step = torch.compile(opt.step)", close=1e-4, slow=True),
     Example("cast-at-source", "C04", DOUBLE, "model = model.float()", close=1e-4),
     Example("cast-at-source", "C04", ARRAYS, "scale = scale.float()", close=1e-4),
     Example("cast-at-source", "C04", DEFAULT, "torch.set_default_dtype(torch.float32)", close=1e-4),
     Example("dataloader-workers", "D01", LOADER, "train = DataLoader(Items(), 4, shuffle=False, num_workers="),
     Example("compile", "O01", SMALL, "net = torch.compile(net)", close=1e-4),
-    Example("larger-batch", "O01", SMALL, "TensorDataset(torch.randn(20_000, 16)), batch_size=16 * 4)", close=1e-5),
+    Example("larger-batch", "O01", SMALL, "TensorDataset(torch.randn(20_000, 16)), batch_size=16 * 4)", close=None),
     Example("bf16-autocast", "C01", PRODUCTS.format(learns=True, backward="loss.backward()"),
             'with torch.autocast("cpu", dtype=torch.bfloat16):', close=1e-2),
     Example("bf16-cast", "C01", PRODUCTS.format(learns=False, backward="pass"),
