@@ -27,7 +27,7 @@ from gobrrr.analysis.regions import prefetched
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import applying, loading
 from gobrrr.treatments.way import INPUT, Unfit, Way
-from gobrrr.treatments.wording import OTHERS, line, loader_of, made_with
+from gobrrr.treatments.wording import OTHERS, line, loader_of, made_with, said, where
 
 NAME = "prefetch-pinned"
 NUMERICS = "none"
@@ -49,7 +49,8 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     moved = float(evidence.events.bytes[rows].sum()) / evidence.recorded_steps.count
     made = program_of(evidence).loader
     loader = made_with(made, {"pin_memory": "True"}) or line(f"{loader_of(made)}(..., pin_memory=True)", OTHERS)
-    how = f'{loader}\nbatch = batch.to("cuda", non_blocking=True)'
+    at = where(found.finding) if found.finding.code == "D02" else ""
+    how = f"{loader}\n{said('non_blocking=True where the batch is copied to the device', at)}"
     assumes = f"{units.bytes_(moved)} a step across the host link; high: the copy overlaps with the step before"
     return Plan(how, assumes, prefetched(evidence, copies), once=True)
 
