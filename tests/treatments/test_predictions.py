@@ -198,16 +198,6 @@ def test_every_treatment_that_a_condition_names_exists():
     assert {"sdpa", "compile", "fused-norm", "channels-last"} <= named <= known
 
 
-@pytest.fixture(scope="module")
-def launch_bound(tmp_path_factory: pytest.TempPathFactory):
-    trace = Trace()
-    for number in range(4):
-        with trace.step(number):
-            for _ in range(40):
-                trace.op("aten::relu", [[64, 64]], 2.0, host_us=40.0)
-    return certain(evidence_from(trace.write(tmp_path_factory.mktemp("trace"))))
-
-
 def test_overhead_treatments_never_promise_the_busy_time(launch_bound):
     finding = found("O01", launch_bound)
     idle = launch_bound.wall_ns - launch_bound.budget.busy_ns / launch_bound.steps.count

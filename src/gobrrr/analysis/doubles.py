@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.price import Group
+from gobrrr.analysis.program import program_of
 from gobrrr.analysis.roofline import floor
 from gobrrr.cost import parse_inputs, price
 from gobrrr.model.events import I8, Kind
 from gobrrr.model.machine import Machine
+from gobrrr.model.program import Wide, Written
 from gobrrr.model.work import Argument, OpCall, Tensor, TensorList
 
 F8 = NDArray[np.float64]
 DOUBLE, LOWER = ("float64", "complex128"), ("float32", "bfloat16", "float16")
 _NARROW = {"float64": "float32", "complex128": "complex64"}
+WEIGHTS = {"aten::linear": 1, "aten::addmm": 2, "aten::convolution": 1, "aten::conv2d": 1, "aten::embedding": 0}
+"""Which of a layer's tensors is its weight."""
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::to")
 
 
@@ -63,6 +70,48 @@ def first_promotion(evidence: Evidence) -> int | None:
         if known[key]:
             return _outermost(evidence, row)
     return None
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How float64 comes into a step, and what a live run saw of that.
+
+    "default": torch's default type is float64. "parameters": the model's are. "operation": one in the step makes
+    float64 of a lower type (`row`). "tensors": all that the step is given is float64.
+    """
+
+    way: Literal["default", "parameters", "operation", "tensors"]
+    wide: tuple[Wide, ...] = ()
+    row: int | None = None
+
+    @property
+    def written(self) -> Written | None:
+        """The statement that makes it so, of the program's default type and of a model's parameters."""
+        return next((one.written for one in self.wide if one.kind == self.way), None)
+
+
+def origin(evidence: Evidence) -> Origin:
+    """How float64 comes into the step."""
+    wide, row = program_of(evidence).wide, first_promotion(evidence)
+    kinds = {one.kind for one in wide}
+    if "default" in kinds:
+        return Origin("default", wide, row)
+    if "parameters" in kinds:
+        return Origin("parameters", wide, row)
+    converted = row is not None and evidence.events.name_of(row) in COPIES  # its result fits what is float64 already
+    if evidence.live is None and (row is None or converted) and _wide_weights(evidence):
+        return Origin("parameters", row=row)
+    return Origin("tensors" if row is None else "operation", wide, row)
+
+
+def _wide_weights(evidence: Evidence) -> bool:
+    """Whether layers of the step have weights in float64."""
+    calls = (group.call for group in evidence.priced.groups)
+    return any(
+        len(one.tensors) > at and one.tensors[at].dtype in DOUBLE
+        for one in calls
+        if (at := WEIGHTS.get(one.name)) is not None
+    )
 
 
 def _outermost(evidence: Evidence, row: int) -> int:

@@ -107,6 +107,11 @@ def sooner(plan: Plan) -> Plan:
     return replace(plan, effect=lambda share: effect(min(2.0 * share, 1.0)))
 
 
+def perhaps(effect: Effect) -> Effect:
+    """An effect that may turn out to be none: nothing at the least."""
+    return lambda share: effect(share) if share else unchanged
+
+
 def _nothing(_: float) -> Change:
     return unchanged
 

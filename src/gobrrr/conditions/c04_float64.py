@@ -1,4 +1,4 @@
-"""Part of the step runs in float64, because one array of numpy or one Python default brought it in.
+"""Part of the step runs in float64, because an array of numpy, a default or `model.double()` brought it in.
 
 NumPy's arrays are float64 unless told otherwise. One of them as a factor, a target or a mask turns the result into
 float64, and everything behind it: twice the bytes, half the arithmetic rate of float32 on a data-centre GPU, a
@@ -8,8 +8,10 @@ thirty-second or a sixty-fourth of it on a consumer's, and none of the rates of 
 
 Calls that read or write float64 tensors. Among them an operation that has a float64 tensor and one of a lower type as
 arguments, or that copies a lower type into float64: the first one of the step is where it began, and is named with its
-line. Where none is found, float64 came in with all parameters and inputs: it may be meant (a solver, a simulation), and
-the finding has low certainty and says so.
+line. A live run also sees torch's default type, the model's parameters and the tensors that come into the step, with
+the lines that make them float64: parameters in float64 are the cause, whatever is converted to fit them afterwards. Of
+a trace the layers' weights tell. Where all parameters and inputs are float64 it may be meant (a solver, a simulation):
+the finding has low certainty, medium where the line that made it so is known, and says so.
 
 ## What it costs
 
@@ -24,7 +26,8 @@ The share of its roof that a call reaches stays. Both count only as far as the d
 ## What helps
 
 - Cast where it comes in: `torch.as_tensor(array, dtype=torch.float32)`, `numpy.random.rand(...).astype(numpy.float32)`.
-- `torch.set_default_dtype(torch.float64)` in an imported module is the other way in: look for it.
+- A model that was made float64 to fit such an array: cast the array, and leave `.double()` out.
+- No `torch.set_default_dtype(torch.float64)`, in an imported module either.
 
 It gives nothing where the float64 tensors are a few numbers (a loss that is summed up), and takes digits away from what
 needs them.
@@ -50,11 +53,11 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.claims import Found, of_calls
-from gobrrr.analysis.doubles import conversions, double_calls, first_promotion, float32_share
+from gobrrr.analysis.doubles import Origin, conversions, double_calls, float32_share, origin
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import step_saving
-from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
-from gobrrr.model.diagnosis import NotChecked, Place
+from gobrrr.conditions.common import MOST_PLACES, by_signature, certainty_of, finding, places, unable
+from gobrrr.model.diagnosis import Certainty, NotChecked, Place
 
 CODE = "C04"
 TITLE = "float64 by accident"
@@ -76,7 +79,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     turned, share = conversions(evidence, calls), np.nan_to_num(float32_share(evidence, calls), nan=1.0)
     high = np.where(turned, ns, ns * (1 - share))
     low = np.where(turned, 0.0, ns * (1 - np.maximum(share, LEAST_GAIN)))
-    first = first_promotion(evidence)
+    came = origin(evidence)
     total = float(ns.sum()) / count
     facts = [
         f"{units.count(len(calls) / count)} calls a step work on float64 tensors: {units.duration(total)} of "
@@ -92,25 +95,49 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     return finding(
         evidence,
         CODE,
-        TITLE if first is not None else TITLE_ALL,
-        where=heaviest if first is None else [_origin(evidence, first), *heaviest[:2]],
+        TITLE if came.way == "operation" else TITLE_ALL,
+        where=[*_where(evidence, came), *heaviest][:MOST_PLACES],
         at_stake=step_saving(evidence, calls, low, high),
         claim=of_calls(calls, low, high),
-        certainty="low" if first is None else certainty_of(evidence),
+        certainty=_certainty(evidence, came),
         treatments=["cast-at-source"],
-        facts=[*_began(evidence, first), *facts],
+        facts=[_began(evidence, came), *facts],
     )
 
 
-def _origin(evidence: Evidence, row: int) -> Place:
-    return Place(op=evidence.events.name_of(row), module=evidence.module(row), source=evidence.source(row), count=1.0)
+def _certainty(evidence: Evidence, came: Origin) -> Certainty:
+    if came.way == "operation":
+        return certainty_of(evidence)
+    return "low" if came.written is None else "medium"
 
 
-def _began(evidence: Evidence, row: int | None) -> list[str]:
-    if row is None:
-        return [
-            "no operation of the step makes float64 of a lower type: its parameters and inputs have it, maybe meant"
-        ]
-    at = evidence.source(row)
+def _where(evidence: Evidence, came: Origin) -> list[Place]:
+    """The line that makes float64; the operation that does so in the step."""
+    if came.written is not None:
+        return [Place(op=_call(came), source=came.written.source, count=None)]
+    if came.way != "operation" or came.row is None:
+        return []
+    row = came.row
+    return [Place(op=evidence.events.name_of(row), module=evidence.module(row), source=evidence.source(row), count=1.0)]
+
+
+def _call(came: Origin) -> str:
+    """The call that makes float64, without what it is called of: ".double()"."""
+    call = (came.written.call if came.written is not None else None) or ""
+    if came.way == "default":
+        return call or "torch.set_default_dtype"
+    return call[call.rfind(".") if call.endswith(".double()") else call.rfind(".to(") :] or "the model's parameters"
+
+
+def _began(evidence: Evidence, came: Origin) -> str:
+    at = came.written.source if came.written is not None else None
+    told = f": {_call(came)} in {at}" if at else ""
+    if came.way == "default":
+        return f"torch's default type is float64{told}; maybe meant"
+    if came.way == "parameters":
+        return f"the model's parameters are float64{told}; maybe meant"
+    if came.row is None:
+        return "no operation of the step makes float64 of a lower type: its parameters and inputs have it, maybe meant"
+    at = evidence.source(came.row)
     where = f" in {at}" if at else ""
-    return [f"the first operation that makes float64 of a lower type: {evidence.events.name_of(row)}{where}"]
+    return f"the first operation that makes float64 of a lower type: {evidence.events.name_of(came.row)}{where}"

@@ -47,12 +47,12 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.accumulation import Adding, accumulations
+from gobrrr.analysis.accumulation import NAMES, Adding, accumulations
 from gobrrr.analysis.claims import F8, Found, of_calls
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import step_saving
 from gobrrr.conditions.common import MOST_PLACES, finding, needs_machine, needs_shapes, places, shapes_known
-from gobrrr.model.diagnosis import NotChecked
+from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "M08"
 TITLE = "repeated indices in the backward pass of indexing"
@@ -87,13 +87,24 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         evidence,
         CODE,
         TITLE,
-        where=places(evidence, [one.calls for one in adding]),
+        where=_where(evidence, adding),
         at_stake=step_saving(evidence, calls, low, high),
         claim=of_calls(calls, low, high),
         certainty="high" if evidence.on_cpu else "medium",
         treatments=["gather-backward"],
         facts=[_fact(evidence, one, float(_least(evidence, one, memory.value).sum())) for one in adding][:MOST_PLACES],
     )
+
+
+def _where(evidence: Evidence, adding: list[Adding]) -> list[Place]:
+    """The lines that a live run saw, whose backward pass adds; else the calls."""
+    uses = (evidence.live.uses if evidence.live else None) or ()
+    seen = [
+        Place(op=one.op, module=one.module, source=one.source, shapes=one.shapes, count=float(one.count))
+        for one in sorted(uses, key=lambda one: -(one.total or 0))
+        if one.kind == "duplicates" and one.op in NAMES
+    ]
+    return seen[:MOST_PLACES] or places(evidence, [one.calls for one in adding])
 
 
 def _least(evidence: Evidence, one: Adding, bandwidth: float, *, usual: bool = False) -> F8:

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from gobrrr.model.contention import Contention
+from gobrrr.model.program import Program
 
 
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,4 +232,5 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     counted: Counted | None = None
     dispatch_ns: float | None = None  # what an operation on one element takes on this host without the profiler
     observer: ProfilerCost | None = None
+    program: Program | None = None
     seconds: float = 0.0

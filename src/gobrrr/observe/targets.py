@@ -22,6 +22,10 @@ TARGET = re.compile(r"(?P<home>.+?):(?P<name>[^\W\d][\w.]*)")
 MOST_NAMES = 12
 
 
+LOADED = "_gobrrr_"
+"""Before the name of a file that is loaded as a module, so that it hides no other."""
+
+
 def find_callable(target: str) -> Callable[..., Any]:
     """The callable that `target` names. Raises UsageError or InputError where there is none.
 
@@ -50,7 +54,7 @@ def find_callable(target: str) -> Callable[..., Any]:
 def _file(path: Path) -> Any:
     if not path.is_file():
         raise InputError(f"{path}: no such file")
-    name = f"_gobrrr_{path.stem}"
+    name = f"{LOADED}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise InputError(f"{path}: not a Python file")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -18,6 +19,7 @@ from gobrrr.model.workload import Workload
 from gobrrr.report.advice import worth_doing
 from gobrrr.treatments.asking import word_of
 from gobrrr.treatments.base import Treatment, catalogue
+from gobrrr.treatments.reaching import in_its_words
 from gobrrr.treatments.seats import seats
 from gobrrr.treatments.together import Combiner, Saving
 from gobrrr.treatments.way import Unfit, Way
@@ -74,7 +76,7 @@ def ways_of(workload: Workload, treatments: Iterable[Treatment] | None = None) -
         except Exception as error:  # one treatment that can't read a workload must not end the others
             unfit.append(Unfit(one.name, f"its ways can't be told for this workload: {_line(error)}"))
             continue
-        fit += [way for way in found if isinstance(way, Way)]
+        fit += [replace(way, code=in_its_words(workload, way.code)) for way in found if isinstance(way, Way)]
         unfit += [way for way in found if isinstance(way, Unfit)]
     return fit, unfit
 

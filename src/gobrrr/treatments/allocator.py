@@ -18,18 +18,19 @@ from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.model.diagnosis import Finding
+from gobrrr.treatments.wording import place, said
 
 NAME = "allocator"
 NUMERICS = "none"
-HOW = (
-    "no torch.cuda.empty_cache() in the loop, PYTORCH_NO_CUDA_MEMORY_CACHING unset; "
-    "PYTORCH_ALLOC_CONF=expandable_segments:True"
-)
+EMPTY = "torch.cuda.empty_cache"
+UNCACHED = ("PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_NO_HIP_MEMORY_CACHING")
+HOW = 'os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"  # before torch is imported'
 CODE = """
 import os
 
 os.environ.pop("PYTORCH_NO_CUDA_MEMORY_CACHING", None)
-os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"  # before torch is imported
+os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"  # before torch is imported
 """
 
 
@@ -39,4 +40,15 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if finding.code != "O06":
         return None
     assumes = "the memory that one step leaves behind is enough for the next"
-    return of_claim(evidence, found, HOW, assumes)
+    return of_claim(evidence, found, _how(evidence, finding), assumes)
+
+
+def _how(evidence: Evidence, finding: Finding) -> str:
+    """What is to go: the call or the variable that gives memory back, where one was seen; else larger segments."""
+    emptied = next((one for one in finding.where if one.op == EMPTY), None)
+    if emptied is not None:
+        return said(f"no {EMPTY}() in the loop", place(emptied.source))
+    switches = evidence.live.switches if evidence.live is not None else None
+    set_to = dict(switches.environment) if switches is not None else {}
+    unset = [said(f"unset {name} in the environment") for name in UNCACHED if name in set_to]
+    return unset[0] if unset else f"import os\n\n{HOW}"

@@ -40,6 +40,7 @@ FORM = (
     "seats",
     "together",
     "way",
+    "wording",
 )
 """Modules of the package that are no treatment."""
 

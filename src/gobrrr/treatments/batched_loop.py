@@ -18,13 +18,14 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.loops import find_loops
 from gobrrr.analysis.regions import as_one_turn
+from gobrrr.treatments.wording import said, where
 
 NAME = "batched-loop"
 NUMERICS = "rounding"
-HOW = "one batched operation, or torch.nn.LSTM / GRU, for all turns"
+HOW = "one batched operation for all turns; of a recurrence torch.nn.LSTM, GRU or RNN"
 CODE = """
-h = torch.nn.LSTM(inputs, hidden)(x)[0]  # all timesteps in one call
-y = torch.bmm(x.unflatten(0, (experts, -1)), w)  # all experts in one matmul
+h = torch.nn.LSTM(inputs, hidden)(x)[0]  # all timesteps of a recurrence in one call
+y = torch.bmm(x.unflatten(0, (experts, -1)), w)  # as many products of one shape in one
 """
 
 
@@ -32,7 +33,8 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     """One turn's launches for all of a loop's, whose kernels then do the work of all turns."""
     if found.finding.code != "O04":
         return None
+    how = said(HOW, where(found.finding))
     assumes = "the turns have one shape, or a grouped form takes theirs"
     if evidence.on_cpu:
-        return of_claim(evidence, found, HOW, assumes)
-    return Plan(HOW, assumes, all_of(*(as_one_turn(evidence, loop) for loop in find_loops(evidence))), once=True)
+        return of_claim(evidence, found, how, assumes)
+    return Plan(how, assumes, all_of(*(as_one_turn(evidence, loop) for loop in find_loops(evidence))), once=True)

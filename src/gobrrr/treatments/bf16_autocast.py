@@ -18,6 +18,7 @@ does not.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -32,10 +33,12 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Effect, Plan
 from gobrrr.analysis.narrower import half_behind_contractions
 from gobrrr.analysis.path import launch_call_ns, path_of
+from gobrrr.analysis.program import device_of, program_of
 from gobrrr.analysis.what_if import burdened
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import applying
 from gobrrr.treatments.way import PRECISION, Unfit, Way
+from gobrrr.treatments.wording import line, model_of, said, where, written_at
 
 NAME = "bf16-autocast"
 NUMERICS = "rounding"
@@ -47,7 +50,7 @@ MOSTLY = 0.5
 """Of a step that launches more than this share from compiled code the casts are fused."""
 
 CODE = """
-with torch.autocast("cuda", torch.bfloat16):
+with torch.autocast("cuda", dtype=torch.bfloat16):  # or "cpu": where the model is
     loss = loss_fn(model(x), y)
 loss.backward()
 """
@@ -57,14 +60,12 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     """Contractions at the 16-bit peak, bounded by a host that launches the casts as well."""
     finding = found.finding
     if finding.code == "C03":
-        how = "cast the operands of these contractions to the model's type (or keep them inside autocast)"
+        how = said("these operands in the model's own type, or inside its autocast", where(finding))
         return of_claim(evidence, found, how, "nothing in front of them needs float32's range")
     if finding.code != "C01":
         return None
     contractions = np.array([group.work.matrix_dtype == "float32" for group in evidence.priced.groups], dtype=bool)
     work = np.unique(evidence.calls.first[evidence.calls_where(contractions)])
-    kind = "cpu" if evidence.on_cpu else "cuda"
-    how = f'with torch.autocast("{kind}", torch.bfloat16): around forward and loss'
     cast = 0.0 if evidence.on_cpu else cast_ns(evidence)  # on a CPU the claim has it
     typed = in_type(evidence, "bfloat16")
     effect = all_of(
@@ -73,7 +74,21 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         *_traffic(evidence),
         lambda _: lambda graph: burdened(graph, work, cast),
     )
-    return Plan(how, "one cast more for each contraction; bfloat16 is accurate enough", effect)
+    return Plan(_around(evidence), "one cast more for each contraction; bfloat16 is accurate enough", effect)
+
+
+def _around(evidence: Evidence) -> str:
+    """The program's own lines from the model's call to the loss, under autocast."""
+    forward = program_of(evidence).forward
+    head = f'with torch.autocast("{device_of(evidence)}", dtype=torch.bfloat16):'
+    if forward is not None and forward.text is not None:
+        return f"{line(head, written_at(forward))}\n{textwrap.indent(forward.text, INDENT)}"
+    model, told = model_of(evidence), written_at(forward) or "your own forward and loss"
+    called = f"loss = loss_fn({model}(x), y)" if evidence.training else f"y = {model}(x)"
+    return f"{line(head, told)}\n{INDENT}{called}"
+
+
+INDENT = " " * 4
 
 
 def _traffic(evidence: Evidence) -> list[Effect]:
@@ -105,8 +120,7 @@ def unasked(evidence: Evidence) -> Plan | None:
     cast = cast_ns(evidence)
     shorter = of_calls(evidence, calls, less / 2, less, better=True)
     effect = all_of(shorter, *_traffic(evidence), lambda _: lambda graph: burdened(graph, work, cast))
-    how = 'with torch.autocast("cuda", torch.bfloat16): around forward and loss'
-    return Plan(how, "contractions run as TF32 now; bfloat16 is accurate enough", effect)
+    return Plan(_around(evidence), "contractions run as TF32 now; bfloat16 is accurate enough", effect)
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
@@ -128,7 +142,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
             name=NAME,
             treatment=NAME,
             apply=_apply,
-            code=f'with torch.autocast("{kind}", torch.bfloat16):  # around your own forward and loss\n'
+            code=f'with torch.autocast("{kind}", dtype=torch.bfloat16):  # around your own forward and loss\n'
             f"    {inner}{backward}",
             numerics="rounding",
             rank=PRECISION,

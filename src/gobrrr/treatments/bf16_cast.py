@@ -30,10 +30,10 @@ from gobrrr.analysis.narrower import half_the_bytes
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import applying, reaching
 from gobrrr.treatments.way import MODEL, Unfit, Way
+from gobrrr.treatments.wording import changed_inputs, changed_model
 
 NAME = "bf16-cast"
 NUMERICS = "rounding"
-HOW = "model.to(torch.bfloat16), and the inputs"
 ASSUMES = "bfloat16 is accurate enough; what memory binds moves half of its float32 bytes"
 CODE = """
 model = model.to(torch.bfloat16)
@@ -47,7 +47,12 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         return None
     typed = in_type(evidence, "bfloat16")
     effects: list[Effect] = [lambda _: typed, claimed(evidence, found, better=True), *_traffic(evidence)]
-    return Plan(HOW, ASSUMES, all_of(*effects))
+    return Plan(_how(evidence), ASSUMES, all_of(*effects))
+
+
+def _how(evidence: Evidence) -> str:
+    change = "{}.to(torch.bfloat16)"
+    return "\n".join([changed_model(evidence, change), *changed_inputs(evidence, change)])
 
 
 def unasked(evidence: Evidence) -> Plan | None:
@@ -63,7 +68,7 @@ def unasked(evidence: Evidence) -> Plan | None:
     if len(calls):
         less = evidence.calls.ns[calls] * (1.0 - ratio[calls])
         effects.append(of_calls(evidence, calls, less / 2, less, better=True))
-    return Plan(HOW, ASSUMES, all_of(*effects)) if effects else None
+    return Plan(_how(evidence), ASSUMES, all_of(*effects)) if effects else None
 
 
 def _traffic(evidence: Evidence) -> list[Effect]:

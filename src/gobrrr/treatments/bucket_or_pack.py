@@ -15,6 +15,7 @@ from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.treatments.wording import said, where
 
 NAME = "bucket-or-pack"
 NUMERICS = "statistics"
@@ -30,5 +31,6 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     finding = found.finding
     if finding.code != "M11":
         return None
-    how = "batches of about one length, padded to the longest; or packed rows with attention that keeps them apart"
+    told = "batches of sequences of about one length, each padded to its longest; or packed rows"
+    how = said(told, where(finding))
     return of_claim(evidence, found, how, "high: no padding is left", least=0.0)

@@ -1,4 +1,4 @@
-"""Make float32 of an array where it comes in, before the first operation on it.
+"""Make float32 of what is float64 where it comes in: an array, the model's parameters, torch's default type.
 
 Everything behind the operation that mixed the types stays in the model's own type. The numbers have the seven digits
 that the model has anyway.
@@ -15,11 +15,22 @@ from dataclasses import replace
 import numpy as np
 
 from gobrrr.analysis.claims import Found
-from gobrrr.analysis.doubles import double_calls, float32_share
+from gobrrr.analysis.doubles import COPIES, Origin, double_calls, float32_share, origin
 from gobrrr.analysis.effects import all_of, of_calls, of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Effect, Plan
 from gobrrr.analysis.what_if import unchanged
+from gobrrr.model.program import Wide
+from gobrrr.treatments.wording import (
+    after,
+    changed_inputs,
+    changed_model,
+    line,
+    model_of,
+    place,
+    said,
+    written_at,
+)
 
 NAME = "cast-at-source"
 NUMERICS = "rounding"
@@ -33,11 +44,49 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     finding = found.finding
     if finding.code != "C04":
         return None
-    first = next((one for one in finding.where if one.source), None)
-    at = f" in front of {first.op} ({first.source})" if first is not None else ""
-    how = f"torch.as_tensor(array, dtype=torch.float32){at}"
-    plan = of_claim(evidence, found, how, f"nothing behind it needs more than seven digits{_assumed(evidence)}")
+    plan = of_claim(
+        evidence,
+        found,
+        _how(evidence, origin(evidence)),
+        f"nothing behind it needs more than seven digits{_assumed(evidence)}",
+    )
     return plan if plan.effect is None else replace(plan, effect=all_of(plan.effect, _on_matrix_units(evidence)))
+
+
+def _how(evidence: Evidence, came: Origin) -> str:
+    """Each thing that brings float64 in, in float32: the default, then the model, then the tensors.
+
+    A model that is made under another default has float32 from there, where that line is known.
+    """
+    above = came.way == "default" and came.written is not None
+    lines = [_narrowed(evidence, one) for one in came.wide if one.kind != "parameters" or not above]
+    if lines:
+        return "\n".join(lines)
+    if came.way == "parameters":
+        model = changed_model(evidence, FLOAT, "without what made it float64")
+        return "\n".join([model, *changed_inputs(evidence, FLOAT)])
+    at, op = (place(evidence.source(came.row)), evidence.events.name_of(came.row)) if came.row is not None else ("", "")
+    if op in COPIES:
+        return said("no conversion to float64", at)
+    return said(f"{CAST}, where an operand of {op} is made" if op else f"{CAST}, where it comes in", at)
+
+
+FLOAT = "{}.float()"
+CAST = "torch.as_tensor(array, dtype=torch.float32)"
+
+
+def _narrowed(evidence: Evidence, one: Wide) -> str:
+    at = written_at(one.written)
+    if one.kind == "default":
+        return line("torch.set_default_dtype(torch.float32)", at or "in place of what sets it to float64")
+    name = one.name or model_of(evidence)
+    return line(f"{name} = {FLOAT.format(name)}", after(at), _made_by(one))
+
+
+def _made_by(one: Wide) -> str:
+    """What makes a model's parameters float64: it can be left out instead."""
+    call = one.written.call if one.written is not None and one.kind == "parameters" else None
+    return "or leave .double() out there" if call is not None and call.endswith(".double()") else ""
 
 
 def _allowed(evidence: Evidence) -> bool | None:

@@ -1,8 +1,8 @@
 """Keep the weights in the type in which they are used.
 
 In inference cast the module once and leave autocast out. In training keep bfloat16 parameters and float32 master
-copies in the optimizer, which writes both: nothing is cast within the step. `MasterWeights` stands for such an
-optimizer (FSDP's mixed precision, Megatron's and DeepSpeed's bfloat16 optimizers, torchao).
+copies in the optimizer, which writes both: nothing is cast within the step. FSDP's mixed precision, Megatron's and
+DeepSpeed's bfloat16 optimizers do so.
 
 Replayed: of weights that are converted in every call (M06) what the finding claims; of conversions in training (M04)
 those of weights do not run, and are not launched.
@@ -18,24 +18,47 @@ from gobrrr.analysis.copies import casts, weight_casts
 from gobrrr.analysis.effects import of_claim, without
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.model.diagnosis import Finding
+from gobrrr.treatments.wording import changed_model, place, said
 
 NAME = "cast-once"
 NUMERICS = "rounding"
 CODE = """
-model = model.to(torch.bfloat16)  # inference
-optimizer = MasterWeights(torch.optim.AdamW, model.parameters())  # training: float32 copies in the optimizer only
+model = model.to(torch.bfloat16)  # inference: once, and no autocast around it
 """
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
     """All conversions of weights."""
     if found.finding.code == "M06":
-        how = "model.to(torch.bfloat16) once, without autocast; where a norm needs float32, a float32 weight"
-        return of_claim(evidence, found, how, "the weights do not change between the calls")
+        return of_claim(evidence, found, _how(evidence, found.finding), "the weights do not change between the calls")
     if found.finding.code != "M04":
         return None
     calls = casts(evidence)
     weights = calls[weight_casts(evidence, calls)]
-    how = "model.to(torch.bfloat16) once; in training, float32 master weights in the optimizer"
+    how = said(MASTERS) if evidence.training else changed_model(evidence, f"{{}}.to(torch.{_narrow(evidence)})")
     assumes = f"{units.count(len(weights) / evidence.steps.count)} conversions of weights a step vanish"
     return Plan(how, assumes, without(evidence, weights) if len(weights) else None)
+
+
+MASTERS = "parameters in bfloat16, and float32 copies of them in the optimizer alone (FSDP's mixed precision)"
+
+
+def _how(evidence: Evidence, finding: Finding) -> str:
+    """The model in the type of its use; where the program itself asks for another type, that weight."""
+    first = finding.where[0] if finding.where else None
+    if first is not None and first.op == COPY and evidence.live is not None:
+        name = f"{first.module}'s weight" if first.module else "this weight"
+        return said(f"keep {name} in the type that it is used in", place(first.source))
+    if evidence.training:
+        return said("one cast a step: autocast around the whole forward pass, with its cache (cache_enabled=True)")
+    return changed_model(evidence, f"{{}}.to(torch.{_narrow(evidence)})", "without autocast")
+
+
+COPY = "aten::_to_copy"
+
+
+def _narrow(evidence: Evidence) -> str:
+    """The type that autocast casts to, as far as a live run has seen it."""
+    switches = evidence.live.switches if evidence.live is not None else None
+    return (switches.autocast if switches is not None else None) or "bfloat16"

@@ -32,10 +32,10 @@ from gobrrr.model.events import I8
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import applying
 from gobrrr.treatments.way import MODEL, Unfit, Way
+from gobrrr.treatments.wording import changed_inputs, changed_model, said, where
 
 NAME = "channels-last"
 NUMERICS = "rounding"
-HOW = "model.to(memory_format=torch.channels_last), and the images"
 CODE = """
 model = model.to(memory_format=torch.channels_last)
 images = images.to(memory_format=torch.channels_last)
@@ -51,14 +51,23 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     assumes = "every operation between keeps the order"
     if finding.code == "M05":
         share = reordered(evidence).image_share(evidence)
-        return of_claim(evidence, found, HOW, assumes, least=share, most=share, better=True) if share > 0 else None
+        return (
+            of_claim(evidence, found, _how(evidence), assumes, least=share, most=share, better=True)
+            if share > 0
+            else None
+        )
     if finding.code != "M03":
         return None
     own = own_norms(evidence)
     norms = own[outside(evidence, own)]
     if not len(norms):
         return None
-    return Plan(HOW, f"{assumes}; batch norms as fast as measured ones", _turned(evidence, norms))
+    return Plan(_how(evidence), f"{assumes}; batch norms as fast as measured ones", _turned(evidence, norms))
+
+
+def _how(evidence: Evidence) -> str:
+    change = "{}.to(memory_format=torch.channels_last)"
+    return "\n".join([changed_model(evidence, change), *changed_inputs(evidence, change, dimensions=4)])
 
 
 def _turned(evidence: Evidence, norms: I8) -> Effect:
@@ -74,7 +83,8 @@ def _other_order(finding: Finding) -> str:
     """The layer of a convolution's cliff in the order that it does not have now: which one is tried, not told."""
     module = finding.where[0].module if finding.where else None
     of = f"{module}, this layer alone" if module else "this layer alone"
-    return f"the other memory format for {of}: torch.contiguous_format where it is channels_last, else channels_last"
+    other = "torch.contiguous_format where it is torch.channels_last, else torch.channels_last"
+    return said(f"the other memory format for {of}: {other}", where(finding))
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:

@@ -17,10 +17,12 @@ from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.reductions import overlapping
+from gobrrr.treatments.wording import changed_model, said
 
 NAME = "comm-overlap"
 NUMERICS = "none"
-HOW = "DistributedDataParallel (buckets), no_sync() in an accumulation"
+WRAPPED = "DistributedDataParallel"
+"""In the names of torch's own annotations of a wrapped model."""
 CODE = """
 model = torch.nn.parallel.DistributedDataParallel(model, static_graph=True, gradient_as_bucket_view=True)
 for number, batch in enumerate(batches):  # an accumulation
@@ -34,4 +36,12 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if found.finding.code != "N01":
         return None
     assumes = "enough compute is left to hide it, and the ranks are in step; the last bucket is not hidden"
-    return Plan(HOW, assumes, overlapping(evidence), once=True)
+    return Plan(_how(evidence), assumes, overlapping(evidence), once=True)
+
+
+def _how(evidence: Evidence) -> str:
+    """The wrapper, for a model that has none yet."""
+    if any(WRAPPED in name for name in evidence.events.names):
+        return said(f"smaller buckets in {WRAPPED} (bucket_cap_mb), and no_sync() in an accumulation")
+    wrapper = f"torch.nn.parallel.{WRAPPED}({{}}, gradient_as_bucket_view=True)"
+    return changed_model(evidence, wrapper, "no_sync() in an accumulation")

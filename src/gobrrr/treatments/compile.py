@@ -42,13 +42,13 @@ from gobrrr.analysis.path import path_of
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import applying
 from gobrrr.treatments.way import COMPILER, Unapplied, Unfit, Way
+from gobrrr.treatments.wording import changed_model
 
 NAME = "compile"
 NUMERICS = "rounding"
 CODE = """
 model = torch.compile(model)  # or only the block that repeats: block.compile()
 """
-HOW = "torch.compile(model)"
 TUNED, GRAPHED = "max-autotune", "cuda-graph:compiled"
 """What inductor's modes do besides, by the names of the treatments that predict it."""
 
@@ -63,25 +63,26 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         every, found = found, of_the_model(evidence, found)
         if len(every.claim.unit) and not len(found.claim.unit):
             return None  # all of it is the optimizer's
+    how = changed_model(evidence, "torch.compile({})")
     if code == "M01":
         if not evidence.training:
-            return of_claim(evidence, found, HOW, "every chain becomes one kernel; no graph breaks")
+            return of_claim(evidence, found, how, "every chain becomes one kernel; no graph breaks")
         assumes = "every chain becomes one kernel, and the backward pass computes intermediates again from what is "
-        plan = of_claim(evidence, found, HOW, f"{assumes}kept; low: they are still written; no graph breaks")
+        plan = of_claim(evidence, found, how, f"{assumes}kept; low: they are still written; no graph breaks")
         return sooner(plan)
     if code == "M02":
         assumes = "high: the compiler knows this form of attention and takes the fused kernel; low: it fuses nothing"
-        return of_claim(evidence, found, HOW, assumes, least=0.0)
+        return of_claim(evidence, found, how, assumes, least=0.0)
     if code == "M03":
         least = written_share(evidence)
         assumes = "low: norms that are written out become one kernel each; high: the framework's own do as well"
-        return of_claim(evidence, found, HOW, assumes, least=least)
+        return of_claim(evidence, found, how, assumes, least=least)
     if code == "C02":
         assumes = "the compiler pads the matmuls (shape_padding); low: it finds that copying them takes longer"
-        return sooner(of_claim(evidence, found, HOW, assumes, least=0.0, better=True))
+        return sooner(of_claim(evidence, found, how, assumes, least=0.0, better=True))
     if code in ("M04", "M05"):
         assumes = "high: all of them stand beside calls that they can be fused with; no graph breaks"
-        return of_claim(evidence, found, HOW, assumes, least=0.0)
+        return of_claim(evidence, found, how, assumes, least=0.0)
     if code != "O01" or compiled_share(evidence) >= MOSTLY:
         return None
     chains = [chain for one in evidence.fusion.chains if (chain := one.without_head()) is not None]
@@ -89,7 +90,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     gone = gone[in_the_model(evidence)[gone]]
     of = f"{units.count(len(gone) / evidence.steps.count)} of {units.count(path_of(evidence).launches)}"
     assumes = f"{of} pieces of device work a step vanish by fusion; no graph breaks; the rest is launched by a wrapper"
-    return Plan(HOW, assumes, compiled(evidence, gone), last=True)
+    return Plan(how, assumes, compiled(evidence, gone), last=True)
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:

@@ -32,11 +32,12 @@ from gobrrr.analysis.waits import inner_waits
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import applying, capturing, reaching
 from gobrrr.treatments.way import GRAPH, Unapplied, Unfit, Way
+from gobrrr.treatments.wording import changed_model
 
 NAME = "cuda-graph"
 NUMERICS = "none"
 CODE = """
-step = torch.compile(step, mode="reduce-overhead")
+model = torch.compile(model, mode="reduce-overhead")
 
 # or by hand, after three warm-up calls on a side stream:
 graph = torch.cuda.CUDAGraph()
@@ -71,7 +72,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     """The host's part of a step is one launch; the device goes from kernel to kernel."""
     if found.finding.code not in ("O01", "O04") or evidence.on_cpu:
         return None
-    how = 'torch.compile(step, mode="reduce-overhead")'
+    how = changed_model(evidence, 'torch.compile({}, mode="reduce-overhead")')
     assumes = "static shapes; the whole step is captured (low: all but the optimizer)"
     waits = len(inner_waits(evidence)) > 0
     if waits:

@@ -24,6 +24,7 @@ from gobrrr.analysis.gains import Plan
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import applying
 from gobrrr.treatments.way import SETTINGS, Unfit, Way
+from gobrrr.treatments.wording import said, where
 
 NAME = "cudnn-benchmark"
 NUMERICS = "rounding"
@@ -39,11 +40,12 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         return None
     switches = evidence.live.switches if evidence.live is not None else None
     if switches is not None and switches.cudnn_benchmark:
-        how = "another memory format or size for this layer: cudnn.benchmark is on already"
+        told = "another memory format or size for this layer: cudnn.benchmark is on already"
+        how = said(told, where(found.finding))
         return of_claim(
             evidence, found, how, "a layout or a size that a better algorithm takes", least=0.0, better=True
         )
-    how = "torch.backends.cudnn.benchmark = True; else another memory format for this layer"
+    how = "torch.backends.cudnn.benchmark = True  # before the first step; else another memory format for this layer"
     return of_claim(
         evidence, found, how, "one of the other algorithms takes this shape, type and layout", least=0.0, better=True
     )

@@ -29,16 +29,18 @@ from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.inputs import input_gaps
+from gobrrr.analysis.program import program_of
 from gobrrr.analysis.regions import loading_ns, not_loading
 from gobrrr.model.events import Kind
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import applying, loading
 from gobrrr.treatments.way import INPUT, Unfit, Way
+from gobrrr.treatments.wording import OTHERS, line, listed, loader_of, made_with, said
 
 NAME = "dataloader-workers"
 NUMERICS = "none"
 CODE = """
-loader = DataLoader(..., num_workers=8, persistent_workers=True, pin_memory=True)  # its other arguments stay
+loader = torch.utils.data.DataLoader(..., num_workers=8, persistent_workers=True)  # its other arguments stay
 """
 
 
@@ -57,13 +59,15 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     idle = sum(gap.stop - gap.start for gap in input_gaps(evidence)) / evidence.steps.count
     single = _single(evidence)
     if 0 < idle <= HANDOVER_NS * single:
-        how = (
-            "num_workers=0, and a whole batch indexed at once: dataset[indices] (__getitems__), or slices of the tensor"
+        how = said(
+            "num_workers=0, and a whole batch at once: __getitems__(indices) of the dataset, or slices of a tensor"
         )
         assumes = "a batch that is there in less time than it takes to hand one over needs no worker"
         return Plan(how, assumes, None)
     workers = _workers(evidence)
-    how = f"DataLoader(..., num_workers={workers}, persistent_workers=True), with the transforms in the dataset"
+    given = {"num_workers": str(workers), "persistent_workers": "True"}
+    made = program_of(evidence).loader
+    how = made_with(made, given) or line(f"{loader_of(made)}(..., {listed(given)})", OTHERS)
     load = loading_ns(evidence)
     slower = load / max(workers / SLOWER_TOGETHER, 1.0)  # one alone is in nobody's way
     effect = not_loading(evidence, HANDOVER_NS * single)

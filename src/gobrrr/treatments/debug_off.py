@@ -23,6 +23,7 @@ from gobrrr.analysis.gains import Plan
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import applying
 from gobrrr.treatments.way import SETTINGS, Unfit, Way
+from gobrrr.treatments.wording import said
 
 NAME = "debug-off"
 NUMERICS = "rounding"
@@ -38,7 +39,8 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if finding.code != "O08":
         return None
     told = next((one for one in finding.evidence if one.startswith("to switch off: ")), "")
-    how = told.removeprefix("to switch off: ") or "switch off what was on to look for a bug"
+    parts = told.removeprefix("to switch off: ").split("; ") if told else ["what was switched on to look for a bug"]
+    how = "\n".join(one if "(" in one else said(one) for one in parts)
     return of_claim(evidence, found, how, "high: all that the host does is the tracer's, if there is one")
 
 

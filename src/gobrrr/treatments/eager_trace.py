@@ -14,7 +14,10 @@ from gobrrr.analysis.gains import Plan
 
 NAME = "eager-trace"
 NUMERICS = "none"
-HOW = "profile the captured step without the graph, with record_shapes=True"
+HOW = """
+with torch.profiler.profile(record_shapes=True) as prof:  # the step that was captured, without its graph
+    step()
+""".strip()
 CODE = """
 with torch.profiler.profile(record_shapes=True) as prof:
     model(static_x)  # the step that the graph was captured from

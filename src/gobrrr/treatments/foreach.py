@@ -21,9 +21,12 @@ from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.update_loops import update_loops
+from gobrrr.model.diagnosis import Finding
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import applying, reaching
 from gobrrr.treatments.way import OPTIMIZER, Unfit, Way
+from gobrrr.treatments.wording import line, said, where
 
 NAME = "foreach"
 NUMERICS = "rounding"
@@ -36,8 +39,29 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     """One launch for all updates of a step."""
     if found.finding.code != "O11":
         return None
-    how = "torch._foreach_lerp_(averages, parameters, weight), or swa_utils.get_ema_multi_avg_fn"
+    how = _how(evidence, found.finding)
     return of_claim(evidence, found, how, "the updates do not depend on each other")
+
+
+LISTED = {
+    "lerp_": "torch._foreach_lerp_(averages, values, weight)",
+    "mul_": "torch._foreach_mul_(averages, decay)",
+    "add_": "torch._foreach_add_(averages, values, alpha=1 - decay)",
+    "sub_": "torch._foreach_sub_(tensors, others)",
+    "div_": "torch._foreach_div_(tensors, others)",
+    "copy_": "torch._foreach_copy_(copies, values)",
+    "zero_": "torch._foreach_zero_(tensors)",
+}
+"""What stands for an update of one tensor after another, by the operation of the update."""
+
+
+def _how(evidence: Evidence, finding: Finding) -> str:
+    """The longest loop's operations, each once for all tensors."""
+    loops = sorted(update_loops(evidence), key=lambda one: -len(one.rows))
+    ops = [op for op in dict.fromkeys(loops[0].names) if op in LISTED] if loops else ["lerp_"]
+    if not ops:
+        return said("torch._foreach_...: one operation for the lists of all tensors", where(finding))
+    return "\n".join(line(LISTED[op], where(finding), "lists of all the tensors, for the loop") for op in ops)
 
 
 CLIPS = ("clip_grad_norm_", "clip_grad_value_")

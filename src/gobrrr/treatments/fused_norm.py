@@ -15,11 +15,18 @@ from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.norms import batch_norm_share
+from gobrrr.analysis.norms import batch_norm_share, written_norms
+from gobrrr.model.diagnosis import Finding
+from gobrrr.treatments.wording import changed_model, line, where
 
 NAME = "fused-norm"
 NUMERICS = "rounding"
-HOW = "torch.nn.functional.rms_norm / layer_norm, or torch.compile"
+NORMS = {
+    "rms": "y = torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)",
+    "layer": "y = torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)",
+}
+CENTRING = ("aten::sub", "aten::var", "aten::var_mean")
+"""Calls by which a norm subtracts the mean."""
 CODE = """
 y = torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)
 model = torch.compile(model)  # fuses a residual and the conversions into the norm
@@ -31,4 +38,14 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     share = 1 - batch_norm_share(evidence)
     if found.finding.code != "M03" or share <= 0:
         return None
-    return of_claim(evidence, found, HOW, "one kernel for each norm", least=share, most=share)
+    return of_claim(evidence, found, _how(evidence, found.finding), "one kernel for each norm", least=share, most=share)
+
+
+def _how(evidence: Evidence, finding: Finding) -> str:
+    """The function of the heaviest norm that is written out; what has no such kernel is left to the compiler."""
+    written = max(written_norms(evidence), key=lambda one: one.bytes, default=None)
+    calls = written.calls if written is not None else ()
+    kind = "layer" if {evidence.group_of(call).call.name for call in calls} & set(CENTRING) else "rms"
+    if written is None or (evidence.on_cpu and kind == "rms"):  # a CPU has no such kernel: it is taken apart again
+        return changed_model(evidence, "torch.compile({})")
+    return line(NORMS[kind], where(finding))

@@ -16,42 +16,102 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_claim
+from gobrrr.analysis.effects import of_claim, perhaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.optimizers import updates
+from gobrrr.analysis.program import device_of, optimizer_of
 from gobrrr.analysis.regions import as_one_launch
+from gobrrr.model.program import Made
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying
+from gobrrr.treatments import applying, reaching
 from gobrrr.treatments.way import OPTIMIZER, Unfit, Way
+from gobrrr.treatments.wording import OTHERS, after, line, made_with, said, written_at
 
 NAME = "fused-optimizer"
 NUMERICS = "rounding"
 ONE_PASS = 1 / 3
 """Of the bytes of an Adam written out (some 22 reads and writes of a parameter's size: mul, lerp, mul, addcmul, sqrt,
 div, add, addcdiv) one pass moves 7: parameter, gradient and two moments in, three out."""
-HOW = "torch.optim.AdamW(..., fused=True)"
 CODE = """
-# where the optimizer is made, beside its other arguments
-optimizer = torch.optim.AdamW(..., fused=True)  # or foreach=True
+# where the optimizer is made, beside its other arguments; AdamW stands for yours
+optimizer = torch.optim.AdamW(..., fused=True)  # or foreach=True, where yours has no fused form
 """
+FUSED_ON = {"SGD": ("cuda", "cpu"), "Adam": ("cuda", "cpu"), "AdamW": ("cuda", "cpu"), "Adagrad": ("cpu",)}
+"""Where torch's optimizers have a fused form, in every version that is supported."""
+FOREACH = (
+    "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD",
+)  # fmt: skip
+"""Those that have a foreach form."""
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """One launch for all updates of a step, in one pass over the parameters."""
+    """One launch for all updates of a step, in one pass over the parameters where there is a fused form."""
     if found.finding.code != "O03":
         return None
-    assumes = "the optimizer has a fused or a foreach form"
+    optimizer = optimizer_of(evidence)
+    if optimizer is None:
+        form, how, assumes = FUSED, said(ANY), "the optimizer has a fused form"
+    else:
+        form = _form(optimizer.base, device_of(evidence))
+        how, assumes = _how(optimizer, form), ASSUMES[form].format(optimizer.base)
     if evidence.on_cpu:
-        return of_claim(evidence, found, HOW, assumes)
-    return Plan(HOW, assumes, as_one_launch(evidence, updates(evidence).work, ONE_PASS))
+        return _on_cpu(evidence, found, how, assumes, form)
+    effect = as_one_launch(evidence, updates(evidence).work, ONE_PASS if form == FUSED else 1.0)
+    return Plan(how, assumes, effect if form else perhaps(effect))
 
 
-FUSED_ON = {"SGD": ("cuda", "cpu"), "Adam": ("cuda", "cpu"), "AdamW": ("cuda", "cpu"), "Adagrad": ("cpu",)}
-"""Where torch's optimizers have a fused form, in every version that is supported."""
+FUSED, LISTED = "fused", "foreach"
+ASSUMES = {
+    FUSED: "its gradients are dense",
+    LISTED: "its gradients are dense; there is no fused form of {} on this device",
+    "": "low: the optimizer has neither a fused nor a foreach form",
+}
+
+
+def _form(base: str | None, device: str) -> str:
+    """The better form that a class of torch.optim has on a device; "" where none is known."""
+    if device in FUSED_ON.get(base or "", ()):
+        return FUSED
+    return LISTED if base in FOREACH else ""
+
+
+def _on_cpu(evidence: Evidence, found: Found, how: str, assumes: str, form: str) -> Plan:
+    """On a CPU what the finding claims: of the loops themselves only the fused form makes one."""
+    if form == FUSED:
+        return of_claim(evidence, found, how, assumes)
+    claim = found.claim
+    between = claim.unit >= len(evidence.calls)
+    alone = replace(claim, unit=claim.unit[between], ns=claim.ns[between], low=claim.low[between])
+    return of_claim(evidence, replace(found, claim=alone), how, assumes, least=1.0 if form else 0.0)
+
+
+ANY = "your optimizer: fused=True or foreach=True among its arguments, where it takes one of them"
+
+
+def _how(optimizer: Made, form: str) -> str:
+    """What to write where the optimizer is made; of an object whose making is not known, what to set in it."""
+    if not form:
+        name = optimizer.name or "optimizer"
+        return line(f"{name}.step = torch.compile({name}.step)", f"no other form of {optimizer.kind} is known")
+    other = LISTED if form == FUSED else FUSED
+    own = optimizer.kind not in (optimizer.base, f"torch.optim.{optimizer.base}")
+    whole = None if own else made_with(optimizer, {form: "True"}, without=[other])
+    if whole is not None:
+        return whole
+    if optimizer.name is not None:
+        at = after(written_at(optimizer.written))
+        return in_groups(optimizer.name, form, other, at or "before its first step")
+    return line(f"optimizer = torch.optim.{optimizer.base}(..., {form}=True)", OTHERS)
+
+
+def in_groups(name: str, form: str, other: str, note: str) -> str:
+    """What sets the form of an optimizer that is made."""
+    return f"{line(f'for group in {name}.param_groups:', note)}\n    group.update({form}=True, {other}=False)"
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
@@ -64,7 +124,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     groups = workload.optimizer.param_groups
     kind, device = _kind(workload.optimizer).__name__, str(groups[0]["params"][0].device.type)
     why = _unfused(workload.optimizer, kind, device)
-    yield Unfit(NAME, why) if why else _way(NAME, workload.optimizer, fused=True)
+    yield Unfit(NAME, why) if why else _way(NAME, workload, fused=True)
     if any(group.get("foreach") for group in groups):
         why = "it has the foreach form already"
     elif any(group.get("fused") for group in groups):
@@ -73,10 +133,10 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
         why = "torch takes the foreach form by itself on CUDA"
     elif "foreach" not in inspect.signature(_kind(workload.optimizer)).parameters:
         why = f"{kind} has no foreach form"
-    yield Unfit(names[1], why) if why else _way(names[1], workload.optimizer, fused=False)
+    yield Unfit(names[1], why) if why else _way(names[1], workload, fused=False)
 
 
-def _way(name: str, optimizer: Any, *, fused: bool) -> Way:
+def _way(name: str, workload: Workload, *, fused: bool) -> Way:
     @contextmanager
     def apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
         with ExitStack() as stack:
@@ -84,25 +144,21 @@ def _way(name: str, optimizer: Any, *, fused: bool) -> Way:
             yield workload
 
     return Way(
-        name=name, treatment=NAME, apply=apply, code=_code(optimizer, fused=fused), numerics="rounding",
+        name=name, treatment=NAME, apply=apply, code=_code(workload, fused=fused), numerics="rounding",
         rank=OPTIMIZER, as_if=(NAME,),
     )  # fmt: skip
 
 
-def _code(optimizer: Any, *, fused: bool) -> str:
+def _code(workload: Workload, *, fused: bool) -> str:
     """What to write: the constructor's other arguments stay as they are, and so do the groups."""
-    form, other = ("fused", "foreach") if fused else ("foreach", "fused")
-    kind = _kind(optimizer)
-    if type(optimizer) is kind and not any(group.get(other) for group in optimizer.param_groups):
-        return (
-            "# where the optimizer is made; its other arguments stay as they are\n"
-            f"optimizer = torch.optim.{kind.__name__}(..., {form}=True)"
-        )
-    return (
-        "# after the optimizer is made, before its first step and before a state is loaded into it\n"
-        "for group in optimizer.param_groups:\n"
-        f"    group.update({form}=True, {other}=False)"
-    )
+    form, other = (FUSED, LISTED) if fused else (LISTED, FUSED)
+    optimizer = workload.optimizer
+    made = reaching.made_of(workload, optimizer, optimizer.defaults)
+    asked = any(group.get(other) for group in optimizer.param_groups)
+    in_call = optimizer.defaults.get(other) and made.written is not None
+    if type(optimizer) is _kind(optimizer) and (in_call or not asked):
+        return _how(made, form)
+    return in_groups(made.name or "optimizer", form, other, "before its first step, and before a state is loaded")
 
 
 def _switch(stack: ExitStack, optimizer: Any, *, fused: bool) -> None:

@@ -15,6 +15,7 @@ from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.treatments.wording import line, where
 
 NAME = "gather-backward"
 NUMERICS = "rounding"
@@ -29,4 +30,5 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if finding.code != "M08":
         return None
     assumes = "rows of one dimension are chosen, and sums in any order will do"
-    return of_claim(evidence, found, "table.index_select(0, ids) for table[ids]", assumes)
+    how = line("rows = table.index_select(0, ids)", where(finding), "for table[ids]")
+    return of_claim(evidence, found, how, assumes)

@@ -23,10 +23,15 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.way import SETTINGS, Unfit, Way
+from gobrrr.treatments.wording import place, said
 
 NAME = "gc-freeze"
 NUMERICS = "none"
-HOW = "gc.collect(); gc.freeze(); gc.disable() before the loop, gc.collect(1) every N steps on all ranks"
+HOW = """
+import gc
+
+gc.collect(), gc.freeze(), gc.disable()  # before the loop; in it gc.collect(1) every 1000 steps, on all ranks
+""".strip()
 CODE = """
 import gc
 
@@ -46,7 +51,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if finding.code != "O07":
         return None
     own = next((one for one in finding.where if one.op == "gc.collect"), None)
-    how = HOW if own is None else f"no gc.collect() in each step{f' ({own.source})' if own.source else ''}; {HOW}"
+    how = HOW if own is None else f"{said('no gc.collect() in each step', place(own.source))}\n{HOW}"
     return of_claim(evidence, found, how, "collecting every N steps takes next to nothing")
 
 

@@ -21,6 +21,7 @@ from gobrrr.analysis.regions import in_loop, loop_spans, unwaiting
 from gobrrr.analysis.waits import expert_loop, inner_waits
 from gobrrr.analysis.what_if import inside_spans
 from gobrrr.model.events import I8
+from gobrrr.treatments.wording import said, where
 
 NAME = "grouped-matmul"
 NUMERICS = "rounding"
@@ -47,7 +48,8 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if loops is None:
         return None
     inside = _launches_in_loop(evidence, waits)
-    how = f"one grouped_mm for the {units.count(round(loops))} turns of the loop over experts"
+    turns = f"the {units.count(round(loops))} turns of the loop over experts"
+    how = said(f"one torch.nn.functional.grouped_mm for {turns}: gobrrr explain {NAME}", where(finding))
     of = f"{units.count(inside - KEPT)} of {units.count(path_of(evidence).launches)} pieces of device work a step"
     assumes = f"{of} vanish, and the waits with them"
     kept = min(KEPT / max(inside, 1.0), 1.0)

@@ -19,6 +19,7 @@ from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.fusion import tensors
 from gobrrr.analysis.gains import Plan
+from gobrrr.treatments.wording import said, where
 
 NAME = "keep-order"
 NUMERICS = "none"
@@ -31,7 +32,8 @@ q, k, v = (one.transpose(1, 2) for one in (q, k, v))  # no contiguous(): attenti
 def predict(evidence: Evidence, found: Found) -> Plan | None:
     """Nothing to all of the copies into an order that is not that of images."""
     if found.finding.code == "M09":
-        how = "hand the operands over in one order: turn a constant once, let the producer write the other order"
+        told = "hand the operands over in one order: turn a constant once, let the producer write the other order"
+        how = said(told, where(found.finding))
         return of_claim(evidence, found, how, "high: nothing has to be turned within the step", least=0.0, better=True)
     if found.finding.code != "M05":
         return None
@@ -39,7 +41,8 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     share = 1 - seen.image_share(evidence)
     if share <= 0:
         return None
-    how = f"hand on the permuted view{_of(evidence, seen)}: split before permute, no contiguous()"
+    told = f"hand on the permuted view{_of(evidence, seen)}: split before permute, no contiguous()"
+    how = said(told, where(found.finding))
     return of_claim(evidence, found, how, "high: every consumer takes the view's strides", least=0.0, most=share)
 
 

@@ -15,6 +15,7 @@ with fewer, larger micro-batches keeps them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,10 +25,12 @@ from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.path import path_of
+from gobrrr.analysis.program import program_of
 from gobrrr.analysis.regions import larger
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import applying, reaching
 from gobrrr.treatments.way import SETTINGS, Unfit, Way
+from gobrrr.treatments.wording import BATCH_SIZE, argument, made_with, said
 
 NAME = "larger-batch"
 NUMERICS = "statistics"
@@ -37,7 +40,7 @@ LEAST = 1.2
 MOST = 16
 """A larger factor is not told: the batch runs into the memory or into its statistics before."""
 CODE = """
-loader = DataLoader(..., batch_size=4 * batch_size)  # training: and scale the learning rate with it
+loader = torch.utils.data.DataLoader(..., batch_size=4 * batch_size)  # training: and scale the learning rate with it
 """
 
 
@@ -55,18 +58,30 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     times = min(factor, float(MOST))
     if evidence.on_cpu:
         times = float(MOST)  # dispatch and Python are paid once for so many times the work, and computing follows it
-        how = "throughput: dispatch and Python take as long for a larger batch"
+        told = "throughput: dispatch and Python take as long for a larger batch"
         assumes = f"high: {MOST} times the batch; the saving is for today's amount of work; memory allows it"
     else:
-        told = f"about {factor:.1f}" if factor <= MOST else f"more than {MOST}"
-        how = f"throughput: the host's time is enough for {told} times the batch"
+        enough = f"about {factor:.1f}" if factor <= MOST else f"more than {MOST}"
+        told = f"throughput: the host's time is enough for {enough} times the batch"
         assumes = SAME_WORK
+    how = _how(evidence, max(int(times), TIMES), told)
     return Plan(how, assumes, larger(evidence, times), work=times, once=True)
+
+
+def _how(evidence: Evidence, times: int, told: str) -> str:
+    """The program's own loader with so many times its batch, where its making is known."""
+    made = program_of(evidence).loader
+    call = made.written.call if made is not None and made.written is not None else None
+    size = argument(call, BATCH_SIZE, BATCH_SIZE) if call is not None else None
+    if size is None:
+        return said(told)
+    size = size if re.fullmatch(r"[\w.]+", size) else f"({size})"
+    return made_with(made, {BATCH_SIZE: f"{times} * {size}"}, note=told) or said(told)
 
 
 def by(evidence: Evidence, times: float) -> Plan:
     """A step with so many times the batch, whatever bounds it."""
-    how = f"{times:g} times the batch"
+    how = said(f"{times:g} times the batch")
     return Plan(how, SAME_WORK, larger(evidence, times), work=times, once=True)
 
 

@@ -25,6 +25,7 @@ from gobrrr.analysis.gains import Plan
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import applying
 from gobrrr.treatments.way import SETTINGS, Unfit, Way
+from gobrrr.treatments.wording import said
 
 NAME = "limit-threads"
 NUMERICS = "rounding"
@@ -48,13 +49,13 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         return None
     room = max(math.floor(threads.available), 1)
     if threads.intra > room:
-        how = f"torch.set_num_threads({room}), or OMP_NUM_THREADS={room}"
+        how = f"torch.set_num_threads({room})  # or OMP_NUM_THREADS={room} in the environment"
     elif threads.waited_ns and not threads.workers:
         had = threads.intra - threads.waited_ns / evidence.wall_ns
         fewer = min(max(math.floor(had), 1), threads.intra - 1)
-        how = f"torch.set_num_threads({fewer}), or the processors for this process alone"
+        how = f"torch.set_num_threads({fewer})  # or the processors for this process alone"
     else:
-        how = f"fewer workers than {threads.workers}, and torch.set_num_threads(1) in worker_init_fn"
+        how = said(f"fewer workers than {threads.workers}, and torch.set_num_threads(1) in the loader's worker_init_fn")
     assumes = "high: with as many threads as processors each operation reaches its floor"
     return of_claim(evidence, found, how, assumes, least=0.0)
 

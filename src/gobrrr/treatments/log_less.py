@@ -12,6 +12,7 @@ from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.treatments.wording import said, where
 
 NAME = "log-less"
 NUMERICS = "none"
@@ -27,6 +28,5 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     finding = found.finding
     if finding.code != "O12":
         return None
-    line = next((one.source for one in finding.where if one.source), None)
-    how = f"report every 100 steps{f' in {line}' if line else ''}, and add up on the device in between"
+    how = said("report every 100 steps, and add up on the device in between", where(finding))
     return of_claim(evidence, found, how, "low: every second step reports")

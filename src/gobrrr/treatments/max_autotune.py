@@ -21,13 +21,13 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.price import Group
 from gobrrr.analysis.what_if import FIXED_NS
+from gobrrr.treatments.wording import changed_model
 
 NAME = "max-autotune"
 NUMERICS = "rounding"
 CODE = """
 model = torch.compile(model, mode="max-autotune")  # max-autotune-no-cudagraphs where a graph can't be
 """
-HOW = 'torch.compile(model, mode="max-autotune")'
 ASSUMES = "high: products of a matrix and one vector become sums that reach the memory's bandwidth; low: no quicker"
 PRODUCTS = {"aten::mm": 0, "aten::bmm": 1}
 """Those that are turned into sums, with how many dimensions of batches stand before their rows."""
@@ -48,7 +48,8 @@ def unasked(evidence: Evidence) -> Plan | None:
     if not len(calls):
         return None
     most = evidence.calls.ns[calls] - least[calls]
-    return Plan(HOW, ASSUMES, of_calls(evidence, calls, np.zeros_like(most), most, better=True))
+    how = changed_model(evidence, 'torch.compile({}, mode="max-autotune")')
+    return Plan(how, ASSUMES, of_calls(evidence, calls, np.zeros_like(most), most, better=True))
 
 
 def _is_vector(group: Group) -> bool:

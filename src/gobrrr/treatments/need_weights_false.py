@@ -22,6 +22,7 @@ from gobrrr.analysis.gains import Plan
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import applying
 from gobrrr.treatments.way import ATTENTION, Unfit, Way
+from gobrrr.treatments.wording import said, where
 
 NAME = "need-weights-false"
 NUMERICS = "rounding"
@@ -35,7 +36,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     finding = found.finding
     if finding.code != "M02" or NAME not in finding.treatments:
         return None
-    how = "attention(..., need_weights=False) of nn.MultiheadAttention"
+    how = said("need_weights=False among the arguments of this call of nn.MultiheadAttention", where(finding))
     return of_claim(evidence, found, how, "nothing reads the weights that it returns")
 
 

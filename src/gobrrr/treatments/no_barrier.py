@@ -10,6 +10,7 @@ from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.treatments.wording import said, where
 
 NAME = "no-barrier"
 NUMERICS = "none"
@@ -26,5 +27,5 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     finding = found.finding
     if finding.code != "N03":
         return None
-    how = "no torch.distributed.barrier() in the loop; batches of even lengths on all ranks"
+    how = said("no torch.distributed.barrier() in the loop; batches of even lengths on all ranks", where(finding))
     return of_claim(evidence, found, how, "high: no rank is slower than the others in the mean")

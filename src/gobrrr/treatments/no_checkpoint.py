@@ -22,13 +22,16 @@ from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim, sooner
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.program import program_of
+from gobrrr.model.diagnosis import Finding
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import applying, reaching
 from gobrrr.treatments.way import REMATERIALISATION, Unfit, Way
+from gobrrr.treatments.wording import after, line, model_of, said, where, written_at
 
 NAME = "no-checkpoint"
 NUMERICS = "none"
-HOW = "call the blocks without torch.utils.checkpoint (transformers: gradient_checkpointing_disable()), or selectively"
+HOW = "call the blocks without torch.utils.checkpoint.checkpoint; where memory does not suffice, every other one"
 CODE = """
 x = block(x)  # instead of torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
 model.gradient_checkpointing_disable()  # transformers
@@ -42,7 +45,19 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if finding.code != "R01":
         return None
     least = 1.0 if finding.certainty == "high" else 0.0
-    return sooner(of_claim(evidence, found, HOW, "the activations that are kept then fit into memory", least=least))
+    return sooner(
+        of_claim(
+            evidence, found, _how(evidence, finding), "the activations that are kept then fit into memory", least=least
+        )
+    )
+
+
+def _how(evidence: Evidence, finding: Finding) -> str:
+    """A library's own switch, where the model is known to be one of its."""
+    model = program_of(evidence).model
+    if model is not None and model.kind.startswith("transformers."):
+        return line(f"{model_of(evidence)}.gradient_checkpointing_disable()", after(written_at(model.written)))
+    return said(HOW, where(finding))
 
 
 FLAG = "gradient_checkpointing"

@@ -11,6 +11,7 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.micro_batches import micro_batches
 from gobrrr.analysis.reductions import reduced_once
+from gobrrr.treatments.wording import line, model_of
 
 NAME = "no-sync"
 NUMERICS = "rounding"
@@ -26,6 +27,8 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     """The collectives of the last micro-batch alone."""
     if found.finding.code != "N02":
         return None
-    how = "with model.no_sync(): around all micro-batches but the last"
+    model = model_of(evidence)
+    around = line(f"with {model}.no_sync():", "around all micro-batches but the last")
+    how = f"{around}\n    loss_fn({model}(x), y).backward()"
     effect = reduced_once(evidence, micro_batches(evidence))
     return Plan(how, "the sums of all micro-batches are reduced once", effect, once=True)

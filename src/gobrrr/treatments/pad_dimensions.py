@@ -22,12 +22,13 @@ from gobrrr.analysis.gains import Plan
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import applying
 from gobrrr.treatments.way import MODEL, Unfit, Way
+from gobrrr.treatments.wording import said, where
 
 NAME = "pad-dimensions"
 NUMERICS = "rounding"
-HOW = "pad the dimension to a multiple of 64 (a vocabulary: 128)"
+HOW = "pad the dimension to a multiple of 64, where the weight is made"
 CODE = """
-head = torch.nn.Linear(width, -(-vocabulary // 64) * 64, ...)  # bias as it is; a loaded weight: padded with zeros
+head = torch.nn.Linear(width, -(-vocabulary // 64) * 64)  # a weight that is loaded: padded with zeros
 logits = head(x)[..., :vocabulary]
 """
 
@@ -38,7 +39,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if finding.code != "C02":
         return None
     assumes = "the padded matmul gets the kernels of the aligned ones"
-    return of_claim(evidence, found, HOW, assumes, better=True)
+    return of_claim(evidence, found, said(HOW, where(finding)), assumes, better=True)
 
 
 WIDE, NARROW = 64, 8

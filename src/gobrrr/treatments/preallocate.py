@@ -16,6 +16,8 @@ from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.growth import growing
+from gobrrr.treatments.wording import line, where
 
 NAME = "preallocate"
 NUMERICS = "none"
@@ -32,4 +34,8 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if finding.code != "M10":
         return None
     assumes = "the most that it grows to is known, and the filled part is read as a view"
-    return of_claim(evidence, found, "cache[:, :, at] = new for torch.cat", assumes)
+    grown = growing(evidence)
+    dimension, most = (grown[0].dimension, f"length {grown[0].last} or more") if grown else (2, "the most that comes")
+    new = f"cache[{':, ' * dimension}at : at + 1] = new"
+    how = line(new, where(finding), f"for torch.cat; cache: made once, with {most} in dimension {dimension}")
+    return of_claim(evidence, found, how, assumes)

@@ -22,15 +22,17 @@ from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.inputs import inward_copies, pageable_copies
+from gobrrr.analysis.program import program_of
 from gobrrr.analysis.regions import prefetched
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import applying, loading
 from gobrrr.treatments.way import INPUT, Unfit, Way
+from gobrrr.treatments.wording import OTHERS, line, loader_of, made_with, said, where
 
 NAME = "prefetch-pinned"
 NUMERICS = "none"
 CODE = """
-loader = DataLoader(..., pin_memory=True)  # its other arguments stay as they are
+loader = torch.utils.data.DataLoader(..., pin_memory=True)  # its other arguments stay as they are
 batch = batch.to("cuda", non_blocking=True)
 """
 
@@ -45,7 +47,10 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         return None
     rows = evidence.priced.links.device[copies]
     moved = float(evidence.events.bytes[rows].sum()) / evidence.recorded_steps.count
-    how = 'DataLoader(..., pin_memory=True) and batch.to("cuda", non_blocking=True)'
+    made = program_of(evidence).loader
+    loader = made_with(made, {"pin_memory": "True"}) or line(f"{loader_of(made)}(..., pin_memory=True)", OTHERS)
+    at = where(found.finding) if found.finding.code == "D02" else ""
+    how = f"{loader}\n{said('non_blocking=True where the batch is copied to the device', at)}"
     assumes = f"{units.bytes_(moved)} a step across the host link; high: the copy overlaps with the step before"
     return Plan(how, assumes, prefetched(evidence, copies), once=True)
 

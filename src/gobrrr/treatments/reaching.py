@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
+from gobrrr.model.program import Made
 from gobrrr.model.workload import Workload
 
 MOST = 10_000
@@ -83,6 +85,43 @@ def code_of(workload: Workload) -> Iterator[types.CodeType]:
             function = getattr(part, "__func__", part)
             if isinstance(function, types.FunctionType):
                 yield from _within(function.__code__)
+
+
+def made_of(workload: Workload, thing: Any, given: dict[str, Any] | None = None) -> Made:
+    """What is known of an object of the workload: what its step's code calls it, and the statement that makes it.
+
+    `given`: what it was made with, as far as known.
+    """
+    from gobrrr.observe.installed import is_users
+    from gobrrr.observe.live.objects.seen import made
+    from gobrrr.observe.live.objects.statements import Sources
+
+    files = dict.fromkeys(one.co_filename for one in code_of(workload))
+    return made(type(thing), name_of(workload, thing), Sources(filter(is_users, files)), given)
+
+
+def name_of(workload: Workload, thing: Any) -> str | None:
+    """What the functions of a workload's step call an object: a variable of an outer function, or a global."""
+    for one in reached(workload):
+        if not isinstance(one, types.FunctionType) or _of_torch(one.__module__):
+            continue
+        cells = zip(one.__code__.co_freevars, one.__closure__ or (), strict=False)
+        held = {name: cell.cell_contents for name, cell in cells if _filled(cell)}
+        held |= {name: one.__globals__[name] for name in one.__code__.co_names if name in one.__globals__}
+        for name, value in held.items():
+            if value is thing:
+                return name
+    return None
+
+
+def in_its_words(workload: Workload, code: str) -> str:
+    """Code in which "model", "optimizer" and "loss_fn" have the names that the workload's step has for its own."""
+    for word, thing in (("model", workload.model), ("optimizer", workload.optimizer), ("loss_fn", workload.loss)):
+        name = name_of(workload, thing) if thing is not None else None
+        if name is not None and name != word:
+            lines = [one.partition("#") for one in code.splitlines()]
+            code = "\n".join(re.sub(rf"(?<![.\w]){word}\b", name, said) + sharp + note for said, sharp, note in lines)
+    return code
 
 
 def goes_back(workload: Workload) -> bool:

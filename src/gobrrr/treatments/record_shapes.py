@@ -11,7 +11,10 @@ from gobrrr.analysis.gains import Plan
 
 NAME = "record-shapes"
 NUMERICS = "none"
-HOW = "torch.profiler.profile(record_shapes=True)"
+HOW = """
+with torch.profiler.profile(record_shapes=True) as prof:  # around your own step
+    step()
+""".strip()
 CODE = """
 with torch.profiler.profile(record_shapes=True) as prof:
     step()

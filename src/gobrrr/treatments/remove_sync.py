@@ -16,6 +16,7 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.regions import unwaiting
 from gobrrr.model.diagnosis import Finding
+from gobrrr.treatments.wording import place, said
 
 NAME = "remove-sync"
 NUMERICS = "none"
@@ -38,11 +39,12 @@ def _how(finding: Finding) -> str:
     """What to change at the first place: a call of the driver has no result that could stay on the device."""
     where = next((one for one in finding.where if one.op), None)
     if where is None or where.op is None:
-        return "keep on the device what the host waits for"
-    at = f" in {where.source}" if where.source else ""
+        return said("keep on the device what the host waits for")
+    at = place(where.source)
     call = classify([where.op])[0]
     if call == Call.WAIT:
-        return f"take {where.op} out of the step{at}, or wait for an event of only what is needed"
+        return said(f"take {where.op} out of the step, or wait for an event of only what is needed", at)
     if call == Call.COPY:
-        return f"{where.op}{at}: copy to pinned memory with non_blocking=True, and wait for an event when it is needed"
-    return f"keep the result of {where.op}{at} on the device"
+        told = "copy to pinned memory with non_blocking=True, and wait for an event when it is needed"
+        return said(f"{where.op}: {told}", at)
+    return said(f"keep the result of {where.op} on the device", at)

@@ -13,6 +13,7 @@ from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.treatments.wording import said, where
 
 NAME = "reorder-contraction"
 NUMERICS = "rounding"
@@ -29,11 +30,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if finding.code != "C05":
         return None
     first = finding.where[0] if finding.where else None
-    at = f" in {first.source}" if first is not None and first.source else ""
     einsum = first is not None and first.op == "aten::einsum"
-    how = (
-        f"pip install opt_einsum, or two einsums in the cheaper order{at}"
-        if einsum
-        else f"parentheses{at}: A @ (B @ v)"
-    )
+    told = "two einsums in the cheaper order, or opt_einsum installed" if einsum else "parentheses: A @ (B @ v)"
+    how = said(told, where(finding))
     return of_claim(evidence, found, how, "nothing else reads the product in between")

@@ -33,6 +33,7 @@ from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import applying
 from gobrrr.treatments.way import ATTENTION, Unfit, Way
+from gobrrr.treatments.wording import line, where
 
 NAME = "sdpa"
 NUMERICS = "rounding"
@@ -47,8 +48,21 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     finding = found.finding
     if finding.code != "M02":
         return None
-    how = "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=...)"
+    mask = ", attn_mask=mask" if _masks(evidence, found) else ""
+    code = f"y = torch.nn.functional.scaled_dot_product_attention(q, k, v{mask})"
+    how = line(code, where(finding), "is_causal=True for a causal mask, True in a mask is seen" if mask else "")
     return of_claim(evidence, found, how, "a fused kernel takes the mask and the head size")
+
+
+MASKING = ("masked_fill", "where", "tril", "triu")
+"""Calls on the scores that leave some of them out."""
+
+
+def _masks(evidence: Evidence, found: Found) -> bool:
+    """Whether the attention that was found leaves scores out."""
+    calls = found.claim.unit[found.claim.unit < len(evidence.calls)]
+    names = {evidence.group_of(call).call.name for call in calls.tolist()}
+    return any(word in name for word in MASKING for name in names)
 
 
 FIRST = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION"}

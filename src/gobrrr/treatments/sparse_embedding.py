@@ -15,8 +15,12 @@ from __future__ import annotations
 
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim
+from gobrrr.analysis.embeddings import dense_tables
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.program import optimizer_of
+from gobrrr.model.diagnosis import Finding
+from gobrrr.treatments.wording import line, where
 
 NAME = "sparse-embedding"
 NUMERICS = "statistics"
@@ -31,6 +35,23 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     finding = found.finding
     if finding.code != "M07":
         return None
-    how = "nn.Embedding(..., sparse=True), and SparseAdam for its weight"
+    how = _how(evidence, finding)
     assumes = "an optimizer without weight decay, and with moments of used rows only, trains as well"
     return of_claim(evidence, found, how, assumes)
+
+
+TAKE = ("SGD", "Adagrad")
+"""Optimizers of torch's that take sparse gradients as they are."""
+
+
+def _how(evidence: Evidence, finding: Finding) -> str:
+    """The largest table by its size, and what updates it where the program's own optimizer can't."""
+    tables = sorted(dense_tables(evidence), key=lambda one: -one.rows * one.width)
+    size = f"{tables[0].rows}, {tables[0].width}" if tables else "rows, width"
+    at = where(finding)
+    table = line(f"table = torch.nn.Embedding({size}, sparse=True)", f"looked up by {at}" if at else "")
+    optimizer = optimizer_of(evidence)
+    if optimizer is not None and optimizer.base in TAKE:
+        return table
+    update = "for_table = torch.optim.SparseAdam(table.parameters())"
+    return f"{table}\n{line(update, f'beside {optimizer.kind}' if optimizer is not None else '')}"

@@ -13,10 +13,11 @@ from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.program import program_of
+from gobrrr.treatments.wording import said
 
 NAME = "static-shapes"
 NUMERICS = "none"
-HOW = "torch._dynamo.mark_dynamic(x, 0), or pad to a few lengths"
 SHAPES = ("size", "stride", "shape", "rank mismatch")
 """Words in the guards of a tensor's shape."""
 CODE = """
@@ -39,5 +40,7 @@ def _how(evidence: Evidence) -> str:
     compiled = evidence.live.compiled if evidence.live is not None else None
     first = compiled.recompiles[0] if compiled is not None and compiled.recompiles else None
     if first is None or not first.reason or any(word in first.reason for word in SHAPES):
-        return HOW
-    return f"hand over as a tensor what changes from call to call in {first.function}: {first.reason}"
+        inputs = program_of(evidence).inputs
+        return f"torch._dynamo.mark_dynamic({inputs[0].name if inputs else 'x'}, 0)  # or pad to a few lengths"
+    reason = " ".join(first.reason.split())
+    return said(f"hand over as a tensor what changes from call to call in {first.function}: {reason}")

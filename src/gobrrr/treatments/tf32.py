@@ -37,7 +37,9 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     """The low end of the finding, which is TF32, up to what a better share of the peak would add."""
     if found.finding.code not in ("C01", "C03") or evidence.on_cpu:
         return None
-    how = 'torch.set_float32_matmul_precision("high")'
+    switches = evidence.live.switches if evidence.live is not None else None
+    convolutions = switches is not None and switches.conv_tf32 is False
+    how = CODE.strip() if convolutions else 'torch.set_float32_matmul_precision("high")'
     assumes = "TF32 kernels reach the share of their peak that float32 has now"
     claim = found.claim
     shorter = of_calls(evidence, claim.unit, claim.low, claim.low + (claim.ns - claim.low) / 2, better=True)

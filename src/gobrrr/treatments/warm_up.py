@@ -16,7 +16,7 @@ from gobrrr.analysis.gains import Plan
 
 NAME = "warm-up"
 NUMERICS = "none"
-HOW = "run the step a few times before measuring: schedule(wait=1, warmup=3, active=3)"
+HOW = "schedule = torch.profiler.schedule(wait=1, warmup=3, active=3)  # run the step a few times before measuring"
 CODE = """
 schedule = torch.profiler.schedule(wait=1, warmup=3, active=3)
 with torch.profiler.profile(schedule=schedule) as prof:

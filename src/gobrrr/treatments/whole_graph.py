@@ -15,6 +15,7 @@ from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.model.diagnosis import Finding
+from gobrrr.treatments.wording import said, where
 
 NAME = "whole-graph"
 NUMERICS = "rounding"
@@ -39,10 +40,9 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 def _how(finding: Finding) -> str:
     reasons = " ".join(finding.evidence).lower()
-    line = next((one.source for one in finding.where if one.source), None)
-    at = f" at {line}" if line else ""
+    at = where(finding)
     if "print" in reasons or "logg" in reasons:
-        return f"no print or logging while compiling{at}: if not torch.compiler.is_compiling(): ..."
+        return said("no print or logging while compiling: behind if not torch.compiler.is_compiling()", at)
     if "item" in reasons or "data-dependent" in reasons or "branching" in reasons:
-        return f"torch.where in place of the value that Python asks for{at}"
-    return f"take what breaks the graph out of the function{at}; torch.compile(..., fullgraph=True) names it"
+        return said("torch.where in place of the value that Python asks for", at)
+    return said("take what breaks the graph out of the function; torch.compile(f, fullgraph=True) names it", at)

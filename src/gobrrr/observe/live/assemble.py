@@ -60,10 +60,10 @@ def _shortened(seen: Recording, folders: tuple[str, ...]) -> Recording:
         for one in seen.sites
     )
     lines = tuple(
-        msgspec.structs.replace(one, caller=one.caller.removeprefix(here), source=one.source.removeprefix(here))
+        msgspec.structs.replace(one, caller=_shorter(one.caller, folders), source=_shorter(one.source, folders))
         for one in seen.lines
     )
-    code = {source.removeprefix(here): text for source, text in seen.code.items()}
+    code = {_shorter(source, folders): text for source, text in seen.code.items()}
     return msgspec.structs.replace(seen, sites=sites, lines=lines, code=code)
 
 

@@ -392,6 +392,7 @@ class Watcher:
 
     def _assembled(self, target: str, rank: RankProfile, notes: list[str], cpu: str) -> Profile:
         watched = self._watches.found()
+        seen = self._looking.seen if self._looking is not None else None
         live = Live(
             kind="cuda" if self._recorder is not None and self._recorder.gpu else "cpu",
             times=self._times,
@@ -404,21 +405,15 @@ class Watcher:
             switches=self._switched(watched.get("switches")),
             threads=watched.get("threads"),
             memory=watched.get("memory"),
-            uses=self._looking.seen.uses if self._looking is not None and self._looking.seen is not None else None,
+            uses=seen.uses if seen is not None else None,
             dispatch_ns=self._loops.op_ns if self._loops else None,
             observer=_observer(self._loops, self._recorder.loops if self._recorder else None),
+            program=seen.program if seen is not None else None,
             seconds=time.perf_counter() - self._began,
         )
-        seen = self._looking.found() if self._looking is not None else None
-        return assembled(
-            target,
-            rank,
-            live,
-            seen,
-            [*self.remarks, *self._unread(), *notes],
-            cpu=cpu,
-            here=self._here,
-        )
+        found = self._looking.found() if self._looking is not None else None
+        notes = [*self.remarks, *self._unread(), *notes]
+        return assembled(target, rank, live, found, notes, cpu=cpu, here=self._here)
 
     def _unread(self) -> list[str]:
         """What was not looked at, or not for casts, padding and repeated indices: never the same as not there."""
@@ -426,6 +421,8 @@ class Watcher:
         seen = self._looking.seen if self._looking is not None else None
         if seen is not None and seen.failed:
             notes.append(f"some operations of the step {seen.failed}: they are missing")
+        if seen is not None and seen.unnamed:
+            notes.append(f"the program's objects {seen.unnamed}")
         if seen is not None and seen.unread:
             what = "could not be looked at for casts, padding and repeated indices"
             notes.append(f"{seen.unread} operations of the step {what}")

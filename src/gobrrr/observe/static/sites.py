@@ -45,6 +45,11 @@ class Sites:
             for hook in hooks:
                 hook.remove()
 
+    @property
+    def inside(self) -> bool:
+        """Whether a module's forward runs."""
+        return bool(self._stack)
+
     def here(self) -> int:
         """The site of the caller."""
         source, user = self._lines()

@@ -6,6 +6,7 @@ random number, no setting that outlasts the step.
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 import warnings
@@ -18,7 +19,9 @@ import msgspec
 import torch
 
 from gobrrr.model.live import TensorUse
+from gobrrr.model.program import Program
 from gobrrr.model.recording import CallLine, RecordedCall, Recording, Site
+from gobrrr.observe.live.objects.seen import Objects
 from gobrrr.observe.live.ops.graphs import GraphBook
 from gobrrr.observe.live.ops.mode import Dispatched, following
 from gobrrr.observe.live.ops.uses import Uses
@@ -30,6 +33,8 @@ __all__ = ["GraphBook", "Looking", "Seen", "looking", "watch"]
 _HOOKED = r"Using `torch\.compile\(module\)` when there are global hooks(?#gobrrr)"
 """The comment keeps the filter apart from any of the program's own."""
 
+_LINE = re.compile(r"(.*)\(\d+\): ")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
@@ -40,6 +45,7 @@ class Seen:
     work is missing. `left_out`: operations beyond the most that are written down; `failed`: why others were not, ""
     where none are missing. `compiled`: a compiled module was run as it is written. `autocast`: the type that modules
     ran in under autocast. `unread`: operations whose arguments could not be looked at for `uses`.
+    `program`: the objects of the program that it used; `unnamed`: why some of them are not known, "" where none failed.
     """
 
     calls: tuple[RecordedCall, ...]
@@ -56,6 +62,8 @@ class Seen:
     autocast: str | None = None
     unread: int = 0
     lines: tuple[CallLine, ...] = ()
+    program: Program | None = None
+    unnamed: str = ""
 
     @property
     def whole(self) -> bool:
@@ -99,7 +107,8 @@ class Looking:
         self._book = book if book is not None else GraphBook()
         self._sites = Sites()
         self._uses = Uses(self._sites)
-        self._mode = Dispatched(self._sites, self._uses, lambda: self._book.capturing)
+        self._objects = Objects()
+        self._mode = Dispatched(self._sites, self._uses, lambda: self._book.capturing, self._objects)
         self._on: ExitStack | None = None
         self._calls = CallWatch()
         self._replays = self._unseen = 0
@@ -145,6 +154,8 @@ class Looking:
             compiled=self._sites.compiled,
             seconds=time.perf_counter() - self._began,
             lines=self._calls.found(),
+            program=self._objects.found(_files(self._sites.found)),
+            unnamed=self._objects.failed,
         )
         self._calls = CallWatch()
         self._uses, self._mode = Uses(self._sites), Dispatched(self._sites)  # they hold the program's parameters
@@ -166,6 +177,12 @@ class Looking:
         here = [self._sites.adopt(one) for one in captured.sites]
         calls = (msgspec.structs.replace(one, site=here[one.site], replayed=True) for one in captured.calls)
         self._mode.adopt(tuple(calls))
+
+
+def _files(sites: Sequence[Site]) -> list[str]:
+    """The files of the user's lines."""
+    found = (_LINE.match(one.user) for one in sites if one.user)
+    return list(dict.fromkeys(one[1] for one in found if one))
 
 
 @contextmanager

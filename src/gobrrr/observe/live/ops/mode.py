@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mod
 from gobrrr.guarded import failed
 from gobrrr.model.recording import Place, RecordedCall
 from gobrrr.model.work import OpCall
+from gobrrr.observe.live.objects.seen import Objects
 from gobrrr.observe.live.ops.uses import Uses
 from gobrrr.observe.static.arguments import op_call, schema_of, tensor_record
 from gobrrr.observe.static.owners import NO_TASK, Owners, with_recomputed
@@ -32,9 +33,15 @@ class Dispatched(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, sites: Sites, uses: Uses | None = None, paused: Callable[[], bool] | None = None) -> None:
+    def __init__(
+        self,
+        sites: Sites,
+        uses: Uses | None = None,
+        paused: Callable[[], bool] | None = None,
+        objects: Objects | None = None,
+    ) -> None:
         super().__init__()
-        self.sites, self.uses = sites, uses
+        self.sites, self.uses, self.objects = sites, uses, objects
         self.drafts: list[tuple[RecordedCall, int, bool]] = []  # with the backward pass it is in, and the grad mode
         self.left_out = 0
         self.failed = ""  # what is said of the last operation that could not be written down
@@ -97,6 +104,8 @@ class Dispatched(TorchDispatchMode):
         recorded = self._put(call, place, waits=waits, copy=copy)
         if self.uses is not None:
             self.uses.see(func, args, kwargs, outputs, recorded)
+        if self.objects is not None and not self.optimizing:  # whose state nobody has a name for
+            self.objects.see(read, written)
 
     def _put(self, call: OpCall, place: Place, *, waits: bool = False, copy: Copy = "") -> RecordedCall:
         owned = self._owners.of_this(self.sites.here, 1.0)
@@ -134,13 +143,17 @@ def _crossing(read: list[Any], written: list[Any]) -> Copy:
 @contextmanager
 def following(mode: Dispatched) -> Iterator[None]:
     """The mode on, and the hooks that tell it which module and which optimizer it is in; all gone afterwards."""
-    uses = mode.uses
+    uses, objects = mode.uses, mode.objects
+    before_forward = torch.nn.modules.module.register_module_forward_pre_hook
     hooks = [
         register_optimizer_step_pre_hook(lambda *_: _optimizing(mode, True)),
         register_optimizer_step_post_hook(lambda *_: _optimizing(mode, False)),
     ]
     if uses is not None:
-        hooks.append(torch.nn.modules.module.register_module_forward_pre_hook(uses.module))
+        hooks.append(before_forward(uses.module))
+    if objects is not None:
+        hooks.append(register_optimizer_step_pre_hook(lambda optimizer, *_: objects.optimizer(optimizer)))
+        hooks.append(before_forward(lambda module, args: objects.module(module, args, top=not mode.sites.inside)))
     try:
         with mode.sites.following():
             mode.__enter__()

@@ -1,0 +1,256 @@
+"""What one step uses: its model, its optimizers, its loader, and what is float64 of what comes into it.
+
+The hooks hold on to objects while the step runs and to names afterwards; sources are read when it is over.
+"""
+
+from __future__ import annotations
+
+import gc
+import operator
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from gobrrr.guarded import Parts
+from gobrrr.model.program import Input, Made, Program, Wide
+from gobrrr.observe.live.objects.names import Around, Named, around, named
+from gobrrr.observe.live.objects.statements import Sources
+from gobrrr.observe.static.memory import storage_of
+from gobrrr.observe.targets import LOADED
+
+WIDE = (torch.float64, torch.complex128)
+PART = "the program's objects"
+MOST = 8
+"""Models, optimizers and tensors of which is said what the program calls them: each is searched for in all frames."""
+
+
+@dataclass(frozen=True)
+class _Variable:
+    """A name in a file; `function`: whose statements give it its value, as `Sources.binding` takes it."""
+
+    name: str
+    file: str
+    function: str | None
+
+
+@dataclass(frozen=True)
+class _Model:
+    kind: type
+    name: str | None
+    parameters: int
+    inputs: tuple[tuple[_Variable, int, str], ...]  # with its dimensions and type
+    line: tuple[str, int] | None
+
+
+@dataclass(frozen=True)
+class _Optimizer:
+    kind: type
+    name: str | None
+    defaults: dict[str, Any]
+
+
+class Objects:
+    """Told by the hooks of one step: `module` before each forward at the top, `optimizer` before each of its steps,
+    `see` after each operation."""
+
+    def __init__(self) -> None:
+        self._parts = Parts()
+        self._files: dict[str, None] = {}
+        self._models: dict[int, _Model] = {}
+        self._optimizers: dict[int, _Optimizer] = {}
+        self._loader: tuple[type, str | None] | None = None
+        self._looked = False
+        self._step: str | None = None
+        self._parameters: dict[int, StorageWeakRef] = {}  # storages of float64
+        self._made: dict[int, StorageWeakRef] = {}
+        self._tensors: set[int] = set()
+        self._wide: list[_Variable] = []
+
+    @property
+    def failed(self) -> str:
+        """What the answer says where this failed; "" where it did not."""
+        return next(iter(self._parts.failed.values()), "")
+
+    def module(self, module: Any, args: tuple[Any, ...], *, top: bool) -> None:
+        """Before a module's forward; `top`: in no other module's."""
+        self._parts.make(PART, lambda: self._module(module, args, top), None)
+
+    def optimizer(self, optimizer: Any) -> None:
+        """Before a step of an optimizer."""
+        if id(optimizer) not in self._optimizers and len(self._optimizers) < MOST:
+            self._parts.make(PART, lambda: self._optimizer(optimizer), None)
+
+    def see(self, read: Iterable[Any], written: Iterable[Any]) -> None:
+        """An operation, with the tensors that it read and wrote."""
+        for one in read:
+            if one.dtype in WIDE and one.dim():
+                self._parts.make(PART, partial(self._comes_in, one), None)
+        for one in written:
+            if one.dtype in WIDE and (storage := storage_of(one)) is not None:
+                self._made.setdefault(storage._cdata, StorageWeakRef(storage))
+
+    def found(self, files: Iterable[str]) -> Program | None:
+        """What was seen; `files`: those of the user's lines that the step went through."""
+        return self._parts.make(PART, lambda: self._program(Sources([*self._files, *files])), None)
+
+    # -- within the step
+
+    def _module(self, module: Any, args: tuple[Any, ...], top: bool) -> None:
+        for one in module._parameters.values():
+            if one is not None and one.dtype in WIDE and (storage := storage_of(one)) is not None:
+                self._parameters[storage._cdata] = StorageWeakRef(storage)
+        if not top or id(module) in self._models or len(self._models) >= MOST:
+            return
+        here = self._look()
+        own = getattr(module, "_orig_mod", module)  # of what torch.compile made
+        found = named(here.frames, partial(operator.is_, module))
+        inner = here.frames[-1] if here.frames else None
+        self._models[id(module)] = _Model(
+            type(own), found.name if found else None, sum(one.numel() for one in module.parameters()),
+            _inputs(args, here), (inner.f_code.co_filename, inner.f_lineno) if inner is not None else None,
+        )  # fmt: skip
+
+    def _optimizer(self, optimizer: Any) -> None:
+        found = named(self._look().frames, partial(operator.is_, optimizer))
+        self._optimizers[id(optimizer)] = _Optimizer(
+            type(optimizer), found.name if found else None, dict(getattr(optimizer, "defaults", {}))
+        )
+
+    def _look(self) -> Around:
+        """The program's frames around a hook."""
+        here = around(sys._getframe(1))
+        self._files |= dict.fromkeys(one.f_code.co_filename for one in here.frames)
+        if here.pulled and here.frames and self._step is None:
+            called = here.frames[0].f_code.co_name
+            self._step = called if called.isidentifier() else None
+        if not self._looked:
+            self._looked = True
+            self._loader = _loader(here)
+        return here
+
+    def _comes_in(self, tensor: Any) -> None:
+        """A tensor of float64 that an operation reads: noted where it is neither a parameter nor made in the step."""
+        storage = storage_of(tensor)
+        if storage is None or len(self._tensors) >= MOST:
+            return
+        key = storage._cdata
+        known = self._parameters.get(key) or self._made.get(key)
+        if key in self._tensors or (known is not None and not known.expired()):
+            return
+        here = around(sys._getframe(1))
+        self._files |= dict.fromkeys(one.f_code.co_filename for one in here.frames)
+        found = named(here.frames, lambda value: _holds(value, key))
+        self._tensors.add(key)
+        if found is not None:
+            self._wide.append(_variable(found))
+
+    # -- afterwards
+
+    def _program(self, sources: Sources) -> Program:
+        models = sorted(self._models.values(), key=lambda one: -one.parameters)
+        model = models[0] if models else None
+        name = model.name if model is not None else None
+        return Program(
+            model=made(model.kind, name, sources) if model is not None else None,
+            optimizers=tuple(made(one.kind, one.name, sources, one.defaults) for one in self._optimizers.values()),
+            loader=made(*self._loader, sources) if self._loader is not None else None,
+            step=self._step,
+            inputs=tuple(_input(*one, sources) for one in model.inputs) if model is not None else (),
+            forward=sources.forward(*model.line) if model is not None and model.line is not None else None,
+            wide=tuple(self._widened(sources, name)),
+        )
+
+    def _widened(self, sources: Sources, model: str | None) -> list[Wide]:
+        found = []
+        if torch.get_default_dtype() in WIDE:
+            found.append(Wide(kind="default", written=sources.default()))
+        if self._parameters:
+            found.append(Wide(kind="parameters", name=model, written=sources.double(model)))
+        for one in self._wide:
+            found.append(Wide(kind="tensor", name=one.name, written=sources.binding(one.name, one.file, one.function)))
+        return found
+
+
+def _inputs(args: tuple[Any, ...], here: Around) -> tuple[tuple[_Variable, int, str], ...]:
+    """The tensors among a call's arguments that the frame of the call has a name for."""
+    found = []
+    for one in args:
+        if not isinstance(one, torch.Tensor):
+            continue
+        name = named(here.frames[-1:], partial(operator.is_, one))
+        if name is not None:
+            found.append((_variable(name), one.dim(), str(one.dtype).removeprefix("torch.")))
+    return tuple(found)
+
+
+def _input(one: _Variable, dimensions: int, dtype: str, sources: Sources) -> Input:
+    local = one.function not in (None, "<module>")
+    written = sources.binding(one.name, one.file, one.function)
+    return Input(name=one.name, dimensions=dimensions, dtype=dtype, local=local, written=written)
+
+
+def _holds(value: Any, key: int) -> bool:
+    """Whether a value is a tensor in a storage."""
+    if not issubclass(type(value), torch.Tensor):
+        return False
+    return getattr(storage_of(value), "_cdata", None) == key
+
+
+def _variable(found: Named) -> _Variable:
+    """A name with the function that gives it its value: any for an attribute, and for an outer function's variable."""
+    code = found.frame.f_code
+    function: str | None = "<module>"
+    if found.name.startswith("self.") or found.name in code.co_freevars:
+        function = None
+    elif found.frame.f_locals is not found.frame.f_globals and found.name in found.frame.f_locals:
+        function = code.co_name
+    return _Variable(found.name, code.co_filename, function)
+
+
+def _loader(here: Around) -> tuple[type, str | None] | None:
+    """The class and the name of the one DataLoader that is being iterated over, if there is one."""
+    from torch.utils.data import DataLoader
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+    alive = gc.get_objects()
+    turns = [one for one in alive if issubclass(type(one), _BaseDataLoaderIter)]
+    loaders = [one for one in alive if turns and issubclass(type(one), DataLoader)]
+    del alive
+    used = [one for one in loaders if any(_is_of(turn, one) for turn in turns)]
+    names = [named(here.frames, partial(operator.is_, one)) for one in used[:MOST]]
+    known = [(type(one), name.name) for one, name in zip(used, names, strict=False) if name is not None]
+    if len(known) == 1:  # of those of which the step knows nothing there may be others
+        return known[0]
+    return (type(used[0]), None) if len(used) == 1 else None
+
+
+def _is_of(turn: Any, loader: Any) -> bool:
+    same = getattr(turn, "_dataset", None) is loader.dataset
+    return same and getattr(turn, "_index_sampler", None) is loader._index_sampler
+
+
+def made(kind: type, name: str | None, sources: Sources, given: dict[str, Any] | None = None) -> Made:
+    """The record of an object of a class; `given`: what it was made with, as far as known."""
+    theirs = getattr(getattr(kind, "step", None), "__module__", "").startswith("torch.optim")
+    bases = (base.__name__ for base in kind.__mro__ if base.__module__.startswith("torch.optim"))
+    return Made(
+        kind=_spelled(kind),
+        base=next(bases, None) if theirs else None,
+        name=name,
+        written=sources.making(kind, name, given),
+    )
+
+
+_SHORT = (("torch.optim.", "torch.optim"), ("torch.utils.data.", "torch.utils.data"), ("torch.nn.modules.", "torch.nn"))
+"""Modules of torch, and the one that its classes are imported from."""
+
+
+def _spelled(kind: type) -> str:
+    module = kind.__module__.removeprefix(LOADED)
+    home = next((short for inner, short in _SHORT if module.startswith(inner)), module)
+    return kind.__qualname__ if home == "__main__" else f"{home}.{kind.__qualname__}"
