@@ -24,6 +24,7 @@ BUDGET_S = 300.0
 
 @app.command(short_help="Apply treatments, measure each, keep what helps.")
 def treat(
+    context: typer.Context,
     target: Annotated[
         str | None, typer.Argument(metavar="FILE.py:NAME", help="A step, or what makes a Workload.")
     ] = None,
@@ -77,7 +78,7 @@ def treat(
     with stages(target) as progress:
         found = api.treat(
             target, budget=budget, only=_names(only), without=_names(without), ledger=ledger, again=again,
-            dry_run=dry_run, limit=limit, stages=progress,
+            dry_run=dry_run, limit=limit, stages=progress, since=context.obj,
         )  # fmt: skip
     if save is not None or html is not None:
         keep(api.diagnosis_of(found), save, html)
