@@ -321,3 +321,14 @@ def test_compiling_is_no_part_of_the_seconds_of_a_warm_up() -> None:
     found = warmed([9e9, STEP, STEP, STEP], seconds=0.02)
     assert found.step_ns == STEP
     assert found.extra_s == pytest.approx(9, rel=0.01)
+
+
+def test_while_nothing_is_decided_rounds_go_on_beyond_the_usual_time_and_end_as_soon_as_they_tell() -> None:
+    given: dict[str, Any] = {"seconds": 4 * STEP / 1e9, "idle": 0}
+    gain, short = 0.93 * STEP, Machine(0, gauss(0.12))
+    assert short.compare(STEP, gain, **given).verdict == "inconclusive"
+    found = Machine(0, gauss(0.12)).compare(STEP, gain, patient=True, most_s=3600.0, **given)
+    assert found.verdict == "helped"
+    assert LEAST_ROUNDS < found.timing.rounds < timing.MOST_ROUNDS
+    late = Machine(0, gauss(0.12)).compare(STEP, gain, patient=True, most_s=20 * STEP / 1e9, **given)
+    assert late.timing.rounds <= 5

@@ -35,12 +35,14 @@ GRACE = 0.05
 class Allowed(msgspec.Struct, frozen=True, kw_only=True):
     """What a trial may take. `seconds`: warm-up, comparing and timing, beside what is compiled. `within_s`: all of it.
 
-    `step_s`: what the step took when it was diagnosed, None where that is not known.
+    `step_s`: what the step took when it was diagnosed, None where that is not known. `patient`: no trial was decided
+    yet: this one's rounds go on until it is, as long as `within_s` allows.
     """
 
     seconds: float
     within_s: float = math.inf
     step_s: float | None = None
+    patient: bool = False
 
     @property
     def slow(self) -> bool:

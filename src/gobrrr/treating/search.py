@@ -183,7 +183,8 @@ class Search:
     def _allowed(self, step: float | None, within: float) -> Allowed:
         """What a trial is given, which has to end within so many seconds."""
         seconds = max(min(self._options.trial_s(step), within / SECONDS_USED), LEAST_SECONDS)
-        return Allowed(seconds=seconds, within_s=within, step_s=None if step is None else step / 1e9)
+        step_s = None if step is None else step / 1e9
+        return Allowed(seconds=seconds, within_s=within, step_s=step_s, patient=not self._decided)
 
     def _turn_of(self, choices: Sequence[Choice]) -> None:
         """Try the first way that there is time for, unless the ledger has the trial; one that takes longer waits."""

@@ -126,6 +126,7 @@ def compare(
     most_s: float = math.inf,
     work: float = 1.0,
     idle: int = 1,
+    patient: bool = False,
     prepare: Callable[[], None] | None = None,
     clock: Callable[[], int] = time.perf_counter_ns,
     wait: Callable[[], None] = wait_for_device,
@@ -135,7 +136,7 @@ def compare(
 
     `prepare` is called before every block, while no arm is entered, and `idle` steps of each block are not timed: the
     first after entering an arm stands for nothing. `seconds` bounds it, but never under the fewest rounds that can say
-    anything, unless these take more than `most_s`.
+    anything, unless these take more than `most_s`; of the `patient`, `most_s` alone bounds it.
     """
     steps = block_steps(step_ns, seconds)
     begin, dice = clock(), random.Random(SEED)
@@ -154,7 +155,7 @@ def compare(
             return float(clock() - start) / steps
 
     rounds: list[Round] = []
-    while not _over(rounds, (clock() - begin) / 1e9, seconds, most_s):
+    while not _over(rounds, (clock() - begin) / 1e9, most_s if patient else seconds, most_s):
         if progress is not None:
             progress("timing in turns", len(rounds), MOST_ROUNDS)
         rounds.append(_round(block, before, after, dice.choice(ORDERS), work))

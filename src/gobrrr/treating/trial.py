@@ -261,6 +261,7 @@ class _Trial:
             most_s=max(self._left, 0.0),
             work=self._work,
             idle=idle,
+            patient=self._allowed.patient,
             prepare=prepare,
             clock=self._clock,
             progress=self._progress,
