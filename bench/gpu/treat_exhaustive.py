@@ -35,6 +35,7 @@ from bench.gpu.treat_one import SOURCES as SOURCES
 from bench.gpu.treat_one import small
 from gobrrr.treating.arms import Arm, ahead
 from gobrrr.treating.bench import stacked
+from gobrrr.treating.pace import Allowed
 from gobrrr.treating.trial import run_trial
 from gobrrr.treatments.base import catalogue
 from gobrrr.treatments.way import Unfit, Way
@@ -176,7 +177,12 @@ class Trials:
         try:
             stack = [self.ways[one] for one in names]
             with no_longer_than(self.end - FINAL_S - time.monotonic()):
-                got = run_trial(self.workload, (), stack[0] if len(stack) == 1 else together(stack), seconds=TRIAL_S)
+                got = run_trial(
+                    self.workload,
+                    (),
+                    stack[0] if len(stack) == 1 else together(stack),
+                    allowed=Allowed(seconds=TRIAL_S),
+                )
             if got.unapplied:  # no trial, as it is none of gobrrr.treat's
                 self.found["unfit"][" + ".join(names)] = got.why
                 del self.found["begun"]

@@ -28,7 +28,7 @@ from gobrrr.model.workload import Workload
 from gobrrr.observe.live import make_watcher, need_torch
 
 if TYPE_CHECKING:
-    from gobrrr.observe.live.watcher import Watcher
+    from gobrrr.observe.live.watcher import Options, Watcher
 
 Stages = Callable[[str, int, int], None]
 MOST_SAID = 200
@@ -52,15 +52,21 @@ def diagnose(
 
 
 def profile_of(
-    target: Any, args: Sequence[Any], kwargs: dict[str, Any], *, scale: bool = False, stages: Stages | None = None
+    target: Any,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    *,
+    scale: bool = False,
+    stages: Stages | None = None,
+    options: Options | None = None,
 ) -> Profile:
-    """Run a step until enough of it was seen. `target` is a callable, a Workload or a name."""
+    """Run a step until enough of it was seen, by `options`. `target` is a callable, a Workload or a name."""
     need_torch()
     from gobrrr.observe.live.pull import loaded_as_before, pull, pull_named
 
     if isinstance(target, str) and (args or kwargs):
         raise UsageError(f"{target}: a named step takes no arguments; give it a Workload's inputs")
-    watcher = make_watcher(progress=stages, steps_from="the step was called as a whole")
+    watcher = make_watcher(options, progress=stages, steps_from="the step was called as a whole")
     with loaded_as_before() if isinstance(target, str) else nullcontext():
         ready = _scalable if scale else None
         if isinstance(target, str):
@@ -98,7 +104,7 @@ def ready(profile: Profile, on: str | None, stages: Stages | None, *, again: boo
 
     `again`: also those that are only lower bounds, where the machine is quiet now.
     """
-    if on is not None or not all(rank.live is not None and rank.live.kind == "cpu" for rank in profile.ranks):
+    if on is not None or not on_cpu(profile):
         return profile
 
     def measure() -> None:
@@ -110,9 +116,19 @@ def ready(profile: Profile, on: str | None, stages: Stages | None, *, again: boo
     return _noted(profile, parts)
 
 
+def on_cpu(profile: Profile) -> bool:
+    """Whether a step that was run here used this CPU alone."""
+    return all(rank.live is not None and rank.live.kind == "cpu" for rank in profile.ranks)
+
+
+def is_measured() -> bool:
+    """Whether this CPU's ceilings are known."""
+    return cache.look_up(cpu_name()).machine is not None
+
+
 def _measure_once(stages: Stages | None) -> bool:
     """This CPU's ceilings: a CPU has no datasheet, so that without a measurement nothing has a floor."""
-    if cache.look_up(cpu_name()).machine is not None:
+    if is_measured():
         return False
     from gobrrr.hardware.measure import measure
 

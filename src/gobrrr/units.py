@@ -28,6 +28,13 @@ def duration(ns: float | None) -> str:
     return f"{_digits(ns / scale)} {unit}"
 
 
+def faster(saved_ns: float | None) -> str:
+    """A time that is saved: "39.4 ms faster"; of one that is lost: "39.4 ms slower". A difference always has a sign."""
+    if not _finite(saved_ns):
+        return UNKNOWN
+    return f"{duration(abs(saved_ns))} {'faster' if saved_ns > 0 else 'slower'}" if saved_ns else "no faster or slower"
+
+
 def duration_range(low_ns: float | None, high_ns: float | None) -> str:
     """Two times in nanoseconds with one unit: "12.1 to 15.3 ms"; one time where both read the same."""
     if not _finite(low_ns) or not _finite(high_ns):

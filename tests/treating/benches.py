@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from gobrrr.model.treated import Timing, TrialRecord, Untried, Versions
 from gobrrr.treating.candidates import Candidate, Looked
+from gobrrr.treating.pace import Allowed
 from tests.report import samples
 
 STEP = 1e6
@@ -44,6 +45,9 @@ class FakeBench:
     looks: list[tuple[str, ...]] = field(default_factory=list)
     step: float = STEP
     renews: bool = True
+    took: float = 0.0
+    start_s: float = 0.0
+    down: bool = False
     died: bool = False
     whole: float = 0.4
     joined: list[tuple[str, ...]] = field(default_factory=list)
@@ -51,16 +55,17 @@ class FakeBench:
     compile_s: Mapping[str, float] = field(default_factory=dict)
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def look(self, kept: Sequence[str]) -> Looked:
+    def look(self, kept: Sequence[str], within_s: float = math.inf, spent_s: float = 0.0) -> Looked:
         self.before_look(kept)
         self.looks.append(tuple(kept))
         found = self.then.get("+".join(kept), self.candidates)
         return Looked(
             diagnosis=samples.overhead(), step_ns=self.step, candidates=tuple(found), unfit=tuple(self.unfit),
             fingerprint="f", versions=VERSIONS, notes=next((self.notes[one] for one in kept if one in self.notes), ()),
+            seconds=self.took,
         )  # fmt: skip
 
-    def together(self, kept: Sequence[str], seconds: float) -> TrialRecord:
+    def together(self, kept: Sequence[str], allowed: Allowed) -> TrialRecord:
         self.joined.append(tuple(kept))
         timing = Timing(before_ns=STEP, after_ns=STEP * (1 - self.whole), spread_ns=1.0, rounds=5, steps=10)
         verdict = self.verdicts.get("all together", "helped")
@@ -68,7 +73,7 @@ class FakeBench:
             way="all together", treatment="all together", kept=(), verdict=verdict, why="w", timing=timing
         )
 
-    def trial(self, kept: Sequence[str], way: Candidate, seconds: float, instead_of: str = "") -> TrialRecord:
+    def trial(self, kept: Sequence[str], way: Candidate, allowed: Allowed, instead_of: str = "") -> TrialRecord:
         self.trials.append((tuple(kept), way.way))
         self.before_trial(way.way)
         saved = self.saved.get(way.way, 0.0)

@@ -200,6 +200,21 @@ def compiles(every: int) -> Callable[..., Iterator[Workload]]:
     return apply
 
 
+def first(workload: Workload, kept: dict[str, Any], compiling: Callable[[], bool]) -> Iterator[Workload]:
+    """Does something before the first step of an arm, and counts it as compiled where that says so."""
+    from torch._dynamo.utils import counters
+
+    run, arguments = step_of(workload, lambda model, *x: model(*x))
+
+    def step(*given: Any) -> Any:
+        if not kept.setdefault("compiled", False):
+            kept["compiled"] = True
+            counters["frames"]["total"] += compiling()
+        return run(*given)
+
+    yield replace(workload, step=step, inputs=arguments, around=())
+
+
 def state_of(workload: Workload) -> list[Any]:
     """All values that a trial must leave as they were."""
     found = [one.detach().clone() for one in (*workload.model.parameters(), *workload.model.buffers())]

@@ -169,7 +169,7 @@ def test_a_trial_that_does_not_fit_the_budget_is_not_begun() -> None:
     search = Search(bench, bench.look(()), Options(budget_s=100), clock=lambda: now[0])
     found = search.run()
     assert len(bench.trials) == 2
-    assert found.stopped == "the budget: 80 s of 100 s were spent and a trial takes 40 s: --budget 120"
+    assert found.stopped == "the budget: 80 s of 100 s were spent; a trial takes about 40 s: --budget 120"
     assert found.left["c"] == "the budget was spent before its turn"
 
 
@@ -284,21 +284,24 @@ def test_a_trial_of_a_slow_step_is_not_begun_where_it_does_not_fit_the_budget() 
     bench = FakeBench([candidate("a", 400.0)], step=1e9)
     found = treated(bench, budget_s=30)
     assert bench.trials == []
-    assert "a trial of a step of 1.00 s takes about 90 s: --budget " in found.stopped
+    assert (
+        found.stopped == "the budget: 0 s of 30 s were spent; a trial of a step of 1.00 s takes about 36 s: --budget 40"
+    )
+    assert found.needs_s == 40
 
 
 def test_a_trial_is_given_no_more_than_what_is_left() -> None:
     now, given = [0.0], []
 
     class Bench(FakeBench):
-        def trial(self, kept: Any, way: Any, seconds: float, instead_of: str = "") -> Any:
-            given.append(seconds)
+        def trial(self, kept: Any, way: Any, allowed: Any, instead_of: str = "") -> Any:
+            given.append((allowed.seconds, allowed.within_s))
             now[0] += 10.0
-            return super().trial(kept, way, seconds, instead_of)
+            return super().trial(kept, way, allowed, instead_of)
 
     bench = Bench([candidate(name, 0.1) for name in "abc"])
     Search(bench, bench.look(()), Options(budget_s=30, seconds=20.0), clock=lambda: now[0]).run()
-    assert given == pytest.approx([20.0, 20.0 / 1.5, 10.0 / 1.5])
+    assert given == [pytest.approx(one) for one in [(20.0, 30.0), (20.0 / 1.5, 20.0), (10.0 / 1.5, 10.0)]]
 
 
 @pytest.mark.parametrize(
@@ -318,7 +321,7 @@ def test_time_is_kept_for_the_trial_of_all_that_is_kept() -> None:
     found = Search(bench, bench.look(()), Options(budget_s=150), clock=lambda: now[0]).run()
     assert tried(bench) == ["a", "b"]
     assert bench.joined == [("a", "b")]
-    assert "as does the one of all that is kept" in found.stopped
+    assert "a trial takes about 40 s, measuring all that is kept after it 40 s: --budget 160" in found.stopped
 
 
 def test_where_nothing_that_was_named_fits_its_reasons_are_said_first() -> None:
@@ -399,8 +402,8 @@ def test_of_several_trials_how_much_faster_is_what_they_gave_one_upon_the_other(
     """The host was twice as slow in the first trial, for both of its arms."""
 
     class Bench(FakeBench):
-        def trial(self, kept: Any, way: Any, seconds: float, instead_of: str = "") -> Any:
-            made = super().trial(kept, way, seconds, instead_of)
+        def trial(self, kept: Any, way: Any, allowed: Any, instead_of: str = "") -> Any:
+            made = super().trial(kept, way, allowed, instead_of)
             slow = 1.0 if kept else 2.0
             timing = replace(made.timing, before_ns=slow * made.timing.before_ns, after_ns=slow * made.timing.after_ns)
             return replace(made, timing=timing)
@@ -414,8 +417,8 @@ def test_of_several_trials_how_much_faster_is_what_they_gave_one_upon_the_other(
 
 def test_a_way_that_turns_out_not_to_apply_is_no_trial(tmp_path: Path) -> None:
     class Bench(FakeBench):
-        def trial(self, kept: Any, way: Any, seconds: float, instead_of: str = "") -> Any:
-            made = super().trial(kept, way, seconds, instead_of)
+        def trial(self, kept: Any, way: Any, allowed: Any, instead_of: str = "") -> Any:
+            made = super().trial(kept, way, allowed, instead_of)
             if way.way != "graph":
                 return made
             why = "graph can't be applied: the host waits inside it"

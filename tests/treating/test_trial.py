@@ -13,6 +13,7 @@ from torch import nn  # noqa: E402
 from gobrrr.errors import UsageError  # noqa: E402
 from gobrrr.model.workload import Workload  # noqa: E402
 from gobrrr.observe.targets import step_of  # noqa: E402
+from gobrrr.treating.pace import Allowed  # noqa: E402
 from gobrrr.treating.trial import run_trial  # noqa: E402
 from gobrrr.treatments.way import Unapplied  # noqa: E402
 from tests.treating import fakes  # noqa: E402
@@ -25,7 +26,7 @@ SECONDS = 3.0
 
 def tried(workload: Workload, apply: Any, kept: Any = (), **options: Any) -> Any:
     before = fakes.state_of(workload) if workload.model is not None else []
-    found = run_trial(workload, kept, way(apply, **options), seconds=SECONDS, clock=fakes.Clock.ns)
+    found = run_trial(workload, kept, way(apply, **options), allowed=Allowed(seconds=SECONDS), clock=fakes.Clock.ns)
     if workload.model is not None:
         assert fakes.same(before, fakes.state_of(workload))
     return found
@@ -64,8 +65,8 @@ def test_in_the_place_of_a_kept_way_it_is_measured_against_that_one() -> None:
     made = fakes.training()
     before = fakes.state_of(made)
     found = run_trial(
-        made, [rival, other], way(fakes.naps(SLEEP / 4), numerics="none"), instead_of=rival, seconds=SECONDS,
-        clock=fakes.Clock.ns,
+        made, [rival, other], way(fakes.naps(SLEEP / 4), numerics="none"), instead_of=rival,
+        allowed=Allowed(seconds=SECONDS), clock=fakes.Clock.ns,
     )  # fmt: skip
     assert fakes.same(before, fakes.state_of(made))
     assert (found.verdict, found.kept, found.instead_of) == ("helped", ("rival", "other"), "rival")
@@ -143,7 +144,7 @@ def test_an_interrupt_passes_and_the_workload_is_as_it_was() -> None:
     made = fakes.training()
     before = fakes.state_of(made)
     with pytest.raises(KeyboardInterrupt):
-        run_trial(made, (), way(fakes.raises(KeyboardInterrupt())), seconds=SECONDS)
+        run_trial(made, (), way(fakes.raises(KeyboardInterrupt())), allowed=Allowed(seconds=SECONDS))
     assert fakes.same(before, fakes.state_of(made))
 
 
@@ -158,7 +159,7 @@ def test_a_workload_that_fails_itself_is_no_matter_of_the_way() -> None:
 @pytest.mark.parametrize("wrong", [{}, {"model": nn.Linear(1, 1), "inputs": 3}, {"step": print, "loader": iter([])}])
 def test_a_workload_that_is_none_is_refused(wrong: Any) -> None:
     with pytest.raises(UsageError, match="Workload"):
-        run_trial(Workload(**wrong), (), way(fakes.naps(0)))
+        run_trial(Workload(**wrong), (), way(fakes.naps(0)), allowed=Allowed(seconds=SECONDS))
 
 
 def test_what_compiles_again_and_again_is_inconclusive() -> None:
@@ -189,7 +190,9 @@ def test_work_is_what_time_is_taken_per() -> None:
 
 def test_a_step_of_which_nothing_is_known_says_so() -> None:
     made = Workload(step=lambda: torch.ones(300).sum())
-    found = run_trial(made, (), way(lambda workload, kept: iter([workload]), numerics="none"), seconds=0.4)
+    found = run_trial(
+        made, (), way(lambda workload, kept: iter([workload]), numerics="none"), allowed=Allowed(seconds=0.4)
+    )
     assert found.verdict != "unsafe"
     assert found.timing.before_ns > 0
     assert "nothing of the step's state is known" in found.notes[0]
@@ -209,7 +212,7 @@ def test_progress_is_told() -> None:
         fakes.training(),
         (),
         way(fakes.naps(0)),
-        seconds=0.2,
+        allowed=Allowed(seconds=0.2),
         progress=lambda *one: told.append(one),
         clock=fakes.Clock.ns,
     )

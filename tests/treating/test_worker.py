@@ -16,6 +16,7 @@ from gobrrr.errors import UsageError
 from gobrrr.model.treated import Numerics, TrialRecord
 from gobrrr.treating import messages
 from gobrrr.treating.choosing import Options
+from gobrrr.treating.pace import Allowed
 from gobrrr.treating.remote import Remote, how_it_ended, spoilt
 from gobrrr.treating.treat import treat
 from gobrrr.treating.worker import Worker
@@ -114,7 +115,7 @@ def test_what_is_wrong_with_a_target_is_said_in_one_line(tmp_path: Path, name: s
         worker = Worker(answers.append)
         worker.answer(messages.Open(f"{tmp_path}/w.py:{name}"))
         if isinstance(answers[-1], messages.Opened):
-            worker.answer(messages.Look(()))
+            worker.answer(messages.Look((), 100.0, 0.0))
     last = answers[-1]
     assert isinstance(last, messages.Refused)
     assert said in last.why
@@ -131,7 +132,7 @@ def test_a_process_that_dies_while_it_loads_is_said_in_one_line(tmp_path: Path) 
 def test_a_message_comes_back_as_it_was_sent() -> None:
     sent: list[messages.Answer] = [messages.Told("timing", 1, 2), messages.Refused("no"), messages.Opened()]
     assert [messages.answer(messages.encode(one).rstrip()) for one in sent] == sent
-    asked = messages.Try(("a",), candidate("b"), 2.0)
+    asked = messages.Try(("a",), candidate("b"), Allowed(seconds=2.0, within_s=20.0))
     assert messages.request(messages.encode(asked)) == asked
 
 

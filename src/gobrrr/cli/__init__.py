@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-# in the order in which the help lists them
-from gobrrr.cli import diagnosing, envelopes, explaining, machines, predicting, treating  # noqa: F401
+# when it began, then the commands in the order in which the help lists them
+from gobrrr.cli import begun, diagnosing, envelopes, explaining, machines, predicting, treating  # noqa: F401
 from gobrrr.cli.diagnosing import DEMO
 from gobrrr.cli.entry import INTERRUPTED, main
 from gobrrr.cli.options import app

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from gobrrr.cli.begun import BEGUN
 from gobrrr.cli.options import Debug, app
 from gobrrr.errors import GobrrrError, UsageError
 from gobrrr.report import failures, output
@@ -53,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _status(arguments: Sequence[str] | None) -> int:
     try:
-        status = _run(sys.argv[1:] if arguments is None else arguments)
+        status = _run(sys.argv[1:], BEGUN) if arguments is None else _run(arguments, time.monotonic())
         sys.stdout.flush()
     except GobrrrError as error:
         return failures.complain(str(error), error.exit_code)
@@ -68,11 +70,12 @@ def _status(arguments: Sequence[str] | None) -> int:
     return status
 
 
-def _run(arguments: Sequence[str]) -> int:
+def _run(arguments: Sequence[str], begun: float) -> int:
+    """Run a command, which finds in its context when it was asked for."""
     # The parser's own main() would print usage errors in several lines and swallow interrupts and broken pipes.
     command = typer.main.get_command(app)
     try:
-        with command.make_context("gobrrr", list(arguments)) as context:
+        with command.make_context("gobrrr", list(arguments), obj=begun) as context:
             command.invoke(context)
     except typer.Exit as done:
         return int(done.exit_code)

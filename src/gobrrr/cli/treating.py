@@ -24,6 +24,7 @@ BUDGET_S = 300.0
 
 @app.command(short_help="Apply treatments, measure each, keep what helps.")
 def treat(
+    context: typer.Context,
     target: Annotated[
         str | None, typer.Argument(metavar="FILE.py:NAME", help="A step, or what makes a Workload.")
     ] = None,
@@ -52,8 +53,7 @@ def treat(
     width: Width = None,
     debug: Debug = False,
 ) -> None:
-    """Diagnose a step, predict what each treatment would save, try them in that order, and keep what helps (needs
-    torch).
+    """Diagnose a step, predict what each treatment saves, try them in that order, keep what helps (needs torch).
 
     FILE.py:NAME or package.module:NAME is a callable that runs one step, or one that returns a gobrrr.Workload. It runs
     in a process of its own: a trial that crashes or hangs ends alone. Each trial times the step with and without in
@@ -77,7 +77,7 @@ def treat(
     with stages(target) as progress:
         found = api.treat(
             target, budget=budget, only=_names(only), without=_names(without), ledger=ledger, again=again,
-            dry_run=dry_run, limit=limit, stages=progress,
+            dry_run=dry_run, limit=limit, stages=progress, since=context.obj,
         )  # fmt: skip
     try:
         _show(found, as_json, width)

@@ -68,8 +68,8 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
     `replayed_saving_ns` and `replayed_expected_ns` are the prediction before errors of earlier trials widened or
     narrowed it, of a step of `step_ns`. `instead_of`: the one of `kept` that it was tried in place of, and is measured
     against. `from_ledger`: the date of the trial, where it was not run again. `died`: the process that ran it died or
-    hung, which it is taken for after a silence of `limit_s` (None: as long as gobrrr itself waits). `unapplied`: the
-    way found out that it can't be applied here.
+    hung, which it is taken for after a silence of `limit_s` (None: as long as gobrrr itself waits). `late`: it was
+    ended by the budget, after `seconds`. `unapplied`: the way found out that it can't be applied here.
     """
 
     way: str
@@ -98,6 +98,7 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
     instead_of: str = ""
     from_ledger: str = ""
     died: bool = False
+    late: bool = False
     unapplied: bool = False
     limit_s: float | None = None
     notes: tuple[str, ...] = ()
@@ -140,7 +141,8 @@ class Treated(msgspec.Struct, frozen=True, kw_only=True):
     in the first trial that helped where there was none; as it was diagnosed where nothing is kept. `step_after_ns`:
     with all that is kept, per unit of work, of the trial that measured that last. `faster`: how many times as fast it
     became: the ratio of the two where they are of one trial, else what the trials gave one upon the other, multiplied.
-    `together`: several kept ways at once against the step as it was; None where that was not measured.
+    `together`: several kept ways at once against the step as it was; None where that was not measured. `needs_s`: the
+    least budget in which one trial can be decided, where this one was too short for it; else None.
     """
 
     target: str
@@ -159,6 +161,7 @@ class Treated(msgspec.Struct, frozen=True, kw_only=True):
     faster: float | None = None
     together: TrialRecord | None = None
     seconds: float = 0.0
+    needs_s: float | None = None
     format: int = FORMAT
 
     def __str__(self) -> str:

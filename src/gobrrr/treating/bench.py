@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -20,6 +21,8 @@ from gobrrr.observe.targets import find_callable
 from gobrrr.treating.arms import Arm
 from gobrrr.treating.candidates import Basis, Candidate, Looked, advice_of, candidates_of, hides, step_of, ways_of
 from gobrrr.treating.fingerprint import fingerprint
+from gobrrr.treating.looking import PROFILED_S, WINDOW_S, Looking
+from gobrrr.treating.pace import Allowed
 from gobrrr.treating.search import TOGETHER, Stages
 from gobrrr.treating.state import snapshot
 from gobrrr.treating.trial import run_trial
@@ -32,6 +35,10 @@ NOT_PUT_BACK = (
     "the callable was called in this process, and no model, optimizer or tensor is reached from it: what it changes of "
     "its own was not put back"
 )
+UNMEASURED = (
+    f"how fast this CPU can be is not known, and measuring it takes {live.QUICK_S:.0f} s, for which the budget is too "
+    "short: gobrrr machine measures it once, and what is predicted is better for it"
+)
 FORWARD_ALONE = "an optimizer without loss or step is not used: what was treated is the forward pass alone"
 
 
@@ -39,6 +46,7 @@ class Here:
     """The bench of one process. `alone`: it runs nothing but this workload, and a new one can stand in its place."""
 
     renews = False
+    start_s, down = 0.0, False
 
     def __init__(self, workload: Workload, target: str, *, alone: bool, stages: Stages | None = None) -> None:
         self._workload, self._target, self._stages = workload, target, stages
@@ -50,14 +58,20 @@ class Here:
         self._versions: Versions | None = None
         self._basis: Basis | None = None
         self._seen: Diagnosis | None = None
+        self._notes: list[str] = []
 
-    def look(self, kept: Sequence[str]) -> Looked:
-        """Diagnose the step with what is kept; the workload is as it was afterwards. What the step raises passes."""
+    def look(self, kept: Sequence[str], within_s: float = math.inf, spent_s: float = 0.0) -> Looked:
+        """Diagnose the step with what is kept; the workload is as it was afterwards. What the step raises passes.
+
+        The fewer of its steps are looked at, the shorter the time. Raises UsageError where it does not suffice.
+        """
+        begin = time.monotonic()
+        looking = Looking(self._stages, within_s, spent_s, first=not kept)
         ways = list(self._ways.values())
         if kept and self._basis is None:  # this process has not seen the step as it was
-            plain = self._examined(())
+            plain = self._examined((), looking)
             self._basis, self._seen = Basis(plain, ways), plain.diagnosis
-        examined = self._examined(kept)
+        examined = self._examined(kept, looking)
         if self._basis is None:
             self._basis = Basis(examined, ways)
         if self._seen is None or not any(hides(one) for one in self._named(kept)):
@@ -65,6 +79,7 @@ class Here:
         found, notes = candidates_of(examined, ways, self._named(kept), self._basis if kept else None, self._seen)
         if self._workload.optimizer is not None and self._workload.loss is None and self._workload.step is None:
             notes = [*notes, FORWARD_ALONE]
+        notes = [*notes, *self._notes]
         if self._versions is None:
             self._versions = _versions(examined.diagnosis.version)
         return Looked(
@@ -76,38 +91,51 @@ class Here:
             fingerprint=self._fingerprint,
             versions=self._versions,
             notes=tuple(notes),
+            seconds=time.monotonic() - begin - looking.once_s,
         )
 
-    def _examined(self, kept: Sequence[str]) -> pipeline.Examined:
+    def _examined(self, kept: Sequence[str], looking: Looking) -> pipeline.Examined:
         """The step with what is kept, run, profiled and examined."""
         arm = Arm(self._workload, self._named(kept))
         before = snapshot(self._workload)
         try:
             with arm.entered() as entered:
-                profile = live.profile_of(entered.workload, (), {}, stages=self._stages)
+                profile = live.profile_of(entered.workload, (), {}, stages=looking, options=_windows(looking))
         finally:
             arm.close()
             before.restore()
         profile = dataclasses.replace(profile, target=self._target)
-        profile = live.ready(profile, None, self._stages)
+        with looking.once(live.QUICK_S) as affordable:
+            if affordable:
+                profile = live.ready(profile, None, self._stages)
+            elif live.on_cpu(profile) and not live.is_measured():
+                self._notes = [UNMEASURED]
         if self._stages is not None:
             self._stages("predicting", 0, 1)
         return pipeline.examine(profile)
 
-    def trial(self, kept: Sequence[str], way: Candidate, seconds: float, instead_of: str = "") -> TrialRecord:
+    def trial(self, kept: Sequence[str], way: Candidate, allowed: Allowed, instead_of: str = "") -> TrialRecord:
         """One trial of a way on top of the kept ones, or in the place of one of them."""
         (one,), rival = self._named([way.way]), self._ways[instead_of] if instead_of else None
         return run_trial(
-            self._workload, self._named(kept), one, instead_of=rival, seconds=seconds, progress=self._stages
+            self._workload, self._named(kept), one, instead_of=rival, allowed=allowed, progress=self._stages
         )
 
-    def together(self, kept: Sequence[str], seconds: float) -> TrialRecord:
+    def together(self, kept: Sequence[str], allowed: Allowed) -> TrialRecord:
         """All kept ways at once, against the step as it was."""
         whole = stacked(self._named(kept))
-        return run_trial(self._workload, (), whole, seconds=seconds, progress=self._stages)
+        return run_trial(self._workload, (), whole, allowed=allowed, progress=self._stages)
 
     def _named(self, names: Sequence[str]) -> list[Way]:
         return [self._ways[name] for name in names]
+
+
+def _windows(looking: Looking) -> Any:
+    """How many steps are looked at: few of slow ones."""
+    from gobrrr.observe.live.watcher import Options
+
+    most = min(Options.most_warmup_s, looking.warmup_s)
+    return Options(most_warmup_s=most, window_s=WINDOW_S, profiled_s=PROFILED_S)
 
 
 def stacked(ways: Sequence[Way]) -> Way:

@@ -52,7 +52,10 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Looked(msgspec.Struct, frozen=True, kw_only=True):
-    """A step that was diagnosed with what is kept, and what could be tried next. `step_ns` None: it is not known."""
+    """A step that was diagnosed with what is kept, and what could be tried next. `step_ns` None: it is not known.
+
+    `seconds`: what that took, beside what is measured once on a machine.
+    """
 
     diagnosis: Diagnosis
     step_ns: float | None
@@ -62,6 +65,7 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str = ""
     versions: Versions | None = None
     notes: tuple[str, ...] = ()
+    seconds: float = 0.0
 
 
 def ways_of(workload: Workload, treatments: Iterable[Treatment] | None = None) -> tuple[list[Way], list[Unfit]]:

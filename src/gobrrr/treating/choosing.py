@@ -72,6 +72,7 @@ class Found:
     `measured`: the step as it was and with all that is kept, ns per unit of work, each as it was timed in turns with
     another; None where nothing is kept. `faster`: the one over the other, of one trial or, of several one upon the
     other, multiplied: a host that is slower for a while is slower for both arms of a trial. `apart`: it is of several.
+    `needs_s`: the budget that one trial needs, where this one had room for none.
     """
 
     before: Looked
@@ -87,6 +88,7 @@ class Found:
     apart: bool = False
     together: TrialRecord | None = None
     fresh_look: bool = True
+    needs_s: float | None = None
 
     def keep(self, record: TrialRecord) -> None:
         """The trial of what was kept last, which is in `kept` by now: it measured all of that."""

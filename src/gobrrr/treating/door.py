@@ -35,6 +35,7 @@ def treat(
     dry_run: bool = False,
     limit: float | None = None,
     stages: Stages | None = None,
+    since: float | None = None,
 ) -> Treated:
     """Diagnose a step, try what is predicted to save most, keep what helps; printing the result prints the table.
 
@@ -42,10 +43,11 @@ def treat(
     "file.py:callable". A named one runs in a process of its own, so that a trial that crashes or hangs ends alone.
     Everything is as it was afterwards; `result.code` is what to paste.
 
-    `budget`: seconds that all of it may take. `only` and `without` name ways or treatments. Trials are kept in `ledger`
-    (a folder; the user's cache), and are not run twice unless `again`. `dry_run`: the order and the predictions, with
-    nothing applied. `limit`: seconds of silence after which a trial is ended. An interrupt ends the search, and what is
-    known so far is returned. Raises UsageError or InputError where there is nothing to treat.
+    `budget`: seconds that all of it may take, the diagnosis too, counted from `since` (a time of time.monotonic(); now
+    if None). `only` and `without` name ways or treatments. Trials are kept in `ledger` (a folder; the user's cache),
+    and are not run twice unless `again`. `dry_run`: the order and the predictions, with nothing applied. `limit`:
+    seconds of silence after which a trial is ended. An interrupt ends the search, and what is known so far is returned.
+    Raises UsageError or InputError where there is nothing to treat.
     """
     from gobrrr.treating.choosing import Options
     from gobrrr.treating.treat import treat as run
@@ -60,7 +62,7 @@ def treat(
     if isinstance(workload, str) and not names_a_step(workload):
         check_target(workload)
         raise UsageError(f"{sanitise(workload)} is no step: a step to treat is named file.py:callable")
-    return run(workload, options, ledger=where, limit_s=limit, stages=stages)
+    return run(workload, options, ledger=where, limit_s=limit, stages=stages, begun=since)
 
 
 def _check_seconds(name: str, value: Any) -> None:

@@ -90,6 +90,13 @@ class Ledger:
             return 0
         return sum(one.died and one.limit_s == limit_s for one in self._same(versions, fingerprint, kept, way))
 
+    def longer_than(self, versions: Versions | None, fingerprint: str, kept: Sequence[str], way: str) -> float:
+        """The seconds after which the newest trial of a way was ended by the budget; 0 where it was not."""
+        if versions is None or not fingerprint:
+            return 0.0
+        last = self.find(versions, fingerprint, kept, way)
+        return last.seconds if last is not None and last.late else 0.0
+
     def _same(self, versions: Versions, fingerprint: str, kept: Sequence[str], way: str) -> list[TrialRecord]:
         key = _key(versions, fingerprint, kept, way)
         return [one for one in self.records if one.versions is not None

@@ -7,6 +7,7 @@ import msgspec
 from gobrrr.model.treated import TrialRecord
 from gobrrr.report.json import plain_number
 from gobrrr.treating.candidates import Candidate, Looked
+from gobrrr.treating.pace import Allowed
 
 
 class Open(msgspec.Struct, frozen=True, tag=True):
@@ -16,9 +17,11 @@ class Open(msgspec.Struct, frozen=True, tag=True):
 
 
 class Look(msgspec.Struct, frozen=True, tag=True):
-    """Diagnose the step with these ways."""
+    """Diagnose the step with these ways in so many seconds; `spent_s`: what was spent before."""
 
     kept: tuple[str, ...]
+    within_s: float
+    spent_s: float
 
 
 class Try(msgspec.Struct, frozen=True, tag=True):
@@ -26,7 +29,7 @@ class Try(msgspec.Struct, frozen=True, tag=True):
 
     kept: tuple[str, ...]
     way: Candidate
-    seconds: float
+    allowed: Allowed
     instead_of: str = ""
 
 
@@ -34,7 +37,7 @@ class Join(msgspec.Struct, frozen=True, tag=True):
     """Measure these ways at once, against the step as it was."""
 
     kept: tuple[str, ...]
-    seconds: float
+    allowed: Allowed
 
 
 class Opened(msgspec.Struct, frozen=True, tag=True):

@@ -46,21 +46,30 @@ Kind = Literal["float64", "float32", "baseline", "none"]
 
 
 def compare(
-    workload: Workload, before: Arm, after: Arm, way: Way, snapshot: Snapshot, *, steps: int = 3, few: bool = False
+    workload: Workload,
+    before: Arm,
+    after: Arm,
+    way: Way,
+    snapshot: Snapshot,
+    *,
+    steps: int = 3,
+    few: bool = False,
+    most_s: float = math.inf,
 ) -> Numerics:
     """Compare both arms over some steps. What the arms raise passes through; the workload is then as they left it.
 
-    `few`: in as few runs as tell something, without a reference in float64.
-    """
-    return _Comparison(workload, before, after, way, snapshot, steps, few).result()
+    `few`: in as few runs as tell something, without a reference in float64, which may take `most_s` seconds otherwise.
+    """  # fmt: skip
+    return _Comparison(workload, before, after, way, snapshot, steps, few, most_s).result()
 
 
 class _Comparison:
     def __init__(
-        self, workload: Workload, before: Arm, after: Arm, way: Way, snapshot: Snapshot, steps: int, few: bool
-    ) -> None:
+        self, workload: Workload, before: Arm, after: Arm, way: Way, snapshot: Snapshot, steps: int, few: bool,
+        most_s: float,
+    ) -> None:  # fmt: skip
         self._workload, self._before, self._after, self._way = workload, before, after, way
-        self._snapshot, self._steps, self._few = snapshot, steps, few
+        self._snapshot, self._steps, self._few, self._most_s = snapshot, steps, few, most_s
         self._terms = 1
         self._like: Observed | None = None  # steps of one batch, where the step as it is has no more
         self._generators = parts_of(workload).generators
@@ -154,7 +163,7 @@ class _Comparison:
         seeded(SEED)
         watch = Watch(self._workload)
         try:
-            with reference(self._workload, dtype, watch.seen) as (call, twin):
+            with reference(self._workload, dtype, watch.seen, self._most_s) as (call, twin):
                 return watch.run(call, twin, self._steps)
         except Exception:  # the copy may fail in any way that the user's code can
             release()
@@ -229,6 +238,7 @@ class _Comparison:
 
     def _means(self) -> Numerics:
         """Runs with several random numbers of both arms: what draws otherwise can agree on average alone."""
+        self._steps = 1 if self._few else self._steps
         runs: dict[bool, list[Observed]] = {False: [], True: []}
         for seed in range(OTHER_SEED, OTHER_SEED + RUNS):
             for treated, arm in ((False, self._before), (True, self._after)):

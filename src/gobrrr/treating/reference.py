@@ -1,17 +1,24 @@
-"""The truth that both arms are held against: a copy of model and inputs in float64, without TF32 or autocast."""
+"""The truth that both arms are held against: a copy of model and inputs in float64, without TF32 or autocast.
+
+float64 may take many times as long (64 on GPUs for graphics): it is ended in the middle of a step where it takes too
+long.
+"""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from gobrrr.model.workload import Workload
-from gobrrr.observe.live.clock import on_gpu
+from gobrrr.observe.live.clock import on_gpu, wait
 from gobrrr.observe.targets import step_of
 from gobrrr.treating.state import random_states
 
@@ -21,20 +28,46 @@ def possible(workload: Workload) -> bool:
     return workload.step is None and isinstance(workload.model, torch.nn.Module)
 
 
+class TooLong(Exception):
+    """The copy's steps took longer than they may."""
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[misc,unused-ignore]
+    """Ends a step at its next operation once it has taken too long; a device is waited for: it may be far behind."""
+
+    def __init__(self, most_s: float) -> None:
+        super().__init__()
+        self._until = time.perf_counter() + most_s
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        wait()
+        if time.perf_counter() > self._until:
+            raise TooLong
+        return found
+
+
 @contextmanager
 def reference(
-    workload: Workload, dtype: Any, seen: Callable[[Any], None]
+    workload: Workload, dtype: Any, seen: Callable[[Any], None], most_s: float = math.inf
 ) -> Iterator[tuple[Callable[[], Any], Workload]]:
     """The step of a copy in `dtype`, and the copy. Random numbers and settings are as they were afterwards.
 
-    What can't be copied, made anew or cast raises what it raises there.
+    All its steps together may take `most_s` seconds; then one raises TooLong. What can't be copied, made anew or cast
+    raises what it raises there.
     """
     numbers = random_states()
     try:
         with _exactly(workload, dtype):
             twin = _twin(workload, dtype)
             run, arguments = step_of(twin, _forward, seen=seen)
-            yield lambda: run(*arguments), twin
+            watch = nullcontext() if math.isinf(most_s) else _Watch(most_s)
+
+            def call() -> Any:
+                with watch:
+                    return run(*arguments)
+
+            yield call, twin
     finally:
         for undo in numbers:
             undo()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import IO
 
@@ -21,7 +22,9 @@ from gobrrr.model.treated import TrialRecord
 from gobrrr.report import failures
 from gobrrr.treating import messages
 from gobrrr.treating.candidates import Candidate, Looked
-from gobrrr.treating.search import CHANGED, TOGETHER, Died, Stages
+from gobrrr.treating.looking import enough
+from gobrrr.treating.pace import GRACE, UNDECIDED, Allowed
+from gobrrr.treating.search import CHANGED, TOGETHER, Died, Late, Stages
 
 LIMIT_S = 120.0
 """A trial that is silent for so long hangs, unless its step is long."""
@@ -41,16 +44,26 @@ HINTS = {9: "killed: out of memory?", 11: "a crash in native code", 6: "it abort
 
 SHOWN = 160
 
+Request = Callable[[float], messages.Request]
+"""A request, by the seconds that are left for it."""
+
 _START = "import sys; sys.path[:] = {path!r}; from gobrrr.treating.worker import main; main({debug})"
 
 
 class Remote:
-    """Runs the steps of a named target in a child. `limit_s`: the longest silence within a trial."""
+    """Runs the steps of a named target in a child. `limit_s`: the longest silence within a trial.
+
+    No call takes longer than it may by more than `GRACE` of the budget: then its process is ended.
+    """
 
     renews = True
 
-    def __init__(self, target: str, *, limit_s: float | None = None, stages: Stages | None = None) -> None:
+    def __init__(
+        self, target: str, *, budget_s: float = math.inf, limit_s: float | None = None, stages: Stages | None = None
+    ) -> None:
         self._target, self._own_limit, self._stages = target, limit_s, stages
+        self._grace_s, self._start_s = GRACE * budget_s, 0.0
+        self._stage = ""
         self._child: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
         self._buffer = b""
@@ -59,11 +72,32 @@ class Remote:
         self._compiling: set[str] = set()
         self._begun = self._stale = False
 
-    def look(self, kept: Sequence[str]) -> Looked:
-        """Diagnose. Raises UsageError where the target is none or its step fails; Died where, once it ran, it died."""
+    @property
+    def start_s(self) -> float:
+        """What starting a process and loading the workload took."""
+        return self._start_s
+
+    @property
+    def down(self) -> bool:
+        """Whether the next call has to start a process."""
+        return self._child is None or self._stale
+
+    def look(self, kept: Sequence[str], within_s: float = math.inf, spent_s: float = 0.0) -> Looked:
+        """Diagnose. Raises UsageError where the target is none, its step fails or the time does not suffice for it;
+        Died where, once it ran, it died or took too long."""
         self._renew_for(kept)
+
+        def request(left_s: float) -> messages.Request:
+            return messages.Look(tuple(kept), left_s, spent_s + within_s - left_s)
+
         try:
-            answer = self._ask(messages.Look(tuple(kept)), START_S if not self._begun else self._limit(compiles=True))
+            answer = self._ask(request, START_S if not self._begun else self._limit(compiles=True), within_s)
+        except Late as late:
+            if self._begun:
+                raise
+            more = f"--budget {enough(2 * (spent_s + within_s)):g} gives it twice as long"
+            why = f"the budget is too short for the first diagnosis: {late}; {more}"
+            raise UsageError(f"{self._target}: {why}") from None
         except Died as died:
             if self._begun:
                 raise
@@ -81,28 +115,39 @@ class Remote:
         self._compiling |= {one.way for one in looked.candidates if one.compiles}
         return looked
 
-    def trial(self, kept: Sequence[str], way: Candidate, seconds: float, instead_of: str = "") -> TrialRecord:
+    def trial(self, kept: Sequence[str], way: Candidate, allowed: Allowed, instead_of: str = "") -> TrialRecord:
         """One trial. Where the process dies, hangs or refuses, the verdict is that it can't be judged, and why."""
         compiles = way.compiles or bool(self._compiling & set(kept))  # each arm compiles for itself
         lost = TrialRecord(
             way=way.way, treatment=way.treatment, kept=tuple(kept), verdict="inconclusive", why="", work=way.work,
             instead_of=instead_of,
         )  # fmt: skip
-        return self._tried(messages.Try(tuple(kept), way, seconds, instead_of), [*kept, way.way], compiles, lost)
 
-    def together(self, kept: Sequence[str], seconds: float) -> TrialRecord:
+        def request(left_s: float) -> messages.Request:
+            return messages.Try(tuple(kept), way, replace(allowed, within_s=left_s), instead_of)
+
+        return self._tried(request, [*kept, way.way], compiles, allowed.within_s, lost)
+
+    def together(self, kept: Sequence[str], allowed: Allowed) -> TrialRecord:
         """All kept ways at once, against the step as it was."""
         lost = TrialRecord(way=TOGETHER, treatment=TOGETHER, kept=(), verdict="inconclusive", why="")
-        return self._tried(messages.Join(tuple(kept), seconds), kept, bool(self._compiling & set(kept)), lost)
+
+        def request(left_s: float) -> messages.Request:
+            return messages.Join(tuple(kept), replace(allowed, within_s=left_s))
+
+        return self._tried(request, kept, bool(self._compiling & set(kept)), allowed.within_s, lost)
 
     def _tried(
-        self, request: messages.Request, names: Sequence[str], compiles: bool, lost: TrialRecord
+        self, request: Request, names: Sequence[str], compiles: bool, within_s: float, lost: TrialRecord
     ) -> TrialRecord:  # fmt: skip
         """The record of a trial, or `lost` with why there is none."""
         begin = time.monotonic()
         self._renew_for(names)
         try:
-            answer = self._ask(request, self._limit(compiles=compiles))
+            answer = self._ask(request, self._limit(compiles=compiles), within_s)
+        except Late as late:
+            why = f"{UNDECIDED}: {late}"
+            return replace(lost, why=why, late=True, seconds=time.monotonic() - begin)
         except Died as died:
             return replace(lost, why=str(died), died=True, seconds=time.monotonic() - begin)
         if isinstance(answer, messages.Tried):
@@ -142,13 +187,17 @@ class Remote:
     def _refusal(self, answer: messages.Refused) -> Exception:
         return RuntimeError(answer.why) if answer.bug else UsageError(answer.why)
 
-    def _ask(self, request: messages.Request, limit_s: float) -> messages.Answer:
-        """The answer to a request. Raises Died where none comes, and UsageError where the target can't be loaded."""
+    def _ask(self, request: Request, limit_s: float, within_s: float) -> messages.Answer:
+        """The answer to a request. Raises Died where none comes, Late where it does not come in time, and UsageError
+        where the target can't be loaded."""
+        begin = time.monotonic()
+        until = begin + within_s + self._grace_s
         if self._child is None:
-            self._start()
-        return self._answered(request, limit_s)
+            self._start(until)
+            self._start_s = time.monotonic() - begin
+        return self._answered(request(within_s - (time.monotonic() - begin)), limit_s, until)
 
-    def _start(self) -> None:
+    def _start(self, until: float = math.inf) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._child = subprocess.Popen(
             [sys.executable, "-c", _START.format(path=sys.path, debug=failures.tracebacks_shown())],
@@ -160,7 +209,9 @@ class Remote:
         if self._stages is not None:
             self._stages("loading", 0, 1)
         try:
-            answer = self._answered(messages.Open(self._target), START_S)
+            answer = self._answered(messages.Open(self._target), START_S, until)
+        except Late:
+            raise
         except Died as died:
             if self._begun:
                 raise
@@ -170,8 +221,9 @@ class Remote:
             self.close()
             raise refusal
 
-    def _answered(self, request: messages.Request, limit_s: float) -> messages.Answer:
-        child = self._child
+    def _answered(self, request: messages.Request, limit_s: float, until: float = math.inf) -> messages.Answer:
+        child, begin = self._child, time.monotonic()
+        self._stage = "loading" if isinstance(request, messages.Open) else ""
         assert child is not None
         assert child.stdin is not None
         try:
@@ -180,21 +232,29 @@ class Remote:
         except OSError:
             raise self._dead() from None
         while True:
-            answer = messages.answer(self._line(child, time.monotonic() + limit_s, limit_s))
+            silent = time.monotonic() + limit_s
+            line = self._line(child, min(silent, until))
+            if line is None:
+                self.close()
+                if until > silent:
+                    raise Died(f"the process hung: nothing was heard of it for {limit_s:g} s")
+                raise Late(f"after {time.monotonic() - begin:.0f} s it was still {self._stage or 'running'}")
+            answer = messages.answer(line)
             if not isinstance(answer, messages.Told):
                 return answer
+            self._stage = answer.stage.rpartition(": ")[2].partition(" (")[0]
             if self._stages is not None:
                 self._stages(answer.stage, answer.done, answer.total)
 
-    def _line(self, child: subprocess.Popen[bytes], until: float, limit_s: float) -> bytes:
-        """The next line; one that dies is noticed even where what it started holds its pipe open."""
+    def _line(self, child: subprocess.Popen[bytes], until: float) -> bytes | None:
+        """The next line, None where there is none by then; a death is noticed even where what it started holds its
+        pipe open."""
         assert child.stdout is not None
         pipe = child.stdout.fileno()
         while b"\n" not in self._buffer:
             left = until - time.monotonic()
             if left <= 0:
-                self.close()
-                raise Died(f"the process hung: nothing was heard of it for {limit_s:g} s")
+                return None
             gone = child.poll() is not None
             ready, _, _ = select.select([pipe], [], [], 0 if gone else min(POLL_S, left))
             data = os.read(pipe, 1 << 20) if ready else b""

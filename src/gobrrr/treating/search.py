@@ -5,24 +5,23 @@ Nothing here runs a step: a `Bench` diagnoses and tries, in this process or in o
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from gobrrr import units
+from gobrrr.errors import UsageError
 from gobrrr.model.treated import TrialRecord
+from gobrrr.treating import looking
 from gobrrr.treating.candidates import Candidate, Looked
 from gobrrr.treating.choosing import Choice, Chooser, Found, Options, Tried, ratio, words
-from gobrrr.treating.costs import Costs
 from gobrrr.treating.ledger import Ledger
-
-LOOK_STEPS, TRIAL_STEPS = 25, 90
-"""Steps that looking at a step takes, and a trial at the least: 2 plain ones, 4 of warm-up in each arm, 7 times 2 whose
-numbers are compared, and 8 rounds of 4 blocks of 2."""
+from gobrrr.treating.pace import SLOW_S, Allowed
+from gobrrr.treating.spending import Spending, Started
 
 SECONDS_USED = 1.5
 """What a trial takes, in what it is given for warm-up and timing: the numbers are compared beside."""
@@ -44,18 +43,21 @@ CHANGED = "may be changed"
 """What a trial says where the workload could not be put back."""
 
 
-class Bench(Protocol):
+class Bench(Started, Protocol):
     """Where steps are run. `renews`: it makes the workload anew where one was spoilt."""
 
     renews: bool
 
-    def look(self, kept: Sequence[str]) -> Looked:
-        """Diagnose the step with what is kept. Raises UsageError where it can't be run, Died where its process died."""
+    def look(self, kept: Sequence[str], within_s: float, spent_s: float) -> Looked:
+        """Diagnose the step with what is kept, in so many seconds; `spent_s`: what was spent before, for messages.
 
-    def trial(self, kept: Sequence[str], way: Candidate, seconds: float, instead_of: str = "") -> TrialRecord:
+        Raises UsageError where it can't be run, or not in the time, and Died where its process died.
+        """
+
+    def trial(self, kept: Sequence[str], way: Candidate, allowed: Allowed, instead_of: str = "") -> TrialRecord:
         """One trial, on top of what is kept or in the place of one of it; a death of the process is a verdict."""
 
-    def together(self, kept: Sequence[str], seconds: float) -> TrialRecord:
+    def together(self, kept: Sequence[str], allowed: Allowed) -> TrialRecord:
         """All kept ways at once, against the step as it was."""
 
 
@@ -81,6 +83,10 @@ class Died(Exception):
     """The process that ran the steps died or hung: one line says how."""
 
 
+class Late(Died):
+    """The process did not answer in the time, and was ended: one line says what it was doing."""
+
+
 class Search:
     """One search. `run` returns when nothing is left, the budget is spent, or the user interrupts."""
 
@@ -89,9 +95,9 @@ class Search:
         clock: Callable[[], float] = time.monotonic, begun: float | None = None, tell: Telling | None = None,
     ) -> None:  # fmt: skip
         self._bench, self._options, self._ledger, self._clock = bench, options, ledger, clock
-        self._begun = clock() if begun is None else begun
+        self._spending = Spending(options.budget_s, bench, clock, clock() if begun is None else begun)
+        self._spending.costs.looked(before.seconds)
         self._tell = tell or Telling(None)
-        self._costs = Costs()
         self._tried: dict[str, Tried] = {}
         self._trying = self._fits = ""
         self.found = Found(before, before)
@@ -113,10 +119,22 @@ class Search:
                 self._join()
         except KeyboardInterrupt:
             found.stopped = INTERRUPTED
+        self._undecided()
         waiting = self.ranked()  # why each of the others was left, as things stand now
         if not self._options.dry_run:
             self._leave(waiting)
         return found
+
+    def _undecided(self) -> None:
+        """Say what budget may decide a trial, where the budget was why none was."""
+        found = self.found
+        late = [one for one in found.trials if one.late]
+        if self._decided or not late or found.stopped == INTERRUPTED:
+            return
+        one = max(late, key=lambda it: it.seconds)
+        found.needs_s = looking.enough(self._spending.budget_s + one.seconds)
+        more = f"--budget {found.needs_s:g} gives it twice as long"
+        found.stopped = f"no trial was decided in the time: {one.way} was ended after {one.seconds:.0f} s, {more}"
 
     def ranked(self) -> list[Choice]:
         """What could be tried now, in the order of it; why the others are left goes to `found.left`."""
@@ -139,12 +157,12 @@ class Search:
 
     def _join(self) -> None:
         """Measure all that was kept at once: what each saved on top of the others need not add up."""
-        found = self.found
-        if self._no_time(found.before.step_ns, self._joining(found.kept)):
+        found, step = self.found, self.found.before.step_ns
+        if self._spending.joined(found.kept, (step or 0.0) / 1e9) > self._spending.left:
             found.notes.append("what was kept was not timed all at once: the budget was spent")
             return
         self._tell.about = TOGETHER
-        record = self._bench.together([one.way for one in found.kept], self._seconds(found.before.step_ns))
+        record = self._bench.together([one.way for one in found.kept], self._allowed(step, self._spending.left))
         found.together = record
         if record.verdict == "inconclusive" or record.timing is None:
             found.notes.append(f"what was kept could not be judged all at once: {record.why}")
@@ -159,64 +177,67 @@ class Search:
         return self.found.looked.step_ns
 
     @property
-    def _left_s(self) -> float:
-        return self._options.budget_s - (self._clock() - self._begun)
+    def _step_s(self) -> float:
+        return (self._step or 0.0) / 1e9
 
-    def _seconds(self, step: float | None) -> float:
-        """What a trial is given: no more than what is left of the budget."""
-        return max(min(self._options.trial_s(step), self._left_s / SECONDS_USED), LEAST_SECONDS)
-
-    def _no_time(self, step: float | None, trial: float, join: float = 0.0) -> str:
-        """Why no trial that takes `trial` seconds, of a step of so many ns, is begun; "" where it fits the budget.
-
-        `join`: what the trial of all that is kept takes after it, or 0.
-        """
-        budget, elapsed = self._options.budget_s, self._clock() - self._begun
-        if elapsed + trial + join <= budget and elapsed < budget:
-            return ""
-        spent = f"the budget: {elapsed:.0f} s of {budget:g} s were spent"
-        if not trial:
-            return spent
-        enough = (
-            f": --budget {10 * math.ceil((elapsed + trial + join) / 10)}" if elapsed + trial + join > budget else ""
-        )
-        steps = TRIAL_STEPS * (step or 0.0) / 1e9
-        of_step = f" of a step of {units.duration(step)}" if step and steps >= trial else ""
-        same = f"{join:.0f}" == f"{trial:.0f}"
-        beside = ", as does the one of all that is kept" if same else f", the one of all that is kept {join:.0f} s"
-        twice = beside if join and elapsed + trial <= budget else ""
-        return f"{spent} and a trial{of_step} takes{' about' if of_step else ''} {trial:.0f} s{twice}{enough}"
-
-    def _joining(self, ways: Sequence[Candidate]) -> float:
-        """What the trial of these ways at once takes, in seconds."""
-        return max(self._costs.joined(ways), TRIAL_STEPS * (self.found.before.step_ns or 0.0) / 1e9)
+    def _allowed(self, step: float | None, within: float) -> Allowed:
+        """What a trial is given, which has to end within so many seconds."""
+        seconds = max(min(self._options.trial_s(step), within / SECONDS_USED), LEAST_SECONDS)
+        step_s = None if step is None else step / 1e9
+        return Allowed(seconds=seconds, within_s=within, step_s=step_s, patient=not self._decided)
 
     def _turn_of(self, choices: Sequence[Choice]) -> None:
         """Try the first way that there is time for, unless the ledger has the trial; one that takes longer waits."""
-        late = ""
+        late: list[Turn] = []
         for choice in choices:
-            known = self._known(choice)
-            why = self._late(choice) if known is None else self._over()
-            if not why:
+            known, turn = self._known(choice), self._turn(choice, choices)
+            fits = turn.fits if known is None else self._spending.left > self._spending.look([choice.candidate])
+            if fits:
                 self._chooser.take(choice)
                 self._fits = " of what fits the budget" if late else ""
-                self._try(choice, known)
+                self._try(choice, known, turn.within)
                 return
-            late = late or why
-        self.found.stopped = late
+            late.append(turn)
+        self._stop(late)
 
-    def _late(self, choice: Choice) -> str:
-        """Why there is no time for a trial."""
-        trial = max(self._costs.of(choice.candidate), TRIAL_STEPS * (self._step or 0.0) / 1e9)
-        kept = self.found.kept
-        beside = [one for one in kept if one.way != choice.instead_of]
-        return self._no_time(self._step, trial, self._joining([*beside, choice.candidate]) if kept else 0.0)
+    def _turn(self, choice: Choice, choices: Sequence[Choice]) -> Turn:
+        """What the trial of a way needs, and what there is for it."""
+        one, spending = choice.candidate, self._spending
+        needs = max(spending.trial(one, self._step_s), self._took_longer(choice))
+        if self._decided:
+            kept = [*(it for it in self.found.kept if it.way != choice.instead_of), one]
+            after = spending.after(kept, (self.found.before.step_ns or 0.0) / 1e9)
+        else:
+            others = [it.candidate for it in choices if not it.candidate.compiles] if one.compiles else []
+            after = spending.instead(others, self._step_s)
+        return Turn(needs, after, spending.left - after)
 
-    def _over(self) -> str:
-        """Why nothing more is read from the ledger either: each that helped is looked at anew."""
-        if self._left_s > LOOK_STEPS * (self._step or 0.0) / 1e9:
-            return ""
-        return f"the budget: {self._clock() - self._begun:.0f} s of {self._options.budget_s:g} s were spent"
+    @property
+    def _decided(self) -> bool:
+        """Whether any trial has a verdict: until then nothing is kept back for what comes after one."""
+        return any(one.verdict != "inconclusive" for one in self.found.trials)
+
+    def _took_longer(self, choice: Choice) -> float:
+        """What a trial of the ledger that was ended by the budget had; 0 where there is none."""
+        looked = self.found.looked
+        if self._ledger is None:
+            return 0.0
+        return self._ledger.longer_than(
+            looked.versions, looked.fingerprint, self._chooser.base(choice), choice.candidate.way
+        )
+
+    def _stop(self, late: Sequence[Turn]) -> None:
+        """The budget is spent: no way of those that are left can be tried in what is left of it."""
+        found, spending, step = self.found, self._spending, self._step
+        one = min(late, key=lambda it: it.needs + it.after) if not self._decided else late[0]
+        spent = f"the budget: {spending.spent:.0f} s of {spending.budget_s:g} s were spent"
+        of_step = f" of a step of {units.duration(step)}" if step and step / 1e9 >= SLOW_S else ""
+        beside = f", measuring all that is kept after it {one.after:.0f} s" if one.after >= 1.0 else ""
+        enough = looking.enough(spending.spent + one.needs + one.after)
+        more = f": --budget {enough:g}" if enough > spending.budget_s else ""
+        found.stopped = f"{spent}; a trial{of_step} takes about {one.needs:.0f} s{beside}{more}"
+        if not found.trials:
+            found.needs_s = enough
 
     def _known(self, choice: Choice) -> TrialRecord | None:
         """The ledger's trial of a way on top of the same kept ones, where it can stand for one of now."""
@@ -248,7 +269,7 @@ class Search:
             return None
         return now if max(was, now) > APART * min(was, now) + spread else None
 
-    def _try(self, choice: Choice, known: TrialRecord | None) -> None:
+    def _try(self, choice: Choice, known: TrialRecord | None, within: float) -> None:
         one, found = choice.candidate, self.found
         base = self._chooser.base(choice)
         self._tell.about = self._trying = one.way
@@ -256,7 +277,8 @@ class Search:
         if known is not None:
             record = replace(known, from_ledger=known.date, instead_of=choice.instead_of)
         else:
-            record = self._bench.trial(base, one, self._seconds(self._step), choice.instead_of)
+            record = self._bench.trial(base, one, self._allowed(self._step, within), choice.instead_of)
+            self._learn(one, record, self._clock() - began)
             if record.unapplied and CHANGED not in record.why:
                 self._chooser.unapplied(one.way, record.why.removeprefix(f"{one.way} can't be applied: "))
                 self._trying = ""
@@ -269,8 +291,13 @@ class Search:
         if CHANGED in record.why and known is None and not self._bench.renews:
             found.stopped = f"{record.way} left the workload changed, and this process can't make it anew"
         self._judge(record, choice)
-        if known is None:
-            self._costs.add(one, self._clock() - began, record.compile_s)
+
+    def _learn(self, one: Candidate, record: TrialRecord, seconds: float) -> None:
+        """What a trial took, for what the next ones will."""
+        if record.late:
+            self._spending.costs.ended(one, seconds)
+        elif not record.died:
+            self._spending.costs.add(one, seconds, record.compile_s)
 
     def _predicted(self, record: TrialRecord, choice: Choice) -> TrialRecord:
         """A measured trial, with what was predicted of it and what it is remembered by."""
@@ -305,13 +332,39 @@ class Search:
         found.kept = [it for it in found.kept if it.way != choice.instead_of] + [one]
         found.keep(record)
         self._tell.about = f"with {one.way}"
+        self._look_again(one)
+
+    def _look_again(self, one: Candidate) -> None:
+        """Diagnose the step with what is kept, of which `one` was kept last."""
+        found, spending = self.found, self._spending
         found.fresh_look = False
+        room = spending.left - spending.joined(found.kept, (found.before.step_ns or 0.0) / 1e9)
+        if spending.look(found.kept) > room:
+            found.notes.append(f"the step with {one.way} was not diagnosed again: the budget was spent")
+            return
         try:
-            found.looked, found.fresh_look = self._bench.look([it.way for it in found.kept]), True
-            found.notes += [one for one in found.looked.notes if one not in (*found.before.notes, *found.notes)]
-        except Died as died:
+            found.looked = self._bench.look([it.way for it in found.kept], room, spending.spent)
+        except (Died, UsageError) as died:
             found.notes.append(f"the step with {one.way} could not be diagnosed again ({died}): "
                                "what comes after it was predicted before it")  # fmt: skip
+            return
+        found.fresh_look = True
+        spending.costs.looked(found.looked.seconds)
+        found.notes += [one for one in found.looked.notes if one not in (*found.before.notes, *found.notes)]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What the trial of a way needs, what is kept back for what comes after it, and what it may take: in seconds."""
+
+    needs: float
+    after: float
+    within: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is time for it."""
+        return 0 < self.needs <= self.within or (not self.needs and self.within > 0)
 
 
 def _because(choice: Choice, step: float | None, fits: str = "") -> str:

@@ -39,18 +39,20 @@ def treat(
     ledger: Path | None = None,
     limit_s: float | None = None,
     stages: Stages | None = None,
+    begun: float | None = None,
 ) -> Treated:
     """Treat a workload: a name ("file.py:name") in a process of its own, anything else in this one.
 
-    `ledger`: its folder, None for the user's own. `limit_s`: the longest silence in a trial before it is ended. Raises
-    UsageError or InputError where there is nothing to treat; what a step in this process raises passes through.
+    `begun`: when it was asked for, now if None. `ledger`: its folder, None for the user's own. `limit_s`: the longest
+    silence in a trial before it is ended. Raises UsageError or InputError where there is nothing to treat; what a step
+    in this process raises passes through.
     """
-    begun = time.monotonic()
+    begun = time.monotonic() if begun is None else begun
     tell = Telling(stages)
     options = dataclasses.replace(options, limit_s=limit_s)
     book = Ledger.open(ledger)
     if isinstance(target, str):
-        remote = Remote(target, limit_s=limit_s, stages=tell)
+        remote = Remote(target, budget_s=options.budget_s, limit_s=limit_s, stages=tell)
         try:
             return run(remote, target, options, book, begun=begun, tell=tell)
         finally:
@@ -71,16 +73,17 @@ def treat(
 
 def run(
     bench: Bench, target: str, options: Options, ledger: Ledger, *, begun: float | None = None,
-    notes: Sequence[str] = (), tell: Telling | None = None,
+    notes: Sequence[str] = (), tell: Telling | None = None, clock: Callable[[], float] = time.monotonic,
 ) -> Treated:  # fmt: skip
-    """Search on a bench, and tell what was found."""
-    begun = time.monotonic() if begun is None else begun
-    before = bench.look(())
+    """Search on a bench, and tell what was found. `begun`: the clock's time at which it was asked for."""
+    begun = clock() if begun is None else begun
+    spent = clock() - begun
+    before = bench.look((), options.budget_s - spent, spent)
     _check_names(before, options)
-    search = Search(bench, before, options, ledger, begun=begun, tell=tell)
+    search = Search(bench, before, options, ledger, begun=begun, tell=tell, clock=clock)
     found = search.run()
     planned = search.ranked() if options.dry_run else []
-    return told(found, target, planned, time.monotonic() - begun, (*notes, *ledger.notes), options.only)
+    return told(found, target, planned, clock() - begun, (*notes, *ledger.notes), options.only)
 
 
 def _check_names(looked: Looked, options: Options) -> None:
@@ -120,6 +123,7 @@ def told(
         faster=found.faster,
         together=found.together,
         seconds=seconds,
+        needs_s=found.needs_s,
     )
 
 

@@ -11,29 +11,27 @@ from typing import Any
 
 import torch
 
+from gobrrr import units
 from gobrrr.errors import UsageError
 from gobrrr.model.diagnosis import Verdict
 from gobrrr.model.treated import Numerics, TrialRecord
 from gobrrr.model.workload import Workload
 from gobrrr.observe.live.clock import on_gpu, wait
-from gobrrr.treating import numerics, timing
+from gobrrr.treating import numerics, pace, timing
 from gobrrr.treating.arms import Arm, Unrestored, ahead
 from gobrrr.treating.compiling import compiled
+from gobrrr.treating.pace import UNDECIDED, Allowed
+from gobrrr.treating.sequential import LEAST_ROUNDS
 from gobrrr.treating.state import Snapshot, snapshot
 from gobrrr.treatments.way import Unapplied, Way
 
 Progress = Callable[[str, int, int], None]
 
 STEPS = 3
-SECONDS = 60.0
-PLAIN_STEPS = 2
-"""Steps that are run before the state is copied: an optimizer makes its state in the first one."""
-LEAST_WARM, LEAST_COMPILED = 4, 6
 WARM_SHARE = 0.25
 """Of the seconds of a trial, what settling may take in each arm; compiling is not cut off."""
 TIMING_SHARE, NUMERICS_SHARE = 0.5, 0.5
-NUMERICS_RUNS = 7
-AHEAD_STEPS, AHEAD_BLOCKS, AHEAD_MOST = 5, 4 * timing.LEAST_ROUNDS, 3.0
+AHEAD_STEPS, AHEAD_BLOCKS, AHEAD_MOST = 5, pace.BLOCKS * LEAST_ROUNDS, 3.0
 """With a loader's workers: the timed steps of a block, the blocks of the fewest rounds, and how many times a trial's
 seconds they may take."""
 SLOW_SHARE = 1 / 30
@@ -41,6 +39,7 @@ SLOW_SHARE = 1 / 30
 TOLD_S = 0.05
 """Less than this before a way's steps settle is no compile time."""
 STAGES = ("applying", "warming up", "comparing the numbers", "timing in turns")
+COMPILING = "compiling, and warming up"
 
 
 @dataclass(frozen=True)
@@ -64,18 +63,18 @@ def run_trial(
     *,
     instead_of: Way | None = None,
     steps: int = STEPS,
-    seconds: float = SECONDS,
+    allowed: Allowed,
     progress: Progress | None = None,
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> TrialRecord:
     """Try a way on top of those that are kept; the workload is as it was afterwards.
 
     `instead_of`: one of `kept`, in whose place the way is tried: what is measured is how much better than that it is.
-    `steps` are compared in their numbers; `seconds` is what warm-up and timing may take together (no single step is cut
-    off, and compiling isn't); `clock` says ns. Raises UsageError where the workload is none. Whatever else happens is
-    in the verdict.
+    `steps` are compared in their numbers; `allowed` says what the trial may take (no single step is cut off, and
+    compiling isn't); `clock` says ns. Raises UsageError where the workload is none. Whatever else happens is in the
+    verdict.
     """
-    return _Trial(workload, kept, way, instead_of, steps, seconds, progress, clock).run()
+    return _Trial(workload, kept, way, instead_of, steps, allowed, progress, clock).run()
 
 
 class _Trial:
@@ -86,12 +85,13 @@ class _Trial:
         way: Way,
         instead_of: Way | None,
         steps: int,
-        seconds: float,
+        allowed: Allowed,
         progress: Progress | None,
         clock: Callable[[], int],
     ) -> None:
         self._workload, self._kept, self._way = workload, tuple(kept), way
-        self._steps, self._seconds, self._progress, self._clock = steps, seconds, progress, clock
+        self._steps, self._allowed, self._progress, self._clock = steps, allowed, progress, clock
+        self._seconds, self._began = allowed.seconds, clock()
         self._before = Arm(workload, self._kept)
         self._after = Arm(workload, (*(one for one in self._kept if one is not instead_of), way))
         self._instead_of = instead_of.name if instead_of is not None else ""
@@ -101,7 +101,6 @@ class _Trial:
 
     def run(self) -> TrialRecord:
         """The whole trial, from the state that the workload is in to the same state."""
-        begin = time.perf_counter()
         with Arm(self._workload, ()).entered():  # a Workload that is none is refused before anything is copied
             pass
         original = snapshot(self._workload)
@@ -132,7 +131,7 @@ class _Trial:
             why=why,
             instead_of=self._instead_of,
             work=self._work,
-            seconds=time.perf_counter() - begin,
+            seconds=self._spent,
             notes=tuple(self._notes),
             **self._found,
         )
@@ -140,7 +139,7 @@ class _Trial:
     def _verdict(self, original: Snapshot) -> tuple[Verdict, str]:
         self._told(0)
         with Arm(self._workload, ()).entered() as plain:
-            for _ in range(PLAIN_STEPS):
+            for _ in range(self._allowed.plain):
                 _first(plain.call)
         wait()
         original.restore_random()
@@ -149,20 +148,45 @@ class _Trial:
         if self._way.work != 1.0:
             self._alone(state)
         first, second = self._warm(state)
+        self._time_to_decide(first.step_ns / 1e9, second.step_ns / 1e9)
         self._told(2)
-        slower = max(first.step_ns, second.step_ns) / 1e9
-        fitting = max(2, int(NUMERICS_SHARE * self._seconds / NUMERICS_RUNS / slower))
-        steps = min(self._steps, fitting)
-        few = slower > SLOW_SHARE * self._seconds
-        found = numerics.compare(
-            self._workload, self._before, self._after, self._way, state, steps=min(steps, 2) if few else steps, few=few
-        )
+        found = self._compared(state, max(first.step_ns, second.step_ns) / 1e9)
         self._found["numerics"] = found
         if found.ok is False:
             return "unsafe", found.why
         if found.ok is None and self._way.numerics != "none":
             return "inconclusive", f"the numbers can't be compared: {found.why}"
         return self._timed(state, first, second, found)
+
+    def _compared(self, state: Snapshot, slower: float) -> Numerics:
+        """What the way does to the numbers, in few runs where a step takes `slower` seconds and that is long."""
+        most = min(NUMERICS_SHARE * self._seconds, self._left - pace.timed_s(slower))
+        fitting = max(2, int(most / pace.NUMERICS_RUNS / slower))
+        few = slower > min(SLOW_SHARE * self._seconds, pace.SLOW_S) or fitting < self._steps
+        steps = min(self._steps, fitting, *([pace.FEW_STEPS] if few else []))
+        return numerics.compare(
+            self._workload, self._before, self._after, self._way, state, steps=steps, few=few, most_s=max(most, 0.0)
+        )
+
+    @property
+    def _spent(self) -> float:
+        return (self._clock() - self._began) / 1e9
+
+    @property
+    def _left(self) -> float:
+        return self._allowed.within_s - self._spent
+
+    def _time_to_decide(self, first_s: float, second_s: float) -> None:
+        """End the trial where there is no time for what comes next, of steps of so many seconds in each arm."""
+        needs = pace.decided_s(first_s, second_s)
+        if needs > self._left:
+            steps = f"a step takes {units.duration(1e9 * first_s)}, {units.duration(1e9 * second_s)} with it"
+            left = f"{max(self._left, 0.0):.0f} s were left"
+            raise self._late(f"{steps}, and comparing and timing them at least {needs:.0f} s: {left}")
+
+    def _late(self, why: str) -> _Ended:
+        self._found["late"] = True
+        return _Ended(f"{UNDECIDED}: {why}")
 
     def _alone(self, state: Snapshot) -> None:
         """One step with the way and nothing else, before anything is compiled for it.
@@ -196,12 +220,18 @@ class _Trial:
     def _warmed(self, arm: Arm, state: Snapshot, foreign_bytes: int) -> _Warm:
         """Enter an arm for the first time. `foreign_bytes` of the device's memory are not its own."""
         state.restore()
-        least = LEAST_COMPILED if any(one.compiles for one in arm.ways) else LEAST_WARM
+        compiles = any(one.compiles for one in arm.ways)
+        if compiles and self._progress is not None:
+            self._progress(f"{self._way.name}: {COMPILING}", 1, len(STAGES))
         begin = self._clock()
         with arm.entered() as entered:
             applied_s = (self._clock() - begin) / 1e9
-            limit = WARM_SHARE * self._seconds
-            warmth = timing.warm_up(entered.call, seconds=limit, least=least, compiling=compiled, clock=self._clock)
+            warmth = timing.warm_up(
+                entered.call, seconds=WARM_SHARE * self._seconds, most_s=self._left, alike=self._allowed.alike,
+                least=self._allowed.warm(compiles=compiles), compiling=compiled, clock=self._clock,
+            )  # fmt: skip
+            if self._left < 0:
+                raise self._late(f"after {self._spent:.0f} s its first steps had not settled")
             peak = _peak(entered.call)
         own = None if peak is None else max(0, peak - foreign_bytes)
         return _Warm(warmth.step_ns, warmth.extra_s + applied_s, own, warmth.settled)
@@ -210,9 +240,10 @@ class _Trial:
         count = compiled()
         state.restore()
         slower = max(first.step_ns, second.step_ns)
-        idle = 1 + max(_ahead(self._before), _ahead(self._after))
+        ahead = max(_ahead(self._before), _ahead(self._after))
+        idle = 1 + ahead if ahead else pace.idle(slower / 1e9)
         seconds = TIMING_SHARE * self._seconds
-        if idle > 1:  # batches that were made ahead of a block: it takes longer by theirs
+        if ahead:  # batches that were made ahead of a block: it takes longer by theirs
             seconds = min(AHEAD_MOST * seconds, max(seconds, (idle + AHEAD_STEPS) * AHEAD_BLOCKS * slower / 1e9))
         cheap = state.seconds * 1e9 <= timing.block_steps(slower, seconds) * slower
 
@@ -226,9 +257,11 @@ class _Trial:
             _side(self._before),
             _side(self._after),
             step_ns=slower,
-            seconds=seconds,
+            seconds=min(seconds, self._left),
+            most_s=max(self._left, 0.0),
             work=self._work,
             idle=idle,
+            patient=self._allowed.patient,
             prepare=prepare,
             clock=self._clock,
             progress=self._progress,
@@ -238,6 +271,7 @@ class _Trial:
         self._found["recompiles_stopped"] = again == 0
         if again:
             return "inconclusive", f"something was compiled {again} times while it was timed: it did not settle"
+        self._found["late"] = compared.timing.rounds < LEAST_ROUNDS
         saving = compared.timing.before_ns - compared.timing.after_ns / self._work
         compile_s = self._found.get("compile_s")
         if compared.verdict == "helped" and compile_s is not None:

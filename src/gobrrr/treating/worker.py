@@ -95,10 +95,10 @@ class Worker:
 
         assert isinstance(self._bench, Here)
         if isinstance(request, messages.Look):
-            return messages.Seen(self._bench.look(request.kept))
+            return messages.Seen(self._bench.look(request.kept, request.within_s, request.spent_s))
         if isinstance(request, messages.Join):
-            return messages.Tried(self._bench.together(request.kept, request.seconds))
-        record = self._bench.trial(request.kept, request.way, request.seconds, request.instead_of)
+            return messages.Tried(self._bench.together(request.kept, request.allowed))
+        record = self._bench.trial(request.kept, request.way, request.allowed, request.instead_of)
         return messages.Tried(record)
 
     def _tell(self, stage: str, done: int, total: int) -> None:

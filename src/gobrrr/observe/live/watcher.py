@@ -304,13 +304,13 @@ class Watcher:
         self._clock.mark()
         self._watches.step(self._window_steps)
         self._window_steps += 1
+        self._told(self._window_steps, self.options.window + 1)
         enough = self._window_steps >= self.options.window + 1
         if enough or (self._window_steps >= 3 and now - self._window_began > self.options.window_s):
             self._times = self._clock.times()
             self._watches.window_ends(self._window_steps)
             self._steps += self._window_steps
             self._begin_profile()
-        self._told(self._window_steps, self.options.window + 1)
 
     def _begin_profile(self) -> None:
         self.phase = Phase.PROFILE
