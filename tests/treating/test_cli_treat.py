@@ -225,7 +225,7 @@ def test_a_per_parameter_optimizer_is_treated_for_real(run: Run, tmp_path: Path)
     (tmp_path / "w.py").write_text(OPTIMIZER)
     arguments = [
         "treat", f"{tmp_path}/w.py:workload", "--only", "fused-optimizer", "--without", "fused-optimizer:foreach",
-        "--budget", "25", "--ledger", str(tmp_path / "l"), "--json",
+        "--budget", "150", "--ledger", str(tmp_path / "l"), "--json",
     ]  # fmt: skip
     status, out, err = run(*arguments)
     assert (status, err) == (0, "")

@@ -69,7 +69,7 @@ def test_a_hang_a_crash_and_a_kill_end_their_trials_and_the_run_goes_on(tmp_path
     more = "\ndef workload():\n    return gobrrr.Workload(step=step)\n"
     begin = time.monotonic()
     found = treat(
-        target(tmp_path, "workload", more), Options(budget_s=100, seconds=0.5), ledger=tmp_path / "l", limit_s=5.0
+        target(tmp_path, "workload", more), Options(budget_s=250, seconds=0.5), ledger=tmp_path / "l", limit_s=5.0
     )
     by_way = {one.way: one for one in found.trials}
     assert list(by_way) == ["hangs", "leaves", "quick", "killed"]
@@ -80,7 +80,7 @@ def test_a_hang_a_crash_and_a_kill_end_their_trials_and_the_run_goes_on(tmp_path
     assert by_way["killed"].kept == ("quick",)  # the new process applied again what was kept
     assert by_way["quick"].verdict == "helped"
     assert found.kept == ("quick",)
-    assert time.monotonic() - begin < 60
+    assert time.monotonic() - begin < 200
     assert "torch" not in _loaded_by_treating()
 
 

@@ -53,7 +53,8 @@ def treat(
     width: Width = None,
     debug: Debug = False,
 ) -> None:
-    """Diagnose a step, predict what each treatment saves, try them in that order, keep what helps (needs torch).
+    """Diagnose a step, predict what each treatment would save, try them in that order, and keep what helps (needs
+    torch).
 
     FILE.py:NAME or package.module:NAME is a callable that runs one step, or one that returns a gobrrr.Workload. It runs
     in a process of its own: a trial that crashes or hangs ends alone. Each trial times the step with and without in
@@ -64,9 +65,7 @@ def treat(
       gobrrr treat workload.py:workload --budget 120
     """
     if example:
-        from gobrrr.treating.example import EXAMPLE
-
-        output.text(EXAMPLE.rstrip())
+        _show_example()
         return
     if target is None:
         raise UsageError("name a step, FILE.py:NAME; gobrrr treat --example prints a file to begin with")
@@ -105,6 +104,12 @@ def ledger(
     from gobrrr.report import treated
 
     _print(treated.ledger_lines, found, width)
+
+
+def _show_example() -> None:
+    from gobrrr.treating.example import EXAMPLE
+
+    output.text(EXAMPLE.rstrip())
 
 
 def _names(given: str | None) -> list[str]:
