@@ -142,6 +142,10 @@ def within(steps: Iterator[None] | range, mode: Any, step: Callable[[], None]) -
             step()
 
 
+QUICK = (Dispatches, within, by_hand)
+"""Of all combinations the one that each commit is tested with."""
+
+
 def same(seen: Any, alone: Any) -> None:
     """Equal, but that torch's own profiler, which records stacks, asks parameters for their gradients: in modules once,
     in optimizers once.
@@ -152,9 +156,13 @@ def same(seen: Any, alone: Any) -> None:
     assert not alone.seen - seen.seen
 
 
-@pytest.mark.parametrize("kind", MODES)
-@pytest.mark.parametrize("loop", [around, within])
-@pytest.mark.parametrize("watch", [watched, by_hand])
+@pytest.mark.parametrize(
+    ("kind", "loop", "watch"),
+    [
+        pytest.param(kind, loop, watch, marks=[] if (kind, loop, watch) == QUICK else pytest.mark.slow)
+        for kind in MODES for loop in (around, within) for watch in (watched, by_hand)
+    ],
+)  # fmt: skip
 def test_a_mode_sees_the_programs_operations_alone(kind: Any, loop: Any, watch: Any) -> None:
     alone, seen = kind(), kind()
     with nothing_left():
@@ -181,6 +189,7 @@ def test_a_loop_without_an_optimizer(kind: Any, monkeypatch: pytest.MonkeyPatch)
     same(seen, alone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MODES)
 def test_under_the_products_own_words(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from gobrrr.hardware import measure
