@@ -134,7 +134,9 @@ def _measure_once(stages: Stages | None) -> bool:
 
     if not _writable():
         return False  # it would be measured anew each time; the answer says that it has no floors
-    with suppress(UsageError):
+    from gobrrr.observe.live.apart import apart
+
+    with suppress(UsageError), apart():  # the answer may be asked for under a mode of the program's
         cache.save(measure("cpu", limit_s=QUICK_S, progress=stages))
     return True
 
@@ -142,9 +144,10 @@ def _measure_once(stages: Stages | None) -> bool:
 def _measure_again(stages: Stages | None) -> None:
     """Measure the ceilings again that are only bounds, because the machine was busy; where it is quiet now."""
     from gobrrr.hardware.measure import measure_again
+    from gobrrr.observe.live.apart import apart
 
     if _writable():
-        with suppress(UsageError):
+        with suppress(UsageError), apart():
             measure_again("cpu", limit_s=QUICK_S, progress=stages)
 
 

@@ -19,9 +19,10 @@ from gobrrr.analysis.compiled import (
     compiled_share,
 )
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.intervals import inside_spans
 from gobrrr.analysis.path import launch_call_ns, path_of
 from gobrrr.analysis.regions import IN_GRAPH_NS
-from gobrrr.analysis.what_if import host_of, inside_spans
+from gobrrr.analysis.what_if import host_of
 from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import evidence_of
 from tests.conftest import H100

@@ -21,12 +21,12 @@ from gobrrr.analysis.gains import Effect
 from gobrrr.analysis.graph import StepGraph
 from gobrrr.analysis.host_record import HOST_KINDS
 from gobrrr.analysis.idle import ALLOCATOR, COLLECTING, COMPILING, HOST_WORK, INPUT, UNEXPLAINED
-from gobrrr.analysis.intervals import covered, union
+from gobrrr.analysis.intervals import covered, inside_spans, union
 from gobrrr.analysis.optimizers import updates
 from gobrrr.analysis.path import KERNEL_GAP_NS, launch_call_ns
 from gobrrr.analysis.regions import IN_GRAPH_NS, launching, without
 from gobrrr.analysis.waits import cause_of, inner_waits
-from gobrrr.analysis.what_if import GRAPH_LAUNCH_NS, Change, captured, host_of, hosted, inside_spans, merged
+from gobrrr.analysis.what_if import GRAPH_LAUNCH_NS, Change, captured, host_of, hosted, merged
 from gobrrr.model.events import I8, Kind
 
 REGIONS = ("Torch-Compiled Region", "## Call CompiledFxGraph", "CompiledFunction", "Call CompiledFxGraph")
@@ -119,16 +119,15 @@ def _backward(evidence: Evidence) -> I8:
     return found
 
 
-def update_spans(evidence: Evidence) -> list[tuple[int, int]]:
-    """(begin of the first, end of the last) launch of each run of an optimizer's launches with no others between."""
+def update_spans(evidence: Evidence) -> tuple[I8, I8]:
+    """(begins of the first, ends of the last) launch of each run of an optimizer's launches with no others between."""
     events, launch = evidence.events, evidence.priced.links.launch
     rows = np.unique(launch[launch >= 0])
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     own = launch[updates(evidence).work]
     mine = np.isin(rows, own[own >= 0])
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mine, [False]]).astype(np.int8)))
-    begins, ends = rows[edges[::2]], rows[edges[1::2] - 1]
-    return list(zip(events.start_ns[begins].tolist(), events.end_ns[ends].tolist(), strict=True))
+    return events.start_ns[rows[edges[::2]]], events.end_ns[rows[edges[1::2] - 1]]
 
 
 def of_the_model(evidence: Evidence, found: Found) -> Found:
@@ -156,9 +155,9 @@ def as_graphs(evidence: Evidence) -> Effect:
     spans = compilable(evidence)
     waits = waits[inside_spans(evidence.events.start_ns[waits], *spans)]
     shaping = any(_shapes(evidence, row) for row in waits.tolist())
-    around = [_around(evidence, row) for row in waits.tolist()]
+    around = np.array([_around(evidence, row) for row in waits.tolist()], dtype=np.int64).reshape(-1, 2)
     spans = _in_passes(evidence, spans)
-    pieces = _launching_any(evidence, without(spans, around))
+    pieces = _launching_any(evidence, without(spans, (around[:, 0], around[:, 1])))
     launch, each = _replay_ns(evidence, spans), _replay_ns(evidence, pieces)
 
     def effect(share: float) -> Change:

@@ -5,9 +5,8 @@ An effect is a change at a share of what is possible: 0.0 the least, 0.5 what is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 
@@ -228,15 +227,17 @@ def less_host(begin: I8, end: I8, least: float, most: float) -> Effect:
     return lambda share: lambda graph: hosted(graph, begin, end, float(least + share * (most - least)))
 
 
-def step_spans(evidence: Evidence, work: I8) -> list[tuple[int, int]]:
-    """For each recorded step the (begin of the first, end of the last) launch of `work` in it; empty steps left out."""
+def step_spans(evidence: Evidence, work: I8) -> tuple[I8, I8]:
+    """For each recorded step the begin of the first launch of `work` in it and the end of its last; empty steps are
+    left out.
+    """
     events, links, steps = evidence.events, evidence.priced.links, evidence.recorded_steps
     launch = links.launch[work]
     launch = launch[launch >= 0]
-    edges: Sequence[int] = [*(steps.begins or (steps.start,)), steps.stop]
-    spans = []
-    for first, last in pairwise(edges):
-        inside = launch[(events.start_ns[launch] >= first) & (events.start_ns[launch] < last)]
-        if len(inside):
-            spans.append((int(events.start_ns[inside].min()), int(events.end_ns[inside].max())))
-    return spans
+    launch = launch[np.argsort(events.start_ns[launch], kind="stable")]
+    edges = np.searchsorted(events.start_ns[launch], [*(steps.begins or (steps.start,)), steps.stop])
+    first = edges[:-1][np.diff(edges) > 0]
+    if not len(first):
+        return launch[:0], launch[:0]
+    # the last one ends with the steps, not with the recording
+    return events.start_ns[launch[first]], np.maximum.reduceat(events.end_ns[launch[: edges[-1]]], first)

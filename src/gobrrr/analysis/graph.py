@@ -124,7 +124,7 @@ def graph_of(
     # work may begin while its call still runs (a long call loads code first), and at the latest some time behind it
     issued = np.where(known, np.clip(begin, call, events.end_ns[row]), begin)
     stream = _streams(events, device)
-    free = _previous_end(stream, begin, end)
+    free = _previous_end(stream, end)
     latency = _latency((begin - issued)[known & (free <= issued)])
     kept = _kept_order(events, device, stream, begin, end, call)
     possible = np.maximum(issued + latency, np.maximum(free, np.where(kept >= 0, end[np.maximum(kept, 0)], 0)))
@@ -228,13 +228,16 @@ def _told(recorded: I8, inferred: I8, end: I8) -> I8:
     return np.where(both, later, np.maximum(recorded, inferred))
 
 
-def _previous_end(stream: I8, start: I8, end: I8) -> I8:
-    """The latest end on the same stream before each piece of work (0 for the first)."""
-    result = np.zeros(len(start), dtype=np.int64)
-    for one in np.unique(stream):
-        rows = np.flatnonzero(stream == one)
-        reach = np.maximum.accumulate(end[rows])
-        result[rows[1:]] = reach[:-1]
+def _previous_end(stream: I8, end: I8) -> I8:
+    """The latest end on the same stream before each piece of work (0 for the first), in the order of the work."""
+    order = np.argsort(stream, kind="stable")
+    ranked = np.sort(end)
+    # by rank, and each stream beyond all ends of the one before it: one running maximum holds them apart
+    first = np.concatenate([[True], np.diff(stream[order]) != 0]) if len(order) else np.zeros(0, dtype=bool)
+    beyond = np.cumsum(first) * len(end)
+    reach = np.maximum.accumulate(np.searchsorted(ranked, end[order]) + beyond) - beyond
+    result = np.zeros(len(end), dtype=np.int64)
+    result[order[1:]] = np.where(first[1:], 0, ranked[reach[:-1]])
     return result
 
 
@@ -314,12 +317,13 @@ def _awaited(wait_start: I8, wait_end: I8, call: I8, end: I8) -> tuple[I8, F8]:
     if not len(end):
         return target, reaction
     order = np.argsort(end, kind="stable")
-    ends, calls = end[order], call[order]
-    last = np.searchsorted(ends, wait_end, side="right") - 1
-    for index, at in enumerate(last.tolist()):
-        while at >= 0 and calls[at] >= wait_end[index]:
-            at -= 1
-        if at >= 0 and ends[at] > wait_start[index]:
-            target[index] = order[at]
-            reaction[index] = float(wait_end[index] - ends[at])
+    # a wait knows of work from when both are there: it is launched, and it has ended
+    known = np.maximum(end, call + 1)[order]
+    by_known = np.argsort(known, kind="stable")
+    last = np.maximum.accumulate(by_known)  # of all that is known by then, what ended last, as a place in `order`
+    at = np.searchsorted(known[by_known], wait_end, side="right") - 1
+    found = order[last[np.maximum(at, 0)]]
+    blocked = (at >= 0) & (end[found] > wait_start)
+    target[blocked] = found[blocked]
+    reaction[blocked] = (wait_end - end[found])[blocked]
     return target, reaction

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gobrrr.model.events import I8
 
@@ -80,6 +81,26 @@ def covered(spans: Spans, start: I8, stop: I8) -> I8:
 def until(spans: Spans, at: I8) -> I8:
     """Nanoseconds that `spans` covers before each instant."""
     return ruler(spans).until(at)
+
+
+def inside_spans(when: I8, begin: I8, end: I8) -> NDArray[np.bool_]:
+    """One flag an instant: whether it lies within any of the spans, which are sorted and do not overlap."""
+    if not len(begin):
+        return np.zeros(len(when), dtype=bool)
+    at = np.searchsorted(begin, when, side="right") - 1
+    found: NDArray[np.bool_] = (at >= 0) & (when < end[np.maximum(at, 0)])
+    return found
+
+
+def latest(at: I8, value: I8, when: I8) -> I8:
+    """For each `when`: itself, or the largest value of what comes before it where that is later."""
+    if not len(at):
+        return when
+    order = np.argsort(at, kind="stable")
+    reach = np.maximum.accumulate(value[order])
+    before = np.searchsorted(at[order], when) - 1
+    result: I8 = np.maximum(when, np.where(before >= 0, reach[np.maximum(before, 0)], when))
+    return result
 
 
 class Ruler(NamedTuple):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.intervals import inside_spans, union
 from gobrrr.model.events import I8, EventTable, Kind
 
 STEP = "Optimizer.step#"
@@ -52,16 +54,22 @@ def optimizer_spans(events: EventTable) -> I8:
 def _annotated(evidence: Evidence) -> I8:
     events, links = evidence.events, evidence.priced.links
     spans = optimizer_spans(events)
-    inside = np.zeros(len(links.device), dtype=bool)
     launch = np.maximum(links.launch, 0)
-    begins = _updates_begin(events, spans)
-    for row, begin in zip(spans.tolist(), begins, strict=True):
-        within = (events.start_ns[launch] >= begin) & (events.start_ns[launch] < events.end_ns[row])
-        inside |= within & (links.launch >= 0) & (events.thread[launch] == events.thread[row])
+    inside = begun_inside(events, launch, spans, _updates_begin(events, spans)) & (links.launch >= 0)
     return np.flatnonzero(inside & (links.op >= 0) & _in_steps(evidence, launch))
 
 
-def _updates_begin(events: EventTable, spans: I8) -> list[int]:
+def begun_inside(events: EventTable, rows: I8, spans: I8, begins: I8) -> NDArray[np.bool_]:
+    """Whether each row begins inside one of `spans` of its own thread; `begins`: from when on each span counts."""
+    result = np.zeros(len(rows), dtype=bool)
+    for thread in np.unique(events.thread[spans]):
+        mine = events.thread[spans] == thread
+        there = np.flatnonzero(events.thread[rows] == thread)
+        result[there] = inside_spans(events.start_ns[rows[there]], *union(begins[mine], events.end_ns[spans[mine]]))
+    return result
+
+
+def _updates_begin(events: EventTable, spans: I8) -> I8:
     """When the updates within each span begin: after the last backward pass of a closure that it was given.
 
     `optimizer.step(closure)` runs forward and backward pass within the annotation, as Lightning does in every step.
@@ -69,11 +77,10 @@ def _updates_begin(events: EventTable, spans: I8) -> list[int]:
     named = np.array([name.startswith(BACKWARD) for name in events.names], dtype=bool)
     rows = np.flatnonzero(named[events.name] & (events.kind == Kind.OP))
     starts, ends = events.start_ns[rows], events.end_ns[rows]
-    begins = []
-    for row in spans.tolist():
-        begin, end = int(events.start_ns[row]), int(events.end_ns[row])
-        within = (starts >= begin) & (starts < end)
-        begins.append(int(ends[within].max()) if within.any() else begin)
+    begins = events.start_ns[spans]
+    first, last = np.searchsorted(starts, begins), np.searchsorted(starts, events.end_ns[spans])
+    for at in np.flatnonzero(last > first).tolist():
+        begins[at] = ends[first[at] : last[at]].max()
     return begins
 
 

@@ -40,7 +40,9 @@ def overlapping(evidence: Evidence) -> Effect:
     A bucket can go once its gradients are there; the last one has nothing to run beside, and what follows waits for
     all. The host launches one collective a bucket. As expected `MOSTLY_HIDDEN` of them are moved, at the least none.
     """
-    plan = [_placed(evidence, mine) for mine in _by_step(evidence)]
+    compute = np.flatnonzero(evidence.priced.kind == Class.COMPUTE)
+    compute = compute[np.argsort(evidence.graph.called[compute], kind="stable")]
+    plan = [_placed(evidence, compute, evidence.graph.called[compute], mine) for mine in _by_step(evidence)]
     every = np.concatenate([one[0] for one in plan] or [_NONE])
     spans = launching_spans(evidence.graph, every)
     kept = min(BUCKETS * len(plan) / max(len(every), 1), 1.0)
@@ -50,12 +52,8 @@ def overlapping(evidence: Evidence) -> Effect:
 
         def change(graph: StepGraph) -> StepGraph:
             graph = unlaunched(graph, every, 1.0 - hidden * (1.0 - kept), spans)
-            for one in plan:
-                work, ready, latest, until = (each[~graph.gone[one[0]]] for each in one)
-                moved = round(len(work) * hidden)
-                if moved:
-                    graph = overlapped(graph, work, np.concatenate([ready[:moved], latest[moved:]]), until)
-            return graph
+            each = [_moved(one, graph, hidden) for one in plan]
+            return overlapped(graph, *(np.concatenate(parts) for parts in zip(*each, strict=True))) if each else graph
 
         return change
 
@@ -64,19 +62,28 @@ def overlapping(evidence: Evidence) -> Effect:
 
 _NONE = np.empty(0, dtype=np.int64)
 
+Placed = tuple[I8, I8, I8, I8]
+"""(collectives, the work that each has to wait for, the same where it is not hidden, the work that waits for each)"""
+
+
+def _moved(placed: Placed, graph: StepGraph, hidden: float) -> tuple[I8, I8, I8]:
+    """(collectives of one step, what each waits for, what waits for it) with a share of them hidden."""
+    work, ready, latest, until = (each[~graph.gone[placed[0]]] for each in placed)
+    moved = round(len(work) * hidden)
+    return (work, np.concatenate([ready[:moved], latest[moved:]]), until) if moved else (_NONE, _NONE, _NONE)
+
 
 def _by_step(evidence: Evidence) -> list[I8]:
     """The collectives of each recorded step, in the order in which they were launched."""
     graph, steps = evidence.graph, evidence.recorded_steps
     every = collectives(graph, evidence.priced)
     edges = [*(steps.begins or (steps.start,)), steps.stop]
-    called = graph.called[every]
-    return [every[(called >= first) & (called < last)] for first, last in pairwise(edges)]
+    places = np.searchsorted(graph.called[every], edges)
+    return [every[first:last] for first, last in pairwise(places.tolist())]
 
 
-def _placed(evidence: Evidence, work: I8) -> tuple[I8, I8, I8, I8]:
-    """(collectives, the work that each has to wait for, the same where it is not hidden, the work that waits for each)
-    of one step.
+def _placed(evidence: Evidence, compute: I8, computed: I8, work: I8) -> Placed:
+    """Where the collectives of one step go. `compute`: all computing, in the order in which it was `computed` (called).
 
     Of those that follow one another (a micro-batch's) all but the last bucket's share is ready in equal parts over the
     second half of the computing in front of the first one, behind the collectives before it.
@@ -85,18 +92,18 @@ def _placed(evidence: Evidence, work: I8) -> tuple[I8, I8, I8, I8]:
     if not len(work):
         return work, work, work, work
     called = graph.called[work]
-    begin = max((one for one in steps.begins if one <= called.min()), default=steps.start)
-    compute = np.flatnonzero((evidence.priced.kind == Class.COMPUTE) & (graph.called >= begin))
-    compute = compute[np.argsort(graph.called[compute], kind="stable")]
-    at = np.searchsorted(graph.called[compute], called, side="left")
-    rows = graph.links.device
+    opened = int(np.searchsorted(steps.begins, called.min(), side="right")) - 1
+    opens = int(np.searchsorted(computed, steps.begins[opened] if opened >= 0 else steps.start))
+    at = np.searchsorted(computed[opens:], called, side="left")
+    compute = compute[opens:]
+    rows, events = graph.links.device, evidence.events
     # what began before they were done did not wait for them
-    waited = compute[at.max() :]
-    waited = waited[evidence.events.start_ns[rows[waited]] >= evidence.events.end_ns[rows[work]].max()]
-    until = np.full(len(work), waited[0] if len(waited) else -1, dtype=np.int64)
+    done = events.end_ns[rows[work]].max()
+    waited = next((one for one in compute[at.max() :] if events.start_ns[rows[one]] >= done), -1)
+    until = np.full(len(work), waited, dtype=np.int64)
     ready, latest = np.full((2, len(work)), -1, dtype=np.int64)
     for first, last in pairwise([0, *np.unique(at[at > 0]).tolist()]):
-        mine = np.flatnonzero(at == last)
+        mine = np.arange(*np.searchsorted(at, [last, last + 1]))
         reached = np.cumsum(graph.duration[compute[first:last]])
         bucket = np.ceil((np.arange(len(mine)) + 1) * BUCKETS / len(mine)) / BUCKETS
         wanted = reached[-1:] * (0.5 + 0.5 * bucket)

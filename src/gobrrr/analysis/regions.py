@@ -14,7 +14,7 @@ from gobrrr.analysis.gains import Effect
 from gobrrr.analysis.graph import F8, StepGraph
 from gobrrr.analysis.idle import INPUT
 from gobrrr.analysis.inputs import host_rows, input_gaps, input_stretches
-from gobrrr.analysis.intervals import Spans, clip, covered, union
+from gobrrr.analysis.intervals import Spans, clip, covered, inside_spans, union
 from gobrrr.analysis.loops import Loop, work_of
 from gobrrr.analysis.optimizers import STEP, Updates, optimizer_spans, updates
 from gobrrr.analysis.path import KERNEL_GAP_NS
@@ -28,7 +28,6 @@ from gobrrr.analysis.what_if import (
     host_of,
     hosted,
     in_turn,
-    inside_spans,
     launching_spans,
     lengthened,
     merged,
@@ -77,8 +76,7 @@ def counting(evidence: Evidence, found: Updates) -> I8:
 
 def launching(evidence: Evidence) -> tuple[I8, I8]:
     """(begins, ends): in each recorded step from its first to its last launch."""
-    spans = step_spans(evidence, np.arange(len(evidence.priced.links.device)))
-    return np.array([one[0] for one in spans], dtype=np.int64), np.array([one[1] for one in spans], dtype=np.int64)
+    return step_spans(evidence, np.arange(len(evidence.priced.links.device)))
 
 
 def as_graph(evidence: Evidence) -> Effect:
@@ -111,22 +109,22 @@ def _step_but_input(evidence: Evidence) -> tuple[I8, I8]:
     first, last = launching(evidence)
     marks = np.array(steps.begins, dtype=np.int64)
     begin = marks[np.searchsorted(marks, first, side="right") - 1] if steps.marked and len(marks) else first
-    loads = loading_spans(evidence)
-    return without((begin, last), list(zip(loads[0].tolist(), loads[1].tolist(), strict=True)))
+    return without((begin, last), loading_spans(evidence))
 
 
-def without(spans: tuple[I8, I8], taken: list[tuple[int, int]]) -> tuple[I8, I8]:
+def without(spans: tuple[I8, I8], taken: tuple[I8, I8]) -> tuple[I8, I8]:
     """Spans less others, by start."""
     begins: list[int] = []
     ends: list[int] = []
-    for begin, end in zip(spans[0].tolist(), spans[1].tolist(), strict=True):
+    start, stop = union(*taken)
+    nearest = np.searchsorted(stop, spans[0], side="right"), np.searchsorted(start, spans[1])
+    for begin, end, low, high in zip(*(one.tolist() for one in (*spans, *nearest)), strict=True):
         at = begin
-        for first, last in sorted(taken):
-            if first < end and last > at:
-                if first > at:
-                    begins.append(at)
-                    ends.append(first)
-                at = max(at, last)
+        for first, last in zip(start[low:high].tolist(), stop[low:high].tolist(), strict=True):
+            if first > at:
+                begins.append(at)
+                ends.append(first)
+            at = max(at, last)
         if at < end:
             begins.append(at)
             ends.append(end)
@@ -237,8 +235,9 @@ def loop_spans(evidence: Evidence, waits: I8) -> tuple[I8, I8]:
     each = max(round(len(at) / (expert_loop(evidence, waits) or len(at)) / steps.count), 1)
     edges = [*(steps.begins or (steps.start,)), steps.stop]
     begins, ends = [], []
-    for first, last in pairwise(edges):
-        inside = at[(at >= first) & (at < last)]
+    places = np.searchsorted(at, edges).tolist()
+    for last, (place, beyond) in zip(edges[1:], pairwise(places), strict=True):
+        inside = at[place:beyond]
         if len(inside) > each:
             turn = int(np.median(inside[each:] - inside[:-each]))
             begins.append(int(inside[0]))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.analysis.calls import Call, classify
+from gobrrr.analysis.intervals import latest
 from gobrrr.analysis.links import Links
 from gobrrr.model.events import I8, EventTable, Kind
 
@@ -92,11 +93,8 @@ def _beginnings(events: EventTable, links: Links, steps: Steps) -> list[int] | N
     if steps.count < 3 or len(steps.begins) != steps.count or not len(links.device):
         return None
     launched = np.where(links.launch >= 0, events.start_ns[np.maximum(links.launch, 0)], events.start_ns[links.device])
-    end = events.end_ns[links.device]
-    return [
-        max(begin, int(end[launched < begin].max(initial=begin))) if number else steps.start
-        for number, begin in enumerate(steps.begins)
-    ]
+    begins = latest(launched, events.end_ns[links.device], np.array(steps.begins, dtype=np.int64))
+    return [steps.start, *begins[1:].tolist()]
 
 
 def _annotated(events: EventTable, links: Links) -> Steps | None:
@@ -127,12 +125,11 @@ def _missing(events: EventTable, links: Links, rows: I8) -> NDArray[np.float64]:
     calls = events.of(Kind.RUNTIME)
     calls = calls[(classify(events.names)[events.name[calls]] == Call.LAUNCH) & (events.correlation[calls] > 0)]
     lost = ~np.isin(events.correlation[calls], events.correlation[links.device])
-    at = events.start_ns[calls]
-    result = np.zeros(len(rows))
-    for number, row in enumerate(rows.tolist()):
-        inside = (at >= events.start_ns[row]) & (at < events.start_ns[row] + events.duration_ns[row])
-        result[number] = float(lost[inside].mean()) if inside.any() else 0.0
-    return result
+    order = np.argsort(events.start_ns[calls], kind="stable")
+    at, so_far = events.start_ns[calls][order], np.concatenate([[0], np.cumsum(lost[order])])
+    first, last = np.searchsorted(at, events.start_ns[rows]), np.searchsorted(at, events.end_ns[rows])
+    share: NDArray[np.float64] = (so_far[last] - so_far[first]) / np.maximum(last - first, 1)
+    return share
 
 
 def _complete(missing: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -7,6 +7,7 @@ in front of the event's. Traces without such records say nothing.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -26,20 +27,42 @@ def stream_waits(events: EventTable, device: I8, called: I8) -> I8:
         return after
     calls = events.of(Kind.RUNTIME)
     began = dict(zip(events.correlation[calls].tolist(), events.start_ns[calls].tolist(), strict=True))
+    streams = _by_stream(events.stream[device], called)
     for row in rows:
         told = _fields(events, row)
         waits, record = began.get(int(events.correlation[row])), began.get(_number(told.get("wait_on_record")))
-        if waits is None or record is None:
+        here, there = streams.get(int(events.stream[row])), streams.get(_number(told.get("wait_on_stream")))
+        if waits is None or record is None or here is None or there is None:
             continue
-        here = (events.stream[device] == events.stream[row]) & (called >= waits)
-        there = (events.stream[device] == _number(told.get("wait_on_stream"))) & (called <= record)
-        if not here.any() or not there.any():
-            continue
-        first = int(np.flatnonzero(here)[np.argmin(called[here])])
-        last = int(np.flatnonzero(there)[np.argmax(called[there])])
-        if first != last:
+        first, last = here.first_from(waits), there.last_until(record)
+        if first >= 0 and last >= 0 and first != last:
             after[first] = _later(events, device, int(after[first]), last)
     return after
+
+
+@dataclass(frozen=True)
+class _Launched:
+    """The work of one stream in the order of its launches."""
+
+    work: I8
+    called: I8
+
+    def first_from(self, when: int) -> int:
+        """The first work that is launched at an instant or behind it; -1 for none."""
+        at = int(np.searchsorted(self.called, when))
+        return int(self.work[at]) if at < len(self.work) else -1
+
+    def last_until(self, when: int) -> int:
+        """The last work that is launched up to an instant; the first of several at once; -1 for none."""
+        at = int(np.searchsorted(self.called, when, side="right")) - 1
+        return int(self.work[np.searchsorted(self.called, self.called[at])]) if at >= 0 else -1
+
+
+def _by_stream(stream: I8, called: I8) -> dict[int, _Launched]:
+    order = np.lexsort((called, stream))
+    edges = np.flatnonzero(np.diff(stream[order])) + 1
+    parts = np.split(order, edges)
+    return {int(stream[one[0]]): _Launched(one, called[one]) for one in parts}
 
 
 def _later(events: EventTable, device: I8, one: int, other: int) -> int:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import CAUSES
+from gobrrr.analysis.intervals import latest
 from gobrrr.analysis.price import Class
 from gobrrr.model.diagnosis import ModuleRow, OpRow, Roof, Timeline
 from gobrrr.model.events import ABSENT, EventTable, Kind
@@ -62,12 +63,8 @@ def _typical_step(evidence: Evidence) -> tuple[int, int]:
     links, events = evidence.priced.links, evidence.replayed
     device = links.device
     when = np.where(links.launch >= 0, events.start_ns[np.maximum(links.launch, 0)], events.start_ns[device])
-    end = events.end_ns[device]
-    edges = [steps.start]
-    for begin in steps.begins[1:]:
-        before = end[when < begin]
-        edges.append(max(begin, int(before.max()) if len(before) else begin))
-    edges.append(steps.stop)
+    begins = latest(when, events.end_ns[device], np.array(steps.begins[1:], dtype=np.int64))
+    edges = [steps.start, *begins.tolist(), steps.stop]
     lengths = np.diff(edges)
     nearest = int(np.argmin(np.abs(lengths - steps.wall_ns)))
     return edges[nearest], max(edges[nearest + 1], edges[nearest] + 1)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.optimizers import ADAPTIVE, IN_PLACE, LEAST_RUN, UPDATES, optimizer_spans
+from gobrrr.analysis.optimizers import ADAPTIVE, IN_PLACE, LEAST_RUN, UPDATES, begun_inside, optimizer_spans
 from gobrrr.model.events import I8, Kind
 
 FREE = (
@@ -82,10 +82,5 @@ def _engine(evidence: Evidence) -> NDArray[np.bool_]:
 
 def _within(evidence: Evidence, rows: I8) -> NDArray[np.bool_]:
     """One flag a row: whether it lies within an optimizer's step."""
-    events = evidence.events
-    result = np.zeros(len(rows), dtype=bool)
-    start = events.start_ns[rows]
-    for span in optimizer_spans(events).tolist():
-        within = (start >= events.start_ns[span]) & (start < events.end_ns[span])
-        result |= within & (events.thread[rows] == events.thread[span])
-    return result
+    spans = optimizer_spans(evidence.events)
+    return begun_inside(evidence.events, rows, spans, evidence.events.start_ns[spans])

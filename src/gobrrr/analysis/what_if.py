@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from gobrrr.analysis.graph import F8, Mask, StepGraph
+from gobrrr.analysis.intervals import inside_spans
 from gobrrr.model.events import I8
 from gobrrr.model.tree import sums_below
 
@@ -240,15 +241,6 @@ def _first_within(graph: StepGraph, begin: I8, within: Mask) -> I8:
     inside = inside[np.argsort(graph.called[inside], kind="stable")]
     span = np.searchsorted(begin, graph.called[inside], side="right")
     return inside[np.unique(span, return_index=True)[1]]
-
-
-def inside_spans(when: I8, begin: I8, end: I8) -> Mask:
-    """One flag an instant: whether it lies within any of the spans, which are sorted and do not overlap."""
-    if not len(begin):
-        return np.zeros(len(when), dtype=bool)
-    at = np.searchsorted(begin, when, side="right") - 1
-    found: Mask = (at >= 0) & (when < end[np.maximum(at, 0)])
-    return found
 
 
 def freed(graph: StepGraph, work: I8) -> StepGraph:

@@ -52,6 +52,7 @@ from gobrrr import units
 from gobrrr.analysis.claims import Found, of_gaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import LAUNCHING, PYTHON
+from gobrrr.analysis.intervals import covered, inside_spans, union
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.update_loops import UpdateLoop, update_loops
 from gobrrr.conditions.common import MOST_PLACES, finding, launching
@@ -102,19 +103,16 @@ def _idle(evidence: Evidence, loops: list[UpdateLoop]) -> tuple[I8, NDArray[np.f
     """
     events, links = evidence.replayed, evidence.priced.links
     gaps, behind = launching(evidence)
-    mine = np.zeros(len(gaps))
-    stretches = evidence.budget.gaps
-    for loop in loops:
-        begin, stop = int(events.start_ns[loop.rows].min()), int(events.end_ns[loop.rows].max())
-        if evidence.on_cpu:
-            within = np.minimum(stretches.stop[gaps], stop) - np.maximum(stretches.start[gaps], begin)
-            mine += np.maximum(within, 0) / np.maximum(stretches.stop[gaps] - stretches.start[gaps], 1)
-            continue
+    begin = np.array([events.start_ns[one.rows].min() for one in loops], dtype=np.int64)
+    stop = np.array([events.end_ns[one.rows].max() for one in loops], dtype=np.int64)
+    if evidence.on_cpu:
+        first, last = evidence.budget.gaps.start[gaps], evidence.budget.gaps.stop[gaps]
+        mine = covered(union(begin, stop), first, last) / np.maximum(last - first, 1)
+    else:
         launch = links.launch[behind]
-        when = events.start_ns[np.maximum(launch, 0)]
-        mine[(launch >= 0) & (when >= begin) & (when <= stop)] = 1.0
+        mine = (launch >= 0) & inside_spans(events.start_ns[np.maximum(launch, 0)], *union(begin, stop + 1))
     wanted = mine > 0
-    return gaps[wanted], np.minimum(mine[wanted], 1.0)
+    return gaps[wanted], mine[wanted].astype(np.float64)
 
 
 def _place(evidence: Evidence, loop: UpdateLoop) -> Place:

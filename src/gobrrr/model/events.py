@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -81,10 +82,12 @@ class EventTable:
     def __len__(self) -> int:
         return len(self.kind)
 
-    @property
+    @cached_property
     def end_ns(self) -> I8:
-        """Where each event ends, in ns from the start of the trace."""
-        return self.start_ns + self.duration_ns
+        """Where each event ends, in ns from the start of the trace; read-only, because it is kept."""
+        ends = self.start_ns + self.duration_ns
+        ends.setflags(write=False)
+        return ends
 
     def of(self, *kinds: Kind) -> NDArray[np.int64]:
         """Row numbers of the given kinds, in order of start."""

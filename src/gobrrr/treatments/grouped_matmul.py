@@ -16,10 +16,10 @@ from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import all_of
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.intervals import inside_spans
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.regions import in_loop, loop_spans, unwaiting
 from gobrrr.analysis.waits import expert_loop, inner_waits
-from gobrrr.analysis.what_if import inside_spans
 from gobrrr.model.events import I8
 from gobrrr.treatments.wording import said, where
 

@@ -21,6 +21,7 @@ from torch.profiler import profile as torch_profile
 from gobrrr.errors import InputError
 from gobrrr.model.profile import RankProfile
 from gobrrr.observe.file import read_file
+from gobrrr.observe.live.apart import apart
 from gobrrr.observe.live.attachment import STAYS, Attachment
 from gobrrr.observe.live.clock import on_gpu, wait
 
@@ -64,7 +65,7 @@ class Recorder:
         self.attachment = Attachment(self.gpu)
         self.attachment.begin()
         self._profiler = torch_profile(activities=activities, record_shapes=True, with_stack=True)
-        with record_function("gobrrr"):
+        with apart(), record_function("gobrrr"):
             pass  # the first one imports what it needs: not in a step that counts
         with _without_chatter(), warnings.catch_warnings():
             # there is one cycle; `acc_events`, which torch advises, would read all events in Python here and now
@@ -75,7 +76,8 @@ class Recorder:
         """A step that counts begins; the one before it ends."""
         self._close_step()
         self._open = record_function(f"ProfilerStep#{self._count}")
-        self._open.__enter__()
+        with apart():
+            self._open.__enter__()
         self._count += 1
 
     def end(self) -> None:
@@ -85,7 +87,7 @@ class Recorder:
             return
         profiler, self._profiler = self._profiler, None
         wait()
-        with record_function(CALIBRATION):
+        with apart(), record_function(CALIBRATION):
             self.loops = time_loops()
         self._stop(profiler)
         self._kept = profiler
@@ -120,7 +122,8 @@ class Recorder:
 
     def _close_step(self) -> None:
         if self._open is not None:
-            self._open.__exit__(None, None, None)
+            with apart():
+                self._open.__exit__(None, None, None)
             self._open = None
 
     def _stop(self, profiler: Any) -> None:
@@ -163,7 +166,7 @@ def _tiny_calls() -> None:
 
 def time_loops() -> Loops:
     """The medians of five loops each, under whatever watches now."""
-    with torch.no_grad():
+    with apart(), torch.no_grad():
         _tiny_ops()
         _tiny_calls()
         return Loops(

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from gobrrr.observe.installed import Owner, owner
+from gobrrr.observe.live.apart import apart
 from gobrrr.observe.live.loops import step_intent
 from gobrrr.observe.live.loops.repetition import once, shortest
 
@@ -173,8 +174,9 @@ class CallLoop:
             return None
         module, site = self._modules[anchors[0]]
         self.most = max(self.most or (0, ""), (found.covered, callee_name(module)))
-        if self._patient and found.covered < self._wanted(thread, found.period, found.covered):
-            return None
+        with apart():  # parameters are asked for their gradients
+            if self._patient and found.covered < self._wanted(thread, found.period, found.covered):
+                return None
         turn = thread.events[-found.period :]
         alone = sum(self._modules[event][0] is module for event in turn) == 1
         return Anchor(module, None if alone else site, here)

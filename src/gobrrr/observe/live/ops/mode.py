@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from gobrrr.guarded import failed
 from gobrrr.model.recording import Place, RecordedCall
 from gobrrr.model.work import OpCall
+from gobrrr.observe.live.apart import beneath
 from gobrrr.observe.live.objects.seen import Objects
 from gobrrr.observe.live.ops.uses import Uses
 from gobrrr.observe.static.arguments import op_call, schema_of, tensor_record
@@ -155,12 +156,8 @@ def following(mode: Dispatched) -> Iterator[None]:
         hooks.append(register_optimizer_step_pre_hook(lambda optimizer, *_: objects.optimizer(optimizer)))
         hooks.append(before_forward(lambda module, args: objects.module(module, args, top=not mode.sites.inside)))
     try:
-        with mode.sites.following():
-            mode.__enter__()
-            try:
-                yield
-            finally:
-                _left(mode)
+        with mode.sites.following(), beneath(mode):
+            yield
     finally:
         for hook in hooks:
             hook.remove()
@@ -168,14 +165,3 @@ def following(mode: Dispatched) -> Iterator[None]:
 
 def _optimizing(mode: Dispatched, now: bool) -> None:
     mode.optimizing = now
-
-
-def _left(mode: Dispatched) -> None:
-    """The mode off; modes that the program has put on since stay on."""
-    above = []
-    while (top := _pop_mode()) is not mode:
-        above.append(top)
-    _push_mode(top)
-    mode.__exit__(None, None, None)
-    for one in reversed(above):
-        _push_mode(one)

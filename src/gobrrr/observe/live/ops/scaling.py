@@ -20,6 +20,7 @@ from gobrrr.errors import UsageError
 from gobrrr.model.live import Counted, Scaling
 from gobrrr.model.recording import Recording
 from gobrrr.model.workload import Workload
+from gobrrr.observe.live.apart import apart
 from gobrrr.observe.live.clock import wait
 from gobrrr.observe.live.ops.dispatch import watch
 from gobrrr.observe.live.ops.state import kept
@@ -99,7 +100,10 @@ def scaled(inputs: Any, factor: int) -> Any:
     Parameters and all else stay as they are.
     """
     batch = _batch(inputs)
-    return inputs if batch is None or factor == 1 else _mapped(inputs, batch, factor)
+    if batch is None or factor == 1:
+        return inputs
+    with apart():
+        return _mapped(inputs, batch, factor)
 
 
 def scale(
@@ -190,7 +194,8 @@ def _release() -> None:
 
 def _batch(inputs: Any) -> int | None:
     """The size of the batch."""
-    sizes = Counter(size for size in _sizes(inputs))
+    with apart():
+        sizes = Counter(_sizes(inputs))
     return sizes.most_common(1)[0][0] if sizes else None  # of equals, the first that was met
 
 

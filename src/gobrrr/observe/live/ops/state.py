@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from gobrrr.observe.live.apart import apart
+
 
 class _Copies:
     """Copies of what is about to be used, made once each."""
@@ -24,9 +26,10 @@ class _Copies:
         """A module's own parameters and buffers, and whether it trains."""
         if self._known(module):
             return
-        for one in (*module._parameters.values(), *module._buffers.values()):
-            if one is not None:
-                self.tensor(one)
+        with apart():
+            for one in (*module._parameters.values(), *module._buffers.values()):
+                if one is not None:
+                    self.tensor(one)
         buffers, training = dict(module._buffers), module.training
 
         def undo() -> None:
@@ -54,8 +57,11 @@ class _Copies:
 
     def optimizer(self, optimizer: Any) -> None:
         """An optimizer's parameters, state and options."""
-        if self._known(optimizer):
-            return
+        if not self._known(optimizer):
+            with apart():
+                self._optimizer(optimizer)
+
+    def _optimizer(self, optimizer: Any) -> None:
         for group in optimizer.param_groups:
             for one in group["params"]:
                 self.tensor(one)
@@ -99,7 +105,8 @@ def kept(*things: Any) -> Iterator[None]:
         torch.nn.modules.module.register_module_forward_pre_hook(copies.module),
         register_optimizer_step_pre_hook(lambda optimizer, *_: copies.optimizer(optimizer)),
     )
-    numbers = _random_states()
+    with apart():
+        numbers = _random_states()
     try:
         for one in things:
             if isinstance(one, torch.nn.Module):
@@ -111,8 +118,9 @@ def kept(*things: Any) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
-        for undo in (*reversed(copies.undo), *numbers):
-            undo()
+        with apart():
+            for undo in (*reversed(copies.undo), *numbers):
+                undo()
 
 
 def _random_states() -> list[Callable[[], None]]:

@@ -26,6 +26,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from gobrrr.model.live import TensorUse
 from gobrrr.model.recording import RecordedCall
+from gobrrr.observe.live.apart import apart
 from gobrrr.observe.live.ops import readings
 from gobrrr.observe.static.arguments import dtype_word, schema_of
 from gobrrr.observe.static.memory import storage_of
@@ -71,15 +72,15 @@ class Uses:
 
     def module(self, module: Any, _: Any) -> None:
         """A hook before a module's forward: its parameters are known as such, and the quantised matrices it keeps."""
-        kept = (
-            one for one in module._buffers.values() if one is not None and one.dim() > 1 and one.element_size() == 1
-        )
         for kind in ("cuda", "cpu"):
             if torch.is_autocast_enabled(kind):
                 self.autocast = str(torch.get_autocast_dtype(kind)).removeprefix("torch.")
-        for one in (*module._parameters.values(), *kept):
-            if one is not None and (storage := storage_of(one)) is not None:
-                self._weights.setdefault(storage._cdata, one)
+        with apart():
+            buffers = [one for one in module._buffers.values() if one is not None]
+            kept = [one for one in buffers if one.dim() > 1 and one.element_size() == 1]
+            for one in (*module._parameters.values(), *kept):
+                if one is not None and (storage := storage_of(one)) is not None:
+                    self._weights.setdefault(storage._cdata, one)
 
     def see(self, func: Any, args: tuple[Any, ...], kwargs: Given, outputs: Any, call: RecordedCall) -> None:
         """One operation after it ran. What can't be read is left out and counted in `unread`; nothing is raised."""
