@@ -39,12 +39,15 @@ def test_without_frames_no_module_is_made_up() -> None:
 def test_modules_name_their_rows_and_rows_their_module(public_traces: Path) -> None:
     one = diagnose(public_traces / FRAMES, python=True)
     whole = next(row for row in one.modules if len(row.path) == 1)
-    names = {row.path[-1] for row in one.modules}
+    names = {row.path[-1] for row in one.modules if row.path}
     assert whole.ops
     for row in one.modules:
         assert row.ops == sorted(set(row.ops))
-        assert row.path[0] != whole.path[0] or set(row.ops) <= set(whole.ops)
+        assert row.path[:1] != whole.path or set(row.ops) <= set(whole.ops)
     for index, op in enumerate(one.ops):
         assert op.module is None or op.module in names
         if op.module is not None:
-            assert any(index in row.ops for row in one.modules if row.path[-1] == op.module)
+            assert any(index in row.ops for row in one.modules if row.path[-1:] == [op.module])
+    outer = sum(row.ns for row in one.modules if len(row.path) < 2)
+    computing = sum(item.ns for item in one.budget if item.line in ("compute", "memory", "below_roof", "unpriced"))
+    assert outer == pytest.approx(computing)  # both passes, and what is in no module

@@ -36,7 +36,7 @@ SEEN = Recording(
             phase="backward", site=0, place="host", waits=True, new_bytes=36,
         ),
     ),
-    sites=(Site(("Net_0",), "a.py(1): f", None, "Net.body"),), peak_bytes=5, start_bytes=1, module_calls=2,
+    sites=(Site(("Net_0",), "a.py(1): f", None, ("Net.body",)),), peak_bytes=5, start_bytes=1, module_calls=2,
     on_cpu=False, assumptions=(Assumption("item", "1", None),), notes=("said",), versions={"torch": "2"},
     lines=(CallLine(caller="a.py(1): f", callee="cat", source="a.py(2): f"),), code={"a.py(2): f": "x = torch.cat(y)"},
 )  # fmt: skip

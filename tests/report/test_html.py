@@ -295,8 +295,29 @@ def test_modules_come_after_their_parent_and_by_time() -> None:
     def row(*path: str, ns: float) -> ModuleRow:
         return ModuleRow(path=list(path), calls=1, ns=ns, compute_ns=0, memory_ns=0, other_ns=ns)
 
-    rows = [row("a", ns=3), row("a", "b", ns=1), row("a", "c", ns=2), row("d", ns=9), row("lost", "child", ns=1)]
-    assert [rows[index].path[-1] for index in ordered(rows)] == ["d", "a", "c", "b", "child"]
+    rows = [
+        row("a", ns=3),
+        row("a", "b", ns=1),
+        row("a", "c", ns=2),
+        row("d", ns=9),
+        row("lost", "child", ns=1),
+        row(ns=8),
+    ]
+    assert [rows[index].path[-1:] for index in ordered(rows)] == [["d"], ["a"], ["c"], ["b"], ["child"], []]
+
+
+def test_the_shares_of_modules_are_of_all_device_time() -> None:
+    """A forward pass of 154 ms in a step of 466 ms is 33 % of it, not 99 %."""
+    rows = [
+        ModuleRow(path=["GPT"], calls=9, ns=460e6, compute_ns=460e6, memory_ns=0, other_ns=0),
+        ModuleRow(path=["GPT", "GPT.head"], calls=2, ns=154e6, compute_ns=154e6, memory_ns=0, other_ns=0),
+        ModuleRow(path=[], calls=3, ns=6e6, compute_ns=0, memory_ns=6e6, other_ns=0),
+    ]
+    text = Seen(html.render(full(modules=rows))).text
+    assert "computes in a step (466 ms)" in text
+    table = re.sub(r"\s", "", text)
+    for told in ("GPT9460ms99%", "GPT.head2154ms33%", "innomodule36.00ms1.3%"):
+        assert told in table
 
 
 def test_without_frames_says_how_to_get_them() -> None:

@@ -14,6 +14,7 @@ from gobrrr.analysis.fusion import Fusion
 from gobrrr.analysis.graph import StepGraph, graph_of, recosted, serial_graph
 from gobrrr.analysis.intervals import Spans
 from gobrrr.analysis.lead import loading
+from gobrrr.analysis.module_paths import FramePaths, ModulePaths
 from gobrrr.analysis.observer import ObserverCost
 from gobrrr.analysis.origins import forward_ops
 from gobrrr.analysis.price import Class, Group, Priced
@@ -191,15 +192,21 @@ class Evidence:
         )
 
     def module(self, row: int) -> str | None:
-        """The innermost nn.Module frame around a host event; None where Python frames were not read.
+        """The innermost nn.Module around a host event; None where it is in none, or that is not known.
 
         For an operation of the backward pass, that around the forward operation that it differentiates.
         """
-        site = int(self.sites[row]) if row >= 0 and self.seen is not None else ABSENT
-        if self.seen is not None and site >= 0 and (path := self.seen.sites[site].path) is not None:
-            return path
-        frame = self._frame(row, lambda name: name.startswith("nn.Module: "))
-        return frame.removeprefix("nn.Module: ") if frame else None
+        path = self.modules.of(row)
+        return path[-1] if path else None
+
+    @cached_property
+    def modules(self) -> ModulePaths:
+        """The nn.Modules around each host event."""
+        frames = None
+        if self.frames and self.host_parents is not None:
+            frames = FramePaths(self.events, self.host_parents, self.forward)
+        sites = self.seen.sites if self.seen is not None else ()
+        return ModulePaths(frames, self.sites, sites, np.unique(self.calls.op).tolist())
 
     @cached_property
     def loading(self) -> Spans:

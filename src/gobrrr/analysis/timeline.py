@@ -14,13 +14,11 @@ from gobrrr.analysis.idle import CAUSES
 from gobrrr.analysis.intervals import latest
 from gobrrr.analysis.price import Class
 from gobrrr.model.diagnosis import ModuleRow, OpRow, Roof, Timeline
-from gobrrr.model.events import ABSENT, EventTable, Kind
+from gobrrr.model.events import ABSENT
 from gobrrr.model.machine import Ceiling, Machine
 
 MOST_WORK = 20_000
 """Pieces of work that a timeline holds: what a page can still draw fluidly and a file carry lightly."""
-
-MODULE = "nn.Module: "
 
 
 def timeline(evidence: Evidence, op_of_group: NDArray[np.int64]) -> Timeline:
@@ -71,25 +69,26 @@ def _typical_step(evidence: Evidence) -> tuple[int, int]:
 
 
 def modules(evidence: Evidence, op_of_group: NDArray[np.int64]) -> list[ModuleRow]:
-    """Device time by nn.Module frame, outermost first; empty where Python frames were not read."""
-    parents = evidence.host_parents
-    if not evidence.frames or parents is None:
-        return []
-    events, calls = evidence.events, evidence.calls
+    """Device time by nn.Module, outermost first, and what is in none; empty where no module is known.
+
+    An operation of the backward pass counts where the forward operation does that it differentiates.
+    """
+    calls = evidence.calls
     sums: dict[tuple[str, ...], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0, 0.0])
     ops: dict[tuple[str, ...], set[int]] = defaultdict(set)
     rows = op_of_group[calls.group].tolist()
-    around = _Modules(events, parents)
     for index, row in enumerate(calls.op.tolist()):
-        path = around.of(row)
+        path = evidence.modules.of(row)
         bound = evidence.group_of(index).floor
         side = {"compute": 2, "memory": 3}.get(bound.bound if bound else "", 4)
-        for depth in range(1, len(path) + 1):
+        for depth in range(1, len(path) + 1) if path else (0,):
             total = sums[path[:depth]]
             total[0] += 1
             total[1] += calls.ns[index]
             total[side] += calls.ns[index]
             ops[path[:depth]].add(rows[index])
+    if not any(sums):
+        return []
     count = evidence.steps.count
     return [
         ModuleRow(
@@ -106,36 +105,13 @@ def modules(evidence: Evidence, op_of_group: NDArray[np.int64]) -> list[ModuleRo
 
 
 def with_modules(rows: list[OpRow], evidence: Evidence, op_of_group: NDArray[np.int64]) -> list[OpRow]:
-    """The rows, each with the innermost module that most of its device time is in; as they are without frames."""
-    if not evidence.frames:
-        return rows
+    """The rows, each with the innermost module that most of its device time is in; None where it is in no module."""
     calls = evidence.calls
     ns: dict[int, dict[str | None, float]] = defaultdict(lambda: defaultdict(float))
     for row, op, spent in zip(op_of_group[calls.group].tolist(), calls.op.tolist(), calls.ns.tolist(), strict=True):
         ns[row][evidence.module(op)] += spent
     most = {row: max(spent, key=lambda one: spent[one]) for row, spent in ns.items()}
     return [replace(one, module=most.get(index)) for index, one in enumerate(rows)]
-
-
-class _Modules:
-    """The modules around an operation, outermost first; each host event is looked at once."""
-
-    def __init__(self, events: EventTable, parents: NDArray[np.int64]) -> None:
-        self._names, self._name, self._parents = events.names, events.name, parents
-        self._python = events.kind == Kind.PYTHON
-        self._known: dict[int, tuple[str, ...]] = {}
-
-    def of(self, row: int) -> tuple[str, ...]:
-        inner = []
-        while row >= 0 and row not in self._known:
-            inner.append(row)
-            row = int(self._parents[row])
-        path = self._known[row] if row >= 0 else ()
-        for one in reversed(inner):
-            if self._python[one] and (text := self._names[int(self._name[one])]).startswith(MODULE):
-                path = (*path, text.removeprefix(MODULE))
-            self._known[one] = path
-        return path
 
 
 def roofs(machine: Machine | None) -> list[Roof]:

@@ -209,9 +209,12 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModuleRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Device time of one step under one nn.Module frame, children included. `path` ends with the module itself.
+    """What the device computes for one step in one nn.Module, forward and backward pass, children included.
 
-    `ops`: the rows of `Diagnosis.ops` that run under it (and may run elsewhere too).
+    `path`: the modules around it, outermost first, and the module itself; each is called as in `OpRow.module`. An empty
+    path is of what is in no module, or not known to be in one. Rows without a parent and that one sum to the
+    time that the device computes: copies and communication are in none. `ops`: the rows of `Diagnosis.ops` that run
+    under it (and may run elsewhere too).
     """
 
     path: list[str]
@@ -337,7 +340,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     kernels: list[KernelRow] = []
     evidence: list[str] = []  # the checks behind the regime, agreeing or not
     timeline: Timeline | None = None
-    modules: list[ModuleRow] = []  # empty where Python frames were not read
+    modules: list[ModuleRow] = []  # empty where no module is known: Python frames were not read
     roofs: list[Roof] = []
     memory_peak_bytes: float | None = None  # the most that tensors on the device held at once during the step
     machines: list[MachineRow] = []  # of a prediction: each machine that was asked for

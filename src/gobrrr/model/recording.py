@@ -45,7 +45,12 @@ class Site(msgspec.Struct, frozen=True, gc=False):
     modules: tuple[str, ...] = ()
     source: str | None = None
     user: str | None = None
-    path: str | None = None  # of the innermost module, as the program would write it: "GPT.blocks.3.attention"
+    paths: tuple[str, ...] = ()  # of the same modules, as the program would write them: "GPT.blocks.3.attention"
+
+    @property
+    def path(self) -> str | None:
+        """That of the innermost module; None outside of every module."""
+        return self.paths[-1] if self.paths else None
 
 
 class CallLine(msgspec.Struct, frozen=True, gc=False):

@@ -53,18 +53,18 @@ class Sites:
     def here(self) -> int:
         """The site of the caller."""
         source, user = self._lines()
-        return self._add(tuple(self._stack), source, user, self._paths[-1] if self._paths else None)
+        return self._add(tuple(self._stack), source, user, tuple(self._paths))
 
     def adopt(self, site: Site) -> int:
         """A site that another recording found."""
-        return self._add(site.modules, site.source, site.user, site.path)
+        return self._add(site.modules, site.source, site.user, site.paths)
 
-    def _add(self, modules: tuple[str, ...], source: str | None, user: str | None, path: str | None) -> int:
-        key = (modules, source, user, path)
+    def _add(self, modules: tuple[str, ...], source: str | None, user: str | None, paths: tuple[str, ...]) -> int:
+        key = (modules, source, user, paths)
         at = self._index.get(key)
         if at is None:
             at = self._index[key] = len(self.found)
-            self.found.append(Site(modules, source, user, path))
+            self.found.append(Site(modules, source, user, paths))
         return at
 
     def line(self) -> str | None:

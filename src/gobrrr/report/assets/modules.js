@@ -29,7 +29,7 @@ function startTree() {
   const seen = () => rows.filter((row) => !row.hidden);
   const pick = (row) => {
     const one = data.modules[row.dataset.i];
-    select(one.name.split(" / ").pop(), one.ops);
+    select(one.name, one.ops);
     selectedRow = row;
     rows.forEach((other) => other.classList.toggle("lit", other === row));
   };

@@ -11,6 +11,7 @@ from gobrrr.report import budget, words
 from gobrrr.report.page.links import Link
 from gobrrr.report.page.machine import ceiling
 from gobrrr.report.page.machines import machines_data
+from gobrrr.report.page.modules import label
 from gobrrr.report.page.tables import NAME_CELLS, kernels_of
 from gobrrr.report.page.verdict import CAUSE_COLOURS, row_colour
 from gobrrr.report.page.what_if import offers, what_if_data
@@ -39,7 +40,7 @@ def page_data(one: Diagnosis, links: list[Link]) -> dict[str, Any]:
              "ops": row.ops}
             for row in one.kernels
         ],
-        "modules": [{"name": sanitise(" / ".join(row.path)), "ns": row.ns, "ops": row.ops} for row in one.modules],
+        "modules": [{"name": sanitise(label(row)), "ns": row.ns, "ops": row.ops} for row in one.modules],
         "roofs": [
             {"name": sanitise(roof.name), "kind": roof.kind, "value": roof.value, "text": ceiling(roof),
              "provenance": sanitise(roof.provenance)}

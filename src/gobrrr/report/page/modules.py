@@ -5,10 +5,12 @@ from __future__ import annotations
 from gobrrr import units
 from gobrrr.model.diagnosis import Diagnosis, ModuleRow
 from gobrrr.report.page.markup import Markup, el, section
-from gobrrr.report.page.verdict import predicted
+from gobrrr.report.page.verdict import known, predicted
 
 OPEN_DEPTH, MOST_ROWS = 2, 2_000
 """Levels that are open at first, and rows of the tree that a page carries."""
+
+NO_MODULE = "in no module"
 
 
 def modules(one: Diagnosis) -> Markup:
@@ -22,8 +24,8 @@ def modules(one: Diagnosis) -> Markup:
         )
         return section("modules", "Modules", el("p", text, class_="empty"))
     kept = ordered(one.modules)[:MOST_ROWS]
-    parents = {tuple(one.modules[index].path[:-1]) for index in kept}
-    whole = sum(row.ns for row in one.modules if len(row.path) == 1) or 1.0
+    parents = {tuple(one.modules[index].path[:-1]) for index in kept if one.modules[index].path}
+    whole = sum(row.ns for row in one.modules if len(row.path) < 2)
     rows = [_row(one.modules[index], index, tuple(one.modules[index].path) in parents, whole) for index in kept]
     heads = (
         ("module", None),
@@ -36,15 +38,20 @@ def modules(one: Diagnosis) -> Markup:
     table = el("table", el("thead", head), el("tbody", rows), id="tree", role="treegrid", aria_label="Modules")
     left = len(one.modules) - len(kept)
     note = el("p", f"{left:,} modules more are not shown.", class_="sub") if left else None
-    lead = "Device time of a step under each module, its children included, by the bound of the operations in it."
+    lead = (
+        f"The time that the device computes in a step ({units.duration(whole)}) by module: forward and backward pass, "
+        "its children included, by the bound of the operations in it."
+    )
     return section("modules", "Modules", el("div", table, class_="tree"), note, lead=lead)
 
 
 def ordered(rows: list[ModuleRow]) -> list[int]:
-    """Indices of the rows, depth first, siblings by time."""
+    """Indices of the rows, depth first, siblings by time; last what is in no module."""
     children: dict[tuple[str, ...], list[int]] = {}
     paths = {tuple(row.path) for row in rows}
     for index, row in enumerate(rows):
+        if not row.path:
+            continue
         parent = tuple(row.path[:-1])
         children.setdefault(parent if parent in paths else (), []).append(index)
     order: list[int] = []
@@ -53,16 +60,23 @@ def ordered(rows: list[ModuleRow]) -> list[int]:
         index = stack.pop()
         order.append(index)
         stack += sorted(children.get(tuple(rows[index].path), []), key=lambda child: rows[child].ns)
-    return order
+    return order + [index for index, row in enumerate(rows) if not row.path]
+
+
+def label(row: ModuleRow) -> str:
+    """What a row is called."""
+    return row.path[-1] if row.path else NO_MODULE
 
 
 def _row(row: ModuleRow, index: int, parent: bool, whole: float) -> Markup:
-    level = len(row.path)
+    level = max(len(row.path), 1)
     opened = level <= OPEN_DEPTH
-    name = el("span", row.path[-1] if row.path else "?", class_="label")
+    name = el("span", label(row), class_="label")
     twist = el("span", class_="twist", aria_hidden="true")
     sides = (("compute", row.compute_ns), ("memory", row.memory_ns), ("unpriced", row.other_ns))
-    parts = [el("i", class_=f"c-{side}", style=f"width:{100 * ns / whole:.2f}%") for side, ns in sides if ns > 0]
+    parts = [
+        el("i", class_=f"c-{side}", style=f"width:{100 * ns / (whole or 1.0):.2f}%") for side, ns in sides if ns > 0
+    ]
     told = ", ".join(
         f"{'other' if side == 'unpriced' else side} {units.percent(ns / row.ns)}"
         for side, ns in sides
@@ -73,7 +87,7 @@ def _row(row: ModuleRow, index: int, parent: bool, whole: float) -> Markup:
         el("th", el("span", twist, name, class_="cell"), scope="row", style=f"--level:{level - 1}"),
         el("td", units.count(row.calls), class_="n wide"),
         el("td", units.duration(row.ns), class_="n"),
-        el("td", units.percent(row.ns / whole), class_="n wide"),
+        el("td", known(units.percent(row.ns / whole if whole else None)), class_="n wide"),
         el("td", el("span", *parts, class_="bar", aria_hidden="true"), el("span", told, class_="hidden"),
            class_="meter", title=told),
         data_i=index,

@@ -171,11 +171,43 @@ function drawWhatIf(instance, node) {
   tellMoved(scene, node);
 }
 
+// What is chosen stands in the page's address, so that a link to the page shows it: #what-if=compile,cuda-graph@b200
+const STATE = "what-if=";
+
+function stateOf(entry) {
+  const names = entry.treatments.map((at) => encodeURIComponent(whatIf.treatments[at]));
+  const machine = entry.machine ? `@${encodeURIComponent(whatIf.machines[entry.machine].name)}` : "";
+  return `${names.join(",")}${machine}`;
+}
+
+function decoded(text) {
+  try { return decodeURIComponent(text); } catch { return ""; }
+}
+
+// The entry that an address names. Names that this page does not have are left out; nothing where it names no entry.
+function entryOf(hash) {
+  if (!hash.startsWith(`#${STATE}`)) return undefined;
+  const [names, machine] = hash.slice(STATE.length + 1).split("@");
+  const treatments = names.split(",").map((name) => whatIf.treatments.indexOf(decoded(name))).filter((at) => at >= 0);
+  const on = machine ? whatIf.machines.findIndex((one, at) => at && one.name === decoded(machine)) : 0;
+  return combos.get(comboKey(new Set(treatments), Math.max(on, 0)));
+}
+
+function tellAddress() {
+  const state = stateOf(chosen);
+  const mine = location.hash.startsWith(`#${STATE}`);
+  if (!state && !mine) return;
+  try {
+    history.replaceState(null, "", state ? `#${STATE}${state}` : "#what-if");
+  } catch { /* a page that is embedded may not change its address */ }
+}
+
 let whatIfChart = null;
 
 function choose(entry) {
   if (!entry) return;
   chosen = entry;
+  tellAddress();
   find("#what-if").classList.toggle("idle", entry === asItIs);
   tellControls();
   tellAnswer();
@@ -196,7 +228,10 @@ function startWhatIf() {
   find("#what-if").addEventListener("change", (event) => {
     if (event.target.type === "radio") choose(moved(Number(event.target.value)));
   });
-  choose(asItIs);
+  const linked = entryOf(location.hash);
+  choose(linked || asItIs);
+  if (linked) scrollTo("what-if");
+  window.addEventListener("hashchange", () => choose(entryOf(location.hash)));
   const all = find("#what-if details");
   let before = false;
   window.addEventListener("beforeprint", () => { before = all.open; all.open = before || chosen === asItIs; });
