@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -305,13 +306,12 @@ def test_the_script_of_a_user(tmp_path: Path) -> None:
     script = tmp_path / "count.py"
     script.write_text(SCRIPT)
     text = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {source!r}); import gobrrr; {RUN}", str(script)],
-        capture_output=True, text=True, cwd=tmp_path, check=True,
+        [sys.executable, "-m", "gobrrr", "run", "--on", "h100", str(script)],
+        capture_output=True, text=True, cwd=tmp_path, check=True, env={**os.environ, "PYTHONPATH": source},
     ).stdout  # fmt: skip
     assert "{'aten.t.default': 60, 'aten.addmm.default': 60}" in text
 
 
-RUN = "from gobrrr.live import run; run(sys.argv[1], [], module=False, on='h100', stop_after=False)"
 SCRIPT = """
 import collections, torch
 from torch.utils._python_dispatch import TorchDispatchMode

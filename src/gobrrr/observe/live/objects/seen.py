@@ -18,6 +18,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from gobrrr.guarded import Parts
 from gobrrr.model.program import Input, Made, Program, Wide
+from gobrrr.observe.live.apart import apart
 from gobrrr.observe.live.objects.names import Around, Named, around, named
 from gobrrr.observe.live.objects.statements import Sources
 from gobrrr.observe.static.memory import storage_of
@@ -78,12 +79,14 @@ class Objects:
 
     def module(self, module: Any, args: tuple[Any, ...], *, top: bool) -> None:
         """Before a module's forward; `top`: in no other module's."""
-        self._parts.make(PART, lambda: self._module(module, args, top), None)
+        with apart():
+            self._parts.make(PART, lambda: self._module(module, args, top), None)
 
     def optimizer(self, optimizer: Any) -> None:
         """Before a step of an optimizer."""
         if id(optimizer) not in self._optimizers and len(self._optimizers) < MOST:
-            self._parts.make(PART, lambda: self._optimizer(optimizer), None)
+            with apart():
+                self._parts.make(PART, lambda: self._optimizer(optimizer), None)
 
     def see(self, read: Iterable[Any], written: Iterable[Any]) -> None:
         """An operation, with the tensors that it read and wrote."""
