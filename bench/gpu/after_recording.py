@@ -28,7 +28,8 @@ ATTACHED = "gobrrr run, attached"
 
 def milliseconds(arm: str, cache: str) -> float:
     """What a late step of the training takes under an arm."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "XDG_CACHE_HOME": cache}
+    paths = [str(ROOT / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "XDG_CACHE_HOME": cache}
     environment.pop("TEARDOWN_CUPTI", None)
     if arm == ATTACHED:
         environment["TEARDOWN_CUPTI"] = "0"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.treatments.remedies.examples import IMAGES, TRAINING, Example
 
 SMALL = """
@@ -90,6 +92,8 @@ def moved(source: str, *names: str) -> str:
     return source.replace("# paste here", "\n".join([*lines, "# paste here"]))
 
 
+LARGE_IMAGES = re.sub(r"\b(16|32)\b", "64", IMAGES)
+"""Large enough that cuDNN converts the layout."""
 ADAM = TRAINING.format(optimizer="Adam(net.parameters(), foreach=False)")
 EXAMPLES = [
     Example("fused-optimizer", "O03", moved(ADAM, "net", "x"),
@@ -100,6 +104,6 @@ EXAMPLES = [
     Example("bf16-autocast", "C01", PRODUCTS, 'with torch.autocast("cuda", dtype=torch.bfloat16):', close=1e-2),
     Example("prefetch-pinned", "D02", BATCHES, "batch_size=256, pin_memory=True)", close=1e-5),
     Example("allocator", "O06", EMPTIED, "no torch.cuda.empty_cache() in the loop"),
-    Example("channels-last", "M05", moved(IMAGES, "net", "images"),
+    Example("channels-last", "M05", moved(LARGE_IMAGES, "net", "images"),
             "images = images.to(memory_format=torch.channels_last)", close=1e-2),
 ]  # fmt: skip
