@@ -22,6 +22,7 @@ from tests.report.test_html import full, hostile, line
 
 GPT = H100 / "gpt_eager_attn.faulty.json.gz"
 REPLAYED = H100 / "mlp_tiny.fixed.json.gz"
+LONGEST = [H100 / f"{name}.json.gz" for name in ("gpt_eager_attn.fixed", "gpt2_b8_s1024.fwdbwd")]
 INPUT = H100 / "resnet_slow_loader.faulty.json.gz"
 
 OPTION = "id => echarts.getInstanceByDom(document.getElementById(id)).getOption()"
@@ -49,6 +50,9 @@ def show(chromium: Any, tmp_path: Path) -> Iterator[Any]:
         file = tmp_path / f"page{len(opened)}.html"
         file.write_text(html.render(one), encoding="utf-8")
         opened.append(Opened(chromium, file, **options))
+        if options.get("java_script_enabled", True):
+            opened[-1].js("document.querySelectorAll('.folded').forEach(one => { one.open = true; })")
+            opened[-1].settle()
         return opened[-1]
 
     yield call
@@ -323,11 +327,34 @@ def test_prints_in_light_with_its_charts(show: Any) -> None:
 
 def test_reads_without_a_script(show: Any) -> None:
     page = show(diagnosis(GPT), java_script_enabled=False)
+    assert not page.page.is_visible("#ops-table")
+    page.page.click("#ops-title")
     text = page.page.inner_text("main")
     for part in ("Memory-bound", "Where the time goes", "attention materialised", "aten::_softmax_backward_data"):
         assert part in text
     assert not page.page.is_visible("#ops-filter")
     assert not page.page.is_visible("#roofline-chart")
+
+
+def test_the_longest_pages_of_the_shipped_traces_are_under_5_000_pixels(chromium: Any, tmp_path: Path) -> None:
+    """As it opens, at 1280 pixels: findings are open, and what is closed opens by its heading, a link, and on paper."""
+    file = tmp_path / "page.html"
+    for path in LONGEST:
+        file.write_text(html.render(diagnosis(path)), encoding="utf-8")
+        page = Opened(chromium, file)
+        assert page.js("document.documentElement.scrollHeight") < 5_000, path.name
+        assert page.page.locator("#findings .card:visible").count() == len(diagnosis(path).findings)
+    assert not page.page.is_visible("#ops-table")
+    page.page.click("nav a[href='#ops']")
+    assert page.page.is_visible("#ops-table")
+    assert not page.page.is_visible("#kernels-table")
+    page.js("window.dispatchEvent(new Event('beforeprint'))")
+    assert page.page.is_visible("#kernels-table")
+    page.js("window.dispatchEvent(new Event('afterprint'))")
+    assert not page.page.is_visible("#kernels-table")
+    assert page.page.is_visible("#ops-table")
+    assert page.complaints == []
+    page.page.close()
 
 
 NUMBERS = (0, 1, 999, 999.6, 1_000, 12_345, 999_499, 999_500, 1e6, 1.5e9, 123.456, 0.92, 0.004, 3.35e12, 989.4e12, 1e18)

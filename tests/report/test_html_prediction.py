@@ -134,7 +134,7 @@ def test_sums_that_are_not_known_are_unknown() -> None:
     text = Seen(
         html.render(full(totals=Totals(flop=None, bytes_as_run=None, bytes_fused=None, launches=1, syncs=0)))
     ).text
-    sums = text[text.index("What a step does") : text.index("Device time of a step under")]
+    sums = text[text.index("What a step does") : text.index("The time that the device computes")]
     assert sums.count("unknown") == 8  # three ways each, of them in contractions, and their ratio
 
 

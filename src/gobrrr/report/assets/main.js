@@ -63,13 +63,20 @@ function start() {
   window.addEventListener("resize", () => {
     if (window.innerWidth !== width) { width = window.innerWidth; redraw(); }
   });
+  document.addEventListener("click", (event) => unfold(event.target.closest?.("a[href^='#']")?.hash.slice(1)));
+  window.addEventListener("hashchange", () => unfold(location.hash.slice(1)));
+  unfold(location.hash.slice(1));
   let before = null;
+  let closed = [];
   window.addEventListener("beforeprint", () => {
+    closed = findAll(".folded:not([open]), .card details:not([open])");
+    closed.forEach((one) => { one.open = true; });
     before = document.documentElement.dataset.theme;
     document.documentElement.dataset.theme = "light";
     redraw(660);
   });
   window.addEventListener("afterprint", () => {
+    closed.forEach((one) => { one.open = false; });
     document.documentElement.dataset.theme = before || "auto";
     redraw();
   });

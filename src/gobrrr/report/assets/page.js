@@ -62,8 +62,15 @@ function select(name, ops = [], causes = [], kinds = []) {
 
 const selected = () => selection.ops.size + selection.causes.size + selection.kinds.size > 0;
 
+// A section that is closed opens where something leads to it.
+function unfold(id) {
+  const folded = id && document.getElementById(id)?.querySelector(":scope > .folded");
+  if (folded) folded.open = true;
+}
+
 function scrollTo(id) {
   const target = document.getElementById(id);
+  unfold(id);
   if (target) target.scrollIntoView({ behavior: calm.matches ? "auto" : "smooth", block: "start" });
 }
 

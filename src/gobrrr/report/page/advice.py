@@ -86,7 +86,7 @@ def _finding(item: Finding, link: Link, index: int) -> Markup:
         el("h3", el("span", item.code, class_="code"), " ", item.title),
         el("p", el("b", _stake(item.at_stake_ns)), f" at stake a step, {item.certainty} certainty", class_="saves"),
         el("ul", [el("li", fact) for fact in item.evidence], class_="plain") if item.evidence else None,
-        el("ul", [_place(place) for place in item.where], class_="places") if item.where else None,
+        _places(item.where),
         el("p", show, el("span", f"gobrrr explain {sanitise(item.code)}", class_="hint"), class_="actions"),
         class_="card",
         id=f"finding-{sanitise(item.code)}",
@@ -95,6 +95,16 @@ def _finding(item: Finding, link: Link, index: int) -> Markup:
 
 def _stake(interval: Interval) -> str:
     return units.duration_range(*interval) if interval[1] > 0 else "-"
+
+
+def _places(where: list[Place]) -> Markup | None:
+    """The place with most of it; the others behind a line that opens."""
+    if not where:
+        return None
+    first, *others = [_place(one) for one in where]
+    label = f"{len(others)} more place{'s' if len(others) > 1 else ''}"
+    rest = el("details", el("summary", label), el("ul", others, class_="places")) if others else None
+    return join([el("ul", first, class_="places"), *([rest] if rest is not None else [])])
 
 
 def _place(place: Place) -> Markup:

@@ -7,7 +7,7 @@ from importlib.resources import files
 from gobrrr import units
 from gobrrr.model.diagnosis import DeviceTotals, Diagnosis, Roof
 from gobrrr.report.advice import by_need, failed
-from gobrrr.report.page.markup import Markup, el, join, section
+from gobrrr.report.page.markup import Markup, el, folded, join, section
 from gobrrr.report.page.verdict import predicted
 
 ASSETS = files("gobrrr.report") / "assets"
@@ -59,7 +59,9 @@ def _note(text: str) -> Markup:
 def machine(one: Diagnosis) -> Markup:
     """The ceilings with their sources, the devices and the versions."""
     devices = None if predicted(one) else _devices(one.devices)
-    return section("machine", "Machine and versions", _roofs(one), devices, _versions(one))
+    return folded(
+        "machine", "Machine and versions", one.machine or one.device or "", _roofs(one), devices, _versions(one)
+    )
 
 
 def _roofs(one: Diagnosis) -> Markup:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gobrrr import units
 from gobrrr.model.diagnosis import Diagnosis, ModuleRow
-from gobrrr.report.page.markup import Markup, el, section
+from gobrrr.report.page.markup import Markup, el, folded
 from gobrrr.report.page.verdict import known, predicted
 
 OPEN_DEPTH, MOST_ROWS = 2, 2_000
@@ -22,7 +22,7 @@ def modules(one: Diagnosis) -> Markup:
             else "The time by module is unknown: Python frames were not read. Record the trace with with_stack=True "
             "and read them with: gobrrr diagnose TRACE --stacks"
         )
-        return section("modules", "Modules", el("p", text, class_="empty"))
+        return folded("modules", "Modules", "unknown", el("p", text, class_="empty"))
     kept = ordered(one.modules)[:MOST_ROWS]
     parents = {tuple(one.modules[index].path[:-1]) for index in kept if one.modules[index].path}
     whole = sum(row.ns for row in one.modules if len(row.path) < 2)
@@ -42,7 +42,8 @@ def modules(one: Diagnosis) -> Markup:
         f"The time that the device computes in a step ({units.duration(whole)}) by module: forward and backward pass, "
         "its children included, by the bound of the operations in it."
     )
-    return section("modules", "Modules", el("div", table, class_="tree"), note, lead=lead)
+    told = f"{sum(bool(row.path) for row in one.modules):,} of them"
+    return folded("modules", "Modules", told, el("div", table, class_="tree"), note, lead=lead)
 
 
 def ordered(rows: list[ModuleRow]) -> list[int]:

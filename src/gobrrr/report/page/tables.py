@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gobrrr import units
 from gobrrr.model.diagnosis import Diagnosis, KernelRow, OpRow
-from gobrrr.report.page.markup import Markup, bar, el, join, section, text
+from gobrrr.report.page.markup import Markup, bar, el, folded, join, section, text
 from gobrrr.report.page.verdict import known, predicted
 from gobrrr.report.text import sanitise, short_name, shorten
 
@@ -61,7 +61,12 @@ def ops(one: Diagnosis) -> Markup:
         f"{kinds} Floor: the least time that the machine "
         "needs for the work. Of roof: floor over time; 100 % is at the roof."
     )
-    return section("ops", "Operations", _controls("ops", OPS), _table("ops", OPS, rows, "Operations"), lead=lead)
+    body = (_controls("ops", OPS), _table("ops", OPS, rows, "Operations"))
+    return folded("ops", "Operations", _kinds(rows, "kind of calls", "kinds of calls"), *body, lead=lead)
+
+
+def _kinds(rows: list[Markup], one: str, many: str) -> str:
+    return f"{len(rows):,} {one if len(rows) == 1 else many}"
 
 
 def kernels_of(one: Diagnosis) -> list[list[str]]:
@@ -152,7 +157,7 @@ def kernels(one: Diagnosis) -> Markup | None:
     if predicted(one):
         lead = "The expected launches by operation: which kernels a library would choose is not known."
     body = (_controls("kernels", KERNELS), _table("kernels", KERNELS, rows, "Kernels"))
-    return section("kernels", "Kernels", *body, lead=lead)
+    return folded("kernels", "Kernels", _kinds(rows, "name", "names"), *body, lead=lead)
 
 
 def _kernel(row: KernelRow, index: int, largest: float) -> Markup:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gobrrr import units
 from gobrrr.model.diagnosis import Diagnosis, Totals
-from gobrrr.report.page.markup import Markup, bar, el, section
+from gobrrr.report.page.markup import Markup, bar, el, folded
 from gobrrr.report.page.verdict import known
 
 Row = tuple[str, str, float | None, str]
@@ -19,7 +19,9 @@ def totals(one: Diagnosis) -> Markup:
         "what is over compulsory is what fusing could save."
     )
     tables = el("div", _table("arithmetic", _flops(sums), "compute"), _table("bytes moved", _bytes(sums), "memory"))
-    return section("totals", "What a step does", tables, _others(one), lead=lead)
+    flop, moved = units.flop(sums.flop), units.bytes_(sums.bytes_as_run)
+    told = "" if units.UNKNOWN in (flop, moved) else f"{flop}, {moved} moved"
+    return folded("totals", "What a step does", told, tables, _others(one), lead=lead)
 
 
 def _flops(sums: Totals) -> list[Row]:

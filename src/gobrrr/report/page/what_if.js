@@ -49,9 +49,7 @@ function tellAnswer() {
   const same = chosen.bound === asItIs.bound;
   if (chosen === asItIs) {
     node.replaceChildren(
-      element("p", { class: "combination" }, "The step as it is: nothing is chosen"),
-      element("p", { class: "number" }, chosen.times),
-      element("p", {}, boundOf(chosen), chosen.then ? element("span", { class: "sub" }, ` ${chosen.then}`) : null),
+      element("p", { class: "combination" }, "The step as it is: nothing is chosen. ", element("b", {}, chosen.times), " ", boundOf(chosen)),
     );
   } else {
     node.replaceChildren(
@@ -213,11 +211,18 @@ function choose(entry) {
   tellAnswer();
   tellBars();
   tellLines();
-  if (whatIfChart) charts.find((one) => one.instance === whatIfChart).draw();
+  if (entry !== asItIs) showChart();
+}
+
+// The roofline has no size before something is chosen.
+function showChart() {
+  if (!whatIfChart) return startChart();
+  whatIfChart.resize();
+  charts.find((one) => one.instance === whatIfChart).draw();
 }
 
 function startWhatIf() {
-  find("#what-if details").open = false;
+  find("#what-if .combinations").open = false;
   find("#what-if").addEventListener("click", (event) => {
     const button = event.target.closest("button");
     if (!button || button.getAttribute("aria-disabled") === "true") return;
@@ -228,21 +233,28 @@ function startWhatIf() {
   find("#what-if").addEventListener("change", (event) => {
     if (event.target.type === "radio") choose(moved(Number(event.target.value)));
   });
-  const linked = entryOf(location.hash);
-  choose(linked || asItIs);
-  if (linked) scrollTo("what-if");
-  window.addEventListener("hashchange", () => choose(entryOf(location.hash)));
-  const all = find("#what-if details");
+  const follow = (hash) => {
+    const linked = entryOf(hash);
+    if (linked) { scrollTo("what-if"); choose(linked); }
+  };
+  const asked = location.hash;
+  choose(asItIs);
+  follow(asked);
+  window.addEventListener("hashchange", () => follow(location.hash));
+  const all = find("#what-if .combinations");
   let before = false;
   window.addEventListener("beforeprint", () => { before = all.open; all.open = before || chosen === asItIs; });
   window.addEventListener("afterprint", () => { all.open = before; });
+  window.addEventListener("resize", tellBars);
+}
+
+function startChart() {
   whatIfChart = chart("what-if-roofline", "svg", drawWhatIf);
   if (!whatIfChart) return;
   whatIfChart.on("click", (one) => {
     if (one.data && one.data.index !== undefined) select(data.ops[one.data.index].name, [one.data.index]);
   });
   listeners.push(() => charts.find((one) => one.instance === whatIfChart).draw());
-  window.addEventListener("resize", tellBars);
 }
 
 startWhatIf();

@@ -14,7 +14,7 @@ from gobrrr.report import budget, what_if, words
 from gobrrr.report.page.charts import drawable
 from gobrrr.report.page.machine import ceiling
 from gobrrr.report.page.machines import BOUNDS
-from gobrrr.report.page.markup import Markup, code, el, section
+from gobrrr.report.page.markup import Markup, code, el, folded
 from gobrrr.report.page.verdict import row_colour
 from gobrrr.report.text import sanitise, shorten
 
@@ -37,7 +37,8 @@ def panel(one: Diagnosis) -> Markup | None:
         "was changed and run by the model of host and device. What was not replayed is not offered, and savings of "
         "single treatments do not add up."
     )
-    return section("what-if", "What if", _controls(one), _answer(one), _all(one), lead=lead)
+    told = f"treatments and machines together: {len(one.what_ifs)} combinations were replayed"
+    return folded("what-if", "What if", told, _controls(one), _answer(one), _all(one), lead=lead)
 
 
 def names_of(one: Diagnosis) -> list[str]:
@@ -126,7 +127,7 @@ def _all(one: Diagnosis) -> Markup:
     caption = el("caption", "Every combination that was replayed", class_="hidden")
     table = el("table", caption, head, el("tbody", rows), id="what-if-table")
     label = el("summary", f"All {len(rows)} combinations that were replayed")
-    return el("details", label, el("div", table, class_="scroll", tabindex="0"), open=True)
+    return el("details", label, el("div", table, class_="scroll", tabindex="0"), open=True, class_="combinations")
 
 
 def _row(one: Diagnosis, now: WhatIf | None, entry: WhatIf, index: int) -> Markup:
