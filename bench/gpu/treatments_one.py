@@ -31,11 +31,11 @@ from gobrrr import live, pipeline
 from gobrrr.model.treated import Numerics
 from gobrrr.observe.live import make_watcher
 from gobrrr.observe.live.pull import pull
+from gobrrr.observe.live.state.snapshot import Snapshot, snapshot
 from gobrrr.observe.live.watcher import Options
 from gobrrr.treating import numerics, timing
 from gobrrr.treating.arms import Arm
 from gobrrr.treating.compiling import compiled
-from gobrrr.treating.state import Snapshot, snapshot
 from gobrrr.treatments import applying
 from gobrrr.treatments.way import Unapplied, Way
 

@@ -57,27 +57,42 @@ def profile_of(
     kwargs: dict[str, Any],
     *,
     scale: bool = False,
+    put_back: bool = True,
     stages: Stages | None = None,
     options: Options | None = None,
 ) -> Profile:
-    """Run a step until enough of it was seen, by `options`. `target` is a callable, a Workload or a name."""
+    """Run a step until enough of it was seen, by `options`. `target` is a callable, a Workload or a name.
+
+    `put_back`: what the step changes is put back, after an exception too, and the notes say what is not. A file is
+    loaded for this call alone: of what a step in it changes, the random states alone are put back.
+    """
     need_torch()
-    from gobrrr.observe.live.pull import loaded_as_before, pull, pull_named
+    from gobrrr.observe.live.pull import loaded_as_before, pull, workload_of
+    from gobrrr.observe.live.state.kept import Kept
+    from gobrrr.observe.targets import find_callable
 
     if isinstance(target, str) and (args or kwargs):
         raise UsageError(f"{target}: a named step takes no arguments; give it a Workload's inputs")
+    keeps = put_back and not (isinstance(target, str) and target.rpartition(":")[0].endswith(".py"))
     watcher = make_watcher(options, progress=stages, steps_from="the step was called as a whole")
-    with loaded_as_before() if isinstance(target, str) else nullcontext():
-        ready = _scalable if scale else None
-        if isinstance(target, str):
-            pulled = pull_named(watcher, target, ready)
-        else:
-            pulled = pull(watcher, target, args, kwargs, ready)
-        named = pulled.workload.name if pulled.workload is not None else ""
-        profile = watcher.profile(target if isinstance(target, str) else named or name_of(target), cpu_name())
+    with loaded_as_before() if isinstance(target, str) else nullcontext(), Kept(stages) as kept:
+        step = find_callable(target) if isinstance(target, str) else target
+        if keeps:
+            kept.keep(workload_of(step, args, kwargs))
+
+        def ready(workload: Workload | None) -> None:
+            if scale:
+                _scalable(workload)
+            if keeps and workload is not None and step not in (workload, workload.model):  # the call made it
+                kept.keep(workload)
+                watcher.restart()  # what a copy takes is none of the step's memory
+
+        pulled = pull(watcher, step, args, kwargs, ready)
+        called = pulled.workload.name if pulled.workload is not None else ""
+        profile = watcher.profile(target if isinstance(target, str) else called or name_of(target), cpu_name())
         if scale:
             profile = _scaled(profile, pulled.workload, stages)
-    return profile
+    return replace(profile, notes=(*kept.notes, *profile.notes))
 
 
 def name_of(target: Any) -> str:

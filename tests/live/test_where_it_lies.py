@@ -16,9 +16,10 @@ from gobrrr import pipeline  # noqa: E402
 from gobrrr.model.events import Kind  # noqa: E402
 from gobrrr.model.frame_names import is_users  # noqa: E402
 from gobrrr.observe.live.loops import step_intent  # noqa: E402
-from gobrrr.observe.live.pull import loaded_as_before, pull_named, user_line  # noqa: E402
+from gobrrr.observe.live.pull import loaded_as_before, pull, user_line  # noqa: E402
 from gobrrr.observe.live.watcher import Options, Watcher  # noqa: E402
 from gobrrr.observe.static import session  # noqa: E402
+from gobrrr.observe.targets import find_callable  # noqa: E402
 from gobrrr.treating.bench import load  # noqa: E402
 from gobrrr.treating.fingerprint import fingerprint  # noqa: E402
 from gobrrr.treatments import capturing  # noqa: E402
@@ -83,7 +84,7 @@ def test_a_live_diagnosis(tmp_path: Path, folder: str, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)  # so that paths begin with the folder's name
     with program(tmp_path, folder):
         watcher = Watcher(options=Options(warmup=1, most_warmup=2, window=3, profiled=2))
-        pull_named(watcher, f"{folder}/train.py:step")
+        pull(watcher, find_callable(f"{folder}/train.py:step"), (), {})
         profile = watcher.profile("step", "a CPU")
     rank = profile.ranks[0]
     assert rank.seen is not None

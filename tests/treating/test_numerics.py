@@ -16,13 +16,13 @@ from torch import nn  # noqa: E402
 
 from gobrrr.model.treated import Numerics  # noqa: E402
 from gobrrr.model.workload import Workload  # noqa: E402
+from gobrrr.observe.live.state.snapshot import snapshot  # noqa: E402
 from gobrrr.observe.targets import step_of  # noqa: E402
 from gobrrr.treating import judging, numerics  # noqa: E402
 from gobrrr.treating.arms import Arm  # noqa: E402
 from gobrrr.treating.observed import named_leaves, sampled  # noqa: E402
 from gobrrr.treating.reference import reference  # noqa: E402
 from gobrrr.treating.rounding import roundoff_of  # noqa: E402
-from gobrrr.treating.state import snapshot  # noqa: E402
 from gobrrr.treatments import dataloader_workers, larger_batch  # noqa: E402
 from gobrrr.treatments.way import Way  # noqa: E402
 from tests.treating import fakes  # noqa: E402

@@ -17,6 +17,7 @@ from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.model.treated import TrialRecord, Untried, Versions
 from gobrrr.model.workload import Workload
 from gobrrr.observe.live.clock import on_gpu
+from gobrrr.observe.live.state.snapshot import snapshot
 from gobrrr.observe.targets import find_callable
 from gobrrr.treating.arms import Arm
 from gobrrr.treating.candidates import Basis, Candidate, Looked, advice_of, candidates_of, hides, step_of, ways_of
@@ -24,7 +25,6 @@ from gobrrr.treating.fingerprint import fingerprint
 from gobrrr.treating.looking import PROFILED_S, WINDOW_S, Looking
 from gobrrr.treating.pace import Allowed
 from gobrrr.treating.search import TOGETHER, Stages
-from gobrrr.treating.state import snapshot
 from gobrrr.treating.trial import run_trial
 from gobrrr.treatments.way import Way
 
@@ -100,7 +100,9 @@ class Here:
         before = snapshot(self._workload)
         try:
             with arm.entered() as entered:
-                profile = live.profile_of(entered.workload, (), {}, stages=looking, options=_windows(looking))
+                profile = live.profile_of(
+                    entered.workload, (), {}, put_back=False, stages=looking, options=_windows(looking)
+                )
         finally:
             arm.close()
             before.restore()

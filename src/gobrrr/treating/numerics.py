@@ -16,15 +16,15 @@ import torch
 
 from gobrrr.model.treated import Errors, Numerics
 from gobrrr.model.workload import Workload
+from gobrrr.observe.live.state.parts import parameters_of, parts_of
+from gobrrr.observe.live.state.snapshot import Snapshot, drawn, seeded, seeds_itself, write
 from gobrrr.treating import judging
 from gobrrr.treating.arms import Arm
 from gobrrr.treating.judging import Judged
 from gobrrr.treating.observed import Observed, Watch
-from gobrrr.treating.parts import parameters_of, parts_of
 from gobrrr.treating.quantities import Sides, judged
 from gobrrr.treating.reference import lower_than_float32, possible, reference, release
 from gobrrr.treating.rounding import roundoff_of
-from gobrrr.treating.state import Snapshot, drawn, seeded, seeds_itself, write
 from gobrrr.treatments.way import INPUT, Way
 
 SEED, OTHER_SEED, RUNS = 20_240_501, 77_001, 4

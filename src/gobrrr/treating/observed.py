@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from gobrrr.model.workload import Workload
-from gobrrr.treating.parts import buffers_of, leaves, parameters_of
-from gobrrr.treating.state import write
+from gobrrr.observe.live.state.parts import buffers_of, leaves, parameters_of
+from gobrrr.observe.live.state.snapshot import write
 
 MOST_PARAMETERS = 16
 MOST_BUFFERS = 8

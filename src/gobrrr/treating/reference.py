@@ -19,8 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gobrrr.model.workload import Workload
 from gobrrr.observe.live.clock import on_gpu, wait
+from gobrrr.observe.live.state.snapshot import random_states
 from gobrrr.observe.targets import step_of
-from gobrrr.treating.state import random_states
 
 
 def possible(workload: Workload) -> bool:

@@ -10,8 +10,8 @@ import torch
 
 from gobrrr.model.workload import Workload
 from gobrrr.observe.live.clock import on_gpu
+from gobrrr.observe.live.state.parts import parts_of
 from gobrrr.treating.observed import roundoff
-from gobrrr.treating.parts import parts_of
 from gobrrr.treatments.way import Way
 
 TF32 = 2.0**-11

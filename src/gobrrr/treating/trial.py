@@ -17,12 +17,12 @@ from gobrrr.model.diagnosis import Verdict
 from gobrrr.model.treated import Numerics, TrialRecord
 from gobrrr.model.workload import Workload
 from gobrrr.observe.live.clock import on_gpu, wait
+from gobrrr.observe.live.state.snapshot import Snapshot, snapshot
 from gobrrr.treating import numerics, pace, timing
 from gobrrr.treating.arms import Arm, Unrestored, ahead
 from gobrrr.treating.compiling import compiled
 from gobrrr.treating.pace import UNDECIDED, Allowed
 from gobrrr.treating.sequential import LEAST_ROUNDS
-from gobrrr.treating.state import Snapshot, snapshot
 from gobrrr.treatments.way import Unapplied, Way
 
 Progress = Callable[[str, int, int], None]

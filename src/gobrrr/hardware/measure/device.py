@@ -12,6 +12,7 @@ from typing import Any
 
 from gobrrr.errors import UsageError
 from gobrrr.model.measured import Environment
+from gobrrr.system.memory import available_bytes
 
 NO_TORCH = "measuring needs torch, which is not installed here: pip install torch"
 
@@ -171,9 +172,6 @@ def _total_bytes() -> int | None:
 
 
 def _available_bytes() -> int:
-    """What the system says is available, at most what it says it has; 1 GB where it says nothing."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration, ValueError):
-        return (_total_bytes() or 2 * 10**9) // 2
+    """What the system says is available; half of what there is, or 1 GB, where it says nothing."""
+    found = available_bytes()
+    return (_total_bytes() or 2 * 10**9) // 2 if found is None else found

@@ -1,4 +1,4 @@
-"""A step that is called as often as it takes, by a name or as a callable."""
+"""A step that is called as often as it takes: a callable, a module or a Workload."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gobrrr.observe.installed import Owner, owner
 from gobrrr.observe.live.frames import current_folder
 from gobrrr.observe.live.watcher import Watcher, watching
 from gobrrr.observe.live.watches.rivals import recording
-from gobrrr.observe.targets import find_callable, step_of
+from gobrrr.observe.targets import step_of
 
 MOST_STEPS = 1_000
 MOST_DISTURBED = 3
@@ -100,10 +100,13 @@ def _forward(model: Any, *inputs: Any, **keywords: Any) -> Any:
         return model(*inputs, **keywords)
 
 
-def pull_named(watcher: Watcher, target: str, ready: Callable[[Workload | None], None] | None = None) -> Pulled:
-    """The same for "file.py:callable" or "package.module:callable"."""
-    with loaded_as_before():
-        return pull(watcher, find_callable(target), (), {}, ready)
+def workload_of(step: Any, inputs: Sequence[Any], keywords: dict[str, Any]) -> Workload:
+    """What is called, with what it is called with, as a Workload: what a copy of its state is taken of."""
+    if isinstance(step, Workload):
+        return step
+    if isinstance(step, torch.nn.Module):
+        return Workload(model=step, inputs=(*inputs, *keywords.values()))
+    return Workload(step=partial(step, *inputs, **keywords))
 
 
 @contextmanager

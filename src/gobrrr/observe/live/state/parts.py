@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from gobrrr.model.workload import Workload
-from gobrrr.treating.contents import CONTAINERS
+from gobrrr.observe.live.state.contents import CONTAINERS
 
 DEEPEST = 4
 LONGEST = 1_000
@@ -54,7 +54,7 @@ def parts_of(workload: Workload, *, within: bool = False) -> Parts:
         walk.thing(one, 0)
     scalars = any(isinstance(held, SCALARS) for _, held in found.cells)
     found.known = bool(found.modules or found.optimizers or found.tensors or found.stateful or scalars or found.names)
-    for given in (*workload.inputs, *workload.targets):
+    for given in (workload.inputs, workload.targets):
         walk.thing(given, 0)
     for holder in _samplers(workload.loader):
         walk.thing(getattr(holder, "generator", None), 0)

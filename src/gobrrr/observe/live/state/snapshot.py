@@ -7,47 +7,73 @@ workload's `reset` does comes last.
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy, deepcopy
 from typing import Any
 
 import torch
 
 from gobrrr.model.workload import Workload
+from gobrrr.observe.live.apart import apart
 from gobrrr.observe.live.clock import on_gpu
-from gobrrr.treating import contents
-from gobrrr.treating.contents import Undo
-from gobrrr.treating.parts import SCALARS, internal_names, parts_of
+from gobrrr.observe.live.state import contents
+from gobrrr.observe.live.state.contents import Undo
+from gobrrr.observe.live.state.parts import SCALARS, Parts, internal_names, leaves, parts_of
 
 DEVICE_SHARE = 0.1
 """Of a device's memory, what copies may take of it before they are kept in the host's."""
 
 
-class Snapshot:
-    """The state of a workload at one moment."""
+class TooLarge(Exception):
+    """A state of more bytes than copies may take. Nothing was copied."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, size: int) -> None:
+        super().__init__(f"{size} bytes")
+        self.size = size
+
+
+class Snapshot:
+    """The state of a workload at one moment.
+
+    `device_share`: of a device's memory, what copies may take of it. `most_bytes`: all copies together may take so
+    much, else TooLarge is raised. What `beside`, an earlier one, puts back is left to that one.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        *,
+        device_share: float = DEVICE_SHARE,
+        most_bytes: float = math.inf,
+        beside: Snapshot | None = None,
+    ) -> None:
         self._parts = parts_of(workload, within=True)
         self._reset = workload.reset
-        self._seen: dict[int, Any] = {}  # the things themselves, so that their ids stay their own
-        self._copies: dict[int, tuple[Any, Any]] = {}
+        # the things themselves, so that their ids stay their own
+        self._seen: dict[int, Any] = dict(beside._seen) if beside is not None else {}
         self._undo: list[Undo] = []
-        self._room = _room()
+        self._room = _room(device_share)
         self.device_bytes = 0
         self.whole = self._parts.known or workload.reset is not None
         self.seconds = 0.0
         self.notes: list[str] = []
         """What is not put back, in words."""
-        self._take()
+        size = sum(map(_bytes, tensors_of(self._parts, self._seen)))
+        if size > most_bytes:
+            raise TooLarge(size)
+        with apart():
+            self._take()
 
     def restore(self) -> None:
         """Put everything back. Only while no arm is entered."""
         begin = time.perf_counter()
-        for undo in self._undo:
-            undo()
+        with apart():
+            for undo in self._undo:
+                undo()
         if self._reset is not None:
             self._reset()
         self.restore_random()
@@ -55,10 +81,15 @@ class Snapshot:
             torch.cuda.synchronize()
         self.seconds = time.perf_counter() - begin
 
+    def holds(self, thing: Any) -> bool:
+        """Whether a tensor, a module or an optimizer is put back by it."""
+        return self._seen.get(id(thing)) is thing
+
     def restore_random(self) -> None:
         """Put the random numbers alone back."""
-        for undo in self._numbers:
-            undo()
+        with apart():
+            for undo in self._numbers:
+                undo()
 
     def _take(self) -> None:
         for module in self._parts.modules:
@@ -86,10 +117,10 @@ class Snapshot:
             large += undo is None
             self._undo += [undo] if undo is not None else []
         if large and self._reset is None:
-            self.notes.append(f"{large} containers of over {contents.MOST_HELD} entries are not put back after a trial")
+            self.notes.append(f"{large} containers of over {contents.MOST_HELD} entries are not put back")
         if parts.iterators and self._reset is None:
             names = ", ".join(dict.fromkeys(parts.iterators))
-            self.notes.append(f"the step goes through {names}: that goes on, and is not put back after a trial")
+            self.notes.append(f"the step goes through {names}: that goes on, and is not put back")
 
     def _known(self, thing: Any) -> bool:
         known = id(thing) in self._seen
@@ -139,7 +170,7 @@ class Snapshot:
 
     def _copied(self, tensor: Any) -> Any:
         """A copy on the device where there is room, else in the host's memory."""
-        size = tensor.numel() * tensor.element_size() if tensor.layout == torch.strided else 0
+        size = _bytes(tensor)
         if tensor.device.type != "cuda":
             return tensor.detach().clone()
         if self.device_bytes + size > self._room:
@@ -211,6 +242,21 @@ class Snapshot:
         self._undo.append(lambda: thing.load_state_dict(deepcopy(state)))
 
 
+def tensors_of(parts: Parts, seen: Mapping[int, Any]) -> Iterator[Any]:
+    """The tensors that a copy of the state is made of, each once, with their gradients; none of those in `seen`."""
+    known = set(seen)
+    held = [one for module in parts.modules for one in (*module.parameters(), *module.buffers())]
+    for optimizer in parts.optimizers:
+        held += [one for group in optimizer.param_groups for one in group["params"]]
+        held += leaves(dict(optimizer.state))
+    for one in (*held, *parts.tensors):
+        if id(one) not in known:
+            known.add(id(one))
+            yield one
+            if one.is_leaf and one.grad is not None:
+                yield one.grad
+
+
 def snapshot(workload: Workload) -> Snapshot:
     """The state of the workload now. Copies take memory of the device only where that is plenty."""
     return Snapshot(workload)
@@ -254,10 +300,14 @@ def _put_back(place: dict[Any, Any], before: Mapping[Any, Any]) -> None:
             place[key] = value
 
 
-def _room() -> float:
-    if not on_gpu():
+def _bytes(tensor: Any) -> int:
+    return int(tensor.numel() * tensor.element_size()) if tensor.layout == torch.strided else 0
+
+
+def _room(share: float) -> float:
+    if not share or not on_gpu():
         return 0.0
-    return DEVICE_SHARE * float(torch.cuda.mem_get_info()[1])
+    return share * float(torch.cuda.mem_get_info()[1])
 
 
 def random_states(generators: tuple[Any, ...] = ()) -> list[Undo]:

@@ -14,10 +14,10 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from gobrrr.model.workload import Workload  # noqa: E402
+from gobrrr.observe.live.state import contents  # noqa: E402
+from gobrrr.observe.live.state.parts import parameters_of, parts_of  # noqa: E402
+from gobrrr.observe.live.state.snapshot import drawn, seeded, snapshot, write  # noqa: E402
 from gobrrr.observe.targets import step_of  # noqa: E402
-from gobrrr.treating import contents  # noqa: E402
-from gobrrr.treating.parts import parameters_of, parts_of  # noqa: E402
-from gobrrr.treating.state import drawn, seeded, snapshot, write  # noqa: E402
 from tests.treating import fakes  # noqa: E402
 from tests.treating.fakes import one_thread  # noqa: E402, F401
 
@@ -145,7 +145,7 @@ def test_the_attributes_of_what_a_step_belongs_to_are_put_back_and_what_only_goe
     run(made, 3)
     state.restore()
     assert (trainer.at, trainer.losses) == (0, [])
-    assert state.notes == ["the step goes through batches: that goes on, and is not put back after a trial"]
+    assert state.notes == ["the step goes through batches: that goes on, and is not put back"]
 
 
 def test_of_a_long_list_what_was_appended_is_taken_off_and_a_large_table_is_said() -> None:

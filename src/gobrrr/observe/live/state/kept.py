@@ -1,0 +1,101 @@
+"""A step that is run here to be looked at leaves the program as it was: what it changes is put back at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import TracebackType
+
+from gobrrr.guarded import failed
+from gobrrr.model.workload import Workload
+from gobrrr.observe.live.apart import apart
+from gobrrr.observe.live.state.snapshot import Snapshot, TooLarge, random_states
+from gobrrr.observe.live.state.unreached import Unreached
+from gobrrr.system.memory import available_bytes
+from gobrrr.units import bytes_
+
+SHARE = 0.5
+"""Of the memory that the host has left, what copies may take."""
+NOT_REACHED = (
+    "no model, optimizer or tensor is reached from the step: what it changed of its own, if anything, is not put back"
+)
+
+Stages = Callable[[str, int, int], None]
+
+
+class Kept:
+    """`keep(workload)` before a workload runs for the first time; at the end of the block all is put back.
+
+    Copies are in the host's memory, so that the device's holds what it holds without us. `notes`: what is not put
+    back, complete at the end of the block.
+    """
+
+    def __init__(self, stages: Stages | None = None) -> None:
+        self.notes: list[str] = []
+        self._stages = stages
+        self._kept: list[Snapshot] = []
+        self._unreached: Unreached | None = None
+        self._whole = False
+        self._left = False
+
+    def __enter__(self) -> Kept:
+        with apart():
+            self._numbers = random_states()
+        return self
+
+    def keep(self, workload: Workload) -> None:
+        """Copy what the workload can change, as far as that is found and the host's memory holds it."""
+        self._tell("copying the state that the step changes")
+        free = available_bytes()
+        most = math.inf if free is None else SHARE * free
+        beside = self._kept[-1] if self._kept else None
+        try:
+            with apart():
+                made = Snapshot(workload, device_share=0.0, most_bytes=most, beside=beside)
+        except TooLarge as error:
+            self._left = True
+            self.notes.append(
+                f"the state that the step changes is not put back: a copy of it takes {bytes_(error.size)}, more "
+                f"than half of the {bytes_(free)} that the host's memory has left"
+            )
+            return
+        except Exception as error:
+            self._left = True
+            self.notes.append(f"what the step changes is not put back; its state {failed('the state', error)}")
+            return
+        self._kept.append(made)
+        self._whole = self._whole or made.whole
+        self._unreached = Unreached(self._kept)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._tell("putting the state back")
+        self._said()
+        try:
+            for one in reversed(self._kept):
+                one.restore()
+        except Exception as fault:  # a reset of the user's, or a device that an error has stopped
+            self.notes.append(f"not all that the step changed is put back: {type(fault).__name__}: {fault}")
+        with apart():
+            for undo in self._numbers:
+                undo()
+
+    def _said(self) -> None:
+        for one in self._kept:
+            self.notes += [note for note in one.notes if note not in self.notes]
+        if self._left or not self._kept:
+            return
+        if not self._whole:
+            self.notes.append(NOT_REACHED)
+        changed = self._unreached.changed() if self._unreached is not None else {}
+        if changed:
+            holders = ", ".join(list(changed)[:4])
+            self.notes.append(
+                f"{sum(changed.values())} tensors of {holders} were changed and are not put back: nothing that the "
+                "step names leads to them; give them to a gobrrr.Workload"
+            )
+
+    def _tell(self, stage: str) -> None:
+        if self._stages is not None:
+            self._stages(stage, 0, 1)
