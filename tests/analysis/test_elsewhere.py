@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -20,10 +19,8 @@ from gobrrr.analysis.price import Class
 from gobrrr.analysis.what_if import FIXED_NS, in_turn, shortened
 from gobrrr.hardware import find
 from gobrrr.model.machine import Ceiling, Machine
-from gobrrr.observe.trace import read_trace
-from gobrrr.pipeline import evidence_of
 from tests.analysis.slow_simulator import arrays, every, named, same, unprofiled
-from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, short
+from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, evidence, short
 from tests.conftest import H100
 from tests.traces import Trace
 
@@ -70,11 +67,6 @@ def mixed(folder: Path, steps: int = 3) -> Evidence:
             trace.free = end
             trace.synchronize()
     return unprofiled(trace, folder)
-
-
-@cache
-def evidence(path: Path) -> Evidence:
-    return evidence_of(read_trace(str(path)).ranks[0])[0]
 
 
 def own(one: Evidence) -> Machine:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -19,20 +18,15 @@ from gobrrr.analysis.outcome import MOVED, moved_ops, outcome
 from gobrrr.analysis.what_if import captured, dropped, hosted, merged, shortened, unwaited
 from gobrrr.hardware import find
 from gobrrr.observe.trace import read_trace
-from gobrrr.pipeline import Examined, examine
+from gobrrr.pipeline import examine
 from tests.analysis.slow_simulator import every, named, unprofiled
-from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, short
+from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, examined, short
 from tests.conftest import H100
 from tests.traces import Trace
 
 ADD, PLUS = [[4096, 4096], [4096, 4096], []], ["", "", "1"]
 """An addition of 96 MiB in all: 30 us at an H100's bandwidth."""
 EXAMPLES = [*SHIPPED[1:28:3], DDP[2], *HOLDOUT[2:20:5]]
-
-
-@cache
-def examined(path: Path) -> Examined:
-    return examine(read_trace(str(path)))
 
 
 def evidence(path: Path) -> Evidence:

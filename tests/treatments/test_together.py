@@ -26,18 +26,13 @@ from gobrrr.treatments.base import Planned
 from gobrrr.treatments.prescribing import plans
 from gobrrr.treatments.together import Combiner, Seat
 from tests.analysis.slow_simulator import every
-from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, short
+from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, examined, short
 from tests.conftest import H100
 from tests.traces import Trace
 
 MATRIX = [[64, 64], [64, 64]]
 EXAMPLES = [*SHIPPED[3:28:5], *HOLDOUT[5:20:6], DDP[6]]
 FAULTY = [H100 / f"{name}.faulty.json.gz" for name in ("moe_host_loop", "resnet_slow_loader", "gpt_eager_attn")]
-
-
-@cache
-def examined(path: Path) -> Examined:
-    return examine(read_trace(str(path)))
 
 
 def seat_of(found: Examined) -> Seat:
