@@ -5,10 +5,9 @@ STAMP := $(VENV)/.installed
 TORCH := $(VENV)/.torch
 ARGS ?=
 QUICK := not slow
-# Tests that time something have the machine to themselves.
-UNTIMED := $(addprefix tests/live/test_,compiler.py parity.py script.py trainers.py)
-TIMED := $(filter-out $(UNTIMED),$(wildcard tests/live/test_*.py)) tests/lab/test_torch.py tests/hardware \
-	tests/test_startup.py tests/observe/test_time.py tests/treating/test_for_real.py
+# Tests that judge times: they have the machine to themselves.
+TIMED := $(addprefix tests/live/test_,cases.py collector.py contention.py scaling.py threads.py typical.py watcher.py) \
+	tests/hardware/test_measure_torch.py tests/test_startup.py tests/treating/test_for_real.py
 
 .DEFAULT_GOAL := help
 
@@ -50,6 +49,7 @@ tests: $(STAMP) $(TORCH)
 
 nightly: $(STAMP) $(TORCH) ## what takes too long for CI: the tests marked slow, and 10,000 damaged inputs
 	$(BIN)/python -m pytest -m slow $(ARGS)
+	FUZZ_EXAMPLES=400 $(BIN)/python -m pytest -m "$(QUICK)" tests/observe/test_fuzz.py $(ARGS)
 	$(BIN)/python -m tests.fuzz.run --inputs 10000
 
 demo: $(STAMP) ## diagnose the shipped traces

@@ -23,8 +23,10 @@ from gobrrr.observe.table import assemble
 from gobrrr.observe.trace import read_trace
 from tests.observe.traces import rows
 
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "15"))
+"""Of each kind; `make nightly` takes more."""
 QUICK = settings(
-    max_examples=int(os.environ.get("FUZZ_EXAMPLES", "40")),
+    max_examples=EXAMPLES,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -301,7 +303,7 @@ def test_deep_nesting(tmp_path: Path) -> None:
     assert isinstance(outcome(tmp_path / "t.json", b'{"x": ' + deep + b', "traceEvents": [' + good + b"]}"), Profile)
 
 
-@settings(QUICK, max_examples=25)
+@settings(QUICK, max_examples=EXAMPLES * 2 // 3)
 @given(data=sound_trace(least=6), mutations=MUTATIONS, damage=st.booleans())
 def test_two_processes_read_what_one_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, mutations: list[Mutation], damage: bool
