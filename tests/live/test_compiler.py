@@ -243,6 +243,7 @@ def test_a_compiler_that_is_imported_late_is_seen_and_says_what_it_says_without(
     assert _run(tmp_path, True, logs) == _run(tmp_path, False, logs)
 
 
+@pytest.mark.slow
 def test_more_compilations_than_the_compiler_remembers() -> None:
     functions: dict[str, Any] = {}
     for number in range(80):
