@@ -47,9 +47,8 @@ tests: $(STAMP) $(TORCH)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "$(QUICK)" $(TIMED:%=--ignore %) $(ARGS)
 	$(BIN)/python -m pytest -m "$(QUICK)" $(TIMED) $(ARGS)
 
-nightly: $(STAMP) $(TORCH) ## what takes too long for CI: the tests marked slow, and 10,000 damaged inputs
-	$(BIN)/python -m pytest -m slow $(ARGS)
-	FUZZ_EXAMPLES=400 $(BIN)/python -m pytest -m "$(QUICK)" tests/observe/test_fuzz.py $(ARGS)
+nightly: $(STAMP) $(TORCH) ## all tests, the slow ones too and with more examples each, and 10,000 damaged inputs
+	GOBRRR_TESTS=night $(BIN)/python -m pytest $(ARGS)
 	$(BIN)/python -m tests.fuzz.run --inputs 10000
 
 demo: $(STAMP) ## diagnose the shipped traces

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 EVERY = 4
+NIGHT = os.environ.get("GOBRRR_TESTS") == "night"
+"""`make nightly` sets it."""
 
 
 def spread(values: Sequence[Any], every: int = EVERY) -> list[Any]:
@@ -16,6 +19,13 @@ def spread(values: Sequence[Any], every: int = EVERY) -> list[Any]:
 
 
 def slow(value: Any) -> Any:
-    """A parameter that runs in `make nightly` only; it keeps the marks that it has."""
-    given = value if hasattr(value, "marks") else pytest.param(value)
+    """A parameter, or a tuple of some, that runs in `make nightly` only; it keeps the marks that it has."""
+    given = value if hasattr(value, "marks") else pytest.param(*value if isinstance(value, tuple) else (value,))
     return pytest.param(*given.values, marks=[*given.marks, pytest.mark.slow], id=given.id)
+
+
+def examples(night: int, ci: int | None = None) -> int:
+    """How many examples hypothesis makes: all at night; in CI a third, or `ci`."""
+    if NIGHT:
+        return night
+    return night // 3 if ci is None else ci
