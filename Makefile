@@ -4,14 +4,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TORCH := $(VENV)/.torch
 ARGS ?=
-# Tests that time something have the machine to themselves.
-UNTIMED := $(addprefix tests/live/test_,compiler.py parity.py script.py trainers.py)
-TIMED := $(filter-out $(UNTIMED),$(wildcard tests/live/test_*.py)) tests/lab/test_torch.py tests/hardware \
-	tests/test_startup.py tests/observe/test_time.py tests/treating/test_for_real.py
+QUICK := not slow
+# Tests that judge times: they have the machine to themselves.
+TIMED := $(addprefix tests/live/test_,cases.py collector.py contention.py scaling.py threads.py watcher.py) \
+	tests/hardware/test_measure_torch.py tests/test_startup.py tests/treating/test_for_real.py
 
 .DEFAULT_GOAL := help
 
-.PHONY: help install test types nightly demo bench format clean
+.PHONY: help install test checks lint tests nightly demo bench format clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-9s %s\n", $$1, $$2}'
@@ -29,21 +29,26 @@ $(TORCH): $(STAMP) requirements-torch.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-torch.txt
 	touch $(TORCH)
 
-# Types are checked without torch: its installation and they go side by side.
-types: $(STAMP)
-	$(BIN)/mypy
+test: checks tests ## everything that CI checks: lint, format, types, layers, sizes, tests
 
-test: $(STAMP) ## everything that CI checks: lint, format, types, layers, sizes, tests
+# What needs no torch goes beside its installation.
+checks: $(STAMP)
+	$(MAKE) --no-print-directory --jobs 2 lint $(TORCH)
+
+lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(MAKE) --no-print-directory --jobs 2 types $(TORCH)
+	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_sizes.py src
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(TIMED:%=--ignore %) $(ARGS)
-	$(BIN)/python -m pytest $(TIMED) $(ARGS)
 
-nightly: $(STAMP) $(TORCH) ## what takes too long for CI: the tests marked slow, and 10,000 damaged inputs
-	$(BIN)/python -m pytest -m slow $(ARGS)
+# A thread for each of the two processes of the first part.
+tests: $(STAMP) $(TORCH)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "$(QUICK)" $(TIMED:%=--ignore %) $(ARGS)
+	$(BIN)/python -m pytest -m "$(QUICK)" $(TIMED) $(ARGS)
+
+nightly: $(STAMP) $(TORCH) ## all tests, the slow ones too and with more examples each, and 10,000 damaged inputs
+	GOBRRR_TESTS=night $(BIN)/python -m pytest $(ARGS)
 	$(BIN)/python -m tests.fuzz.run --inputs 10000
 
 demo: $(STAMP) ## diagnose the shipped traces

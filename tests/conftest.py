@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from gobrrr.guarded import STRICT
+from tests.once import SHARED
 
 settings.register_profile("any machine", deadline=None)  # a shared one stalls for longer than any example takes
 settings.load_profile("any machine")
@@ -83,4 +84,17 @@ def no_measured_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     """Ceilings that were measured on the developer's own machine don't change the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_by_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Where the tests run in several processes, what one makes for all is in a folder beside theirs."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        yield
+        return
+    folder = tmp_path_factory.getbasetemp().parent / "shared"
+    folder.mkdir(exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SHARED, str(folder))
         yield

@@ -25,6 +25,7 @@ from gobrrr.report.json import to_json
 from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, diagnosis, short
 from tests.conditions.lives import live_of
 from tests.conftest import H100, H100_EXTRA
+from tests.spread import spread
 from tests.test_contract import CHECKER as OTHER
 from tests.test_contract import CONTRACT, checker, misfits, unequal
 from tests.traces import Trace
@@ -84,7 +85,7 @@ def faults(found: Diagnosis) -> list[str]:
 # -- the contract, on recorded steps ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", EVERY, ids=short)
+@pytest.mark.parametrize("path", spread(EVERY), ids=short)
 def test_the_contract_holds_with_what_ifs_and_on_another_machine(path: Path):
     """And the step on another machine is the same by both ways of asking for it."""
     read, plain = profile(path), diagnosis(path)

@@ -16,6 +16,7 @@ from gobrrr.api import load, save
 from gobrrr.report.json import to_json
 from tests.analysis.tables import DDP, HOLDOUT, PUBLIC, SHIPPED, diagnosis, short
 from tests.conftest import ROOT
+from tests.spread import spread
 
 CHECKER = ROOT.parent / "shared" / "tools" / "check_contract.py"
 EVERY = [*SHIPPED, *DDP, *HOLDOUT, *PUBLIC]
@@ -220,17 +221,17 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: top / name for name in PAIRS}
 
 
-@pytest.mark.parametrize("path", EVERY, ids=short)
+@pytest.mark.parametrize("path", spread(EVERY), ids=short)
 def test_names_and_types(path: Path):
     assert misfits(as_json(path), CONTRACT) == []
 
 
-@pytest.mark.parametrize("path", EVERY, ids=short)
+@pytest.mark.parametrize("path", spread(EVERY), ids=short)
 def test_sums(path: Path):
     assert unequal(as_json(path)) == []
 
 
-@pytest.mark.parametrize("path", EVERY, ids=short)
+@pytest.mark.parametrize("path", spread(EVERY), ids=short)
 def test_it_survives_a_file(path: Path, tmp_path: Path):
     save(diagnosis(path), tmp_path / "saved.json")
     assert load(tmp_path / "saved.json") == diagnosis(path)
@@ -258,7 +259,7 @@ def checker() -> Any:
 
 
 @pytest.mark.skipif(not CHECKER.is_file(), reason="the other checker is not beside this checkout")
-@pytest.mark.parametrize("path", EVERY, ids=short)
+@pytest.mark.parametrize("path", spread(EVERY), ids=short)
 def test_the_other_checker_agrees(path: Path):
     assert checker().faults(as_json(path)) == []
 

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.links import Links, link
 from gobrrr.analysis.steps import Steps, find_steps
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.model.events import ABSENT, COLUMN_TYPES, EventTable, Kind
 from gobrrr.observe.trace import read_trace
-from gobrrr.pipeline import diagnose
+from gobrrr.pipeline import Examined, diagnose, evidence_of, examine
 from tests.conftest import H100, H100_EXTRA, PUBLIC_TRACES
+from tests.once import once
 
+MOST_KEPT = 40
+"""So many traces are kept in memory with all their events."""
 ON_DEVICE = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 
 
@@ -118,8 +122,20 @@ def read(path: Path) -> Read:
 
 @cache
 def diagnosis(path: Path) -> Diagnosis:
-    """The diagnosis of a file or a folder, made once."""
-    return diagnose(read_trace(str(path)))
+    """The diagnosis of a file or a folder, made once by all processes of a run."""
+    return once(str(path), lambda: diagnose(read_trace(str(path))))
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def evidence(path: Path) -> Evidence:
+    """What the conditions receive of the first rank's first device."""
+    return evidence_of(read_trace(str(path)).ranks[0])[0]
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def examined(path: Path) -> Examined:
+    """The diagnosis with what it was made from."""
+    return examine(read_trace(str(path)))
 
 
 SHIPPED = sorted(H100.glob("*.json.gz"))

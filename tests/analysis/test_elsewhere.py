@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -20,11 +19,10 @@ from gobrrr.analysis.price import Class
 from gobrrr.analysis.what_if import FIXED_NS, in_turn, shortened
 from gobrrr.hardware import find
 from gobrrr.model.machine import Ceiling, Machine
-from gobrrr.observe.trace import read_trace
-from gobrrr.pipeline import evidence_of
 from tests.analysis.slow_simulator import arrays, every, named, same, unprofiled
-from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, short
+from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, evidence, short
 from tests.conftest import H100
+from tests.spread import examples, some
 from tests.traces import Trace
 
 LARGE = [[8192, 8192], [8192, 8192], []]
@@ -33,7 +31,7 @@ PLUS = ["", "", "1"]
 SQUARE = [[8192, 8192], [8192, 8192]]
 MATRIX = [[64, 64], [64, 64]]
 NAMES = ("a100-80gb", "h100", "h200", "b200", "mi300x", "l4")
-EXAMPLES = [*SHIPPED[2:28:4], DDP[0], *HOLDOUT[4:12:4]]
+EXAMPLES = some([*SHIPPED[2:28:4], DDP[0], *HOLDOUT[4:12:4]])
 
 
 def times(one: Ceiling | None, factor: float) -> Ceiling | None:
@@ -70,11 +68,6 @@ def mixed(folder: Path, steps: int = 3) -> Evidence:
             trace.free = end
             trace.synchronize()
     return unprofiled(trace, folder)
-
-
-@cache
-def evidence(path: Path) -> Evidence:
-    return evidence_of(read_trace(str(path)).ranks[0])[0]
 
 
 def own(one: Evidence) -> Machine:
@@ -200,7 +193,7 @@ def test_no_time_is_under_its_new_floor_and_the_host_stays(path: Path, name: str
 ceilings = st.fixed_dictionaries({key: st.floats(0.25, 8) for key in ("compute", "memory", "link", "host")})
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.sampled_from(EXAMPLES), ceilings, ceilings)
 def test_higher_ceilings_are_lower_floors_shorter_times_and_no_longer_step(path: Path, low: dict, more: dict):
     one = evidence(path)
@@ -212,7 +205,7 @@ def test_higher_ceilings_are_lower_floors_shorter_times_and_no_longer_step(path:
     assert length(one, graphs[1]) <= length(one, graphs[0]) * 1.001 + 1e3
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.sampled_from(EXAMPLES), ceilings, st.floats(-0.2, 0.2))
 def test_longer_by_a_share_is_longer(path: Path, drawn: dict, off: float):
     one = evidence(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -20,22 +19,16 @@ from gobrrr.analysis.replay import replayed
 from gobrrr.analysis.what_if import dropped, hosted, shortened, unwaited
 from gobrrr.model.diagnosis import Wall
 from gobrrr.model.events import Kind
-from gobrrr.observe.trace import read_trace
-from gobrrr.pipeline import evidence_of
 from gobrrr.treatments.together import Combiner, Seat
 from tests.analysis.slow_simulator import every, unprofiled
-from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, Row, short, table
+from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, Row, evidence, short, table
 from tests.conftest import H100, H100_EXTRA
+from tests.spread import spread
 from tests.traces import Trace
 
 CLOSE = 0.002
 IN_PART = 0.02
 MATRIX = [[64, 64], [64, 64]]
-
-
-@cache
-def evidence(path: Path) -> Evidence:
-    return evidence_of(read_trace(str(path)).ranks[0])[0]
 
 
 def halved(graph: StepGraph) -> StepGraph:
@@ -79,14 +72,14 @@ def gain_of(one: Evidence, made: Plan) -> Gain:
 # -- the length of a step ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", [*SHIPPED, *DDP, *HOLDOUT], ids=short)
+@pytest.mark.parametrize("path", spread([*SHIPPED, *DDP, *HOLDOUT]), ids=short)
 def test_the_graph_of_a_trace_runs_as_long_as_its_step(path: Path):
     one = evidence(path)
     assert length(one, one.graph) == pytest.approx(one.wall_ns, rel=CLOSE)
     assert gain_of(one, plan(None)).before == pytest.approx(one.wall_ns)
 
 
-@pytest.mark.parametrize("path", [*SHIPPED[3:30:4], *HOLDOUT[::4]], ids=short)
+@pytest.mark.parametrize("path", spread([*SHIPPED[3:30:4], *HOLDOUT[::4]]), ids=short)
 def test_a_slower_host_takes_no_less_and_one_without_waits_no_more(path: Path):
     one = evidence(path)
     low, high = (length(one, one.graphs[end]) for end in (0, -1))

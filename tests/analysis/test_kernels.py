@@ -8,11 +8,12 @@ import pytest
 
 from gobrrr.api import diagnose
 from tests.analysis.tables import SHIPPED, diagnosis, short
+from tests.spread import spread
 
 FRAMES = "tracelens/h100__facebook_timesformer-base-finetuned-k400__1016002.json.gz"
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=short)
+@pytest.mark.parametrize("path", spread(SHIPPED), ids=short)
 def test_kernels_and_calls_have_the_same_device_time(path: Path) -> None:
     one = diagnosis(path)
     assert sum(row.ns for row in one.kernels) == pytest.approx(sum(row.ns for row in one.ops), rel=1e-9)
@@ -20,7 +21,7 @@ def test_kernels_and_calls_have_the_same_device_time(path: Path) -> None:
     assert len({row.name for row in one.kernels}) == len(one.kernels)
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=short)
+@pytest.mark.parametrize("path", spread(SHIPPED), ids=short)
 def test_every_call_has_its_kernels(path: Path) -> None:
     one = diagnosis(path)
     of: dict[int, set[str]] = {index: set() for index in range(len(one.ops))}

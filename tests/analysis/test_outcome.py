@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -19,20 +18,16 @@ from gobrrr.analysis.outcome import MOVED, moved_ops, outcome
 from gobrrr.analysis.what_if import captured, dropped, hosted, merged, shortened, unwaited
 from gobrrr.hardware import find
 from gobrrr.observe.trace import read_trace
-from gobrrr.pipeline import Examined, examine
+from gobrrr.pipeline import examine
 from tests.analysis.slow_simulator import every, named, unprofiled
-from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, short
+from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, examined, short
 from tests.conftest import H100
+from tests.spread import examples, some
 from tests.traces import Trace
 
 ADD, PLUS = [[4096, 4096], [4096, 4096], []], ["", "", "1"]
 """An addition of 96 MiB in all: 30 us at an H100's bandwidth."""
-EXAMPLES = [*SHIPPED[1:28:3], DDP[2], *HOLDOUT[2:20:5]]
-
-
-@cache
-def examined(path: Path) -> Examined:
-    return examine(read_trace(str(path)))
+EXAMPLES = some([*SHIPPED[1:28:3], DDP[2], *HOLDOUT[2:20:5]])
 
 
 def evidence(path: Path) -> Evidence:
@@ -61,7 +56,7 @@ CHANGES = {
 # -- sums ------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.sampled_from(EXAMPLES), st.sampled_from([*CHANGES]), st.integers(0, 99), st.floats(1, 1e9))
 def test_the_lines_sum_to_the_step_whatever_was_changed(path: Path, name: str, seed: int, wall: float):
     one = evidence(path)
@@ -157,7 +152,7 @@ def test_what_is_shorter_lies_as_far_from_its_roof_as_before(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["b200", "a100-80gb", "mi300x"])
-@pytest.mark.parametrize("path", EXAMPLES[::3], ids=short)
+@pytest.mark.parametrize("path", EXAMPLES[::2], ids=short)
 def test_on_another_machine_calls_move_other_times_and_the_same_bytes(path: Path, name: str):
     found, one, machine = examined(path), evidence(path), find(name)
     graph = on_machine(one, machine)(one.graph)
@@ -174,7 +169,7 @@ def test_on_another_machine_calls_move_other_times_and_the_same_bytes(path: Path
             assert op.ns >= op.floor_ns * (1 - 1e-6)
 
 
-@pytest.mark.parametrize("path", EXAMPLES[::3], ids=short)
+@pytest.mark.parametrize("path", EXAMPLES[::2], ids=short)
 def test_nothing_moves_where_nothing_is_changed(path: Path):
     found, one = examined(path), evidence(path)
     assert moved_ops(one, one.graph, found.ranks[0].row_of_group, one.priced) == []

@@ -17,6 +17,7 @@ from gobrrr.model.frame_names import is_users
 from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import evidence_of
 from tests.analysis.tables import Row, table
+from tests.spread import spread
 
 SHIPPED = sorted(one.name for one in files("gobrrr").joinpath("data/h100").iterdir() if one.name.endswith(".json.gz"))
 
@@ -26,7 +27,7 @@ def evidences(name: str):
     return [evidence for rank in profile.ranks for evidence in evidence_of(rank)]
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", spread(SHIPPED))
 def test_every_nanosecond_is_at_one_place(name):
     for evidence in evidences(name):
         where = where_time_goes(evidence)

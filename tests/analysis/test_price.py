@@ -17,6 +17,7 @@ from gobrrr.model.machine import Machine
 from gobrrr.model.work import OpCall, Work
 from gobrrr.observe.trace import read_trace
 from tests.analysis.tables import SHIPPED, Row, launched, read, short, table
+from tests.spread import spread
 from tests.traces import Trace
 
 MATRIX = [[4096, 4096], [4096, 4096]]
@@ -201,7 +202,7 @@ def test_collectives_from_what_the_trace_records():
     assert collective(None) is None
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=short)
+@pytest.mark.parametrize("path", spread(SHIPPED), ids=short)
 def test_kernels_of_a_call_sum_to_its_floor(path: Path, machine: Machine):
     """The law behind sharing, on real traces: floors sum by call, whatever the number of kernels."""
     seen = read(path)

@@ -13,6 +13,7 @@ from gobrrr.analysis.replay import replay
 from gobrrr.analysis.steps import find_steps
 from gobrrr.model.events import EventTable
 from tests.analysis.tables import DDP, HOLDOUT, NO_DEVICE, PUBLIC, SHIPPED, Read, read, short
+from tests.spread import spread
 
 REAL = [*SHIPPED, *DDP, *HOLDOUT, *(path for path in PUBLIC if not path.name.startswith(NO_DEVICE))]
 TOLERANCE = 0.02
@@ -23,7 +24,7 @@ def again(seen: Read, cost: ObserverCost) -> EventTable:
     return replay(seen.events, seen.links, cost, seen.steps.start, seen.steps.stop)
 
 
-@pytest.mark.parametrize("path", REAL, ids=short)
+@pytest.mark.parametrize("path", spread(REAL), ids=short)
 def test_without_a_cost_the_step_takes_as_long_as_recorded(path: Path):
     seen = read(path)
     steps = find_steps(again(seen, NO_COST), seen.links)
@@ -31,7 +32,7 @@ def test_without_a_cost_the_step_takes_as_long_as_recorded(path: Path):
     assert steps.wall_ns == pytest.approx(seen.steps.wall_ns, rel=TOLERANCE)
 
 
-@pytest.mark.parametrize("path", REAL, ids=short)
+@pytest.mark.parametrize("path", spread(REAL), ids=short)
 def test_kernels_keep_their_length_and_streams_their_order(path: Path):
     seen = read(path)
     moved = again(seen, DEFAULT_COST)
@@ -59,7 +60,7 @@ def overlap(events: EventTable, rows: np.ndarray) -> np.ndarray:
     return np.maximum(reach - events.start_ns[rows][1:], 0)
 
 
-@pytest.mark.parametrize("path", REAL, ids=short)
+@pytest.mark.parametrize("path", spread(REAL), ids=short)
 def test_the_device_s_busy_time_stays_where_there_is_one_stream(path: Path):
     seen = read(path)
     if len(streams(seen)) > 1 or any(overlap(seen.events, rows).any() for rows in streams(seen)):
@@ -71,7 +72,7 @@ def test_the_device_s_busy_time_stays_where_there_is_one_stream(path: Path):
     assert after == pytest.approx(before, abs=len(rows) * ROUNDING_NS)
 
 
-@pytest.mark.parametrize("path", [*SHIPPED[:6], *DDP[:1]], ids=short)
+@pytest.mark.parametrize("path", spread([*SHIPPED[:6], *DDP[:1]]), ids=short)
 def test_the_replay_is_deterministic(path: Path):
     seen = read(path)
     first, second = again(seen, DEFAULT_COST), again(seen, DEFAULT_COST)
@@ -79,7 +80,7 @@ def test_the_replay_is_deterministic(path: Path):
     assert (first.duration_ns == second.duration_ns).all()
 
 
-@pytest.mark.parametrize("path", [*SHIPPED, *DDP], ids=short)
+@pytest.mark.parametrize("path", spread([*SHIPPED, *DDP]), ids=short)
 def test_the_input_is_left_alone(path: Path):
     seen = read(path)
     start, duration = seen.events.start_ns.copy(), seen.events.duration_ns.copy()

@@ -19,6 +19,7 @@ from gobrrr.model.diagnosis import Diagnosis, Finding, NotChecked
 from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import diagnose
 from tests.analysis.tables import DDP, HOLDOUT, PUBLIC, SHIPPED, diagnosis, short
+from tests.spread import spread
 
 EVERY = [*SHIPPED, *DDP, *HOLDOUT, *PUBLIC]
 GPT = next(path for path in SHIPPED if path.name.startswith("gpt2_b8_s1024.fwdbwd"))
@@ -64,7 +65,7 @@ def unchecked(found: Diagnosis) -> list[str]:
     return [one.code for one in found.not_checked]
 
 
-@pytest.mark.parametrize("path", EVERY, ids=short)
+@pytest.mark.parametrize("path", spread(EVERY), ids=short)
 def test_the_coverage_is_that_of_the_budget(path: Path):
     found = diagnosis(path)
     priced, rest = ns(found, "compute", "memory", "below_roof"), ns(found, "unpriced")
@@ -74,7 +75,7 @@ def test_the_coverage_is_that_of_the_budget(path: Path):
         assert found.coverage.device_time == pytest.approx(1 - rest / (priced + rest), abs=1e-9)
 
 
-@pytest.mark.parametrize("path", EVERY, ids=short)
+@pytest.mark.parametrize("path", spread(EVERY), ids=short)
 def test_what_prices_calls_is_found_or_not_checked_where_the_greater_part_is_not_priced(path: Path):
     found = diagnosis(path)
     if (found.coverage.device_time or 0.0) >= 0.45 or found.ranks > 1:  # the leading device's share may differ a little

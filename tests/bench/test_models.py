@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 from bench.models import ZOO, Recipe  # noqa: E402
 from bench.op_table import list_calls  # noqa: E402
+from tests.spread import spread  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
@@ -88,7 +89,7 @@ PARAMETERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", spread(names()))
 def test_a_model_on_meta_has_the_parameters_that_its_architecture_says(name: str) -> None:
     work = ZOO[name]("meta")
     count = sum(one.numel() for one in work.model.parameters())
@@ -104,7 +105,7 @@ def test_the_zoo_holds_the_handed_workloads_and_enough_others() -> None:
     assert {recipe.policy for recipe in ZOO.values()} == {"bf16", "fp32", "tf32", "amp"}
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", spread(names()))
 def test_a_full_size_workload_runs_on_fake_tensors(name: str) -> None:
     with FakeTensorMode():
         work = ZOO[name]("cpu")
@@ -113,7 +114,7 @@ def test_a_full_size_workload_runs_on_fake_tensors(name: str) -> None:
     assert not loss.requires_grad
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", spread(names()))
 def test_a_tiny_workload_steps_on_the_cpu_in_each_of_its_modes(name: str) -> None:
     recipe: Recipe = ZOO[name]
     for mode in recipe.modes:

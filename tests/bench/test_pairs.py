@@ -8,11 +8,12 @@ import pytest
 
 from bench.pair_data import pairs
 from bench.pairs import MISSES, MOST_ON_NEGATIVE, PAGE, RESULTS, WITHIN, beyond, first_sight, measure, page
+from tests.spread import spread
 
 FURTHER = {one.name: one for one in pairs() if one.group in ("further", "second")}
 
 
-@pytest.mark.parametrize("name", sorted(FURTHER))
+@pytest.mark.parametrize("name", spread(sorted(FURTHER)))
 def test_a_saving_is_within_ten_points_of_what_was_measured(name: str):
     row = measure(FURTHER[name])
     if row["negative"]:

@@ -113,6 +113,7 @@ def test_the_fit_s_times_are_the_prediction_s():
         assert fit_efficiency._times(value, columns)[0] == pytest.approx(parts.time(one))
 
 
+@pytest.mark.slow
 def test_the_shipped_shares_are_those_of_the_command():
     """One entry, fitted again from the measurements in bench/results."""
     again = [one for one in fit_efficiency.points() if "mm|bfloat16" in efficiency.keys(one.kind)]
@@ -172,6 +173,7 @@ def test_the_features_of_a_step_are_counts():
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_fit_explains_every_step_it_was_given():
     """All costs, or others that give the same steps: the wall times come back."""
     costs = fit_dispatch.fit(STEPS)
@@ -184,6 +186,7 @@ def test_the_fit_explains_every_step_it_was_given():
         assert costs[name] == pytest.approx(COSTS[name], rel=0.15), name
 
 
+@pytest.mark.slow
 def test_device_bound_steps_are_left_out_of_the_fit():
     slow = labelled(100, 0, 0, 0, 0, 1, busy=HOST_BOUND + 0.1)
     odd = Labelled("m", "x", slow.recording, slow.wall_ns * 50 * 0.9, slow.wall_ns * 50, 1.0, 0, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.model.diagnosis import Finding
+from tests.analysis.tables import evidence
 from tests.conftest import H100, H100_EXTRA
 from tests.evidence import evidence_from
 from tests.traces import Trace
@@ -25,16 +25,14 @@ def seen_of(folder: Path, body: Callable[[Trace], None], count: int = 3, **optio
     return evidence_from(trace.write(folder))
 
 
-@cache
 def shipped(name: str) -> Evidence:
     """A trace of the package's own data."""
-    return evidence_from(H100 / f"{name}.json.gz")
+    return evidence(H100 / f"{name}.json.gz")
 
 
-@cache
 def extra(name: str) -> Evidence:
     """A trace of the tests' data: held-out ("holdout/NAME") or of two ranks."""
-    return evidence_from(H100_EXTRA / f"{name}.json.gz")
+    return evidence(H100_EXTRA / f"{name}.json.gz")
 
 
 def what_its_calls_lose(finding: Finding) -> Any:

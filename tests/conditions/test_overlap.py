@@ -16,6 +16,7 @@ from gobrrr.model.diagnosis import Finding
 from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import diagnose, evidence_of
 from tests.conftest import H100, H100_EXTRA, public_files
+from tests.spread import spread
 
 PAIRS = sorted((H100_EXTRA / "pairs").glob("*.json.gz"))[::3]
 TRACES = sorted({*H100.glob("*.json.gz"), *H100_EXTRA.glob("*.json.gz"), *H100_EXTRA.glob("holdout/*.json.gz"), *PAIRS})
@@ -104,12 +105,12 @@ def within_the_step(path: Path) -> None:
         assert lengths(evidence).sum() == pytest.approx(evidence.wall_ns * evidence.steps.count, rel=1e-9)
 
 
-@pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.removesuffix(".json.gz"))
+@pytest.mark.parametrize("path", spread(TRACES), ids=lambda path: path.name.removesuffix(".json.gz"))
 def test_stakes_are_within_the_step(path: Path):
     within_the_step(path)
 
 
 @pytest.mark.skipif(not PUBLIC, reason="the public traces are not beside this checkout (../shared/public_traces)")
-@pytest.mark.parametrize("path", PUBLIC, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", spread(PUBLIC), ids=lambda path: path.name)
 def test_stakes_are_within_the_step_on_public_traces(path: Path):
     within_the_step(path)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from gobrrr.analysis.evidence import Evidence
+from tests.analysis import tables
 from tests.conftest import H100
-from tests.evidence import evidence_from, findings, found, predict
+from tests.evidence import findings, found, predict
 
 FAULTS = {
     "gpt_fp32_notf32": ("C01", "bf16-autocast"),
@@ -27,10 +27,8 @@ TOLERANCE = 0.1
 """A predicted saving may miss the measured one by this share of the step (docs/design.md, section 10)."""
 
 
-@cache
 def evidence(name: str, form: str, folder: Path = H100) -> Evidence:
-    path = next(iter(folder.rglob(f"{name}.{form}.json.gz")))
-    return evidence_from(path)
+    return tables.evidence(next(iter(folder.rglob(f"{name}.{form}.json.gz"))))
 
 
 def truth() -> dict[str, dict[str, dict[str, float]]]:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gobrrr.cost import names, price
 from gobrrr.cost.registry import find
 from gobrrr.model.work import ITEM_BYTES, Collective, OpCall, Scalar, Tensor, TensorList
+from tests.spread import examples
 
 SIZES = st.one_of(st.integers(0, 9), st.sampled_from([-1, 64, 1024, 2**31, 2**63]))
 DTYPES = st.sampled_from([*ITEM_BYTES, "", "nonsense", "bytes2"])
@@ -53,7 +54,7 @@ CALLS = st.builds(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(CALLS, st.none() | st.integers(-1, 2**31))
 def test_price_never_raises_and_is_never_negative(call: OpCall, blocks: int | None) -> None:
     work = price(call, blocks=blocks)

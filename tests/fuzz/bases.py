@@ -13,6 +13,7 @@ from gobrrr import changes
 from gobrrr.observe.trace import read_trace
 from gobrrr.report.json import to_json
 from tests.conftest import H100, H100_EXTRA, ROOT
+from tests.once import once
 
 Trace = dict[str, Any]
 
@@ -43,6 +44,10 @@ RANKS = (H100_EXTRA / "ddp_good.rank0.json.gz", H100_EXTRA / "ddp_good.rank1.jso
 @cache
 def packed(path: Path) -> bytes:
     """A cut of a trace as JSON: what begins in its first two steps, and the device work that was launched there."""
+    return once(f"a cut of {path}", lambda: _packed(path))
+
+
+def _packed(path: Path) -> bytes:
     whole: Trace = msgspec.json.decode(gzip.decompress(path.read_bytes()))
     return msgspec.json.encode(whole | {"traceEvents": _cut(whole["traceEvents"])})
 

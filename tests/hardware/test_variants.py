@@ -11,6 +11,7 @@ from gobrrr.hardware.variants import copied, hidden_copy, repeats, variant
 from gobrrr.model.work import OpCall, Scalar, Tensor, TensorList
 from tests.cost.test_properties import CALLS
 from tests.recordings import tensor
+from tests.spread import examples
 
 
 def word(call: OpCall) -> str:
@@ -244,7 +245,7 @@ def test_a_recurrence_takes_its_steps_one_after_the_other_in_each_layer():
 # Laws
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500, ci=100), deadline=None)
 @given(CALLS)
 def test_no_arguments_break_it(call: OpCall):
     for name in (canonical(call.name), "native_batch_norm", "fused_attention", "_cudnn_rnn", "native_layer_norm"):

@@ -46,8 +46,8 @@ def check(one: Experiment) -> None:
 def test_runs_and_restores(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    monkeypatch.setattr(session, "CPU_BUDGET_S", 4.0)
-    monkeypatch.setattr(catalogue, "CPU_BUDGET_S", 4.0)
+    monkeypatch.setattr(session, "CPU_BUDGET_S", 1.0)
+    monkeypatch.setattr(catalogue, "CPU_BUDGET_S", 1.0)
     if name == "tensorcores":  # bfloat16 is slow on a CPU without units for it
         monkeypatch.setattr(session.Lab, "sized", lambda self, *, cpu, gpu: cpu // 4)
     before = state(torch)
@@ -101,7 +101,7 @@ def test_any_step_can_be_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogue, "CPU_BUDGET_S", 4.0)
+    monkeypatch.setattr(catalogue, "CPU_BUDGET_S", 1.0)
     page = tmp_path / "lab.html"
     assert cli.main(["lab", "overhead", "--device", "cpu", "--json", "--html", str(page)]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)

@@ -237,11 +237,13 @@ def _run(folder: Path, watched: bool, logs: str) -> tuple[str, str]:
     return done.stdout, re.sub(r"(?m)^([A-Z])\d{4} [\d:.]+ \d+ ", r"\1 ", done.stderr)
 
 
+@pytest.mark.slow  # four processes that load torch and its compiler
 @pytest.mark.parametrize("logs", ["", "graph_breaks,recompiles"])
 def test_a_compiler_that_is_imported_late_is_seen_and_says_what_it_says_without(tmp_path: Path, logs: str) -> None:
     assert _run(tmp_path, True, logs) == _run(tmp_path, False, logs)
 
 
+@pytest.mark.slow
 def test_more_compilations_than_the_compiler_remembers() -> None:
     functions: dict[str, Any] = {}
     for number in range(80):

@@ -135,6 +135,7 @@ def test_a_plain_loop(tmp_path: Path) -> None:
     assert script["live"]["steps_from"].startswith("steps of AdamW")
 
 
+@pytest.mark.slow
 def test_a_trainer(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     pytest.importorskip("accelerate")

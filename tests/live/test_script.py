@@ -210,6 +210,7 @@ def test_processes_and_pickles(tmp_path: Path, method: str, module: bool) -> Non
     assert "8 " in same(tmp_path, *arguments).stdout
 
 
+@pytest.mark.slow  # up to six processes that load torch
 @needs_torch
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_data_loader_workers(tmp_path: Path, method: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,10 @@ from gobrrr.observe.reading import Reading
 from gobrrr.observe.table import assemble
 from gobrrr.observe.trace import read_trace
 from tests.observe.traces import rows
+from tests.spread import examples
 
 QUICK = settings(
-    max_examples=int(os.environ.get("FUZZ_EXAMPLES", "40")),
+    max_examples=examples(400, ci=15),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -301,7 +301,7 @@ def test_deep_nesting(tmp_path: Path) -> None:
     assert isinstance(outcome(tmp_path / "t.json", b'{"x": ' + deep + b', "traceEvents": [' + good + b"]}"), Profile)
 
 
-@settings(QUICK, max_examples=25)
+@settings(QUICK, max_examples=examples(100, ci=10))
 @given(data=sound_trace(least=6), mutations=MUTATIONS, damage=st.booleans())
 def test_two_processes_read_what_one_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, mutations: list[Mutation], damage: bool

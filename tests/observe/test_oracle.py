@@ -13,9 +13,11 @@ import pytest
 from gobrrr.model.events import EventTable
 from gobrrr.observe.trace import read_trace
 from tests.conftest import public_files
+from tests.spread import spread
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = [ROOT / "src" / "gobrrr" / "data" / "h100", ROOT / "tests" / "data" / "h100"]
+ALL = [file for folder in SHIPPED for file in sorted(folder.rglob("*.json.gz"))]
 ON_DEVICE = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
 
 Totals = dict[int, tuple[int, int, int]]
@@ -64,13 +66,13 @@ def measured(table: EventTable) -> Totals:
 
 
 @pytest.mark.skipif(not files(), reason="no traces here")
-@pytest.mark.parametrize("path", files(), ids=lambda path: path.name[:60])
+@pytest.mark.parametrize("path", spread(files()), ids=lambda path: path.name[:60])
 def test_device_time_equals_exact_arithmetic(path: Path) -> None:
     (rank,) = read_trace(path).ranks
     assert measured(rank.events) == expected(path)
 
 
-@pytest.mark.parametrize("path", [file for folder in SHIPPED for file in sorted(folder.rglob("*.json.gz"))], ids=str)
+@pytest.mark.parametrize("path", spread(ALL), ids=str)
 def test_shipped_traces_are_sound(path: Path) -> None:
     profile = read_trace(path)
     assert not [note for note in profile.notes if "no host operation" not in note]

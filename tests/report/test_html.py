@@ -32,6 +32,7 @@ from gobrrr.report.page.links import link, rows_of
 from gobrrr.report.page.modules import ordered
 from tests.analysis.tables import SHIPPED, diagnosis, short
 from tests.report import samples
+from tests.spread import spread
 
 MOST_BYTES = 2_000_000
 ATTACK = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&--><svg/onload=alert(3)>"
@@ -200,7 +201,7 @@ def test_what_hides_in_a_name_is_shown() -> None:
     assert "\N{REPLACEMENT CHARACTER}evil" in seen.text
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=short)
+@pytest.mark.parametrize("path", spread(SHIPPED), ids=short)
 def test_the_shipped_traces_make_pages_under_two_megabytes(path: Path) -> None:
     one = diagnosis(path)
     page = html.render(one)

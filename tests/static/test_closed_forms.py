@@ -14,6 +14,7 @@ pytest.importorskip("transformers")
 
 import gobrrr  # noqa: E402
 from bench.closed_forms import CASES, DEVICES, PASSES, SMALL, counted  # noqa: E402
+from tests.spread import examples, spread  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -25,7 +26,7 @@ SQUARE_GFLOP = {
 """Worked out by another hand, attention over all pairs."""
 BY_NAME = {one.name: one for one in CASES}
 SIZES = st.integers(1, 9)
-QUICK = settings(max_examples=25, deadline=None)
+QUICK = settings(max_examples=examples(25), deadline=None)
 
 
 @pytest.mark.parametrize("name", SQUARE_GFLOP)
@@ -38,7 +39,7 @@ OTHER = [(name, device, "training") for name in list(BY_NAME)[::3] for device in
 """The same arithmetic on other devices, of every third: bench/closed_forms.py has all."""
 
 
-@pytest.mark.parametrize(("name", "device", "passes"), [*EACH, *OTHER])
+@pytest.mark.parametrize(("name", "device", "passes"), spread([*EACH, *OTHER], 7))
 def test_an_architecture(name: str, device: str, passes: str) -> None:
     case = BY_NAME[name]
     found = counted(case, device, training=passes == "training")
@@ -49,7 +50,10 @@ def test_an_architecture(name: str, device: str, passes: str) -> None:
     assert 0 < found.bytes_compulsory <= found.bytes_fused <= found.bytes_as_run
 
 
-@pytest.mark.parametrize("case", [one for one in SMALL if one.what != BY_NAME[one.name].what], ids=lambda one: one.name)
+RESIZED = [one for one in SMALL if one.what != BY_NAME[one.name].what]
+
+
+@pytest.mark.parametrize("case", spread(RESIZED, 3), ids=lambda one: one.name)
 def test_an_architecture_at_another_size(case: Any) -> None:
     assert counted(case, "meta", training=True).flop_contraction == pytest.approx(case.form.training, rel=TOLERANCE)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from gobrrr.cli import app  # noqa: E402
 from gobrrr.errors import UsageError  # noqa: E402
 from gobrrr.model.recording import Recording  # noqa: E402
 from gobrrr.observe.static import record  # noqa: E402
+from tests.spread import slow, spread  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -184,6 +186,7 @@ pytest_ignored = pytest.mark.filterwarnings(
 )
 
 
+@cache
 def train(name: str, attention: str, mask: str | None = None, *, checkpoints: bool = False) -> Recording:
     """A training step, its model made beforehand."""
     from gobrrr.model.workload import Workload
@@ -213,8 +216,8 @@ def train(name: str, attention: str, mask: str | None = None, *, checkpoints: bo
 
 
 @pytest_ignored
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("attention", ["sdpa", slow("eager")])
+@pytest.mark.parametrize("name", spread(list(HEADS), 3))
 def test_training_steps_of_hugging_face_models_ask_for_nothing(name: str, attention: str) -> None:
     recording = train(name, attention)
     assert not recording.assumptions
@@ -223,7 +226,7 @@ def test_training_steps_of_hugging_face_models_ask_for_nothing(name: str, attent
 
 
 @pytest_ignored
-@pytest.mark.parametrize("name", ["llama", "bert"])
+@pytest.mark.parametrize("name", spread(["bert", "llama"]))
 def test_attention_masks_of_ones_are_dropped_and_padded_ones_kept(name: str) -> None:
     plain, ones, padded = (train(name, "sdpa", mask) for mask in (None, "ones", "padded"))
     flash = "aten::_scaled_dot_product_flash_attention"
@@ -236,7 +239,7 @@ def test_attention_masks_of_ones_are_dropped_and_padded_ones_kept(name: str) -> 
 
 
 @pytest_ignored
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", spread(list(HEADS), 3))
 def test_checkpoints_recompute_what_they_drop(name: str) -> None:
     recording = train(name, "sdpa", checkpoints=True)
     repeated = [one for one in recording.calls if one.recomputed]
@@ -246,7 +249,7 @@ def test_checkpoints_recompute_what_they_drop(name: str) -> None:
 
 
 @pytest_ignored
-@pytest.mark.parametrize("name", ["gpt2", "llama", "t5", "mixtral"])
+@pytest.mark.parametrize("name", spread(["gpt2", "llama", "t5", "mixtral"]))
 def test_two_tokens_are_generated_with_a_cache(name: str) -> None:
     widths: list[int] = []
 

@@ -25,6 +25,7 @@ from gobrrr.treating.candidates import (
     ways_of,
 )
 from gobrrr.treatments.way import Unfit, Way
+from tests.analysis import tables
 from tests.conftest import H100, H100_EXTRA
 
 
@@ -43,9 +44,8 @@ def profile(name: str = "mlp_tiny.faulty") -> Profile:
     return read_trace(str(H100 / f"{name}.json.gz"))
 
 
-@cache
 def examined(name: str = "mlp_tiny.faulty") -> pipeline.Examined:
-    return pipeline.examine(profile(name))
+    return tables.examined(H100 / f"{name}.json.gz")
 
 
 @pytest.mark.parametrize("names", [("cuda-graph",), ("compile", "cuda-graph"), ("fused-optimizer",)], ids="+".join)

@@ -219,6 +219,7 @@ def workload():
 """
 
 
+@pytest.mark.slow  # in this process, and quickly: tests/treating/test_for_real.py
 @pytest.mark.torch
 def test_a_per_parameter_optimizer_is_treated_for_real(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("torch")

@@ -143,6 +143,7 @@ def test_what_the_step_takes_from_another_file_of_the_users_counts(
     assert (of(tmp_path / "other", SOURCE, SETTINGS.replace(old, new)) == own) is same
 
 
+@pytest.mark.slow  # a process that loads torch
 def test_the_order_of_a_set_does_not_count(tmp_path: Path, own: str) -> None:
     code = (
         "import sys; from tests.treating.test_fingerprint import of, SOURCE; from pathlib import Path; "

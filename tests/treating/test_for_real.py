@@ -61,6 +61,7 @@ class Chain(nn.Module):
         return torch.clamp(y * 0.5 + 0.1, -3, 3) * y + x
 
 
+@pytest.mark.slow  # the compiler
 @compiles
 def test_an_unfused_chain_gets_faster(tmp_path: Path):
     inputs = (torch.randn(2048, 1024), torch.randn(1024), torch.randn(1024))
@@ -115,6 +116,7 @@ class Attention(nn.Module):
         return (weights @ v).transpose(1, 2).flatten(2)
 
 
+@pytest.mark.slow  # the compiler
 @compiles
 def test_written_attention_gets_faster_and_the_better_remedy_is_advised(tmp_path: Path):
     torch.manual_seed(0)

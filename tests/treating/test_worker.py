@@ -65,6 +65,7 @@ def target(folder: Path, name: str, more: str = "") -> str:
     return f"{folder / 'w.py'}:{name}"
 
 
+@pytest.mark.slow  # a process for each that dies
 def test_a_hang_a_crash_and_a_kill_end_their_trials_and_the_run_goes_on(tmp_path: Path) -> None:
     more = "\ndef workload():\n    return gobrrr.Workload(step=step)\n"
     begin = time.monotonic()

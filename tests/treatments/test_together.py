@@ -26,18 +26,14 @@ from gobrrr.treatments.base import Planned
 from gobrrr.treatments.prescribing import plans
 from gobrrr.treatments.together import Combiner, Seat
 from tests.analysis.slow_simulator import every
-from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, short
+from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, examined, short
 from tests.conftest import H100
+from tests.spread import examples, some
 from tests.traces import Trace
 
 MATRIX = [[64, 64], [64, 64]]
-EXAMPLES = [*SHIPPED[3:28:5], *HOLDOUT[5:20:6], DDP[6]]
+EXAMPLES = some([*SHIPPED[3:28:5], *HOLDOUT[5:20:6], DDP[6]])
 FAULTY = [H100 / f"{name}.faulty.json.gz" for name in ("moe_host_loop", "resnet_slow_loader", "gpt_eager_attn")]
-
-
-@cache
-def examined(path: Path) -> Examined:
-    return examine(read_trace(str(path)))
 
 
 def seat_of(found: Examined) -> Seat:
@@ -80,7 +76,7 @@ def test_no_treatment_is_the_step_of_the_diagnosis(path: Path):
     holds(one, wall.value or 0.0)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.sampled_from(EXAMPLES), st.randoms(use_true_random=False), st.sampled_from([None, "b200", "a100-80gb"]))
 def test_every_combination_holds(path: Path, random, on: str | None):
     names = names_of(path)

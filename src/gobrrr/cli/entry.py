@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -70,10 +71,16 @@ def _status(arguments: Sequence[str] | None) -> int:
     return status
 
 
+@cache
+def _command() -> Any:
+    """The parser of the command line: making it takes longer than what most calls do."""
+    return typer.main.get_command(app)
+
+
 def _run(arguments: Sequence[str], begun: float) -> int:
     """Run a command, which finds in its context when it was asked for."""
     # The parser's own main() would print usage errors in several lines and swallow interrupts and broken pipes.
-    command = typer.main.get_command(app)
+    command = _command()
     try:
         with command.make_context("gobrrr", list(arguments), obj=begun) as context:
             command.invoke(context)
