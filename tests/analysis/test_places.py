@@ -76,7 +76,7 @@ def test_alike_events_in_the_same_place_are_one_node():
 
 
 def test_addresses_and_the_numbers_of_steps_are_no_part_of_a_name():
-    assert shown("<built-in method tensor of type object at 0x7f00>", Sort.CALL) == "<built-in method tensor of type >"
+    assert shown("<built-in method tensor of type object at 0x7f00>", Sort.CALL) == "<built-in method tensor>"
     assert shown("train step 12", Sort.ANNOTATION) == "train step"
 
 

@@ -18,7 +18,7 @@ from gobrrr.guarded import Parts
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.report import json, terminal, words
 from gobrrr.report.advice import failed, worth_doing
-from gobrrr.report.page import advice, charts, live, machine, machines, modules, tables, totals, verdict, what_if
+from gobrrr.report.page import advice, charts, held, live, machine, machines, modules, tables, totals, verdict, what_if
 from gobrrr.report.page.data import as_script, page_data
 from gobrrr.report.page.links import Link, link
 from gobrrr.report.page.machines import own
@@ -152,6 +152,7 @@ def _top(diagnosis: Diagnosis) -> Markup:
 def _sections(diagnosis: Diagnosis, links: list[Link], parts: Parts) -> Markup:
     made: dict[str, Callable[[Diagnosis], Markup | None]] = {
         "verdict": verdict.verdict,
+        "held by": held.section_of,
         "budget": verdict.step_budget,
         "machines": machines.machines,
         "what to do": advice.what_to_do,

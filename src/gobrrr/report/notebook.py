@@ -1,4 +1,4 @@
-"""The diagnosis in a notebook: the verdict, the budget and what to do, in a few kilobytes and without a script."""
+"""The diagnosis in a notebook: verdict, what holds the step, budget and what to do; a few kilobytes, no script."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from gobrrr import units
 from gobrrr.guarded import Parts
 from gobrrr.model.diagnosis import Diagnosis, Prescription
 from gobrrr.report import advice, budget, terminal, words
+from gobrrr.report.page import held
 from gobrrr.report.page.markup import Markup, el, join
 from gobrrr.report.page.verdict import row_colour
 
@@ -30,6 +31,7 @@ def render(one: Diagnosis) -> str:
         el("div", head, sure),
         el("div", f"{reason[:1].upper()}{reason[1:]}.") if reason else None,
         el("div", terminal.wall(one), style=SOFT),
+        parts.make("held by", lambda: held.places(one, soft=SOFT), None),
         parts.make("budget", lambda: _budget(one), None),
         el("div", parts.make("speed of light", lambda: terminal.light(one), None), style=SOFT),
         parts.make("what to do", lambda: _todo(one), None),

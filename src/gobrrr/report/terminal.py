@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gobrrr import units
 from gobrrr.guarded import Parts
 from gobrrr.model.diagnosis import Diagnosis, Wall, WhatIf
-from gobrrr.report import advice, budget, prediction, unpriced, words
+from gobrrr.report import advice, budget, held, prediction, unpriced, words
 from gobrrr.report import what_if as change
 from gobrrr.report.layout import (
     ASCII,
@@ -45,6 +45,7 @@ class Detail:
     findings: int = 4
     title_lines: int = 2
     evidence: int = 3
+    held: int = held.MOST
     devices: int = 4
     unchecked_lines: int = 2
     notes: int = 3
@@ -65,6 +66,7 @@ LEVELS = (
     Detail(prescriptions=3, facts=(1,), findings=1, title_lines=1, evidence=2, devices=2, notes=1, note_lines=1),
     Detail(
         prescriptions=3,
+        held=2,
         facts=(),
         findings=1,
         title_lines=1,
@@ -74,7 +76,12 @@ LEVELS = (
         notes=1,
         note_lines=1,
     ),
-    Detail(prescriptions=2, facts=(), findings=0, title_lines=1, evidence=1, devices=0, unchecked_lines=1, notes=0),
+    Detail(
+        prescriptions=2, held=1, facts=(), findings=0, title_lines=1, evidence=1, devices=0, unchecked_lines=1, notes=0
+    ),
+    Detail(
+        prescriptions=2, held=1, facts=(), findings=0, title_lines=1, evidence=0, devices=0, unchecked_lines=1, notes=0
+    ),
 )
 
 
@@ -159,23 +166,24 @@ def compose(diagnosis: Diagnosis, *, width: int = DEFAULT_WIDTH, unicode: bool =
     page, parts = Page(width=clamp(width), glyphs=UNICODE if unicode else ASCII), Parts()
     lines: list[Line] = []
     for detail in LEVELS:
-        blocks = [
-            parts.make(name, partial(section, diagnosis, page, detail), list[Line]())
+        blocks = {
+            name: parts.make(name, partial(section, diagnosis, page, detail), list[Line]())
             for name, section in _SECTIONS.items()
             if name not in parts.failed
-        ]
-        blocks.append(advice.told(parts.failed, page))
-        lines = _spaced([block for block in blocks if block])
+        }
+        blocks["failed"] = advice.told(parts.failed, page)
+        lines = _spaced({name: block for name, block in blocks.items() if block})
         if len(lines) <= SCREEN_LINES:
             break
     lines = [crop(line, page.width, page.glyphs.ellipsis) for line in lines]
     return lines if unicode else [[(to_ascii(text), style) for text, style in line] for line in lines]
 
 
-def _spaced(blocks: list[list[Line]]) -> list[Line]:
-    lines = blocks[0]
-    for block in blocks[1:]:
-        lines = [*lines, [], *block]
+def _spaced(blocks: dict[str, list[Line]]) -> list[Line]:
+    """The blocks under each other, a blank line before each but those that go on with what is above."""
+    lines: list[Line] = []
+    for name, block in blocks.items():
+        lines += [*([[]] if lines and name not in _GOES_ON else []), *block]
     return lines
 
 
@@ -262,7 +270,15 @@ def _verdict(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
         lines = [spread(name, sure, page.width), *page.wrapped(why, first="   ", lines=3)]
     for one in diagnosis.evidence[: detail.evidence]:
         lines += page.wrapped(sanitise(one), first=f"   {page.glyphs.dot} ", lines=2, style="dim")
-    return [*lines, *budget.table(diagnosis, page), *page.wrapped(light(diagnosis), first=" ")]
+    return lines
+
+
+def _held(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
+    return held.lines(diagnosis, page, most=detail.held)
+
+
+def _budget(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
+    return [*budget.table(diagnosis, page), *page.wrapped(light(diagnosis), first=" ")]
 
 
 def light(diagnosis: Diagnosis) -> str:
@@ -323,9 +339,14 @@ def _machines(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
 _SECTIONS: dict[str, Callable[[Diagnosis, Page, Detail], list[Line]]] = {
     "head": _head,
     "verdict": _verdict,
+    "held by": _held,
+    "budget": _budget,
     "machines": _machines,
     "what to do": _advice,
     "findings": _others,
     "trials": _trials,
     "notes": _tail,
 }
+
+_GOES_ON = ("held by", "budget")
+"""Sections that follow what is above them without a blank line."""

@@ -14,7 +14,7 @@ from gobrrr.analysis.origins import NODE
 from gobrrr.model.events import EventTable, Kind
 
 MODULE = "nn.Module: "
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+|(?<=of type )object\b")
+_ADDRESS = re.compile(r" of type object at 0x[0-9a-f]+| at 0x[0-9a-f]+")
 _COUNTED = re.compile(r"[ #_:/]*\d+$")
 _SILENT = ("ProfilerStep", "gobrrr")
 """Annotations that are no place of the program's: the profiler's steps, and our own."""

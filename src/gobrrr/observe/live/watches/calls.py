@@ -18,7 +18,7 @@ MOST_CALLS = 2_000_000
 MOST_LINES = 200_000
 """Calls that are written down."""
 
-LONGEST = 80
+LONGEST = 160
 """Characters of a source line that are kept."""
 
 
@@ -88,5 +88,5 @@ def code_of(sources: set[str]) -> dict[str, str]:
         file, _, line = head.rpartition("(")
         text = linecache.getline(file, int(line)).strip() if line.isdigit() else ""
         if text:
-            found[source] = text[:LONGEST]
+            found[source] = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
     return found

@@ -1,0 +1,203 @@
+"""What a place of the step does, in words: which of its times is the largest, and what there is known of it."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+
+from gobrrr import units
+from gobrrr.model.places import PlaceNode
+from gobrrr.report.text import sanitise, short_name
+from gobrrr.report.tree import Places
+
+ALSO = 0.25
+"""A second cause is told from this share of the place on."""
+
+MOSTLY = 0.5
+"""What has more than this of a cause is named for it."""
+
+LEAST = 0.1
+MOST_OPS = 3
+"""Operations of a function that are named: so many, with so much of it at least."""
+
+DEVICE = "device"
+
+_BUILT_IN = re.compile(r"<built-in (?:method|function) (?P<name>[^ >]+)")
+_FRAME = re.compile(r"(?P<file>[^<>()]+\.py)\(\d+\): (?P<function>.+)", re.DOTALL)
+
+CALLS = (
+    (r"tensor|as_tensor|asarray|array|stack|fromiter|vstack|hstack", "builds tensors or arrays from Python objects"),
+    (r"sleep", "sleeps"),
+    (r"wait|acquire|select|poll|join|recv|recv_into|recv_bytes|accept|get|_wait_for_tstate_lock|waitpid",
+     "waits for another thread, process or connection"),
+    (r"read|readinto|readline|readlines|load|open|recvfrom", "reads a file or a pipe"),
+    (r"write|writelines|flush|fsync|print|send|sendall|dump|save", "writes a file, a pipe or the terminal"),
+    (r"deepcopy|copy", "copies objects"),
+    (r"item|tolist|numpy|cpu", "takes values out of tensors"),
+    (r"collect", "collects garbage"),
+)  # fmt: skip
+"""Names of functions -> what they do. A function of another name is called by its name."""
+
+READS = ("aten::item", "aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero", "aten::equal")
+"""Operations whose result the host waits for."""
+
+
+def does(tree: Places, one: PlaceNode, *, cpu: bool) -> str:
+    """What the place does, with all within it. `cpu`: whether operations are computed by the processor itself."""
+    text = _causes(tree, one, one.device_ns, one.host_ns, one.step_ns, cpu=cpu)
+    if one.backward_ns >= ALSO * one.step_ns:
+        joint = ", " if one.device_ns > MOSTLY * one.step_ns and "; " in text else "; "
+        text += f"{joint}backward {units.percent(tree.share(one.backward_ns))}"
+    if one.kind in ("function", "module"):
+        text += made_of(tree, one)
+    return text
+
+
+def own(tree: Places, one: PlaceNode) -> str:
+    """What the place does beside the places within it."""
+    host: dict[str, float] = dict(one.host_ns)
+    for inner in tree.below(one):
+        for cause, ns in inner.host_ns.items():
+            host[cause] = host.get(cause, 0) - ns
+    rest = one.device_ns - sum(inner.device_ns for inner in tree.below(one))
+    return _told({DEVICE: rest, **host}, one.own_ns, {DEVICE: "device work", "launching": "launches"}, tree)
+
+
+def _causes(tree: Places, one: PlaceNode, device: float, host: Mapping[str, float], whole: float, *, cpu: bool) -> str:
+    amounts = {DEVICE: device, **host}
+    words = {
+        DEVICE: _computes(tree, one, cpu=cpu),
+        "launching": _launches(tree, one, host.get("launching", 0), cpu=cpu),
+        "python": _python(tree, one),
+        "sync_drain": _waits(tree, one),
+        "host_compute": _host_computes(tree, one),
+    }
+    return _told(amounts, whole, words, tree)
+
+
+def _told(amounts: Mapping[str, float], whole: float, words: Mapping[str, str], tree: Places) -> str:
+    """The largest of the amounts, and the second where it is large."""
+    ranked = sorted(amounts.items(), key=lambda item: -item[1])
+    first = ranked[0]
+    texts = {**OTHER, **words}
+    told = texts.get(first[0], first[0])
+    if len(ranked) > 1 and ranked[1][1] >= ALSO * whole:
+        return "; ".join(f"{texts.get(cause, cause)} ({units.percent(tree.share(ns))})" for cause, ns in ranked[:2])
+    return told
+
+
+OTHER = {
+    "python": "Python between operations",
+    "sync_drain": "the host waits for the device",
+    "input": "waits for input data",
+    "allocator": "waits for the allocator",
+    "gc": "collects garbage",
+    "compile": "compiles",
+    "host_compute": "computes on the host",
+    "unexplained": "no host event was recorded meanwhile",
+}
+
+
+def bare(one: PlaceNode) -> str:
+    """The name of a place without what the profiler puts around it."""
+    if found := _BUILT_IN.match(one.name):
+        return f"{sanitise(found['name'])}()"
+    if one.kind == "call" and (found := _FRAME.fullmatch(one.name)):
+        return f"{sanitise(found['function'])}() of {sanitise(found['file'])}"
+    if one.kind == "line":
+        return sanitise(one.name)
+    if one.kind == "module":
+        return f"module {sanitise(one.name)}"
+    return short_name(one.name)
+
+
+def called(one: PlaceNode) -> str:
+    """The name of a function alone; "" of what is none."""
+    if one.kind not in ("call", "function"):
+        return ""
+    found = _BUILT_IN.match(one.name)
+    if found:
+        return found["name"]
+    found = _FRAME.fullmatch(one.name)
+    return found["function"] if found else one.name
+
+
+def made_of(tree: Places, one: PlaceNode) -> str:
+    """The operations that have most of a place, whose lines are not known; "" where none has much."""
+    amounts: dict[str, float] = defaultdict(float)
+    for each in tree.outermost(one, "op"):
+        amounts[each.name] += each.step_ns
+    ranked = sorted(amounts.items(), key=lambda item: -item[1])
+    told = [
+        f"{short_name(name)} {units.percent(tree.share(ns))}"
+        for name, ns in ranked[:MOST_OPS]
+        if ns >= LEAST * one.step_ns
+    ]
+    return f"; of that {', '.join(told)}" if told else ""
+
+
+def _computes(tree: Places, one: PlaceNode, *, cpu: bool) -> str:
+    what = "computes" if cpu else "device work"
+    by_op: dict[str, float] = defaultdict(float)
+    for each in tree.inside(one):
+        if each.kind == "op" and each.id != one.id:
+            by_op[each.name] += each.device_ns - sum(
+                inner.device_ns for inner in tree.below(each) if inner.kind != "kernel"
+            )
+    if not by_op:
+        return what
+    name, ns = max(by_op.items(), key=lambda item: item[1])
+    if ns < ALSO * one.step_ns:
+        return what
+    return f"{what}; {short_name(name)} {units.percent(tree.share(ns))}"
+
+
+def _launches(tree: Places, one: PlaceNode, ns: float, *, cpu: bool) -> str:
+    kind = "op" if cpu else "kernel"
+    inside = [each for each in tree.inside(one) if each.kind == kind and each.device_ns > 0]
+    if cpu:
+        inside = [each for each in inside if not any(inner.kind == "op" for inner in tree.below(each))]
+    count = sum(each.calls or 0.0 for each in inside)
+    if not count:
+        return "dispatch of operations" if cpu else "launches"
+    what = "operation" if cpu else "launch"
+    many = f"{units.count(round(count))} {what}{'' if round(count) == 1 else 's' if cpu else 'es'}"
+    each = units.duration(ns / count)
+    return f"{many}, {each} of dispatch each" if cpu else f"{many}, the device waits {each} for each"
+
+
+def _python(tree: Places, one: PlaceNode) -> str:
+    """What holds the host in Python, by the function that has most of that time."""
+    whole = one.host_ns.get("python", 0)
+    deepest = None
+    for each in tree.inside(one):
+        name = called(each)
+        if name and each.host_ns.get("python", 0) > MOSTLY * whole and (deepest is None or each.id > deepest.id):
+            deepest = each
+    if deepest is None:
+        return "Python between operations"
+    name = called(deepest)
+    for pattern, text in CALLS:
+        if deepest.kind == "call" and re.fullmatch(pattern, name):
+            return text if deepest.id == one.id else f"{sanitise(name)}() {text}"
+    if deepest.id == one.id:
+        return "Python"
+    return f"Python in {bare(deepest)}" if deepest.kind == "call" else f"Python in {sanitise(name)}()"
+
+
+def _waits(tree: Places, one: PlaceNode) -> str:
+    reads = sum(each.calls or 0.0 for each in tree.inside(one) if each.name in READS[:1])
+    if not reads:
+        reads = sum(each.calls or 0.0 for each in tree.inside(one) if each.name in READS[1:])
+    if not reads:
+        return OTHER["sync_drain"]
+    times = "in every step" if round(reads) == 1 else f"{units.count(round(reads))} times a step"
+    return f"reads the device {times}"
+
+
+def _host_computes(tree: Places, one: PlaceNode) -> str:
+    ops = [each for each in tree.inside(one) if each.kind == "op"]
+    whole = one.host_ns.get("host_compute", 0)
+    best = [each for each in ops if each.host_ns.get("host_compute", 0) > MOSTLY * whole and each.id != one.id]
+    return f"computes on the host in {short_name(best[-1].name)}" if best else OTHER["host_compute"]

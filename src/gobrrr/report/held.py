@@ -1,0 +1,145 @@
+"""What holds the step: up to three places of the program that have most of its time, each with what it does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gobrrr import units
+from gobrrr.model.diagnosis import Diagnosis
+from gobrrr.model.places import PlaceNode
+from gobrrr.report.doing import bare, does, own
+from gobrrr.report.layout import Line, Page, length
+from gobrrr.report.text import sanitise
+from gobrrr.report.tree import Places
+from gobrrr.report.words import on_cpu
+
+MOST = 3
+"""Places that are told."""
+
+SMALLEST = 0.05
+"""A place with less of the step than this is not told: the first ones hold it."""
+
+SAME = 0.9
+"""A place with so much of the line that it lies in stands for the line."""
+
+LABEL = " held by  "
+CODE_LINES = 2
+_SOURCE = re.compile(r"(?P<file>[^<>()]+)\((?P<line>\d+)\): (?P<function>.+)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Held:
+    """One place as a reader sees it. `where`: "train.py:28", "" where it is not known; `what`: the line's text, the
+    function or the operation; `does`: what it does, in words."""
+
+    id: int
+    where: str
+    what: str
+    share: float
+    does: str
+
+
+def held(diagnosis: Diagnosis) -> list[Held]:
+    """The places that hold the step, the one that has most of it first; empty where no place is known."""
+    if diagnosis.held_by is None or not diagnosis.places or diagnosis.places[0].step_ns <= 0:
+        return []
+    tree, cpu = Places(diagnosis.places), on_cpu(diagnosis)
+    first = tree.lifted(diagnosis.places[diagnosis.held_by], SAME)
+    split = first.kind == "program" or tree.has_lines(first)
+    told = [] if split else [_of_place(tree, first, cpu=cpu)]
+    loading = _loading(tree, first) if split else []
+    beside = _beside(tree, first, within=split)
+    others = [_of_place(tree, one, cpu=cpu) for one in beside if one not in loading]
+    if split and (rest := _of_rest(tree, first, loading)) is not None:
+        others.append(rest)
+    others.sort(key=lambda one: -one.share)
+    told += [one for one in others if one.share >= SMALLEST]
+    return told[:MOST] or [_of_place(tree, first, cpu=cpu)]
+
+
+def without_frames(diagnosis: Diagnosis) -> str:
+    """Why no source lines are told, and how to get them; "" where they are."""
+    if not diagnosis.places or diagnosis.origin == "static" or any(one.source for one in diagnosis.places):
+        return ""
+    if diagnosis.origin == "trace":
+        return "no Python frames: with_stack=True gives functions, gobrrr run lines"
+    return "no Python frames were recorded"
+
+
+def lines(diagnosis: Diagnosis, page: Page, *, most: int = MOST) -> list[Line]:
+    """The places on the screen: the share, where, what stands there, and below it what it does; nothing is cut off that
+    is not the end of a long source line."""
+    result: list[Line] = []
+    for one in held(diagnosis)[:most]:
+        result += _told(one, LABEL if not result else " " * len(LABEL), page)
+    missing = without_frames(diagnosis)
+    if result and missing:
+        result += page.wrapped(f"({missing})", first=" " * len(LABEL), style="dim")
+    return result
+
+
+def _told(one: Held, label: str, page: Page) -> list[Line]:
+    lead = f"{label}{units.percent(one.share):>6}  "
+    what = f"{one.where}  {one.what}" if one.where else one.what
+    whole: Line = [(lead, ""), (what, "bold"), (f"  {one.does}", "")]
+    if length(whole) <= page.width:
+        return [whole]
+    indent = " " * len(lead)
+    return [
+        *page.wrapped(what, first=lead, rest=indent, lines=CODE_LINES, style="bold"),
+        *page.wrapped(one.does, first=indent, rest=f"{indent}  "),
+    ]
+
+
+def _beside(tree: Places, first: PlaceNode, *, within: bool) -> Iterator[PlaceNode]:
+    """Other places: what lies in those around the first one, and in the first one itself where it is split."""
+    inner = first
+    for around in tree.path(first):
+        for one in tree.below(around):
+            if one.kind != "kernel" and one.id != inner.id and (around.id != first.id or within):
+                yield tree.told(one, SAME)
+        inner = around
+
+
+def _of_place(tree: Places, one: PlaceNode, *, cpu: bool) -> Held:
+    where, what = _named(tree, one)
+    return Held(one.id, where, what, tree.share(one.step_ns), does(tree, one, cpu=cpu))
+
+
+def _loading(tree: Places, one: PlaceNode) -> list[PlaceNode]:
+    """The operations right within the program that prepare its input."""
+    inner = tree.below(one) if one.kind == "program" else []
+    return [each for each in inner if each.kind == "op" and 2 * each.host_ns.get("input", 0) > each.step_ns]
+
+
+def _of_rest(tree: Places, one: PlaceNode, loading: list[PlaceNode]) -> Held | None:
+    """What the place has of its own, beside the places in it that are told; with it what prepares the input."""
+    ns = one.own_ns + sum(each.step_ns for each in loading)
+    if not ns:
+        return None
+    where, what = _named(tree, one)
+    share = tree.share(ns)
+    if loading and 2 * one.host_ns.get("input", 0) > ns:
+        names = ", ".join(bare(each) for each in sorted(loading, key=lambda each: -each.step_ns)[:MOST])
+        return Held(one.id, where, "the input", share, f"the device waits for it; {names} and what is between them")
+    name = "between these operations" if one.kind == "program" else f"elsewhere in {what}"
+    return Held(one.id, where, name, share, own(tree, one))
+
+
+def _named(tree: Places, one: PlaceNode) -> tuple[str, str]:
+    """(where it is, what stands there)."""
+    source = _SOURCE.fullmatch(one.source or "")
+    where = f"{_file(source['file'])}:{source['line']}" if source else ""
+    if one.kind == "function" and source:
+        return sanitise(where), f"{sanitise(source['function'])}()"
+    if one.kind == "line" and source and one.name == one.source:
+        return sanitise(where), f"in {sanitise(source['function'])}()"
+    if where and not tree.of_line(one):  # the source is where the function around it begins
+        return "", f"{bare(one)} in {sanitise(source['function'])}() ({sanitise(where)})" if source else bare(one)
+    return sanitise(where), bare(one)
+
+
+def _file(path: str) -> str:
+    return path.replace("\\", "/").rpartition("/")[2]

@@ -1,0 +1,45 @@
+"""What holds the step, on the page and in a notebook: the same places in the same words as on the terminal."""
+
+from __future__ import annotations
+
+from gobrrr import units
+from gobrrr.model.diagnosis import Diagnosis
+from gobrrr.report.held import Held, held, without_frames
+from gobrrr.report.page.markup import Markup, el, join
+
+
+def places(one: Diagnosis, *, soft: str | None = None) -> Markup | None:
+    """The places as a table; None where none is known. `soft`: the style of what stands in the second rank."""
+    told = held(one)
+    if not told:
+        return None
+    rows = [_row(place, soft) for place in told]
+    missing = without_frames(one)
+    head = el("caption", "Held by", style="text-align:left;font-weight:600")
+    return join(
+        [
+            el("table", head, el("tbody", rows), class_="held"),
+            el("div", missing, class_="sub", style=soft) if missing else None,
+        ]
+    )
+
+
+def section_of(one: Diagnosis) -> Markup | None:
+    """The places as a part of the page, below the verdict."""
+    table = places(one)
+    return el("section", table, id="held", aria_label="What holds the step") if table is not None else None
+
+
+def _row(place: Held, soft: str | None) -> Markup:
+    where = el("span", f"{place.where} ", class_="sub", style=soft) if place.where else None
+    return el(
+        "tr",
+        el("td", units.percent(place.share), class_="n", style="text-align:right;vertical-align:top"),
+        el(
+            "td",
+            where,
+            el("code", place.what),
+            el("div", place.does, class_="sub", style=soft),
+            style="text-align:left",
+        ),
+    )

@@ -1,0 +1,80 @@
+"""The tree of places, to walk in: what lies in what, and which line a place is on."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from gobrrr.model.places import PlaceNode
+
+
+class Places:
+    """The places of a diagnosis, with what lies below each."""
+
+    def __init__(self, nodes: Sequence[PlaceNode]) -> None:
+        self.nodes = nodes
+        self._below: dict[int, list[PlaceNode]] = defaultdict(list)
+        for one in nodes:
+            if one.parent is not None:
+                self._below[one.parent].append(one)
+
+    def below(self, one: PlaceNode) -> list[PlaceNode]:
+        """The places directly within one."""
+        return self._below[one.id]
+
+    def path(self, one: PlaceNode) -> Iterator[PlaceNode]:
+        """The place, then those around it, the program last."""
+        yield one
+        while one.parent is not None:
+            one = self.nodes[one.parent]
+            yield one
+
+    def inside(self, one: PlaceNode) -> Iterator[PlaceNode]:
+        """The place and all within it."""
+        waiting = [one]
+        while waiting:
+            at = waiting.pop()
+            yield at
+            waiting += self._below[at.id]
+
+    def outermost(self, one: PlaceNode, kind: str) -> Iterator[PlaceNode]:
+        """The places of a kind within a place that lie in no other of that kind within it."""
+        waiting = list(self._below[one.id])
+        while waiting:
+            at = waiting.pop()
+            if at.kind == kind:
+                yield at
+            else:
+                waiting += self._below[at.id]
+
+    def share(self, ns: float) -> float:
+        """The share that a time has of the step."""
+        return ns / self.nodes[0].step_ns if self.nodes[0].step_ns else 0.0
+
+    def has_lines(self, one: PlaceNode) -> bool:
+        """Whether source lines are known within a place, and hold most of it."""
+        return 2 * sum(each.step_ns for each in self.below(one) if each.kind == "line") > one.step_ns
+
+    def of_line(self, one: PlaceNode) -> PlaceNode | None:
+        """The source line that a place is on; None where only the function around it is known."""
+        for each in self.path(one):
+            if each.kind == "line":
+                return each
+            if each.kind in ("function", "program"):
+                return None
+        return None
+
+    def lifted(self, one: PlaceNode, same: float) -> PlaceNode:
+        """The line that the place is on where it has `same` of it, else the place."""
+        line = self.of_line(one)
+        return line if line is not None and one.step_ns >= same * line.step_ns else one
+
+    def told(self, one: PlaceNode, same: float) -> PlaceNode:
+        """The place that stands for one: a function, a module or an annotation of which one place within has `same` is
+        that place."""
+        while one.kind in ("function", "module", "annotation"):
+            inner = [each for each in self.below(one) if each.step_ns >= same * one.step_ns and each.kind != "kernel"]
+            if not inner:
+                break
+            one = inner[0]
+        return self.lifted(one, same)
