@@ -23,6 +23,7 @@ import torch
 
 from gobrrr.treating import timing
 from gobrrr.treating.arms import Arm, ahead
+from gobrrr.treating.sequential import Round
 from gobrrr.treating.trial import AHEAD_STEPS
 
 ROUNDS = timing.LEAST_ROUNDS
@@ -157,7 +158,7 @@ def in_turns(
     """
     dice, begin = random.Random(timing.SEED), time.perf_counter()
     names = list(runners)
-    firsts: dict[str, list[float]] = {name: [] for name in names}
+    firsts: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     others: dict[str, list[float]] = {name: [] for name in names}
     rounds = 0
     while rounds < ROUNDS:
@@ -172,7 +173,7 @@ def in_turns(
                 others[name].append(_timed(runners[name], prepare))
             after = _timed(base, prepare)
             for name in some:
-                firsts[name].append((before + after) / 2)
+                firsts[name].append((before, after))
             before = after
         rounds += 1
     return {name: _told(firsts[name], others[name], runners[name].work) for name in runners}
@@ -183,10 +184,10 @@ def _timed(runner: Runner, prepare: Callable[[], None]) -> float:
     return runner.block()
 
 
-def _told(firsts: list[float], others: list[float], work: float) -> Turns:
-    differences = [one - other / work for one, other in zip(firsts, others, strict=True)]
-    compared = timing.decide(firsts, others, differences, steps=len(others), work=work)
-    return Turns(compared, tuple(differences))
+def _told(firsts: list[tuple[float, float]], others: list[float], work: float) -> Turns:
+    rounds = [Round(pair, (other / work, other / work)) for pair, other in zip(firsts, others, strict=True)]
+    compared = timing.decide(rounds, steps=len(others), work=work)
+    return Turns(compared, tuple(one.saved for one in rounds))
 
 
 def spread_share(turns: Turns) -> float:

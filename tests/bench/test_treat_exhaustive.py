@@ -17,6 +17,7 @@ pytest.importorskip("torch")
 from bench.gpu import treat_exhaustive
 from bench.gpu.treat_exhaustive import Trials, at_odds, chosen, combinations, together
 from gobrrr.model.workload import Workload
+from gobrrr.treating.pace import Allowed
 from gobrrr.treatments.way import Way
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
@@ -41,7 +42,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> dict[str, Way]:
     """Ways that fit, whose trials give what GIVES says and multiply."""
     found = {name: way(name) for name in GIVES}
 
-    def run(workload: Workload, kept: Any, one: Way, *, seconds: float) -> Any:
+    def run(workload: Workload, kept: Any, one: Way, *, allowed: Allowed) -> Any:
         ratio = 1.0
         for name in one.name.split(" + "):
             ratio *= GIVES[name]
@@ -185,7 +186,7 @@ def test_the_best_is_told_by_its_own_time_not_by_how_slow_the_host_was_beside_it
         del ways[name]
     ways["tf32"] = way("tf32", conflicts=frozenset({"compile"}))
 
-    def run(workload: Workload, kept: Any, one: Way, *, seconds: float) -> Any:
+    def run(workload: Workload, kept: Any, one: Way, *, allowed: Allowed) -> Any:
         before, after = times[one.name]
         return SimpleNamespace(
             verdict="helped", why="", unapplied=False, timing=SimpleNamespace(before_ns=before, after_ns=after)
@@ -228,7 +229,7 @@ def test_the_best_few_by_their_own_times_are_timed_in_turns_and_the_fastest_then
     alone = {"compile": 5.0, "tf32": 5.1, "fused": 5.5, "layout": 5.6}
     turns = {"untreated": 10.0, "compile": 5.4, "tf32": 5.0, "fused": 5.2, "treat": 5.1}
 
-    def run(workload: Workload, kept: Any, one: Way, *, seconds: float) -> Any:
+    def run(workload: Workload, kept: Any, one: Way, *, allowed: Allowed) -> Any:
         timing = SimpleNamespace(before_ns=10.0, after_ns=alone[one.name])
         return SimpleNamespace(verdict="helped", why="", unapplied=False, timing=timing)
 
