@@ -28,6 +28,7 @@ SPECIFIC_FIRST = (
     "O08",  # checks and tracers slow down whatever runs
     "O09",  # too many threads, too
     "O12",  # a log line is Python of its own
+    "O13",  # what holds the host by its line, of what makes a step wait for it
     "D02",  # a copy that blocks, of all that keeps the input waiting (D01)
     "D01",
     "N02",  # what is reduced again, of all that is reduced
