@@ -21,7 +21,7 @@ from gobrrr.analysis.places.labels import Sort
 from gobrrr.analysis.reports import reporting
 from gobrrr.model.events import ABSENT, I8, Kind
 from gobrrr.model.frame_names import file_of, is_users
-from gobrrr.model.tree import depths
+from gobrrr.model.tree import depths, outermost
 
 F8 = NDArray[np.float64]
 
@@ -75,7 +75,7 @@ def _every(evidence: Evidence) -> list[Holder]:
     kinds = _kinds(evidence)
     frame = np.isin(evidence.replayed.kind, [int(Kind.PYTHON)])
     known = np.array([one is not None for one in kinds] or [False], dtype=bool)
-    outer = _outermost(where.parent, frame & known[evidence.replayed.name])
+    outer = outermost(where.parent, frame & known[evidence.replayed.name])
     left_out = _left_out(evidence, where, frame, reporting(evidence))
     idle = where.idle
     row = np.maximum(idle.row, 0)
@@ -111,22 +111,14 @@ def _kinds(evidence: Evidence) -> list[HostKind | None]:
     return [kind_of(name, streams) for name in evidence.replayed.names]
 
 
-def _outermost(parent: I8, wanted: NDArray[np.bool_]) -> I8:
-    """The outermost of the wanted rows around each row, itself included; -1 for none."""
-    return _passed_down(parent, wanted, inner=False)
-
-
-def _passed_down(parent: I8, wanted: NDArray[np.bool_], *, inner: bool) -> I8:
-    """For each row the outermost of the wanted ones around it, or the innermost, itself included."""
-    result = np.full(len(parent), ABSENT, dtype=np.int64)
+def _innermost(parent: I8, wanted: NDArray[np.bool_]) -> I8:
+    """For each row the innermost of the wanted ones around it, itself included; -1 for none."""
+    result = np.where(wanted, np.arange(len(parent)), ABSENT)
     depth = depths(parent)
     order = np.argsort(depth, kind="stable")
     edges = np.flatnonzero(np.diff(depth[order])) + 1
-    for rows in np.split(order, edges) if len(order) else ():
-        above = np.where(parent[rows] >= 0, result[np.maximum(parent[rows], 0)], ABSENT)
-        mine = np.where(wanted[rows], rows, ABSENT)
-        first, second = (mine, above) if inner else (above, mine)
-        result[rows] = np.where(first >= 0, first, second)
+    for rows in np.split(order, edges)[1:] if len(order) else ():
+        result[rows] = np.where(wanted[rows], rows, result[parent[rows]])
     return result
 
 
@@ -137,10 +129,10 @@ def _left_out(evidence: Evidence, where: Where, frame: NDArray[np.bool_], ignore
     users = np.array([is_users(one) for one in names] or [False], dtype=bool)
     imports = np.array([IMPORTING in one for one in names] or [False], dtype=bool)
     # they are around the step as well: the program's own frames lie within them then
-    nearest = _passed_down(where.parent, frame & (theirs | users)[name], inner=True)
+    nearest = _innermost(where.parent, frame & (theirs | users)[name])
     wanted = frame & imports[name]
     wanted[ignored] = True
-    result: NDArray[np.bool_] = _outermost(where.parent, wanted) >= 0
+    result: NDArray[np.bool_] = outermost(where.parent, wanted) >= 0
     observing: NDArray[np.bool_] = (nearest >= 0) & theirs[name[np.maximum(nearest, 0)]]
     return result | observing
 
@@ -152,7 +144,7 @@ def _of_torch(evidence: Evidence, where: Where, frame: NDArray[np.bool_]) -> NDA
     theirs = np.array(
         [(one.startswith(FRAMEWORK) and not is_users(one)) or one.startswith("nn.Module: ") for one in names] or [False]
     )
-    inner = _passed_down(where.parent, frame & filed[evidence.replayed.name], inner=True)
+    inner = _innermost(where.parent, frame & filed[evidence.replayed.name])
     result: NDArray[np.bool_] = (inner < 0) | theirs[evidence.replayed.name[np.maximum(inner, 0)]]
     return result
 
