@@ -22,7 +22,7 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.host import host_budget
 from gobrrr.analysis.kernels import kernel_rows
 from gobrrr.analysis.notes import notes_of
-from gobrrr.analysis.places import listed, place_of, where_time_goes
+from gobrrr.analysis.places import listed, place_of
 from gobrrr.analysis.ratios import share
 from gobrrr.analysis.study import Study, study
 from gobrrr.analysis.summary import contradictions, coverage, lower_bounds, op_rows, speed_of_light, totals
@@ -216,7 +216,7 @@ def _placed(
     findings = [one.finding for one in told]
     if front is None:
         return findings, {}
-    where = parts.make("places", lambda: where_time_goes(front), None)
+    where = parts.make("places", lambda: front.where, None)
     if where is None:
         return findings, {}
     tree = parts.make("places", lambda: listed(front, where, sum(one.ns for one in budget)), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -100,3 +101,18 @@ def test_a_step_that_is_looked_at_has_the_lines_of_its_calls():
     mine = [call for call in seen.lines if call.caller.endswith(": forward") and __file__ in call.caller]
     assert MODULE_CALL in [call.callee for call in mine]
     assert {seen.code[call.source] for call in mine} == {"model(torch.ones(1, 2))"}
+
+
+def test_a_file_object_that_another_process_reads_is_known_by_its_descriptor(tmp_path):
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as other, os.fdopen(writer, "w") as piped, open(tmp_path / "log", "w") as log:
+        watch = CallWatch()
+        watch.open()
+        try:
+            for one in (piped, log, sys.stderr):
+                one.write("step\n")
+                one.flush()
+            other.readline()
+        finally:
+            watch.close()
+        assert watch.streams == {hex(id(one)): "pipe" for one in (piped, other)}

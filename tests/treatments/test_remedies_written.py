@@ -34,7 +34,8 @@ AS_IT_IS = {
 """Run here as it stands: what it is for is the matter of a GPU, of several processes or of a trace."""
 
 ADVICE = {
-    "batched-loop": "O04", "bucket-or-pack": "M11", "grouped-matmul": "O04", "keep-order": "M09", "log-less": "O12",
+    "batched-loop": "O04", "bucket-or-pack": "M11", "free-host": "O13", "other-form": "C07",
+    "grouped-matmul": "O04", "keep-order": "M09", "log-less": "O12",
     "need-weights-false": "M02", "no-barrier": "N03", "no-checkpoint": "R01", "pad-dimensions": "C02",
     "remove-sync": "O02", "reorder-contraction": "C05", "whole-graph": "O10",
 }  # fmt: skip

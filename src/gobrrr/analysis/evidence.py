@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,9 @@ from gobrrr.model.profile import TraceMeta
 from gobrrr.model.recording import Recording
 from gobrrr.model.tree import parents
 from gobrrr.model.work import OpCall, Tensor, TensorList
+
+if TYPE_CHECKING:
+    from gobrrr.analysis.places.where import Where
 
 
 @dataclass(frozen=True)
@@ -231,6 +235,13 @@ class Evidence:
         if self.seen is not None and site >= 0 and (line := self.seen.sites[site].user) is not None:
             return line
         return self._frame(row, is_users)
+
+    @cached_property
+    def where(self) -> Where:
+        """The tree of places with its times."""
+        from gobrrr.analysis.places.where import where_time_goes  # it takes evidence itself
+
+        return where_time_goes(self)
 
     def _frame(self, row: int, wanted: Callable[[str], bool]) -> str | None:
         if row < 0 or not self.frames or self.host_parents is None:

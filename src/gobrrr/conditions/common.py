@@ -28,6 +28,9 @@ LEAST_COVERAGE = 0.5
 
 MOST_PLACES = 3
 
+UNPRICED = ("C07",)
+"""Conditions that need no price of a call."""
+
 OF_GPUS = ("C02", "C03")
 """Conditions that a processor can't have, however little of its work is priced."""
 
@@ -131,7 +134,12 @@ def as_far_as_priced(code: str, evidence: Evidence, result: Found | NotChecked |
     share. What it did find has low certainty, and says why. Other results stay as they are.
     """
     share = covered(evidence)
-    if code[:1] not in ("C", "M") or share >= LEAST_COVERAGE or (evidence.on_cpu and code in OF_GPUS):
+    if (
+        code[:1] not in ("C", "M")
+        or code in UNPRICED
+        or share >= LEAST_COVERAGE
+        or (evidence.on_cpu and code in OF_GPUS)
+    ):
         return result
     if result is None or (isinstance(result, Found) and result.hidden):
         needs = f"needs more of the device's compute time priced: {units.percent(share)} is"

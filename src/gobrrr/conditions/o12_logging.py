@@ -6,7 +6,8 @@ few milliseconds that is a considerable part of it. What is reported often has t
 ## How it is recognised
 
 Time under the Python frames of what reports, in the analysed steps: `print`, `logging`, tqdm, TensorBoard, Weights &
-Biases, MLflow, writing JSON, flushing and writing files.
+Biases, MLflow, writing JSON, flushing and writing files. A live run looks where a file leads: what another process
+reads at a pipe or a socket is no report.
 
 ## What it costs
 
@@ -44,18 +45,16 @@ import re
 from collections import defaultdict
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gobrrr import units
-from gobrrr.analysis.calls import Call, classify
 from gobrrr.analysis.claims import Found, of_calls, of_gaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import path_of
-from gobrrr.analysis.scopes import frames, spans_of, spent_under
+from gobrrr.analysis.reports import outside_of, reporting
+from gobrrr.analysis.scopes import spans_of, spent_under
 from gobrrr.conditions.common import MOST_PLACES, finding
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
-from gobrrr.model.frame_names import FROM_LIBRARY
 
 CODE = "O12"
 TITLE = "the step reports on itself"
@@ -63,37 +62,12 @@ TITLE = "the step reports on itself"
 KEPT = 0.5
 """Share of the reports' time that the low end keeps: some of them are wanted."""
 
-REPORTS = re.compile(
-    rf"""
-    ^<built-in\ function\ print>$
-    | ^<built-in\ method\ (write|flush|writelines)\ of\ (_io\.)?(TextIOWrapper|BufferedWriter|FileIO|BufferedRandom)\b
-    | {FROM_LIBRARY}logging/(__init__|handlers)\.py\(\d+\):
-    | {FROM_LIBRARY}(tqdm|loguru|wandb|mlflow|tensorboardX?|neptune|comet_ml|clearml|aim|rich)/\S*\.py\(\d+\):
-    | {FROM_LIBRARY}torch/utils/tensorboard/\S*\.py\(\d+\):
-    | {FROM_LIBRARY}json/(__init__|encoder)\.py\(\d+\):\ (dump|dumps|encode|iterencode)$
-    | {FROM_LIBRARY}csv\.py\(\d+\):\ write
-    """,
-    re.X,
-)
-"""What reports, as the profiler names its frames."""
-
-WATCHER = "gobrrr/observe/live/watcher.py"
-
-IMPORT = "<frozen importlib._bootstrap>"
-
-DRIVES = re.compile(
-    rf"{FROM_LIBRARY}tqdm/\S*\.py\(\d+\): (__iter__|__next__)$|: decorate"
-    rf"|{FROM_LIBRARY}rich/progress\.py\(\d+\): track$"
-)
-"""What only passes the loop through."""
-
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Time of the step under frames that report."""
     if not evidence.frames:
         return NotChecked(code=CODE, needs="needs Python frames: profile with_stack=True, and diagnose with --python")
-    rows = frames(evidence, lambda name: REPORTS.search(name) is not None and DRIVES.search(name) is None)
-    rows = _of_the_program(evidence, rows)
+    rows = reporting(evidence)
     if not len(rows):
         return None
     count, spent = evidence.steps.count, spent_under(evidence, rows)
@@ -119,35 +93,12 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     )
 
 
-def _of_the_program(evidence: Evidence, rows: I8) -> I8:
-    """Without what a compiler or an import does, and what watches a live run at its steps' ends."""
-    events = evidence.replayed
-    other = classify(events.names) == Call.COMPILE
-    other |= np.array([WATCHER in name or IMPORT in name for name in events.names], dtype=bool)
-    return _without(evidence, rows, other[events.name])
-
-
 def _outermost(evidence: Evidence, rows: I8) -> list[int]:
     """Those that no other of them is around."""
     mine = np.zeros(len(evidence.events), dtype=bool)
     mine[rows] = True
-    found: list[int] = _without(evidence, rows, mine).tolist()
+    found: list[int] = outside_of(evidence, rows, mine).tolist()
     return found
-
-
-def _without(evidence: Evidence, rows: I8, around: NDArray[np.bool_]) -> I8:
-    """Those of `rows` that no event of `around` (one flag a row) encloses."""
-    parent = evidence.host_parents
-    if parent is None:
-        return rows
-    kept = []
-    for row in rows.tolist():
-        above = int(parent[row])
-        while above >= 0 and not around[above]:
-            above = int(parent[above])
-        if above < 0:
-            kept.append(row)
-    return np.array(kept, dtype=np.int64)
 
 
 def _what(name: str) -> str:

@@ -26,8 +26,10 @@ SPECIFIC_FIRST = (
     "O06",  # waiting for the driver is neither launching nor input
     "O07",  # a pause of the collector falls anywhere
     "O08",  # checks and tracers slow down whatever runs
+    "C07",  # one operation in a slow form, whatever splits it among threads
     "O09",  # too many threads, too
     "O12",  # a log line is Python of its own
+    "O13",  # what holds the host by its line, of what makes a step wait for it
     "D02",  # a copy that blocks, of all that keeps the input waiting (D01)
     "D01",
     "N02",  # what is reduced again, of all that is reduced

@@ -88,6 +88,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     module_calls: int
     lines: tuple[CallLine, ...] = ()  # calls that the program's own functions made, in order; of a live run
     code: dict[str, str] = {}  # what stands on the program's lines, by their source; of a live run
+    streams: dict[str, str] = {}  # file objects of other processes, by address: "pipe", "socket"; of a live run
     on_cpu: bool  # nothing was on a GPU: the CPU's operations were taken as the device's
     assumptions: tuple[Assumption, ...] = ()
     notes: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -62,6 +62,7 @@ class Seen:
     autocast: str | None = None
     unread: int = 0
     lines: tuple[CallLine, ...] = ()
+    streams: dict[str, str] = field(default_factory=dict)
     program: Program | None = None
     unnamed: str = ""
 
@@ -91,6 +92,7 @@ class Seen:
             versions={"torch": str(torch.__version__)},
             seconds=self.seconds,
             lines=self.lines,
+            streams=self.streams,
             code=code_of({one.source for one in self.lines} | {one.user for one in self.sites if one.user}),
         )
 
@@ -154,6 +156,7 @@ class Looking:
             compiled=self._sites.compiled,
             seconds=time.perf_counter() - self._began,
             lines=self._calls.found(),
+            streams=self._calls.streams,
             program=self._objects.found(_files(self._sites.found)),
             unnamed=self._objects.failed,
         )

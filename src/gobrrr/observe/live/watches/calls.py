@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import linecache
+import os
+import stat
 import sys
 import threading
 from types import CodeType, FrameType
@@ -21,14 +23,19 @@ MOST_LINES = 200_000
 LONGEST = 160
 """Characters of a source line that are kept."""
 
+STREAMS = frozenset(("write", "writelines", "flush", "read", "read1", "readinto", "readline", "readlines"))
+"""Methods of file objects of which it is looked at what the file is connected to."""
+
 
 class CallWatch:
-    """From `open()` to `close()` it writes down what the program's own functions call on this thread.
+    """From `open()` to `close()` it writes down what the program's own functions call on this thread, and which file
+    objects are pipes and sockets (`streams`, by address).
 
     It uses the interpreter's profile function. Where the program has one of its own, nothing is written down.
     """
 
     def __init__(self) -> None:
+        self.streams: dict[str, str] = {}
         self._made: list[tuple[CodeType, str, int]] = []
         self._own: dict[CodeType, bool] = {}
         self._left = MOST_CALLS
@@ -66,6 +73,8 @@ class CallWatch:
             caller, callee = frame.f_back, frame.f_code.co_name
         elif event == "c_call":
             caller, callee = frame, getattr(argument, "__name__", "")
+            if callee in STREAMS and (other := other_end(argument.__self__)):
+                self.streams[hex(id(argument.__self__))] = other
         else:
             return
         if caller is None:
@@ -78,6 +87,20 @@ class CallWatch:
             self._made.append((code, function(callee), caller.f_lineno))
         if self._left <= 0 or len(self._made) >= MOST_LINES:
             sys.setprofile(None)
+
+
+def other_end(stream: object) -> str:
+    """ "pipe" or "socket" where a file object is one; "" for all else, the program's own output and errors included."""
+    if type(stream).__module__ != "_io":
+        return ""
+    try:
+        number = stream.fileno()  # type: ignore[attr-defined]
+        mode = os.fstat(number).st_mode
+    except (AttributeError, OSError, ValueError):
+        return ""
+    if number in (1, 2):
+        return ""
+    return "pipe" if stat.S_ISFIFO(mode) else "socket" if stat.S_ISSOCK(mode) else ""
 
 
 def code_of(sources: set[str]) -> dict[str, str]:

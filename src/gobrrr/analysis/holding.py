@@ -1,0 +1,200 @@
+"""What holds the host while the device idles, beside launching: functions that work or wait, with the lines that call
+them.
+
+A function of a known kind (analysis/host_kinds.py) holds the host with all that it does, its own launches included. Of
+anything else only stretches count that are too long to be Python between two launches, and not those of torch itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.analysis.claims import Claim, of_gaps
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.host_kinds import HostKind, called, kind_of
+from gobrrr.analysis.idle import CAUSES, HOST_OP_NS, HOST_WORK, LAUNCHING, PYTHON, UNEXPLAINED
+from gobrrr.analysis.places import Where
+from gobrrr.analysis.places.labels import Sort
+from gobrrr.analysis.reports import reporting
+from gobrrr.model.events import ABSENT, I8, Kind
+from gobrrr.model.frame_names import file_of, is_users
+from gobrrr.model.tree import depths, outermost
+
+F8 = NDArray[np.float64]
+
+OWN = (PYTHON, UNEXPLAINED)
+"""Causes of idle time that are the program's Python, or what it calls; on a GPU also operations that the host computes
+(`HOST_WORK`). Loading, compiling, allocating, collecting and waiting for the device are other conditions'."""
+
+WITHIN = (*OWN, HOST_WORK, LAUNCHING)
+"""Causes within a function of a known kind."""
+
+LEAST = 0.1
+"""A line with less of the step than this does not hold it (as in analysis/places/gone.py)."""
+
+FRAMEWORK = ("torch/", "triton/", "gobrrr/")
+OBSERVING = ("torch/profiler/", "gobrrr/")
+IMPORTING = "<frozen importlib"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """One line of the program, and what it calls that holds the host.
+
+    `kind`: None where what it does is not known; `what`: the function; `row`: the first of its host events; `ns`: of
+    each of the budget's gaps, in the window; `count`: how often in the window.
+    """
+
+    kind: HostKind | None
+    what: str
+    source: str | None
+    row: int
+    gap: I8
+    ns: F8
+    count: int | None
+
+    @property
+    def total(self) -> float:
+        """Nanoseconds in the window."""
+        return float(self.ns.sum())
+
+
+def holders(evidence: Evidence) -> list[Holder]:
+    """The lines that hold the host, most time first; nothing where no frames were read. What reports is left out."""
+    if not evidence.frames:
+        return []
+    least = LEAST * evidence.wall_ns * evidence.steps.count
+    return [one for one in _every(evidence) if one.total >= least]
+
+
+def _every(evidence: Evidence) -> list[Holder]:
+    where = evidence.where
+    kinds = _kinds(evidence)
+    frame = np.isin(evidence.replayed.kind, [int(Kind.PYTHON)])
+    known = np.array([one is not None for one in kinds] or [False], dtype=bool)
+    outer = outermost(where.parent, frame & known[evidence.replayed.name])
+    left_out = _left_out(evidence, where, frame, reporting(evidence))
+    idle = where.idle
+    row = np.maximum(idle.row, 0)
+    causes = OWN if evidence.on_cpu else (*OWN, HOST_WORK)
+    ns = _of(idle.part, WITHIN)
+    other = (idle.row < 0) | (outer[row] < 0)
+    ns[other] = _of(idle.part, causes)[other]
+    stretch = np.zeros(len(evidence.budget.gaps))
+    np.add.at(stretch, idle.gap[other], ns[other])
+    short = other & ((stretch[idle.gap] < HOST_OP_NS) | _of_torch(evidence, where, frame)[row])
+    ns[short | (idle.row < 0) | left_out[row]] = 0.0
+    held = np.flatnonzero(ns > 0)
+    return _grouped(evidence, where, outer, kinds, held, ns)
+
+
+def claim_of(evidence: Evidence, found: list[Holder]) -> Claim:
+    """What holders have of the budget's gaps: at the most all of it, at the least nothing."""
+    ns = np.zeros(len(evidence.budget.gaps))
+    for one in found:
+        ns[one.gap] += one.ns
+    gaps = np.flatnonzero(ns)
+    return of_gaps(evidence, gaps, ns[gaps], np.zeros(len(gaps)), causes=WITHIN)
+
+
+def _of(part: F8, causes: tuple[str, ...]) -> F8:
+    result: F8 = part[:, [CAUSES.index(one) for one in causes]].sum(axis=1)
+    return result
+
+
+def _kinds(evidence: Evidence) -> list[HostKind | None]:
+    """The kind of each name."""
+    streams = evidence.seen.streams if evidence.seen is not None else {}
+    return [kind_of(name, streams) for name in evidence.replayed.names]
+
+
+def _innermost(parent: I8, wanted: NDArray[np.bool_]) -> I8:
+    """For each row the innermost of the wanted ones around it, itself included; -1 for none."""
+    result = np.where(wanted, np.arange(len(parent)), ABSENT)
+    depth = depths(parent)
+    order = np.argsort(depth, kind="stable")
+    edges = np.flatnonzero(np.diff(depth[order])) + 1
+    for rows in np.split(order, edges)[1:] if len(order) else ():
+        result[rows] = np.where(wanted[rows], rows, result[parent[rows]])
+    return result
+
+
+def _left_out(evidence: Evidence, where: Where, frame: NDArray[np.bool_], ignored: I8) -> NDArray[np.bool_]:
+    """Rows within frames that are ignored or an import, and what the profiler or this package does between steps."""
+    names, name = evidence.replayed.names, evidence.replayed.name
+    theirs = np.array([one.startswith(OBSERVING) and not is_users(one) for one in names] or [False], dtype=bool)
+    users = np.array([is_users(one) for one in names] or [False], dtype=bool)
+    imports = np.array([IMPORTING in one for one in names] or [False], dtype=bool)
+    # they are around the step as well: the program's own frames lie within them then
+    nearest = _innermost(where.parent, frame & (theirs | users)[name])
+    wanted = frame & imports[name]
+    wanted[ignored] = True
+    result: NDArray[np.bool_] = outermost(where.parent, wanted) >= 0
+    observing: NDArray[np.bool_] = (nearest >= 0) & theirs[name[np.maximum(nearest, 0)]]
+    return result | observing
+
+
+def _of_torch(evidence: Evidence, where: Where, frame: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Rows whose innermost frame with a file is torch's or a module's call: launching has that."""
+    names = evidence.replayed.names
+    filed = np.array([file_of(one) is not None or one.startswith("nn.Module: ") for one in names] or [False])
+    theirs = np.array(
+        [(one.startswith(FRAMEWORK) and not is_users(one)) or one.startswith("nn.Module: ") for one in names] or [False]
+    )
+    inner = _innermost(where.parent, frame & filed[evidence.replayed.name])
+    result: NDArray[np.bool_] = (inner < 0) | theirs[evidence.replayed.name[np.maximum(inner, 0)]]
+    return result
+
+
+def _grouped(
+    evidence: Evidence, where: Where, outer: I8, kinds: list[HostKind | None], held: I8, ns: F8
+) -> list[Holder]:
+    """By the line, what it calls there, and its kind."""
+    idle, events = where.idle, evidence.replayed
+    parts: dict[tuple[HostKind | None, str, str | None], list[int]] = {}
+    told: dict[int, tuple[HostKind | None, str, str | None]] = {}
+    for piece, row in zip(held.tolist(), idle.row[held].tolist(), strict=True):
+        if row not in told:
+            told[row] = _told(evidence, where, row, int(outer[row]), kinds)
+        parts.setdefault(told[row], []).append(piece)
+    result = []
+    for (kind, what, source), pieces in parts.items():
+        at = np.array(pieces)
+        gap, which = np.unique(idle.gap[at], return_inverse=True)
+        rows = np.unique(outer[idle.row[at]]) if kind is not None else np.empty(0, dtype=np.int64)
+        row = int(rows[0]) if len(rows) else int(idle.row[at[0]])
+        first = events.start_ns[rows]
+        inside = (first >= evidence.steps.start) & (first < evidence.steps.stop)
+        total = np.bincount(which.reshape(-1), weights=ns[at]).astype(np.float64)
+        result.append(Holder(kind, what, source, row, gap, total, int(inside.sum()) if len(rows) else None))
+    return sorted(result, key=lambda one: -one.total)
+
+
+def _told(
+    evidence: Evidence, where: Where, row: int, outer: int, kinds: list[HostKind | None]
+) -> tuple[HostKind | None, str, str | None]:
+    """(the kind, what is called, the line) of a host event."""
+    events, tree = evidence.replayed, where.tree
+    kind = kinds[int(events.name[outer])] if outer >= 0 else None
+    what, source, at = called(events.name_of(outer)) if outer >= 0 else "", None, int(where.node_of[row])
+    if outer >= 0:
+        at = int(where.node_of[outer])
+    while at > 0:
+        sort, text = tree.labels[int(tree.label[at])]
+        if sort in (Sort.CALL, Sort.FUNCTION, Sort.OP) and not what:
+            what = called(text)
+        if sort in (Sort.LINE, Sort.FUNCTION) and (outer < 0 or text != events.name_of(outer)):
+            source = text
+            if sort == Sort.LINE or outer >= 0 or _called_from_nowhere(where, at):
+                break
+        at = int(tree.parent[at])
+    return kind, what or "the step", source
+
+
+def _called_from_nowhere(where: Where, at: int) -> bool:
+    """Whether no line around a function's place is known."""
+    above = int(where.tree.parent[at])
+    return above <= 0 or where.tree.labels[int(where.tree.label[above])][0] != Sort.LINE

@@ -1,0 +1,124 @@
+"""What a function does that holds the host, by its name: kinds of host work that is not launching, each with a remedy.
+
+A kind is known by what is called and not by one program's pattern. What has no kind here has no remedy either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from gobrrr.model.frame_names import FROM_LIBRARY
+
+BUILT_IN = r"^<built-in (?:function|method) "
+
+
+@dataclass(frozen=True)
+class HostKind:
+    """One kind. `does`: in words, of what is called; `waits`: it waits for something and is no work of the processor's;
+    `remedy`: what takes it out of the step."""
+
+    does: str
+    remedy: str
+    waits: bool = False
+
+
+TENSORS = HostKind(
+    "reads Python objects element by element to build tensors",
+    "build one array first, torch.from_numpy(np.stack(arrays)), or keep the tensor from step to step",
+)
+LISTS = HostKind("turns tensors into Python objects", "keep it a tensor; for arrays .numpy() copies nothing on a CPU")
+ARRAYS = HostKind("builds and copies NumPy arrays", "prepare the arrays once, or in the workers of a DataLoader")
+TOKENS = HostKind("tokenizes text", "tokenize once before the loop, by batch, or in the workers of a DataLoader")
+IMAGES = HostKind("decodes or transforms images", "do it in the workers of a DataLoader, or keep decoded images")
+VALIDATION = HostKind(
+    "checks the arguments of a distribution",
+    "torch.distributions.Distribution.set_default_validate_args(False), once the program is right",
+)
+COPIES = HostKind("copies Python objects deeply", "copy once before the loop; tensors with clone() or copy_()")
+PICKLES = HostKind("converts objects to or from bytes", "convert outside of the step, or hand over tensors as they are")
+RANDOM = HostKind("draws random numbers one by one", "draw them at once, with torch.rand or np.random.Generator")
+FILES = HostKind("reads files", "read ahead: in the workers of a DataLoader or in a thread")
+SLEEP = HostKind("sleeps", "leave the sleep out, or wait for what it waits for in a thread", waits=True)
+LOCK = HostKind(
+    "waits for another thread", "hand over work ahead of its use, so that the step finds it ready", waits=True
+)
+PROCESS = HostKind("waits for another process", "start it ahead, and ask for its result a step later", waits=True)
+PIPE = HostKind(
+    "waits for another process at a pipe or a socket", "ask ahead, and read the answer a step later", waits=True
+)
+NETWORK = HostKind("waits for the network", "ask ahead in a thread, and read the answer a step later", waits=True)
+
+_IO = r"of (?:_io\.)?(?:TextIOWrapper|Buffered\w+|FileIO)\b"
+
+_BY_NAME = (
+    (VALIDATION, r"torch/distributions/(constraints|distribution)\.py\(\d+\): (check|__init__|_validate_sample)$"),
+    (TOKENS, r"(tokenizers|sentencepiece|tiktoken)/|transformers/tokenization_\w+\.py\(|transformers/.*tokenization_"),
+    (IMAGES, r"(PIL|cv2|imageio|skimage|albumentations)/|torchvision/(io|transforms)/"),
+    (COPIES, r"copy\.py\(\d+\): (deepcopy|copy)$"),
+    (PROCESS, r"subprocess\.py\(\d+\): "),
+    (PROCESS, r"multiprocessing/(popen_\w+|process|pool)\.py\(\d+\): (wait|poll|join|get|map)$"),
+    (PIPE, r"multiprocessing/(connection|queues|managers)\.py\(\d+\): (_?recv\w*|_?send\w*|poll|wait|get|put)$"),
+    (NETWORK, r"(requests|urllib3|httpx|aiohttp|http|urllib|ssl|grpc|boto3|botocore|redis)/"),
+    (NETWORK, r"(ssl|socket)\.py\(\d+\): (recv|recv_into|read|readinto|send|sendall|connect|create_connection)$"),
+    (LOCK, r"(threading|queue)\.py\(\d+\): (wait|join|acquire|get|put|_wait_for_tstate_lock)$"),
+    (LOCK, r"concurrent/futures/\w+\.py\(\d+\): (result|wait|exception|as_completed)$"),
+    (PICKLES, r"(pickle|json/(__init__|decoder))\.py\(\d+\): (loads?|dumps?|decode|raw_decode)$"),
+    (FILES, r"(h5py|zarr|pyarrow|pandas/io|safetensors|lmdb)/"),
+    (RANDOM, r"random\.py\(\d+\): (sample|shuffle|choices?|randint|randrange|uniform|gauss)$"),
+    (ARRAYS, r"numpy/"),
+)  # fmt: skip
+"""Files and functions of libraries, as the profiler names their frames."""
+
+_BY_BUILT_IN = (
+    (TENSORS, r"(?:tensor|as_tensor|asarray) of type "),
+    (LISTS, r"tolist of (?:Tensor|Parameter|numpy)"),
+    (SLEEP, r"sleep>"),
+    (LOCK, r"(?:acquire|__enter__) of _thread\.|(?:get|put) of _queue\."),
+    (PROCESS, r"(?:waitpid|wait4|fork_exec|posix_spawn)\b"),
+    (PIPE, r"(?:poll of select\.|select>|(?:wait|poll) of select\.epoll)"),
+    (NETWORK, r"(?:recv\w*|send\w*|accept|connect) of _?socket"),
+    (PICKLES, r"(?:loads?|dumps?)>|(?:load|dump) of _pickle\."),
+    (FILES, rf"(?:read\w*) {_IO}|(?:open|listdir|scandir|stat)>"),
+    (RANDOM, r"(?:random|getrandbits|randbytes) of (?:_random\.)?Random\b"),
+    (ARRAYS, r"(?:array|fromiter|concatenate|frombuffer|ascontiguousarray|zeros|empty|copyto)>|\w+ of numpy\."),
+)  # fmt: skip
+
+_PATTERNS = tuple((kind, re.compile(FROM_LIBRARY + f"(?:{text})")) for kind, text in _BY_NAME) + tuple(
+    (kind, re.compile(BUILT_IN + f"(?:{text})")) for kind, text in _BY_BUILT_IN
+)
+
+_STREAM = re.compile(BUILT_IN + rf"(?P<function>\w+) {_IO}.* at (?P<address>0x[0-9a-f]+)>")
+
+
+@lru_cache(maxsize=1 << 14)
+def _named(name: str) -> HostKind | None:
+    return next((kind for kind, pattern in _PATTERNS if pattern.search(name)), None)
+
+
+def kind_of(name: str, streams: Mapping[str, str]) -> HostKind | None:
+    """The kind of a Python frame, by the name that the profiler gives it; None of what has none.
+
+    `streams`: what a file object is connected to, by its address, where that was looked at (`Recording.streams`).
+    """
+    return PIPE if to_another(name, streams) else _named(name)
+
+
+def to_another(name: str, streams: Mapping[str, str]) -> bool:
+    """Whether a frame reads or writes a pipe or a socket, whose other end another process has."""
+    found = _STREAM.match(name) if streams else None
+    return found is not None and found["address"] in streams
+
+
+_CALLED = re.compile(r"<built-in (?:function|method) (?P<name>[^ >]+)(?: of (?P<owner>type|[\w.]+))?")
+_FRAME = re.compile(r"(?P<file>[^<>()]+)\.py\(\d+\): (?P<function>.+)", re.DOTALL)
+
+
+def called(name: str) -> str:
+    """A function as people say it: "tensor()", "own()"."""
+    if found := _CALLED.match(name):
+        return f"{found['name']}()"
+    found = _FRAME.fullmatch(name)
+    return f"{found['function']}()" if found is not None else name

@@ -1,0 +1,105 @@
+"""One operation holds the step.
+
+Most operations take microseconds more or less; a few have forms that take a thousand times what their result is worth:
+a list of a mask's positions, a sort for a few values, a decomposition, a product of integers. One such line may hold
+the whole step, whatever else is tuned.
+
+## How it is recognised
+
+Device time (on a CPU: the time of its operations) by operation, as the program calls it. An operation of a known slow
+form counts from a fifth of the step on: it is known by its name, by the mask that it is indexed with, or by the type of
+its arguments. Any other counts with more than half of the step, if it has no floor, or takes more than twice its floor,
+and is none of those that other conditions judge (contractions, convolutions, attention, norms, pointwise operations,
+reductions, optimizers). Repeated indices (M08), convolutions (C06) and attention (M02) are told there where they can
+be priced.
+
+## What it costs
+
+    at stake (high) = the time of its calls beyond their floors, as far as the device is what the step waits for
+    at stake (low)  = 0: what the better form takes is not known
+
+## What helps
+
+- Positions of a mask: `torch.where`, `masked_fill`; to sample, draw positions and draw again those that are excluded.
+- `unique`, `sort`: `bincount`, `topk`, or once before the loop.
+- `repeat_interleave(output_size=...)`.
+- Decompositions: a cheaper one, by batch, not in each step.
+- One-hot products: `F.embedding`, `index_select`.
+- Products of integers: float32, which is exact up to 2**24.
+
+An operation without a known slow form is named with its line and its share, and no remedy is given.
+
+## Sick
+
+```python
+candidates = torch.nonzero(masks)  # 1.3 million positions, to draw 1024
+rows = candidates[torch.randint(len(candidates), (1024,))]
+```
+
+## Healthy
+
+```python
+rows = torch.stack([torch.randint(size, (1024,)) for size in masks.shape], 1)
+excluded = ~masks[rows[:, 0], rows[:, 1], rows[:, 2]]  # few: draw those again
+```
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.path import step_saving
+from gobrrr.analysis.slow_forms import Heavy, beyond, claim_of, heavy
+from gobrrr.conditions.c06_convolution_cliff import check as of_convolutions
+from gobrrr.conditions.common import MOST_PLACES, finding, short_op
+from gobrrr.conditions.m02_attention import check as of_attention
+from gobrrr.conditions.m08_repeated_index_backward import check as of_indices
+from gobrrr.model.diagnosis import NotChecked, Place
+
+CODE = "C07"
+TITLE = "one operation holds the step"
+TREATMENT = "other-form"
+
+CLOSER = {"M08": of_indices, "C06": of_convolutions, "M02": of_attention}
+"""Conditions that look at the same calls more closely."""
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """Operations of a slow form with a fifth of the step, and others with most of it."""
+    found = [one for one in heavy(evidence) if not _told_closer(evidence, one)]
+    if not found:
+        return None
+    calls = np.concatenate([one.calls for one in found])
+    ns = beyond(evidence, calls)
+    return finding(
+        evidence,
+        CODE,
+        TITLE,
+        where=[_place(evidence, one) for one in found[:MOST_PLACES]],
+        at_stake=step_saving(evidence, calls, np.zeros(len(calls)), ns),
+        claim=claim_of(evidence, found),
+        certainty="high",
+        treatments=[TREATMENT] if any(one.form is not None for one in found) else [],
+        facts=[_fact(evidence, one) for one in found[:MOST_PLACES]],
+    )
+
+
+def _told_closer(evidence: Evidence, one: Heavy) -> bool:
+    closer = CLOSER.get(one.form.condition) if one.form is not None else None
+    result = closer(evidence) if closer is not None else None
+    return isinstance(result, Found) and not result.hidden
+
+
+def _place(evidence: Evidence, one: Heavy) -> Place:
+    steps = evidence.steps.count
+    return Place(op=one.name, module=one.module, source=one.source, count=len(one.rows) / steps, ns=one.ns / steps)
+
+
+def _fact(evidence: Evidence, one: Heavy) -> str:
+    ns = one.ns / evidence.steps.count
+    at = f" ({one.source})" if one.source else ""
+    why = one.form.slow if one.form is not None else "no slow form of it is known"
+    return f"{short_op(one.name)}{at}: {units.duration(ns)} a step, {units.percent(ns / evidence.wall_ns)} of it; {why}"

@@ -1,0 +1,119 @@
+"""The host is held by something else than launching: the program's own Python, a library, or a wait.
+
+The device needs the host for microseconds a launch. Where it idles for longer, a function of the program has the host:
+it builds tensors from lists, tokenizes text, opens images, copies objects, computes in Python, or it waits: for a file,
+a lock, a pipe, another process, or it sleeps. No remedy for launching helps then, neither a graph nor a compiler.
+
+## How it is recognised
+
+Each instant in which the device idles (on a CPU: no operation runs) lies in one Python frame. It counts here if that
+frame, or one around it, is of a known kind: by the function or the library that is called. All else counts only in
+stretches of more than 100 us, and where the innermost frame is not torch's own: such a stretch is no Python between two
+launches. Time is added up by the program's line that makes the call; a line with less than a tenth of the step is
+not told. Loading (D01), compiling (O05), allocating (O06), collecting (O07), reporting (O12) and waiting for the
+device (O02) have conditions of their own.
+
+## What it costs
+
+    at stake (high) = W - replay without that host time, at most the idle time that it covers
+    at stake (low)  = 0: how much of it the program can do without is not known
+
+## What helps
+
+It depends on what is called, and the finding says it of the line. Of a function that has no known kind the line and
+its share are told, and no remedy.
+
+- Tensors from Python objects: one array first (`torch.from_numpy(np.stack(arrays))`), or no building in each step.
+- Text, images, files: the workers of a DataLoader, or once before the loop.
+- Waits for other threads and processes: ask ahead, and use the answer a step later.
+- Distributions: `torch.distributions.Distribution.set_default_validate_args(False)`.
+
+## Sick
+
+```python
+frames = [np.zeros((4, 84, 84), np.float32) for _ in range(64)]
+for _ in range(steps):
+    x = torch.tensor(frames)  # 1.8 million numbers, one by one
+    step(x)
+```
+
+## Healthy
+
+```python
+for _ in range(steps):
+    x = torch.from_numpy(np.stack(frames))  # 64 copies of memory
+    step(x)
+```
+"""
+
+from __future__ import annotations
+
+from gobrrr import units
+from gobrrr.analysis.claims import NO_CALLS, Claim, Found
+from gobrrr.analysis.effects import claimed
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.holding import Holder, claim_of, holders
+from gobrrr.conditions.common import MOST_PLACES, finding
+from gobrrr.model.diagnosis import Finding, NotChecked, Place
+
+CODE = "O13"
+TITLE = "the host is held by other work than launching"
+TITLE_WAITS = "the host waits, and not for the device"
+TREATMENT = "free-host"
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """Lines whose calls hold the host while the device idles."""
+    if not evidence.frames:
+        return NotChecked(code=CODE, needs="needs Python frames: profile with_stack=True, and diagnose with --stacks")
+    steps = evidence.steps.count
+    found = holders(evidence)
+    if not found:
+        return None
+    claim = claim_of(evidence, found)
+    idle = claim.total / steps
+    waiting = sum(one.total for one in found if one.kind is not None and one.kind.waits)
+    known = any(one.kind is not None for one in found)
+    return finding(
+        evidence,
+        CODE,
+        TITLE_WAITS if waiting > 0.5 * idle * steps else TITLE,
+        where=[_place(evidence, one) for one in found[:MOST_PLACES]],
+        at_stake=(0.0, min(_gone(evidence, claim), idle)),
+        claim=claim,
+        certainty="high",
+        treatments=[TREATMENT] if known else [],
+        facts=[*(_fact(evidence, one) for one in found[:MOST_PLACES]), *_unknown(found)],
+    )
+
+
+def _gone(evidence: Evidence, claim: Claim) -> float:
+    """What a step is shorter by, replayed without the host time that is claimed."""
+    if not evidence.replayable:
+        return claim.total / evidence.steps.count
+    whole = Claim(claim.unit, claim.ns, claim.ns)
+    nothing = Finding(
+        code=CODE, title=TITLE, where=[], at_stake_ns=(0.0, 0.0), certainty="high", treatments=[], evidence=[]
+    )
+    without = claimed(evidence, Found(nothing, whole, NO_CALLS))(1.0)(evidence.graph)
+    return max(float(evidence.wall_ns - evidence.length(without)), 0.0)
+
+
+def _place(evidence: Evidence, one: Holder) -> Place:
+    steps = evidence.steps.count
+    count = one.count / steps if one.count is not None else None
+    return Place(op=one.what, module=evidence.module(one.row), source=one.source, count=count, ns=one.total / steps)
+
+
+def _fact(evidence: Evidence, one: Holder) -> str:
+    ns = one.total / evidence.steps.count
+    does = one.kind.does if one.kind is not None else "holds the host with Python; what it does is not known"
+    at = f" ({one.source})" if one.source else ""
+    return f"{one.what}{at} {does}: {units.duration(ns)} a step, {units.percent(ns / evidence.wall_ns)} of it"
+
+
+def _unknown(found: list[Holder]) -> list[str]:
+    """Why there is no remedy for a part of it."""
+    if all(one.kind is not None for one in found):
+        return []
+    return ["no remedy is known for the program's own Python: a profile of that function shows its lines"]
