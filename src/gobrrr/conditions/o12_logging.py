@@ -10,8 +10,8 @@ Biases, MLflow, writing JSON, flushing and writing files.
 
 ## What it costs
 
-    at stake (high) = idle time of the device under these frames; on a CPU that computes, all time under them
-    at stake (low)  = half of the time without waits: a report every N steps still has to be made
+    cost (high) = idle time of the device under these frames; on a CPU that computes, all time under them
+    cost (low)  = half of the time without waits: a report every N steps still has to be made
 
 ## What helps
 
@@ -91,7 +91,7 @@ DRIVES = re.compile(
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Time of the step under frames that report."""
     if not evidence.frames:
-        return NotChecked(code=CODE, needs="needs Python frames: profile with_stack=True, and diagnose with --python")
+        return NotChecked(code=CODE, needs="needs Python frames: record with_stack=True, diagnose with --stacks")
     rows = frames(evidence, lambda name: REPORTS.search(name) is not None and DRIVES.search(name) is None)
     rows = _of_the_program(evidence, rows)
     if not len(rows):
