@@ -90,6 +90,11 @@ def count(n: float | None) -> str:
     return f"{int(n):,}" if float(n).is_integer() else _digits(n)
 
 
+def things(n: float | None, one: str, many: str = "") -> str:
+    """How many of what: "1 chain", "28 chains"; `many` where the plural is not made with an s."""
+    return f"{count(n)} {one if n == 1 else many or f'{one}s'}"
+
+
 def _finite(value: float | None) -> TypeGuard[float]:
     return value is not None and math.isfinite(value)
 

@@ -238,7 +238,7 @@ def test_a_wide_spread_is_no_reason_for_unknown(tmp_path: Path, monkeypatch: pyt
     assert bool(found.caveats) == bool(found.lower_bounds) == (spread > 0.25)
     if spread > 0.25:
         assert found.lower_bounds == ["float32 vector"]
-        assert "Speed of light (in these dtypes, with these operations): at most" in render(found)
+        assert "Speed of light (the least time for this work in its number types): at most" in render(found)
         assert any("at most 67 % of the float32 peak, known from below" in one for one in found.evidence)
         assert "is a lower bound: its repeats are 60 % apart" in html(found)
 

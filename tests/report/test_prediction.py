@@ -85,7 +85,7 @@ def test_memory_in_a_word(fits: bool | None):
 
 def test_a_narrow_page_has_no_room_for_the_interval():
     one = row(machine="H100-SXM5-80GB", step_ns=2e6, low_ns=1e6, high_ns=4e6)
-    narrow, usual = (lines_of(with_rows(one), Page(width=width))[1] for width in (60, 80))
+    narrow, usual = (" ".join(lines_of(with_rows(one), Page(width=width))[1:3]) for width in (60, 80))
     assert "2.00 ms" in narrow
     assert "2.00 ms (1.00 to 4.00 ms)" in usual
     assert "1.00 to" not in narrow
@@ -95,10 +95,19 @@ def test_light_that_is_not_known_is_not_zero():
     assert "0 %" not in lines_of(with_rows(row(speed_of_light_ns=None, step_ns=2e6)))[1].split()[-1]
 
 
-def test_a_longer_name_is_cut():
+def test_machines_on_which_nothing_changes_share_a_sentence():
+    first, *others = (row(machine=name, step_ns=ns, changed=[]) for name, ns in (("A", 3e6), ("B", 2e6), ("C", 1e6)))
+    same = prediction.alike(others, first)
+    assert same == f"times as fast as A: B 1.50, C 3.00; {prediction.SAME}"
+    assert prediction.alike([], first) == ""
+
+
+def test_a_longer_name_has_its_own_line():
     long = row(machine="A-Very-Long-Name-Of-A-Machine-96GB")
     for page in (Page(), Page(glyphs=ASCII)):
-        assert max(map(cell_len, lines_of(with_rows(long), page))) <= 80
+        lines = lines_of(with_rows(long), page)
+        assert max(map(cell_len, lines)) <= 80
+        assert lines[1] == f" {long.machine}"
 
 
 def test_the_gap_names_each_machine_s_ridge():
@@ -111,7 +120,7 @@ def test_the_gap_names_each_machine_s_ridge():
 
 def test_what_changes_between_machines():
     first, second = row(machine="A", step_ns=3e6), row(machine="B", step_ns=2e6)
-    assert prediction.changes(second, first) == "B: 1.50 times as fast as A; every op that tells meets the same roof"
+    assert prediction.changes(second, first) == f"B: 1.50 times as fast as A; {prediction.SAME}"
     changed = [ChangedOp(op=f"aten::op{at}", shapes="[8]", bound="memory", ns=1.0) for at in range(5)]
     text = prediction.changes(replace(second, changed=changed), first)
     assert text.endswith("other roof for op0 [8] memory; op1 [8] memory; op2 [8] memory and 2 more")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from gobrrr.report.text import clean_lines, sanitise, short_name, shorten, shorten_left, to_ascii, wrap
+from gobrrr.report.text import clean_lines, sanitise, short_name, shorten, to_ascii, wrap
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,6 @@ def test_every_name_has_a_short_one(name: str) -> None:
 @given(st.text(alphabet="ab模 ", max_size=40), st.integers(8, 30))
 def test_shortened_text_fits(text: str, width: int) -> None:
     assert cell_len(shorten(text, width)) <= width
-    assert cell_len(shorten_left(text, width)) <= width
 
 
 @given(st.text(alphabet="ab模 ", max_size=90), st.integers(8, 30))
@@ -85,14 +84,6 @@ def test_wrapped_text_fits_and_loses_nothing_but_spaces(text: str, width: int) -
     lines = wrap(text, width)
     assert all(cell_len(line) <= width for line in lines)
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
-
-
-def test_wrap_stops_at_the_lines_that_it_may_take() -> None:
-    assert wrap("one two three four", 9, lines=2) == ["one two", "three fo…"]
-
-
-def test_the_end_of_a_path_is_kept() -> None:
-    assert shorten_left("/home/me/project/model.py:38", 15) == "…ct/model.py:38"
 
 
 def test_code_keeps_its_lines_and_indentation() -> None:

@@ -31,13 +31,13 @@ def notes_of(studies: Sequence[Study], lead: Study, beaten: tuple[float, str]) -
     if graph > 0.01:
         notes.append(
             f"{units.percent(graph)} of the device time is replayed from a CUDA or HIP graph: such kernels carry no "
-            "operations or shapes, so they are not priced"
+            "operations or shapes, so the least time for them is not known"
         )
     unlaunched = _share(lead, lead.links.launch < 0)
     if unlaunched > 0.05:
         notes.append(f"{units.percent(unlaunched)} of the device time was launched before the recording began")
     if len(lead.links.device) and (lead.links.op >= 0).any() and not (lead.rank.events.dims >= 0).any():
-        notes.append("no shapes in this trace: record it with record_shapes=True to price the operations")
+        notes.append("no shapes in this trace: record it with record_shapes=True to count FLOPs and bytes")
     return [*notes, *_contradictions(*beaten), *_differing(lead)]
 
 

@@ -26,7 +26,7 @@ WORDS = {
     "compute": "computing at its roof",
     "memory": "memory traffic at its roof",
     "below_roof": "kernels below their roof",
-    "unpriced": "kernels that are not priced",
+    "unpriced": "kernels whose least time is unknown",
     "communication": "exposed communication",
     "transfer": "copies that nothing hides",
     "overhead": "the device waiting for the host",

@@ -37,7 +37,7 @@ def again_of(evidence: Evidence) -> Again:
     saving, claim = longer, outside(longer * evidence.steps.count, 0.0)
     if compiled.steady_compiles:
         facts.append(
-            f"{units.count(compiled.steady_compiles)} compilations in {units.count(len(live.times.ns))} steps after "
+            f"{units.things(compiled.steady_compiles, 'compilation')} in {units.count(len(live.times.ns))} steps after "
             f"the warm-up: they make the mean step {units.duration(longer)} longer than the median one"
         )
     facts += _reasons(compiled)
@@ -63,7 +63,7 @@ def _sources(compiled: Compiled) -> list[str]:
 
 def _reasons(compiled: Compiled) -> list[str]:
     return [
-        f"{one.function} was compiled again {units.count(one.count)} times; the guard that failed last: "
+        f"{one.function} was compiled again {units.things(one.count, 'time')}; the guard that failed last: "
         f"{one.reason or 'not told'}"
         for one in compiled.recompiles[:MOST_PLACES]
     ]

@@ -19,8 +19,8 @@ dispatch of the cast in front of it.
 
 With t a call's time, P the peaks and B the bandwidth, each call at the same share of its peak as now:
 
-    at stake (low)  = sum of t - max(t * P_float32 / P_tf32, bytes / B)
-    at stake (high) = sum of t - max(t * P_float32 / P_bfloat16, bytes / 2 / B)
+    cost (low)  = sum of t - max(t * P_float32 / P_tf32, bytes / B)
+    cost (high) = sum of t - max(t * P_float32 / P_bfloat16, bytes / 2 / B)
 
 Both count only as far as the device is what the step waits for: W - host bounds them.
 

@@ -15,8 +15,8 @@ only counted along (tokens of a batch) does not matter. What belongs to material
 
 With t a call's time, f its floor, p how much padding grows its FLOP and s the aligned matmuls' share of the peak:
 
-    at stake (low)  = sum of t - f * p / (2/3 * s)
-    at stake (high) = sum of t - f * p / s
+    cost (low)  = sum of t - f * p / (2/3 * s)
+    cost (high) = sum of t - f * p / s
 
 Both count only as far as the device is what the step waits for: W - host bounds them.
 

@@ -15,8 +15,8 @@ kernel's name does not tell whether TF32 was on, nothing is claimed. All of a mo
 
 With t a call's time, P the peaks and B the bandwidth, each call at the same share of its peak as now:
 
-    at stake (low)  = sum of t - max(t * P_float32 / P_tf32, bytes / B)
-    at stake (high) = sum of t - max(t * P_float32 / P_16bit, bytes / 2 / B)
+    cost (low)  = sum of t - max(t * P_float32 / P_tf32, bytes / B)
+    cost (high) = sum of t - max(t * P_float32 / P_16bit, bytes / 2 / B)
 
 Both count only as far as the device is what the step waits for: W - host bounds them. What belongs to materialised
 attention is M02's.
@@ -98,7 +98,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         treatments=["bf16-autocast", *(["tf32"] if tf32 else [])],
         facts=[
             f"{units.percent(bulk[1])} of the contractions' FLOP run in {bulk[0]}",
-            f"{units.count(len(calls) / count)} contractions a step run on the vector units: "
+            f"{units.things(len(calls) / count, 'contraction')} a step run on the vector units: "
             f"{units.duration(total / count)} of {units.duration(evidence.wall_ns)}, "
             f"{units.flop(flop / count)} at {units.rate(rate(flop, total), 'FLOP')}",
             f"the heaviest one's kernel: {next((name for name in kernels if _vector(name)), kernels[-1])}",

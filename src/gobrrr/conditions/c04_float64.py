@@ -18,8 +18,8 @@ the finding has low certainty, medium where the line that made it so is known, a
 With t a call's time and r its floor in float32 over that in float64 (half the bytes, the float32 peak), as far as the
 roofline tells:
 
-    at stake (high) = sum of t * (1 - r), and all of the conversions between float64 and the lower types
-    at stake (low)  = sum of t * (1 - max(r, 1/2)) over the calls that are no conversion
+    cost (high) = sum of t * (1 - r), and all of the conversions between float64 and the lower types
+    cost (low)  = sum of t * (1 - max(r, 1/2)) over the calls that are no conversion
 
 The share of its roof that a call reaches stays. Both count only as far as the device is what the step waits for.
 
@@ -82,7 +82,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     came = origin(evidence)
     total = float(ns.sum()) / count
     facts = [
-        f"{units.count(len(calls) / count)} calls a step work on float64 tensors: {units.duration(total)} of "
+        f"{units.things(len(calls) / count, 'call')} a step work on float64 tensors: {units.duration(total)} of "
         f"{units.duration(evidence.wall_ns)}",
         f"in float32, at the same share of their roofs, they take {units.duration(total - float(high.sum()) / count)}",
     ]

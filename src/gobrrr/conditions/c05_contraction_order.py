@@ -21,8 +21,8 @@ a small rank in the middle (LoRA) is the cheap order already.
 
 With t the time of the products, f their floor, g the floor of the cheapest order and e = f / t, what is reached now:
 
-    at stake (high) = sum of t - g / e
-    at stake (low)  = sum of t - 2 * g / e
+    cost (high) = sum of t - g / e
+    cost (low)  = sum of t - 2 * g / e
 
 The low end takes the other order's products, which are thinner, to be half as efficient. Both count only as far as the
 device is what the step waits for: W - host bounds them.
@@ -132,7 +132,7 @@ def _facts(evidence: Evidence, ranked: list[Order]) -> list[str]:
     ns = sum(float(evidence.calls.ns[list(one.calls)].sum()) for one in ranked) / count
     best = sum(one.best_floor_ns for one in ranked) / count
     facts = [
-        f"{units.count(len(ranked) / count)} places a step take {units.duration(ns)} of "
+        f"{units.things(len(ranked) / count, 'place')} a step: {units.duration(ns)} of "
         f"{units.duration(evidence.wall_ns)}; in the other order their floor is {units.duration(best)}",
         _of_first(evidence, first),
     ]

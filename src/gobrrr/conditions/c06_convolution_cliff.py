@@ -20,8 +20,8 @@ healthy. Converters between layouts are M05's.
 
 With t a call's time, f its floor and s the share of the roof that the others reach:
 
-    at stake (high) = sum of t - f / s
-    at stake (low)  = sum of t - 2 * f / s
+    cost (high) = sum of t - f / s
+    cost (low)  = sum of t - 2 * f / s
 
 Both count only as far as the device is what the step waits for: W - host bounds them.
 
@@ -113,7 +113,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         certainty=certainty_of(evidence, "medium" if share is None else "high"),
         treatments=["channels-last", "cudnn-benchmark"],
         facts=[
-            f"{units.count(len(calls) / count)} convolutions a step take "
+            f"{units.things(len(calls) / count, 'convolution')} a step: "
             f"{units.duration(float(ns[calls].sum()) / count)} of {units.duration(evidence.wall_ns)} "
             f"at {units.percent(reach)} of their roof",
             f"the step's other convolutions reach {units.percent(share)} of theirs"

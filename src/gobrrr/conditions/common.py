@@ -142,11 +142,12 @@ def as_far_as_priced(code: str, evidence: Evidence, result: Found | NotChecked |
     ):
         return result
     if result is None or (isinstance(result, Found) and result.hidden):
-        needs = f"needs more of the device's compute time priced: {units.percent(share)} is"
+        needs = f"needs FLOPs and bytes of more of the device's compute time: known for {units.percent(share)}"
         return NotChecked(code=code, needs=needs)
     if isinstance(result, NotChecked):
         return result
-    fact = f"only {units.percent(share)} of the device's compute time is priced: more may be in the rest"
+    known = f"FLOPs and bytes are known for only {units.percent(share)} of the device's compute time"
+    fact = f"{known}: more may be in the rest"
     facts = [*result.finding.evidence, fact]
     return Found(msgspec.structs.replace(result.finding, certainty="low", evidence=facts), result.claim, result.gone)
 

@@ -12,8 +12,8 @@ host. The copies that no kernel overlaps stand in the budget's `transfer` line.
 
 ## What it costs
 
-    at stake (low)  = idle time in a DataLoader and in host operations that prepare a copy, less W - its low end
-    at stake (high) = all of the idle time in such gaps + the copies from the host that nothing overlaps
+    cost (low)  = idle time in a DataLoader and in host operations that prepare a copy, less W - its low end
+    cost (high) = all of the idle time in such gaps + the copies from the host that nothing overlaps
 
 The part between the two is freeing and allocating host memory, page faults, Python, which vanish with the work if
 other processes do it. A step never gets shorter than the device's other work.

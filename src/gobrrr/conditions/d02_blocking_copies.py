@@ -11,8 +11,8 @@ they cost is the wait (O02).
 
 ## What it costs
 
-    at stake (high) = the copies' time that nothing overlaps
-    at stake (low)  = that - their bytes at the host link's rate; nothing where that rate is not known
+    cost (high) = the copies' time that nothing overlaps
+    cost (low)  = that - their bytes at the host link's rate; nothing where that rate is not known
 
 ## What helps
 

@@ -149,7 +149,7 @@ def _deterministic(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
     filling = float(ns[filled].sum()) / evidence.steps.count
     fact = (
         f"deterministic algorithms are on: {units.duration(filling)} a step fill new memory, "
-        f"{units.count(len(slow) / evidence.steps.count)} calls have another algorithm"
+        f"{units.things(len(slow) / evidence.steps.count, 'call')} have another algorithm"
     )
     saving = path_of(evidence).device_saving(0.0, high)[1]
     yield Cost("deterministic algorithms", fact, 0.0, saving, claim, "torch.use_deterministic_algorithms(False)")

@@ -16,8 +16,8 @@ shapes are one place with a count. Calls on attention scores are left to M02.
 For a chain of time t that moves b bytes at the rate r of its roof, s_low bytes are spared if every intermediate is
 still written (a backward pass needs it), s_high if none is:
 
-    at stake (low)  = sum of s_low / r
-    at stake (high) = sum of t * s_high / b, and 1 us for each kernel less
+    cost (low)  = sum of s_low / r
+    cost (high) = sum of t * s_high / b, and 1 us for each kernel less
 
 t * s / b is the fused kernel at the share of bandwidth that the chain reaches now. A chain never saves more than
 its time minus its fused floor, (b - s_high) / r.
@@ -113,8 +113,9 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     low, high = step_saving(evidence, calls, each_low, each_high, gone)
     groups = _grouped(evidence, found)
     facts = [_fact(evidence, one) for one in groups[:MOST_PLACES]]
+    told = units.things(len(found) / count, "chain")
     facts.append(
-        f"fusing all {units.count(len(found) / count)} chains a step shortens the device's work by "
+        f"fusing {told if len(found) == count else f'all {told}'} a step shortens the device's work by "
         f"{units.duration_range(sum(saving.low for _, saving in found) / count, device)}"
     )
     if high < LEAST_HOST_SHARE * device:

@@ -17,18 +17,18 @@ says so, and the conversions of q, k, v and the output count as well.
 
 ## What it costs
 
-    at stake (low)  = time of the softmax, pointwise calls and copies on the scores
+    cost (low)  = time of the softmax, pointwise calls and copies on the scores
                       + copies of q, k, v that the matmuls make: a fused kernel reads them as they lie
                       + time of the batched matmuls beyond their FLOPs at 15 % of the matrix peak
-    at stake (high) = that with the whole peak (a backward recomputes the scores: 5/4 of its FLOPs)
+    cost (high) = that with the whole peak (a backward recomputes the scores: 5/4 of its FLOPs)
                       + conversions of the matmuls' other operands, and their copies into another order
 
 On a CPU a fused kernel masks, scales and takes the exponentials as well, and reached 28 to 46 % of the float32 peak
 with all of that (8 pairs of shape and mask in float32, from 32 x [64, 32] to 8 x [512, 64], forward and backward, one
 thread; torch 2.13 on an AMD EPYC):
 
-    at stake (low)  = time of all these calls - the matmuls' FLOPs (5/4 in a backward) at 25 % of the float32 peak
-    at stake (high) = the same at 50 %
+    cost (low)  = time of all these calls - the matmuls' FLOPs (5/4 in a backward) at 25 % of the float32 peak
+    cost (high) = the same at 50 %
 
 It was slower than matmuls on the matrix units in 16 bit, and takes no dropout: with either nothing counts in the low
 end, and a mask's dropped blocks are not counted. Short sequences come out at nothing.
@@ -267,11 +267,11 @@ def _facts(evidence: Evidence, found: Attention, floor: F8) -> list[str]:
     heaviest = evidence.group_of(int(found.softmaxes[np.argmax(ns[found.softmaxes])]))
     passes, matmuls = float(ns[found.passes].sum()) / count, float(ns[found.matmuls].sum()) / count
     return [
-        f"{units.count(len(found.softmaxes) / count)} softmaxes a step between batched matmuls, "
+        f"{units.things(len(found.softmaxes) / count, 'softmax', 'softmaxes')} a step between batched matmuls, "
         f"the heaviest on {shapes_text(heaviest)}",
-        f"softmax, pointwise calls and copies on the scores: {units.count(len(found.passes) / count)} calls, "
+        f"softmax, pointwise calls and copies on the scores: {units.things(len(found.passes) / count, 'call')}, "
         f"{units.duration(passes)} a step",
-        f"their batched matmuls: {units.count(len(found.matmuls) / count)} calls, "
+        f"their batched matmuls: {units.things(len(found.matmuls) / count, 'call')}, "
         f"{units.duration(matmuls)} a step, {units.duration(float(floor.sum()) / count)} at the matrix peak",
     ]
 
@@ -287,13 +287,13 @@ def _widened(evidence: Evidence, found: Attention) -> list[str]:
     flop = sum(evidence.group_of(call).work.matrix_flop or 0.0 for call in wide)
     kernel = evidence.group_of(max(wide, key=lambda call: float(ns[call]))).call.kernels[-1]
     facts = [
-        f"{units.percent(bulk[1])} of the matmul FLOP run in {bulk[0]}, but {units.count(len(wide) / count)} matmuls "
-        f"of the attention in float32: {units.duration(total / count)} a step at "
-        f"{units.rate(rate(flop, total), 'FLOP')} ({kernel})",
+        f"{units.percent(bulk[1])} of the matmul FLOP run in {bulk[0]}, but "
+        f"{units.things(len(wide) / count, 'matmul')} of the attention in float32: "
+        f"{units.duration(total / count)} a step at {units.rate(rate(flop, total), 'FLOP')} ({kernel})",
     ]
     if len(found.conversions):
         facts.append(
-            f"{units.count(len(found.conversions) / count)} conversions of their operands and results a step: "
+            f"{units.things(len(found.conversions) / count, 'conversion')} of their operands and results a step: "
             f"{units.duration(float(ns[found.conversions].sum()) / count)}"
         )
     return [*facts, *_math_form(evidence, found)]

@@ -17,8 +17,8 @@ Kernels that a compiler wrote are not looked at. An addition of the same size is
 With t the time of a norm's calls, b the bytes that one kernel moves (a written norm: input read once, output written
 once; the framework's own: as counted for it) and B the bandwidth:
 
-    at stake (low)  = sum of t - b / (0.45 * B)
-    at stake (high) = sum of t - b / B
+    cost (low)  = sum of t - b / (0.45 * B)
+    cost (high) = sum of t - b / B
 
 A compiler's norm kernels reach 47 % of the bandwidth or more in the shipped traces. None of them shows a compiled batch
 norm that does: batch norms add nothing to the low end. On a CPU neither was seen: there only norms that are written out
@@ -145,7 +145,7 @@ def _of_own(evidence: Evidence, own: I8, bandwidth: float) -> list[str]:
         return []
     count, ns = evidence.steps.count, evidence.calls.ns
     facts = [
-        f"{units.count(len(own) / count)} calls a step of the framework's own norms: "
+        f"{units.things(len(own) / count, 'call')} a step of the framework's own norms: "
         f"{units.duration(float(ns[own].sum()) / count)}, "
         f"{units.duration(float(_least(evidence, own, bandwidth).sum()) / count)} at the bandwidth"
     ]

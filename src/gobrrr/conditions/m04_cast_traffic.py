@@ -12,8 +12,8 @@ another kernel is free.
 
 ## What it costs
 
-    at stake (low)  = 0: what an operation in float32 needs has to be converted
-    at stake (high) = all conversions
+    cost (low)  = 0: what an operation in float32 needs has to be converted
+    cost (high) = all conversions
 
 Those of weights in inference are M06's: they vanish. In training a weight is converted after each step of the optimizer
 at least, unless the optimizer writes the 16-bit copy itself. It counts only as far as the device is what the step waits
@@ -73,7 +73,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     low = np.zeros(len(ns))
     bytes_ = sum(evidence.group_of(call).work.bytes or 0.0 for call in calls.tolist())
     facts = [
-        f"{units.count(len(calls) / count)} conversions a step: {units.duration(float(ns.sum()) / count)} of "
+        f"{units.things(len(calls) / count, 'conversion')} a step: {units.duration(float(ns.sum()) / count)} of "
         f"{units.duration(evidence.wall_ns)} for {units.bytes_(bytes_ / count)}"
     ]
     if weights.any():

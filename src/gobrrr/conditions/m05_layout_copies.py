@@ -17,8 +17,8 @@ What belongs to materialised attention is M02's; a conversion of the type is M04
 
 ## What it costs
 
-    at stake (low)  = the converters: with the channels innermost everywhere they vanish, but for those of images
-    at stake (high) = the converters + the copies, of which some consumer may need one
+    cost (low)  = the converters: with the channels innermost everywhere they vanish, but for those of images
+    cost (high) = the converters + the copies, of which some consumer may need one
                       + on a CPU, what convolutions on NCHW take above their floors
 
 With the channels innermost ten layers took 10 to 70 % less there, forward and backward, in float32 and bfloat16, dense,
@@ -86,7 +86,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     facts = _outside(evidence, seen)
     if len(turned):
         facts.append(
-            f"layout converters in {units.count(len(turned) / count)} convolutions a step: "
+            f"layout converters in {units.things(len(turned) / count, 'convolution')} a step: "
             f"{units.duration(float(converting.sum()) / count)} of {units.duration(evidence.wall_ns)}; those calls "
             f"take {units.duration(float(evidence.calls.ns[turned].sum()) / count)}"
         )
@@ -95,7 +95,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     if len(copies):
         bytes_ = sum(evidence.group_of(call).work.bytes or 0.0 for call in copies.tolist())
         facts.append(
-            f"{units.count(len(copies) / count)} copies a step into another order of the dimensions: "
+            f"{units.things(len(copies) / count, 'copy', 'copies')} a step into another order of the dimensions: "
             f"{units.duration(float(copying.sum()) / count)} for {units.bytes_(bytes_ / count)}"
         )
     heavy = float(converting.sum()) + float(seen.above.sum()) >= float(copying.sum())
@@ -118,7 +118,7 @@ def _outside(evidence: Evidence, seen: Reordered) -> list[str]:
         return []
     count, ns = evidence.steps.count, float(evidence.calls.ns[seen.outside].sum())
     return [
-        f"{units.count(len(seen.outside) / count)} convolutions a step work on [N, C, H, W] with the channels outside: "
+        f"{units.things(len(seen.outside) / count, 'convolution')} a step on [N, C, H, W], the channels outside: "
         f"{units.duration(ns / count)}, {units.duration(float(seen.above.sum()) / count)} above their floors"
     ]
 

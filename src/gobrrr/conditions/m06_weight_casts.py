@@ -17,7 +17,7 @@ Conversions of activations, and of weights in training, are M04's.
 
 ## What it costs
 
-    at stake = time of the conversions that need not be + idle time of the device that launching them causes
+    cost = time of the conversions that need not be + idle time of the device that launching them causes
 
 In inference that is all of them; of a weight that is cast n times in a training step, n - 1. The first term counts only
 as far as the device is what the step waits for (W - host), the second as far as it idles. Measured elsewhere
@@ -74,7 +74,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     gone = vanishing(evidence, seen.calls, spared, spared)
     bytes_ = sum(evidence.group_of(call).work.bytes or 0.0 for call in seen.calls.tolist())
     facts = [
-        f"{units.count(len(seen.calls) / count)} conversions of weights a step: "
+        f"{units.things(len(seen.calls) / count, 'conversion')} of weights a step: "
         f"{units.duration(float(ns.sum()) / count)} of {units.duration(evidence.wall_ns)} "
         f"for {units.bytes_(bytes_ / count)}, and {units.duration(gone.idle_ns)} to launch them",
     ]

@@ -15,8 +15,8 @@ weights the gradient is dense whatever the embedding does.
 
 With t the time of the calls over the table, u the share of the rows in use:
 
-    at stake (high) = t * (1 - u)
-    at stake (low)  = t * (1 - 4 u) - 40 launches: ids are sorted, rows gathered, updated and scattered back
+    cost (high) = t * (1 - u)
+    cost (low)  = t * (1 - 4 u) - 40 launches: ids are sorted, rows gathered, updated and scattered back
 
 Both count only as far as the device is what the step waits for: W - host bounds them. It grows with the table and not
 with the batch: 15.4 -> 0.10 ms for 200,000 x 64 and 256 ids on a CPU of two cores.
@@ -116,8 +116,8 @@ def _facts(evidence: Evidence, table: Table) -> list[str]:
     ns = float((evidence.calls.ns[table.passes] * table.share).sum()) / count
     return [
         f"a table of {units.count(table.rows)} x {units.count(table.width)} "
-        f"({units.bytes_(table.bytes)} in float32), {units.count(table.ids)} ids a step: "
+        f"({units.bytes_(table.bytes)} in float32), {units.things(table.ids, 'id')} a step: "
         f"{units.percent(table.used)} of its rows are used",
-        f"{units.count(len(table.passes) / count)} calls a step go over all of it: {units.duration(ns)} of "
+        f"{units.things(len(table.passes) / count, 'call')} a step go over all of it: {units.duration(ns)} of "
         f"{units.duration(evidence.wall_ns)}",
     ]

@@ -14,8 +14,8 @@ a live run counts them; a trace shows how many more values there are than the ta
 With t the time of the calls, sorting included, b the bytes of the values (read) and of the target (read, written),
 and r the rows of values:
 
-    at stake (high) = t - b / bandwidth, on a CPU t - max(b / bandwidth, 1.5 ns * r)
-    at stake (low)  = on a CPU t - max(b / (0.5 * bandwidth), 10 ns * r)
+    cost (high) = t - b / bandwidth, on a CPU t - max(b / bandwidth, 1.5 ns * r)
+    cost (low)  = on a CPU t - max(b / (0.5 * bandwidth), 10 ns * r)
                       on a GPU 0: what replaces it adds atomically, and which is faster depends on the shape
 
 `index_add` on one thread took 1.5 ns for a row of one number and 10 ns for a row of 64: for rows of one number there is
@@ -125,7 +125,7 @@ def _fact(evidence: Evidence, one: Adding, least: float) -> str:
     share = units.percent(one.repeated)
     share = share if one.counted or share.startswith(">") else f"at least {share}"
     return (
-        f"{units.count(one.count / count)} calls a step add {units.bytes_(one.bytes)} each by index, "
+        f"{units.things(one.count / count, 'call')} a step add {units.bytes_(one.bytes)} each by index, "
         f"{share} of them to a place that had a value before: "
         f"{units.duration(float(evidence.calls.ns[one.calls].sum()) / count)} a step, "
         f"{units.duration(least / count)} at the bandwidth"

@@ -12,8 +12,8 @@ operation whose tensors all lie in the same order, whichever that is, is none: i
 
 ## What it costs
 
-    at stake (high) = sum of t - floor
-    at stake (low)  = 0: one operand has to be turned once, where nothing can produce it in the other order
+    cost (high) = sum of t - floor
+    cost (low)  = 0: one operand has to be turned once, where nothing can produce it in the other order
 
 It counts only as far as the device is what the step waits for: W - host bounds it.
 

@@ -10,8 +10,8 @@ step: what one call leaves another one begins with. Operations are told apart by
 
 ## What it costs
 
-    at stake (high) = time of these calls, as far as it is for what was there before
-    at stake (low)  = that less two launches a call: a slice and a copy take the place of the concatenation
+    cost (high) = time of these calls, as far as it is for what was there before
+    cost (low)  = that less two launches a call: a slice and a copy take the place of the concatenation
 
 It counts only as far as the device is what the step waits for: W - host bounds it. It grows with the length: 1,000
 tokens of 8 heads of 64 took 16.6 ms by `cat` and 3.1 ms in place on a CPU of two cores.

@@ -11,8 +11,8 @@ sign by themselves, since a prompt's are ignored too; they confirm the others. A
 
 ## What it costs
 
-    at stake (high) = share of padding x time of the calls with a size of all positions or of a sequence
-    at stake (low)  = 0: batches of about one length still have some, and the data decide how much
+    cost (high) = share of padding x time of the calls with a size of all positions or of a sequence
+    cost (low)  = 0: batches of about one length still have some, and the data decide how much
 
 In attention both the queries and the keys are padded, so that its part may be more. It counts only as far as the device
 is what the step waits for: W - host bounds it.

@@ -13,8 +13,8 @@ takes longer than its bytes at the link's bandwidth.
 
 ## What it costs
 
-    at stake (high) = exposed time of the collectives on the path - the last collective of each step
-    at stake (low)  = the part of it that the bytes need at the link's bandwidth; nothing where that is not known
+    cost (high) = exposed time of the collectives on the path - the last collective of each step
+    cost (low)  = the part of it that the bytes need at the link's bandwidth; nothing where that is not known
 
 The rest is waiting for a slower rank, or latency: it shrinks with overlap only as far as the ranks are in step.
 

@@ -10,8 +10,8 @@ the same order with the same sizes within each step.
 
 ## What it costs
 
-    at stake (high) = (N - 1) / N of the communication that nothing overlaps
-    at stake (low)  = 0
+    cost (high) = (N - 1) / N of the communication that nothing overlaps
+    cost (low)  = 0
 
 Of a process that computes on a CPU: of its idle time in which a collective runs. What overlaps with the backward pass
 is free already, and what remains of waiting for slower ranks gathers in the one reduction that is left: so the low

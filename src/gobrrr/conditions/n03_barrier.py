@@ -9,8 +9,8 @@ collects garbage, all others wait. Gradients that are reduced need no barrier be
 
 ## What it costs
 
-    at stake (high) = the host's time within it, as far as the device idles meanwhile
-    at stake (low)  = 0
+    cost (high) = the host's time within it, as far as the device idles meanwhile
+    cost (low)  = 0
 
 The low end: where the step reduces gradients as well, the waiting may only move there. It goes as far as the ranks
 differ from step to step and not in the mean.

@@ -24,8 +24,8 @@ of input data (D01) or that a synchronization left behind (O02).
 
 ## What it costs
 
-    at stake (high) = launching + python
-    at stake (low)  = high - launches * 1 us
+    cost (high) = launching + python
+    cost (low)  = high - launches * 1 us
 
 On a CPU no graph takes the dispatch away, so that its low end is nothing.
 
@@ -134,14 +134,18 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         certainty=_certainty(prompt, high / evidence.wall_ns),
         treatments=_treatments(waits, looped is not None and not _told_of(loop_found(evidence))),
         facts=[
-            f"{units.count(path.launches)} pieces of device work a step, median kernel {units.duration(median)}; "
+            f"{units.things(path.launches, 'piece')} of device work a step, median kernel {units.duration(median)}; "
             f"the host needs {units.duration(path.host_per_launch)} to launch one",
             f"launching and Python leave the device idle for {units.duration(idle.ns)} of {units.duration(path.wall)}",
             f"{units.percent(prompt)} of the kernels start as soon as they are launched: "
             + ("the host is not ahead" if prompt >= PROMPT_SHARE else "the host was ahead of the others"),
             f"device busy {units.duration(path.busy)} a step; a CUDA graph needs about "
             f"{units.duration(path.launches * KERNEL_GAP_NS)} from kernel to kernel",
-            *([f"a loop over experts: {units.count(round(looped))} turns a step, each with a wait"] if looped else []),
+            *(
+                [f"a loop over experts: {units.things(round(looped), 'turn')} a step, each with a wait"]
+                if looped
+                else []
+            ),
         ],
     )
 

@@ -16,8 +16,8 @@ step's own end, often put there by a benchmark or by the profiler: it is no find
 Never the time for which the host was blocked: most of that is work that the device has to do anyway. The step is
 replayed without these waits, all else equal:
 
-    at stake (low)  = W - replay without the waits, less W - its low end
-    at stake (high) = the larger of W - replay and the `sync_drain` line of the budget
+    cost (low)  = W - replay without the waits, less W - its low end
+    cost (high) = the larger of W - replay and the `sync_drain` line of the budget
 
 `sync_drain` is the time in which the device had nothing to do because of a wait. It is an upper bound: what follows
 a wait may be launch-bound in any case (O01), and then removing the wait only uncovers that. Nothing is reported

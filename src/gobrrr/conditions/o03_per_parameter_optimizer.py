@@ -12,8 +12,8 @@ as an average over the weights, are O11's.
 
 ## What it costs
 
-    at stake (high) = idle time of the device that launching and Python cause in front of these calls
-    at stake (low)  = half of it: the foreach form still goes through the parameters on the host
+    cost (high) = idle time of the device that launching and Python cause in front of these calls
+    cost (low)  = half of it: the foreach form still goes through the parameters on the host
 
 Measured elsewhere: a loop of 9 to 16 ms became 7 with foreach and 2 with fused. A step never gets shorter than the
 device's busy time. It is part of a launch-bound step (O01), which keeps only the rest.
@@ -21,7 +21,7 @@ device's busy time. It is part of a launch-bound step (O01), which keeps only th
 On a CPU the loops themselves are on the same path, and the fused form makes one of them where the others make eight: it
 reads the parameter, its gradient and two averages and writes three of them, 7 passes for AdamW's 20. So there
 
-    at stake (high) = dispatch and Python as above + time of the loops beyond 7/20 of their floors
+    cost (high) = dispatch and Python as above + time of the loops beyond 7/20 of their floors
 
 ## What helps
 

@@ -12,8 +12,8 @@ Layers of a model that repeat are not counted up and are no such loop.
 
 ## What it costs
 
-    at stake (high) = idle time of the device that launching and Python cause within the loops
-    at stake (low)  = half of it: a recurrence keeps its order, and what replaces the loop is launched as well;
+    cost (high) = idle time of the device that launching and Python cause within the loops
+    cost (low)  = half of it: a recurrence keeps its order, and what replaces the loop is launched as well;
                       less what the step's estimated time may be too long by
 
 On a CPU the high end also has what the loops' operations compute beyond their floors: the begin and end of each.
@@ -123,7 +123,7 @@ def _facts(evidence: Evidence, told: list[tuple[Loop, I8]]) -> list[str]:
     each = units.duration(path_of(evidence).host_per_launch)
     pieces = "operations that compute" if evidence.on_cpu else "pieces of device work"
     return [
-        f"{evidence.events.name_of(loop.row)} counts up: {units.count(turns)} turns a step, "
+        f"{evidence.events.name_of(loop.row)} counts up: {units.things(turns, 'turn')} a step, "
         f"{units.count(launches)} {pieces}, {units.count(launches / turns)} a turn",
         f"most are {', '.join(common)}; "
         + (

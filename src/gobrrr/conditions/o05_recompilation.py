@@ -13,8 +13,8 @@ A live run knows more: what the compiler compiled after the warm-up, which guard
 
 ## What it costs
 
-    at stake (high) = idle time of the device while the host compiles or loads, the mean of the steps
-    at stake (low)  = the same where another step than the first recorded one compiles; else nothing
+    cost (high) = idle time of the device while the host compiles or loads, the mean of the steps
+    cost (low)  = the same where another step than the first recorded one compiles; else nothing
 
 Of a live run also, at the high end only, because a program may have met all its shapes by now:
 

@@ -13,8 +13,8 @@ for nothing then, what was recorded is the profiler's doing and no finding.
 
 ## What it costs
 
-    at stake (high) = idle time of the device under these calls (the budget's line `allocator`), the mean of the steps
-    at stake (low)  = the same where another step than the first recorded one allocates; else nothing
+    cost (high) = idle time of the device under these calls (the budget's line `allocator`), the mean of the steps
+    cost (low)  = the same where another step than the first recorded one allocates; else nothing
 
 ## What helps
 

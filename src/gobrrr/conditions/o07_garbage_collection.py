@@ -11,9 +11,9 @@ generation and step. The program's own `gc.collect()` counts as well.
 
 ## What it costs
 
-    at stake (high) = nanoseconds in the collector, the mean of a step, without short runs of a generation that ran in
+    cost (high) = nanoseconds in the collector, the mean of a step, without short runs of a generation that ran in
                       one or two steps: under 10 ms such a run is no stall, and how often it comes is not known
-    at stake (low)  = the same of the generations that ran in three or more steps
+    cost (low)  = the same of the generations that ran in three or more steps
 
 A pause in one of ten steps counts with a tenth of its length: it is in no other line, because the budget is that of
 the median step. Of a generation that ran in one or two steps that mean is a guess, and the finding says so.
@@ -134,8 +134,8 @@ def _facts(collector: Collector) -> list[str]:
     told = ", ".join(f"{count} of generation {generation}" for generation, count in sorted(generations.items()))
     longest = max(runs, key=lambda one: one.ns)
     facts = [
-        f"{units.count(len(runs))} runs of the collector in {units.count(hit)} of {units.count(steps)} steps ({told}), "
-        f"{units.duration(collector.ns_per_step)} a step in the mean",
+        f"{units.things(len(runs), 'run')} of the collector in {units.count(hit)} of {units.count(steps)} steps "
+        f"({told}), {units.duration(collector.ns_per_step)} a step in the mean",
         f"the longest took {units.duration(longest.ns)}, of generation {longest.generation}",
     ]
     if collector.tracked is not None:

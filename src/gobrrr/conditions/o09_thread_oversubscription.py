@@ -13,10 +13,10 @@ lost in the steps without the profiler (involuntary context switches), and the l
 
 ## What it costs
 
-    at stake (high), threads = what the operations that are split among threads take above their floors
-    at stake (high), shared  = as much of that as the threads waited for a processor
-    at stake (high), workers = the device's idle time in front of its input and under computing on the host
-    at stake (low)           = nothing
+    cost (high), threads = what the operations that are split among threads take above their floors
+    cost (high), shared  = as much of that as the threads waited for a processor
+    cost (high), workers = the device's idle time in front of its input and under computing on the host
+    cost (low)           = nothing
 
 Split is what has at least 32,768 elements (torch's grain size), and products. Only a run with fewer threads can tell
 how much of it vanishes.
@@ -148,9 +148,9 @@ def _elements(group: Group) -> int:
 
 def _facts(threads: Threads, own: bool, above: float, idle: float) -> list[str]:
     quota = f", of which the control group allows {threads.quota:g}" if threads.quota is not None else ""
-    facts = [f"{units.count(threads.usable)} processors may be used{quota}"]
+    facts = [f"{units.things(threads.usable, 'processor')} may be used{quota}"]
     if own:
-        facts.append(f"torch splits an operation among {units.count(threads.intra)} threads")
+        facts.append(f"torch splits an operation among {units.things(threads.intra, 'thread')}")
         facts.append(f"operations that are split take {units.duration(above)} a step above their floors")
     if threads.workers:
         each = f" of {threads.worker_threads:g} threads each" if threads.worker_threads is not None else ""
@@ -160,7 +160,9 @@ def _facts(threads: Threads, own: bool, above: float, idle: float) -> list[str]:
     if threads.waited_ns is not None:
         facts.append(f"its threads waited for a processor for {units.duration(threads.waited_ns)} a step, all together")
     if threads.involuntary_switches is not None:
-        facts.append(f"{units.count(threads.involuntary_switches)} turns a step were lost to other threads")
+        facts.append(f"{units.things(threads.involuntary_switches, 'turn')} a step were lost to other threads")
     if threads.load is not None and threads.processors is not None:
-        facts.append(f"load {threads.load:.1f} on {units.count(threads.processors)} processors before the first step")
+        facts.append(
+            f"load {threads.load:.1f} on {units.things(threads.processors, 'processor')} before the first step"
+        )
     return facts

@@ -11,9 +11,9 @@ compiler makes by design are none: at `loss.backward()`, at an optimizer, at `to
 
 ## What it costs
 
-    at stake (high) = idle time of the device that launching and Python cause in the functions that break
+    cost (high) = idle time of the device that launching and Python cause in the functions that break
                     + what fusing the pointwise chains there would save (M01)
-    at stake (low)  = nothing: how much of it one graph would keep can't be told from outside
+    cost (low)  = nothing: how much of it one graph would keep can't be told from outside
 
 The functions' time is found by their Python frames; where none was recorded, it is the whole step's.
 
@@ -90,7 +90,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         treatments=["whole-graph"],
         facts=[
             f"{units.count(sum(lines.values()))} graph breaks at {units.count(len(lines))} lines; "
-            f"{units.count(compiled.graphs)} graphs were made",
+            f"{units.things(compiled.graphs, 'graph')} were made",
             *_reasons(breaks),
             *pieces.facts,
         ],

@@ -12,8 +12,8 @@ an optimizer's step and of the backward pass. Views between them don't count. A 
 
 ## What it costs
 
-    at stake (high) = idle time of the device that launching and Python cause in the loop
-    at stake (low)  = half of it: the foreach form still goes through the tensors on the host
+    cost (high) = idle time of the device that launching and Python cause in the loop
+    cost (low)  = half of it: the foreach form still goes through the tensors on the host
 
 Measured elsewhere: 100 -> 10 ms for the average of a large model's weights, 1.12 -> 0.22 ms for 300 tensors of 64 x 64
 on a CPU of two cores. A step never gets shorter than the device's busy time. It is part of a launch-bound step (O01),
@@ -89,7 +89,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         certainty="high" if idle >= 0.1 * evidence.wall_ns else "medium",
         treatments=["foreach"],
         facts=[
-            f"{units.count(len(rows) / count)} updates a step of {units.count(turns / count)} tensors, one by one: "
+            f"{units.things(len(rows) / count, 'update')} a step of {units.count(turns / count)} tensors, one by one: "
             + ", ".join(f"{name} {units.count(number / count)}" for name, number in ranked),
             f"{beside} {units.duration(idle)} a step in between",
         ],

@@ -11,8 +11,8 @@ reads at a pipe or a socket is no report.
 
 ## What it costs
 
-    at stake (high) = idle time of the device under these frames; on a CPU that computes, all time under them
-    at stake (low)  = half of the time without waits: a report every N steps still has to be made
+    cost (high) = idle time of the device under these frames; on a CPU that computes, all time under them
+    cost (low)  = half of the time without waits: a report every N steps still has to be made
 
 ## What helps
 
@@ -66,7 +66,7 @@ KEPT = 0.5
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Time of the step under frames that report."""
     if not evidence.frames:
-        return NotChecked(code=CODE, needs="needs Python frames: profile with_stack=True, and diagnose with --python")
+        return NotChecked(code=CODE, needs="needs Python frames: record with_stack=True, diagnose with --stacks")
     rows = reporting(evidence)
     if not len(rows):
         return None

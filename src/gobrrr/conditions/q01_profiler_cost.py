@@ -17,7 +17,7 @@ Nothing of the step: this is about what the trace can tell. All other findings a
 ## What helps
 
 - Measure the step without the profiler, and believe that number.
-- Record less: no stacks, no memory, `record_shapes` only where work is to be priced; a few steps, after a warm-up.
+- Record less: no stacks, no memory, `record_shapes` only where work is to be counted; a few steps, after a warm-up.
 
 ## Sick
 

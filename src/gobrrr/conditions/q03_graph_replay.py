@@ -1,7 +1,7 @@
 """Kernels are replayed from a CUDA or HIP graph: no operation, shape or module stands behind them.
 
 A replay is one call on the host. What its kernels compute, and for which operation, is not in the trace, so that they
-can't be priced. That is no fault of the step: a graph is the cure of a launch-bound one.
+can't be counted. That is no fault of the step: a graph is the cure of a launch-bound one.
 
 ## How it is recognised
 
@@ -59,8 +59,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     count = evidence.steps.count
     inside = unknown & (owned > 0)
     facts = [
-        f"{units.count(int(inside.sum()) / count)} kernels and copies a step, {units.percent(replayed / total)} of the "
-        f"device time, come from {units.count(len(np.unique(links.launch[inside])) / count)} graph launches",
+        f"{units.things(int(inside.sum()) / count, 'kernel')} and copies a step, {units.percent(replayed / total)} of "
+        f"the device time, come from {units.count(len(np.unique(links.launch[inside])) / count)} graph launches",
         "they have no operations, shapes or modules: nothing is said about them",
     ]
     return about_measurement(CODE, TITLE, facts, ["eager-trace"], [])

@@ -14,9 +14,9 @@ not fit, checkpointing does its work.
 
 ## What it costs
 
-    at stake (high) = device time of the calls that are computed again
+    cost (high) = device time of the calls that are computed again
                       + idle time of the device that launching and Python cause in front of them
-    at stake (low)  = the same; nothing where the peak is not known
+    cost (low)  = the same; nothing where the peak is not known
 
 The first counts only as far as the device is what the step waits for, W - host, the second as far as it idles.
 
@@ -90,7 +90,7 @@ def check(evidence: Evidence) -> Found | None:
         certainty="high" if fits else "low",
         treatments=["no-checkpoint"],
         facts=[
-            f"{units.count(len(calls) / count)} calls a step compute in the backward pass what the forward pass did: "
+            f"{units.things(len(calls) / count, 'call')} a step do in the backward pass what the forward pass did: "
             f"{units.duration(float(ns.sum()) / count)} of {units.duration(evidence.wall_ns)}, and "
             f"{units.duration(waited)} in front of them for dispatch and Python",
             _of_memory(memory, kept),

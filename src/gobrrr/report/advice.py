@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from gobrrr import units
 from gobrrr.guarded import UNCHECKED
 from gobrrr.model.diagnosis import Diagnosis, Finding, Interval, NotChecked, Place, Prescription, Trial
-from gobrrr.report.layout import Line, Page, fits, spread
-from gobrrr.report.text import clean_lines, sanitise, short_name, shorten_left, wrap
+from gobrrr.report.layout import CODE, Line, Page, fits, spread
+from gobrrr.report.pasted import folded
+from gobrrr.report.text import clean_lines, name_of, sanitise, short_name, wrap
 
 INDENT = " " * 10
-SOURCE_CELLS = 40
+WHOLE = "--html FILE or --json has all"
+COSTS = "costs, of a step"
+MEASUREMENT = "About the measurement, not the program"
 LONG_WORD = 40
 """A word of more characters is a kernel's name, and is shortened like one."""
-CODE_CELLS, TREATMENT_CELLS = 8, 24
 
 
-def prescriptions(
-    diagnosis: Diagnosis, page: Page, *, most: int, title_lines: int = 2, facts: Sequence[int] = ()
-) -> list[Line]:
+def prescriptions(diagnosis: Diagnosis, page: Page, *, most: int, facts: Sequence[int] = ()) -> list[Line]:
     """The ranked treatments, each with all that it mends, where that is and the code to paste; at most `most` of them.
 
     `facts`: lines of evidence under the first finding, under the second, ...
@@ -35,14 +34,22 @@ def prescriptions(
     for rank, one in enumerate(ranked[:most], start=1):
         seen = first.setdefault(one.finding, rank)
         room = facts[len(first) - 1] if seen == rank and len(first) <= len(facts) else 0
-        lines += _prescription(rank, one, by_code.get(one.finding), seen, page, title_lines, room)
+        lines += _prescription(rank, one, by_code.get(one.finding), seen, page, room)
         lines += _also_mends(one, by_code, page)
-        lines.append(_how(one, page))
+        lines += how(one.treatment, one.how, page, INDENT)
         if one.then and room:
-            lines += page.wrapped(f"then {sanitise(one.then)}", first=INDENT, rest=f"{INDENT}  ", lines=1, style="dim")
-    if more := len(ranked) - most:
-        lines += [[(f"    and {more} more: --json", "dim")]] if more > 0 else []
-    return lines
+            lines += page.wrapped(f"then {sanitise(one.then)}", first=INDENT, rest=f"{INDENT}  ", style="dim")
+    return [*lines, *more((len(ranked) - most, "remedy"))]
+
+
+def more(*left: tuple[int, str]) -> list[Line]:
+    """The line for how many things of each name are not shown, and where they are; nothing where all are shown."""
+    said = [f"{count} more {_plural(name) if count > 1 else name}" for count, name in left if count > 0]
+    return [[(f"    and {', '.join(said)}: {WHOLE}", "dim")]] if said else []
+
+
+def _plural(name: str) -> str:
+    return f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"
 
 
 def _heading(page: Page, *, several: bool) -> Line:
@@ -59,15 +66,14 @@ def worth_doing(diagnosis: Diagnosis) -> list[Prescription]:
 
 
 def _prescription(
-    rank: int, one: Prescription, finding: Finding | None, seen: int, page: Page, title_lines: int, facts: int
+    rank: int, one: Prescription, finding: Finding | None, seen: int, page: Page, facts: int
 ) -> list[Line]:
-    code = sanitise(one.finding)
-    own_title = sanitise(finding.title) if finding else ""
+    code = name_of(one.finding)
+    own_title = name_of(finding.title) if finding else ""
     title = f"{own_title} (where: see {seen})" if seen < rank else own_title
     places = finding.where if finding and seen == rank else []
-    lines = titled(f"  {rank}  ", code, title, saving(one.predicted_saving_ns), page, title_lines)
-    if place := where(places, page, page.width - len(INDENT)):
-        lines.append([(INDENT, ""), (place, "dim")])
+    lines = titled(f"  {rank}  ", code, title, saving(one.predicted_saving_ns), page)
+    lines += page.wrapped(where(places), first=INDENT, rest=f"{INDENT}  ", style="dim")
     return lines + _facts(finding, page, facts)
 
 
@@ -97,24 +103,23 @@ def named(code: str, by_code: Mapping[str, Finding]) -> str:
 
 
 def _facts(finding: Finding | None, page: Page, most: int) -> list[Line]:
-    """The finding's evidence, as many whole facts as fit `most` lines of at most two each."""
+    """The finding's evidence, as many whole facts as fit `most` lines."""
     lines: list[Line] = []
     for fact in finding.evidence if finding else []:
         text = " ".join(short_name(word) if len(word) > LONG_WORD else word for word in sanitise(fact).split(" "))
-        parts = page.wrapped(text, first=f"{INDENT}{page.glyphs.dot} ", rest=f"{INDENT}  ", lines=2, style="dim")
+        parts = page.wrapped(text, first=f"{INDENT}{page.glyphs.dot} ", rest=f"{INDENT}  ", style="dim")
         if len(lines) + len(parts) > most:
             break
         lines += parts
     return lines
 
 
-def titled(lead: str, code: str, title: str, amount: str, page: Page, lines: int = 2) -> list[Line]:
-    """A finding's code and title, in at most `lines` lines, with an amount at the right end of the first."""
-    code = page.cut(code, CODE_CELLS)
+def titled(lead: str, code: str, title: str, amount: str, page: Page) -> list[Line]:
+    """A finding's code and title, with an amount at the right end of the first line."""
     head = f"{lead}{code}"
     gap = " " * max(1, len(INDENT) - len(head))
     room = page.width - len(head) - len(gap) - len(amount) - 2
-    parts = wrap(title, max(room, 8), lines=lines, ellipsis=page.glyphs.ellipsis) or [""]
+    parts = wrap(title, max(room, 8)) or [""]
     top = spread([(lead, ""), (code, "bold"), (gap, ""), (parts[0], "")], [(amount, "bold")], page.width)
     return [top, *([(INDENT, ""), (part, "")] for part in parts[1:])]
 
@@ -124,19 +129,19 @@ def saving(interval: Interval) -> str:
     return "no gain" if interval[1] <= 0 else units.duration_range(*interval)
 
 
-def where(places: Sequence[Place], page: Page, width: int) -> str:
+def where(places: Sequence[Place]) -> str:
     """The first place in full, and how many others there are."""
     if not places:
         return ""
-    more = f"; {len(places) - 1} more place{'s' if len(places) > 2 else ''}" if len(places) > 1 else ""
-    return page.cut(_place(places[0], page), width - len(more)) + more
+    others = f"; {len(places) - 1} more place{'s' if len(places) > 2 else ''}" if len(places) > 1 else ""
+    return _place(places[0]) + others
 
 
-def _place(place: Place, page: Page) -> str:
-    parts = [short_name(place.op)] if place.op else []
-    source = shorten_left(sanitise(place.source), SOURCE_CELLS, page.glyphs.ellipsis) if place.source else ""
+def _place(place: Place) -> str:
+    parts = [name_of(short_name(place.op))] if place.op else []
+    source = name_of(place.source) if place.source else ""
     if place.module:
-        parts.append(sanitise(place.module) + (f" ({source})" if source else ""))
+        parts.append(name_of(place.module) + (f" ({source})" if source else ""))
     elif source:
         parts.append(source)
     if place.count is not None:
@@ -144,39 +149,36 @@ def _place(place: Place, page: Page) -> str:
     return ", ".join(parts)
 
 
-_PREAMBLE = re.compile(r"^\s*(#|import |from \S+ import |$)")
+def how(treatment: str, said: str, page: Page, indent: str) -> list[Line]:
+    """A treatment with what is to be written: on its own line where that has room, else below it, all of it."""
+    lines = clean_lines(said)
+    name = name_of(treatment)
+    if len(lines) == 1 and len(f"{indent}{name}: {lines[0]}") <= page.width:
+        named: Line = [] if lines[0].startswith(name) else [(f"{name}: ", "dim")]
+        return [[(indent, ""), *named, (lines[0], CODE)]]
+    room = page.width - len(indent) - 2
+    code: list[Line] = [[(f"{indent}  ", ""), (part, CODE)] for line in lines for part in folded(line, room)]
+    return [[(indent, ""), (f"{name}:", "dim")], *code]
 
 
-def _how(one: Prescription, page: Page) -> Line:
-    lines = clean_lines(one.how)
-    code = next((line.strip() for line in lines if not _PREAMBLE.match(line)), lines[0].strip() if lines else "")
-    name = page.cut(sanitise(one.treatment), TREATMENT_CELLS)
-    others = sum(1 for line in lines if line.strip()) - 1
-    more = f"  (+{others} line{'s' if others > 1 else ''})" if others > 0 else ""
-    room = page.width - len(INDENT) - len(more)
-    if code.startswith(name):
-        return [(INDENT, ""), (page.cut(code, room), "cyan"), (more, "dim")]
-    return [(INDENT, ""), (f"{name}: ", "dim"), (page.cut(code, room - len(name) - 2), "cyan"), (more, "dim")]
-
-
-def other_findings(diagnosis: Diagnosis, page: Page, *, most: int, title_lines: int = 2) -> list[Line]:
+def other_findings(diagnosis: Diagnosis, page: Page, *, most: int) -> list[Line]:
     """Findings that no prescription names, and one honest sentence when there is no finding at all."""
     treated = {code for one in worth_doing(diagnosis) for code in one.mends}
     left = [one for one in diagnosis.findings if one.code not in treated]
     if not diagnosis.findings and not diagnosis.prescriptions:
         return page.wrapped(_nothing_found(diagnosis), first=" ")
-    if not left:
-        return []
-    if not most:
-        return [[(f" {len(left)} more findings: --json", "dim")]]
-    head = "Also found" if treated else "Found, with no treatment that is predicted to save time"
-    lines: list[Line] = [spread([(f" {head}", "bold")], [("at stake", "dim")], page.width)]
-    for one in left[:most]:
-        stake = units.duration_range(*one.at_stake_ns) if one.at_stake_ns[1] > 0 else "-"
-        lines += titled("     ", sanitise(one.code), sanitise(one.title), stake, page, title_lines)
-    if len(left) > most:
-        lines.append([(f"    and {len(left) - most} more: --json", "dim")])
-    return lines
+    costly = [one for one in left if one.at_stake_ns[1] > 0]
+    about = [f"{name_of(one.code)} {name_of(one.title)}" for one in left if one.at_stake_ns[1] <= 0]
+    lines: list[Line] = []
+    if costly[:most]:
+        head = "Also found" if treated else "Found, with no remedy that is predicted to save time"
+        lines.append(spread([(f" {head}", "bold")], [(COSTS, "dim")], page.width))
+    for one in costly[:most]:
+        amount = units.duration_range(*one.at_stake_ns)
+        lines += titled("     ", name_of(one.code), name_of(one.title), amount, page)
+    lines += more((len(costly) - most, "finding"))
+    told_of = page.wrapped(f"{MEASUREMENT}: {'; '.join(about)}.", first=" ", rest="   ") if about else []
+    return [*lines, *told_of]
 
 
 def _nothing_found(diagnosis: Diagnosis) -> str:
@@ -194,9 +196,7 @@ def trials(diagnosis: Diagnosis, page: Page, *, most: int) -> list[Line]:
     lines: list[Line] = [spread([(" Tried", "bold")], [("saved (predicted)", "dim")], page.width)]
     for one in diagnosis.trials[:most]:
         lines.append(_trial(one, page))
-    if len(diagnosis.trials) > most:
-        lines.append([(f"    and {len(diagnosis.trials) - most} more: --json", "dim")])
-    return lines
+    return [*lines, *more((len(diagnosis.trials) - most, "trial"))]
 
 
 _VERDICT_STYLES = {"helped": "green", "hurt": "red", "unsafe": "red"}
@@ -206,18 +206,21 @@ def _trial(one: Trial, page: Page) -> Line:
     change = f"{units.duration(one.before_ns)} {page.glyphs.arrow} {units.duration(one.after_ns)}"
     saved = f"{units.duration(one.before_ns - one.after_ns)} ({saving(one.predicted_saving_ns)})"
     verdict = one.verdict.replace("_", " ")
-    left: Line = [("     ", ""), (page.cut(sanitise(one.treatment), TREATMENT_CELLS), ""), (f"  {change}  ", "")]
+    left: Line = [("     ", ""), (name_of(one.treatment), ""), (f"  {change}  ", "")]
     return spread([*left, (verdict, _VERDICT_STYLES.get(one.verdict, ""))], [(saved, "")], page.width)
 
 
-def not_checked(items: Iterable[NotChecked], page: Page, *, most: int = 2) -> list[Line]:
-    """What could not be looked at, by what it needs, in at most `most` lines; before it, whole, what failed."""
-    lacking, failures = by_need(items)
-    lines = told(failures, page)
-    if not lacking:
-        return lines
-    text = page.joint.join(f"{', '.join(codes)}: needs {need}" for need, codes in lacking.items())
-    return [*lines, *page.wrapped(f"Not checked: {text}", first=" ", rest="   ", lines=most)]
+def tail(unchecked: Iterable[NotChecked], notes: Sequence[str], page: Page, *, needs: int, most: int) -> list[Line]:
+    """What failed, what could not be looked at (by what it needs, at most `needs` of those), at most `most` notes."""
+    lacking, failures = by_need(unchecked)
+    lines, groups = told(failures, page), list(lacking.items())
+    if groups:
+        text = page.joint.join(f"{', '.join(codes)}: needs {need}" for need, codes in groups[:needs])
+        lines += page.wrapped(f"Not checked: {text}", first=" ", rest="   ")
+    for one in notes[:most]:
+        lines += page.wrapped(sanitise(one), first=f" {page.glyphs.dot} ", style="dim")
+    left = sum(len(codes) for _, codes in groups[needs:])
+    return [*lines, *more((left, "condition"), (len(notes) - most, "note"))]
 
 
 def by_need(items: Iterable[NotChecked]) -> tuple[dict[str, list[str]], dict[str, str]]:
@@ -234,7 +237,7 @@ def by_need(items: Iterable[NotChecked]) -> tuple[dict[str, list[str]], dict[str
 
 
 def told(failures: Mapping[str, str], page: Page) -> list[Line]:
-    """What gobrrr itself failed in, whole."""
+    """What gobrrr itself failed in."""
     return page.wrapped(failed(failures), first=" ", rest="   ", style="red") if failures else []
 
 
@@ -248,14 +251,3 @@ def failed(failures: Mapping[str, str]) -> str:
 
 
 A_DEFECT = "The defect is in gobrrr, not in your program: please report it with what --debug prints."
-
-
-def notes(items: Sequence[str], page: Page, *, most: int, lines: int) -> list[Line]:
-    """The notes, at most `most` of them in at most `lines` lines each."""
-    out: list[Line] = []
-    for one in items[:most]:
-        out += page.wrapped(sanitise(one), first=f" {page.glyphs.dot} ", lines=lines, style="dim")
-    if len(items) > most:
-        left = len(items) - most
-        out.append([(f"   +{left} note{'s' if left > 1 else ''}: --json", "dim")])
-    return out

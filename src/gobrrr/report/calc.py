@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from gobrrr import units
 from gobrrr.model.envelope import Article, Balance, Claim, Envelope, Generation, Kernel, Peak, Plan, Roof
 from gobrrr.report.calc_sketch import sketch
-from gobrrr.report.layout import ASCII, UNICODE, Line, Page, plain
+from gobrrr.report.layout import ASCII, UNICODE, Line, Page, plain, row
 from gobrrr.report.terminal import knows_unicode
 from gobrrr.report.text import sanitise
 
@@ -52,7 +52,7 @@ def _head(one: Envelope, page: Page) -> list[Line]:
 def _title(one: Envelope, page: Page) -> list[Line]:
     shapes = [f"{sanitise(name)} {'x'.join(map(str, shape)) or 'scalar'}" for name, shape in one.shapes.items()]
     more = [f"{len(shapes) - SHAPES_SHOWN} more"] if len(shapes) > SHAPES_SHOWN else []
-    title = page.wrapped(sanitise(one.what), first=" ", lines=3, style="bold")
+    title = page.wrapped(sanitise(one.what), first=" ", style="bold")
     about = page.joint.join([one.dtype, *shapes[:SHAPES_SHOWN], *more])
     return [*title, *page.wrapped(about, first="   ")]
 
@@ -103,35 +103,45 @@ def _round(value: float) -> float:
 
 
 def _plans(one: Envelope, page: Page) -> list[Line]:
-    lines: list[Line] = [[(_columns("", "FLOP", "bytes", "FLOP/byte", "floor", "bound", page), "dim")]]
+    lines: list[Line] = _columns("", "FLOP", "bytes", "FLOP/byte", "floor", "bound", page, style="dim")
     same = one.unfused == one.fused
     if same and len(one.fused.kernels) == 1:
         return [*lines, *_kernels(one.fused, page)]
     sections = [("fused", one.fused)] if same else [("op by op", one.unfused), ("fused", one.fused)]
     for name, plan in sections:
         many = f"{name}, {_many(plan.launches, 'kernel')}"
-        lines.append([(_figures(many, units.flop(plan.flop), plan.bytes, plan.flop_per_byte, plan, page), "bold")])
+        lines += _figures(many, units.flop(plan.flop), plan.bytes, plan.flop_per_byte, plan, page, style="bold")
         if len(plan.kernels) > 1:
             lines += _kernels(plan, page)
     return [*lines, *_units(one, page)]
 
 
 def _figures(
-    name: str, flop: str, moved: float | None, intensity: float | None, timed: Plan | Kernel, page: Page
-) -> str:
+    name: str,
+    flop: str,
+    moved: float | None,
+    intensity: float | None,
+    timed: Plan | Kernel,
+    page: Page,
+    *,
+    style: str = "",
+) -> list[Line]:
     floor, bound = _floor(timed.floor_ns), timed.bound or "?"
-    return _columns(name, flop, units.bytes_(moved), units.count(intensity), floor, bound, page)
+    return _columns(name, flop, units.bytes_(moved), units.count(intensity), floor, bound, page, style=style)
 
 
 def _floor(ns: float | None) -> str:
     return "<0.01 us" if ns is not None and 0 < ns < SHORTEST_NS else units.duration(ns)
 
 
-def _columns(name: str, flop: str, moved: str, intensity: str, floor: str, bound: str, page: Page) -> str:
+def _columns(
+    name: str, flop: str, moved: str, intensity: str, floor: str, bound: str, page: Page, *, style: str = ""
+) -> list[Line]:
     """A line of the table; a narrow page has no column for the intensity."""
     cells = max(10, min(NAME_CELLS, page.width - 60))
     middle = f"{intensity:>10}" if page.width >= NARROW else ""
-    return f" {page.cut(name, cells - 1):<{cells}}{flop:>11}{moved:>10}{middle}{floor:>12}  {bound}"
+    figures = f" {flop:>11}{moved:>10}{middle}{floor:>12}  {bound}"
+    return row(name, cells - 1, figures, styles=(style, style))
 
 
 def _units(one: Envelope, page: Page) -> list[Line]:
@@ -144,16 +154,15 @@ def _units(one: Envelope, page: Page) -> list[Line]:
 
 
 def _kernels(plan: Plan, page: Page) -> list[Line]:
-    lines = [_kernel(one, page) for one in plan.kernels[:MOST_KERNELS]]
+    lines = [line for one in plan.kernels[:MOST_KERNELS] for line in _kernel(one, page)]
     left = len(plan.kernels) - MOST_KERNELS
     return [*lines, [(f"   and {left} more", "dim")]] if left > 0 else lines
 
 
-def _kernel(one: Kernel, page: Page) -> Line:
+def _kernel(one: Kernel, page: Page) -> list[Line]:
     calls = f" x{one.calls}" if one.calls > 1 else ""
-    name = page.cut(sanitise(one.name), max(6, min(NAME_CELLS, page.width - 60) - 3 - len(calls))) + calls
     intensity = one.flop / one.bytes if one.bytes else None
-    return [(_figures(f"  {name}", _flop(one), one.bytes, intensity, one, page), "")]
+    return _figures(f"  {sanitise(one.name)}{calls}", _flop(one), one.bytes, intensity, one, page)
 
 
 def _flop(one: Kernel) -> str:
@@ -204,25 +213,28 @@ def _many(count: float, what: str, plural: str = "s") -> str:
 def across(many: Sequence[Envelope], page: Page) -> list[Line]:
     """The same problem on several machines, and whether the bound changes."""
     lines = _title(many[0], page)
-    lines += [[], [(_across("", "memory", "peak", "ridge", "op by op", "fused", "bound", page), "dim")]]
-    lines += [_machine(one, page) for one in many]
+    lines += [[], *_across("", "memory", "peak", "ridge", "op by op", "fused", "bound", page, style="dim")]
+    lines += [line for one in many for line in _machine(one, page)]
     return [*lines, [], *_changes(many, page), *_marks(many, page)]
 
 
-def _machine(one: Envelope, page: Page) -> Line:
+def _machine(one: Envelope, page: Page) -> list[Line]:
     roof = one.roofs[0] if one.roofs else None
     peak = units.rate(roof.flop_per_s, "FLOP") if roof else "-"
     ridge = units.count(roof.ridge) if roof else "-"
     memory, bound = units.rate(one.memory_bytes_per_s), one.fused.bound or "?"
     alone, fused = _floor(one.unfused.floor_ns), _floor(one.fused.floor_ns)
-    return [(_across(sanitise(one.machine), memory, peak, ridge, alone, fused, bound, page), "")]
+    return _across(sanitise(one.machine), memory, peak, ridge, alone, fused, bound, page)
 
 
-def _across(name: str, memory: str, peak: str, ridge: str, alone: str, fused: str, bound: str, page: Page) -> str:
+def _across(
+    name: str, memory: str, peak: str, ridge: str, alone: str, fused: str, bound: str, page: Page, *, style: str = ""
+) -> list[Line]:
     """A line of the table; a narrow page has no columns for the peak and for the floor op by op."""
     wide = page.width >= NARROW
     peaks, floors = (f"{peak:>13}", f"{alone:>10}") if wide else ("", "")
-    return f" {page.cut(name, 15):<{MACHINE_CELLS}}{memory:>10}{peaks}{ridge:>6}{floors}{fused:>10} {bound}"
+    figures = f"{memory:>10}{peaks}{ridge:>6}{floors}{fused:>10} {bound}"
+    return row(name, MACHINE_CELLS, figures, styles=(style, style))
 
 
 def _changes(many: Sequence[Envelope], page: Page) -> list[Line]:
@@ -264,7 +276,7 @@ def _claim(claim: Claim, page: Page) -> list[Line]:
     quote = claim.quote if claim.source == "article" else f"{claim.quote} ({claim.source})"
     figures = f"   {claim.claimed:<15}{claim.computed:<15}{verdict:<13}"
     style = "" if claim.agrees else "bold"
-    rest = page.wrapped(claim.how, first=figures, lines=2, style="dim")
+    rest = page.wrapped(claim.how, first=figures, style="dim")
     return [*page.wrapped(quote, first=" "), *[[(text, s or style) for text, s in line] for line in rest]]
 
 
@@ -289,13 +301,13 @@ def _doubling(one: Article, page: Page) -> list[Line]:
     cells = max(20, min(46, page.width - 34))
     head = f"   {'':<{cells}}{'CPU':>6}{'memory':>8}{'LAN':>6}{'disk':>6}"
     lines: list[Line] = [[(" The article's table of improvements", "bold")], [(head, "dim")]]
-    for row in one.doubling:
-        digits = 2 if row.row.startswith("Annual") else 1
-        figures = (row.processor, row.memory_module, row.lan, row.disk)
-        shown = [f"{value:.{digits}f}" if value is not None else "--" for value in figures]
-        name = row.row.replace(" (last 3 milestones)", "").replace(" in Time for Bandwidth to Double", " meanwhile")
-        name = page.cut(name, cells - 1)
-        lines.append([(f"   {name:<{cells}}{shown[0]:>6}{shown[1]:>8}{shown[2]:>6}{shown[3]:>6}", "")])
+    for each in one.doubling:
+        digits = 2 if each.row.startswith("Annual") else 1
+        values = (each.processor, each.memory_module, each.lan, each.disk)
+        shown = [f"{value:.{digits}f}" if value is not None else "--" for value in values]
+        name = each.row.replace(" (last 3 milestones)", "").replace(" in Time for Bandwidth to Double", " meanwhile")
+        figures = f"{shown[0]:>6}{shown[1]:>8}{shown[2]:>6}{shown[3]:>6}"
+        lines += row(name, cells, figures, lead="   ")
     return lines
 
 
@@ -306,10 +318,10 @@ def generations(many: Sequence[Generation], page: Page) -> list[Line]:
     lines: list[Line] = [[(" Compute over bandwidth, GPU by GPU", "bold")], [], [(head, "dim")]]
     room = page.width - 62
     for one in many:
-        name = page.cut(sanitise(one.name), 16)
-        text = f" {one.year:<6}{name:<17}{units.rate(one.matrix_flop_per_s, 'FLOP'):>14}"
+        text = f"{units.rate(one.matrix_flop_per_s, 'FLOP'):>14}"
         text += f"{units.rate(one.memory_bytes_per_s):>11}{units.count(one.matrix_ratio):>11}"
-        lines.append([(text, ""), (f"  {page.bar(one.matrix_ratio / most, room)}" if room >= SHORTEST_BAR else "", "")])
+        text += f"  {page.bar(one.matrix_ratio / most, room)}" if room >= SHORTEST_BAR else ""
+        lines += row(sanitise(one.name), 17, text, lead=f" {one.year:<6}")
     return [*lines, [], *_course(many, page)]
 
 

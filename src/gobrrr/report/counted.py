@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gobrrr import units
 from gobrrr.model.counted import Counted, CountedOp
-from gobrrr.report.layout import DEFAULT_WIDTH, Line, Page, crop, plain
+from gobrrr.report.layout import DEFAULT_WIDTH, Line, Page, fold, plain
 from gobrrr.report.text import sanitise
 
 LABEL, FIGURE = 12, 12
@@ -32,23 +32,24 @@ def lines(counted: Counted, page: Page) -> list[Line]:
     """The page."""
     calls = sum(counted.calls.values())
     head: Line = [
-        (f" {page.cut(sanitise(counted.target) or 'a step', 50)}", "bold"),
+        (f" {sanitise(counted.target) or 'a step'}", "bold"),
         (f"{page.joint}{calls:,} call{'s' if calls != 1 else ''}", ""),
     ]
     found: list[Line] = [head, []]
     for word, field, text, meaning in WORDS:
         figure = text(getattr(counted, field))
         found.append([(f" {word:<{LABEL}} {figure:>{FIGURE}}  ", ""), (meaning, "dim")])
-    found += [[], [(" The most FLOP", "bold")], *(_op(one, page) for one in counted.ops[:MOST_OPS] if one.flop)]
+    found += [[], [(" The most FLOP", "bold")]]
+    found += [line for one in counted.ops[:MOST_OPS] if one.flop for line in _op(one, page)]
     found += [[], *page.wrapped(certainty(counted), first=" ")]
     for note in counted.notes:
-        found += page.wrapped(sanitise(note), first=f" {page.glyphs.dot} ", lines=2, style="dim")
-    return [crop(line, page.width, page.glyphs.ellipsis) for line in found]
+        found += page.wrapped(sanitise(note), first=f" {page.glyphs.dot} ", style="dim")
+    return fold(found, page.width)
 
 
-def _op(one: CountedOp, page: Page) -> Line:
-    name = page.cut(sanitise(f"{one.op.removeprefix('aten::')} {one.shapes}"), page.width - 32)
-    return [(f" {units.flop(one.flop):>{FIGURE}} {one.calls:>5}x  {name}", "")]
+def _op(one: CountedOp, page: Page) -> list[Line]:
+    name = sanitise(f"{one.op.removeprefix('aten::')} {one.shapes}")
+    return page.wrapped(name, first=f" {units.flop(one.flop):>{FIGURE}} {one.calls:>5}x  ")
 
 
 def certainty(counted: Counted) -> str:

@@ -12,7 +12,7 @@ import msgspec
 from gobrrr import units
 from gobrrr.errors import InputError
 from gobrrr.model.diagnosis import Diagnosis
-from gobrrr.report.layout import Line, Page, spread
+from gobrrr.report.layout import Line, Page, fold, row, spread
 from gobrrr.report.terminal import interval
 from gobrrr.report.text import sanitise
 
@@ -92,26 +92,26 @@ def table(rows: Sequence[DemoRow], page: Page) -> list[Line]:
     """Two lines a trace: the figures, and the fault that was built in."""
     lines: list[Line] = [
         spread([(" Found, beside what is known from outside the trace", "bold")], [], page.width),
-        _columns("trace", "regime found", "without the profiler", "measured", "dim"),
+        *_columns("trace", "regime found", "without the profiler", "measured", "dim"),
     ]
-    for row in rows:
-        lines += _row(row, page)
-    within = [row for row in rows if _covered(row)]
-    judged = [row for row in rows if row.truth.measured_ms and row.diagnosis.unprofiled_wall_ns.value is not None]
+    for one in rows:
+        lines += _row(one, page)
+    within = [one for one in rows if _covered(one)]
+    judged = [one for one in rows if one.truth.measured_ms and one.diagnosis.unprofiled_wall_ns.value is not None]
     if judged:
         text = f"The predicted interval holds a measured time for {len(within)} of {len(judged)}."
         lines += [[], [(f" {text}", "")]]
-    return lines
+    return fold(lines, page.width)
 
 
-def _row(row: DemoRow, page: Page) -> list[Line]:
-    wall, measured = row.diagnosis.unprofiled_wall_ns, row.truth.measured_ms
+def _row(one: DemoRow, page: Page) -> list[Line]:
+    wall, measured = one.diagnosis.unprofiled_wall_ns, one.truth.measured_ms
     predicted = units.duration(wall.value) + (f" ({interval(wall)})" if wall.value is not None else "")
     seen = units.duration_range(*(ms * 1e6 for ms in sorted(measured))) if measured else "?"
-    lines = [_columns(page.cut(sanitise(row.name), NAME_CELLS - 1), row.diagnosis.regime, predicted, seen, "")]
-    if row.truth.what:
-        built = "" if _agrees(row) else f" (built to be {row.truth.regime}-bound)"
-        lines += page.wrapped(f"{row.truth.what}{built}", first="   ", lines=2, style="dim")
+    lines = _columns(sanitise(one.name), one.diagnosis.regime, predicted, seen, "")
+    if one.truth.what:
+        built = "" if _agrees(one) else f" (built to be {one.truth.regime}-bound)"
+        lines += page.wrapped(f"{one.truth.what}{built}", first="   ", style="dim")
     return lines
 
 
@@ -128,6 +128,6 @@ def _covered(row: DemoRow) -> bool:
     return wall.low <= max(measured) * 1e6 and min(measured) * 1e6 <= wall.high
 
 
-def _columns(name: str, regime: str, predicted: str, measured: str, style: str) -> Line:
-    text = f" {name:<{NAME_CELLS}}{regime:<{REGIME_CELLS}}{predicted:>{PREDICTED_CELLS}}{measured:>{MEASURED_CELLS}}"
-    return [(text, style)]
+def _columns(name: str, regime: str, predicted: str, measured: str, style: str) -> list[Line]:
+    text = f" {regime:<{REGIME_CELLS}}{predicted:>{PREDICTED_CELLS}}{measured:>{MEASURED_CELLS}}"
+    return row(name, NAME_CELLS - 1, text, styles=(style, style))

@@ -11,7 +11,7 @@ from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.model.places import PlaceNode
 from gobrrr.report.doing import bare, does, own
 from gobrrr.report.layout import Line, Page, length
-from gobrrr.report.text import sanitise
+from gobrrr.report.text import name_of, sanitise
 from gobrrr.report.tree import Places
 from gobrrr.report.words import on_cpu
 
@@ -25,7 +25,6 @@ SAME = 0.9
 """A place with so much of the line that it lies in stands for the line."""
 
 LABEL = " held by  "
-CODE_LINES = 2
 _SOURCE = re.compile(r"(?P<file>[^<>()]+)\((?P<line>\d+)\): (?P<function>.+)", re.DOTALL)
 
 
@@ -69,8 +68,7 @@ def without_frames(diagnosis: Diagnosis) -> str:
 
 
 def lines(diagnosis: Diagnosis, page: Page, *, most: int = MOST) -> list[Line]:
-    """The places on the screen: the share, where, what stands there, and below it what it does; nothing is cut off that
-    is not the end of a long source line."""
+    """The places on the screen: the share, where, what stands there, and below it what it does."""
     result: list[Line] = []
     for one in held(diagnosis)[:most]:
         result += _told(one, LABEL if not result else " " * len(LABEL), page)
@@ -82,13 +80,13 @@ def lines(diagnosis: Diagnosis, page: Page, *, most: int = MOST) -> list[Line]:
 
 def _told(one: Held, label: str, page: Page) -> list[Line]:
     lead = f"{label}{units.percent(one.share):>6}  "
-    what = f"{one.where}  {one.what}" if one.where else one.what
+    what = f"{one.where}  {name_of(one.what)}" if one.where else name_of(one.what)
     whole: Line = [(lead, ""), (what, "bold"), (f"  {one.does}", "")]
     if length(whole) <= page.width:
         return [whole]
     indent = " " * len(lead)
     return [
-        *page.wrapped(what, first=lead, rest=indent, lines=CODE_LINES, style="bold"),
+        *page.wrapped(what, first=lead, rest=indent, style="bold"),
         *page.wrapped(one.does, first=indent, rest=f"{indent}  "),
     ]
 

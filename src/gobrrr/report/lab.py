@@ -7,7 +7,7 @@ from html import escape
 
 from gobrrr.model.experiment import Cell, Column, Experiment, Flame, Judgement, LabReport, Table
 from gobrrr.model.measured import Environment, Quantity
-from gobrrr.report.layout import Line, Page
+from gobrrr.report.layout import Line, Page, fold
 from gobrrr.report.plot import sketch
 from gobrrr.report.svg import draw
 from gobrrr.report.text import sanitise
@@ -69,20 +69,21 @@ def table(one: Table, page: Page) -> list[Line]:
     rows = [[_cell(cell, column) for cell, column in zip(row, one.columns, strict=True)] for row in one.rows]
     widths = [max(map(len, cells)) for cells in zip(heads, *rows, strict=True)]
     left = [_left(one, at) for at in range(len(heads))]
-    title: Line = [(page.cut(f" {sanitise(one.title)}", page.width), "bold")]
-    return [title, [(_row(heads, widths, left, page), "dim")], *([(_row(row, widths, left, page), "")] for row in rows)]
+    title: Line = [(f" {sanitise(one.title)}", "bold")]
+    cells: list[Line] = [[(_row(heads, widths, left), "dim")], *([(_row(row, widths, left), "")] for row in rows)]
+    return fold([title, *cells], page.width)
 
 
 def _left(one: Table, at: int) -> bool:
     return all(isinstance(row[at], str) for row in one.rows)
 
 
-def _row(cells: Sequence[str], widths: Sequence[int], left: Sequence[bool], page: Page) -> str:
+def _row(cells: Sequence[str], widths: Sequence[int], left: Sequence[bool]) -> str:
     parts = [
         f"{cell:<{width}}" if at_left else f"{cell:>{width}}"
         for cell, width, at_left in zip(cells, widths, left, strict=True)
     ]
-    return page.cut(("   " + (" " * GAP).join(parts)).rstrip(), page.width)
+    return ("   " + (" " * GAP).join(parts)).rstrip()
 
 
 WIDE = 0.1
@@ -114,10 +115,11 @@ def _summary(report: LabReport, page: Page) -> list[Line]:
     out: list[Line] = [[(" The article's claims here", "bold")]]
     for one in report.experiments:
         for each in one.judgements:
-            quote = page.cut(f"{each.claim.quote}", page.width - 24)
-            out.append([(f"   {each.claim.number:<4}", ""), (f"{each.verdict:<15}", STYLES[each.verdict]), (quote, "")])
+            lead = f"   {each.claim.number:<4}"
+            first, *rest = page.wrapped(each.claim.quote, first=f"{lead}{each.verdict:<15}")
+            out += [[(lead, ""), (f"{each.verdict:<15}", STYLES[each.verdict]), first[1]], *rest]
         if one.status == "skipped":
-            out.append([(page.cut(f"   {one.name}: skipped: {sanitise(one.why)}", page.width), "dim")])
+            out += page.wrapped(f"{one.name}: skipped: {sanitise(one.why)}", first="   ", style="dim")
     return out
 
 

@@ -13,6 +13,9 @@ Span = tuple[str, str]
 """Text and its style, in rich's words; "" is the terminal's own."""
 Line = list[Span]
 
+CODE = "cyan"
+"""The style of what is there to be pasted: a line with it is never broken by the layout."""
+
 MIN_WIDTH, MAX_WIDTH, DEFAULT_WIDTH = 60, 120, 80
 
 
@@ -44,16 +47,13 @@ class Page:
         return f" {self.glyphs.dot} "
 
     def cut(self, text: str, width: int) -> str:
-        """`text`, shortened to `width` cells."""
+        """A name in a table, shortened to `width` cells. Never what a reader is to act on: that is wrapped."""
         return shorten(text, width, self.glyphs.ellipsis)
 
-    def wrapped(
-        self, text: str, *, first: str, rest: str = "", lines: int | None = None, style: str = ""
-    ) -> list[Line]:
+    def wrapped(self, text: str, *, first: str, rest: str = "", style: str = "") -> list[Line]:
         """`text` under a hanging indent: `first` before the first line, `rest` (or as many spaces) before others."""
         rest = rest or " " * cell_len(first)
-        room = max(8, self.width - cell_len(first))
-        parts = wrap(text, room, lines=lines, ellipsis=self.glyphs.ellipsis)
+        parts = wrap(text, max(8, self.width - max(cell_len(first), cell_len(rest))))
         return [[(first if at == 0 else rest, ""), (part, style)] for at, part in enumerate(parts)]
 
     def bar(self, share: float, cells: int) -> str:
@@ -77,23 +77,57 @@ def spread(left: Line, right: Line, width: int) -> Line:
     return [*left, (" " * gap, ""), *right]
 
 
+def row(name: str, cells: int, rest: str, *, lead: str = " ", styles: tuple[str, str] = ("", "")) -> list[Line]:
+    """A table's row: a name that its column has no room for stands whole on a line of its own, above the figures.
+
+    `styles`: of the name, of the figures.
+    """
+    if cell_len(name) <= cells:
+        return [[(f"{lead}{name}{' ' * (cells - cell_len(name))}", styles[0]), (rest, styles[1])]]
+    return [[(f"{lead}{name}", styles[0])], [(" " * (cell_len(lead) + cells) + rest, styles[1])]]
+
+
 def fits(left: Line, right: Line, width: int) -> bool:
     """Whether the two stand on one line with a gap of two."""
     return length(left) + length(right) + 2 <= width
 
 
-def crop(line: Line, width: int, ellipsis: str) -> Line:
-    """The line, cut where it would be longer than `width` cells."""
-    if length(line) <= width:
-        return line
+def fold(lines: Iterable[Line], width: int) -> list[Line]:
+    """The lines, each longer than `width` cells going on below; code stays as it is: it is pasted."""
+    return [part for line in lines for part in _folded(line, width)]
+
+
+def _folded(line: Line, width: int) -> list[Line]:
+    if length(line) <= width or any(style == CODE for _, style in line):
+        return [line]
+    text = "".join(part for part, _ in line)
+    styles = [style for part, style in line for _ in part]
+    indent = len(text) - len(text.lstrip(" "))
+    out: list[Line] = []
+    at = 0
+    for part in _hanging(text, indent, width):
+        at = text.index(part, at)
+        lead: Line = [(" " * min(indent + 2, width // 2), "")] if out else []
+        out.append([*lead, *_spans(part, styles[at : at + len(part)])])
+        at += len(part)
+    return out
+
+
+def _hanging(text: str, indent: int, width: int) -> list[str]:
+    """The parts of a line: the first with the spaces that it begins with, room for two more before the others."""
+    room = max(8, width - min(indent + 2, width // 2))
+    first, *_ = wrap(text.strip(), width - indent)
+    return [" " * indent + first, *wrap(text[indent + len(first) :].strip(), room)]
+
+
+def _spans(text: str, styles: list[str]) -> Line:
+    """`text` as spans: neighbours of one style together."""
     out: Line = []
-    room = width
-    for text, style in line:
-        part = shorten(text, room, ellipsis)
-        out.append((part, style))
-        room -= cell_len(part)
-        if part != text or room <= 0:
-            break
+    for one, style in zip(text, styles, strict=True):
+        if out and out[-1][1] == style:
+            out[-1] = (out[-1][0] + one, style)
+        else:
+            out.append((one, style))
     return out
 
 

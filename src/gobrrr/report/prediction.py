@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from gobrrr import units
 from gobrrr.model.diagnosis import Diagnosis, MachineRow
-from gobrrr.report.layout import Line, Page
+from gobrrr.report.layout import Line, Page, row
 from gobrrr.report.text import sanitise
 
 NAME, TIME, DEVICE, BOUND, MEMORY = 16, 26, 9, 9, 8
 LEAST_NAME = 12
 MOST_CHANGED = 3
-FEW = 3
-"""With more machines than this each sentence has one line, so that the answer still fits the screen."""
 
 EXAMPLE = '''"""A training step for `gobrrr predict workload.py:workload --on h100,a100-80gb`. No GPU is needed."""
 
@@ -61,22 +59,28 @@ def section(diagnosis: Diagnosis, page: Page) -> list[Line]:
     rows = diagnosis.machines
     if not rows:
         return []
-    head = _cells(page, "Predicted", "a step, and its interval", "device", "bound", "memory", "light")
-    lines: list[Line] = [[(head, "bold")], *([(_row(page, one), "")] for one in rows)]
-    each = 2 if len(rows) <= FEW else 1
-    lines += page.wrapped(host(rows[0]), first=" ", lines=each, style="dim")
+    heads = ("a step, and its interval", "device", "bound", "memory", "light")
+    lines = _cells(page, "Predicted", *heads, style="bold")
+    lines += [line for one in rows for line in _row(page, one)]
+    lines += page.wrapped(host(rows[0]), first=" ", style="dim")
     if diagnosis.memory_peak_bytes is not None:
-        lines += page.wrapped(memory(diagnosis), first=" ", lines=each, style="dim")
-    lines += page.wrapped(gap(rows), first=" ", lines=3, style="dim")
-    for one in rows[1:]:
-        lines += page.wrapped(changes(one, rows[0]), first=f"   {page.glyphs.dot} ", lines=each, style="dim")
+        lines += page.wrapped(memory(diagnosis), first=" ", style="dim")
+    lines += page.wrapped(gap(rows), first=" ", style="dim")
+    first, *others = rows
+    said = [alike([one for one in others if not one.changed], first)]
+    said += [changes(one, first) for one in others if one.changed]
+    for text in filter(None, said):
+        lines += page.wrapped(text, first=f"   {page.glyphs.dot} ", style="dim")
     return lines
 
 
-def _cells(page: Page, name: str, time: str, device: str, bound: str, memory: str, light: str) -> str:
+def _cells(
+    page: Page, name: str, time: str, device: str, bound: str, memory: str, light: str, *, style: str = ""
+) -> list[Line]:
     wide, long = max(NAME + page.width - 80, LEAST_NAME), _time_cells(page)
-    cells = f"{page.cut(time, long):<{long}} {device:>{DEVICE}}  {bound:<{BOUND}} {memory:<{MEMORY}}{light:>5}"
-    return f" {page.cut(name, wide):<{wide}} {cells}"
+    time = time if len(time) <= long else "a step"
+    cells = f" {time:<{long}} {device:>{DEVICE}}  {bound:<{BOUND}} {memory:<{MEMORY}}{light:>5}"
+    return row(name, wide, cells, styles=(style, style))
 
 
 def _time_cells(page: Page) -> int:
@@ -84,7 +88,7 @@ def _time_cells(page: Page) -> int:
     return TIME + min(page.width - 80 + NAME - LEAST_NAME, 0)
 
 
-def _row(page: Page, one: MachineRow) -> str:
+def _row(page: Page, one: MachineRow) -> list[Line]:
     own = units.duration(one.step_ns)
     time = f"{own} ({units.duration_range(one.low_ns, one.high_ns)})" if _time_cells(page) == TIME else own
     fits = {True: "fits", False: "too big", None: units.UNKNOWN}[one.fits]
@@ -98,14 +102,14 @@ def _row(page: Page, one: MachineRow) -> str:
 def host(one: MachineRow) -> str:
     """What issuing the step takes, whatever the device: the other half of the model."""
     own = units.duration(one.host_ns)
-    faster = f"; a faster one moves the low end ({one.host})" if one.host else ""
+    faster = f"; a faster one moves the low end ({one.host.partition(';')[0]})" if one.host else ""
     return f"Issuing the step takes a host {own}, whatever the GPU{faster}."
 
 
 def memory(diagnosis: Diagnosis) -> str:
     """The memory peak, in words."""
     held = units.bytes_(diagnosis.memory_peak_bytes)
-    return f"Tensors hold {held} at their peak (what the allocator and the libraries take comes on top)."
+    return f"Tensors hold {held} at their peak; the allocator and libraries take more."
 
 
 def gap(rows: list[MachineRow]) -> str:
@@ -118,13 +122,25 @@ def gap(rows: list[MachineRow]) -> str:
     return f"The step does {own:.0f} FLOP a byte that it moves; to be compute-bound a machine needs: {ridges}."
 
 
+def alike(rows: list[MachineRow], first: MachineRow) -> str:
+    """How fast the machines are on which no operation meets another roof against the first; "" for no machine."""
+    named = [f"{sanitise(one.machine)} {_factor(one, first):.2f}" for one in rows if one.step_ns]
+    return f"times as fast as {sanitise(first.machine)}: {', '.join(named)}; {SAME}" if named else ""
+
+
+SAME = "what takes long meets the same roof there"
+
+
+def _factor(one: MachineRow, first: MachineRow) -> float:
+    return first.step_ns / one.step_ns
+
+
 def changes(one: MachineRow, first: MachineRow) -> str:
     """What meets another roof on this machine than on the first."""
     name = sanitise(one.machine)
-    factor = first.step_ns / one.step_ns if one.step_ns else None
-    speed = f"{name}: {factor:.2f} times as fast as {sanitise(first.machine)}" if factor else name
+    speed = f"{name}: {_factor(one, first):.2f} times as fast as {sanitise(first.machine)}" if one.step_ns else name
     if not one.changed:
-        return f"{speed}; every op that tells meets the same roof"
+        return f"{speed}; {SAME}"
     parts = [f"{item.op.removeprefix('aten::')} {item.shapes} {item.bound}" for item in one.changed[:MOST_CHANGED]]
     more = f" and {len(one.changed) - MOST_CHANGED} more" if len(one.changed) > MOST_CHANGED else ""
     return f"{speed}; other roof for {'; '.join(map(sanitise, parts))}{more}"

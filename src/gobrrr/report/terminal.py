@@ -22,13 +22,13 @@ from gobrrr.report.layout import (
     UNICODE,
     Line,
     Page,
-    crop,
     fits,
+    fold,
     length,
     plain,
     spread,
 )
-from gobrrr.report.text import sanitise, shorten_left, to_ascii
+from gobrrr.report.text import name_of, sanitise, to_ascii
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,18 +38,16 @@ SCREEN_LINES = 40
 
 @dataclass(frozen=True)
 class Detail:
-    """How much of each list is shown; less, when the whole does not fit the screen."""
+    """How much of each list is shown; less, when the whole does not fit the screen. What is shown is shown whole."""
 
     prescriptions: int = 4
     facts: tuple[int, ...] = (4, 1)  # lines of evidence under the first, second, ... prescription
     findings: int = 4
-    title_lines: int = 2
     evidence: int = 3
     held: int = held.MOST
     devices: int = 4
-    unchecked_lines: int = 2
+    unchecked: int = 9
     notes: int = 3
-    note_lines: int = 3
 
 
 LEVELS = (
@@ -58,30 +56,15 @@ LEVELS = (
     Detail(facts=(6, 2, 1)),
     Detail(facts=(4, 2, 1)),
     Detail(),
-    Detail(facts=(3,), note_lines=2),
-    Detail(facts=(3,), note_lines=1),
-    Detail(facts=(2,), note_lines=1),
-    Detail(facts=(2,), findings=2, evidence=2, note_lines=1),
-    Detail(facts=(1,), findings=2, title_lines=1, evidence=2, notes=2, note_lines=1),
-    Detail(prescriptions=3, facts=(1,), findings=1, title_lines=1, evidence=2, devices=2, notes=1, note_lines=1),
-    Detail(
-        prescriptions=3,
-        held=2,
-        facts=(),
-        findings=1,
-        title_lines=1,
-        evidence=1,
-        devices=2,
-        unchecked_lines=1,
-        notes=1,
-        note_lines=1,
-    ),
-    Detail(
-        prescriptions=2, held=1, facts=(), findings=0, title_lines=1, evidence=1, devices=0, unchecked_lines=1, notes=0
-    ),
-    Detail(
-        prescriptions=2, held=1, facts=(), findings=0, title_lines=1, evidence=0, devices=0, unchecked_lines=1, notes=0
-    ),
+    Detail(facts=(3,)),
+    Detail(facts=(2,)),
+    Detail(facts=(2,), findings=2, evidence=2, notes=2),
+    Detail(prescriptions=3, facts=(3,), findings=2, evidence=2, notes=1),
+    Detail(prescriptions=3, held=2, facts=(2,), findings=1, evidence=2, devices=2, notes=1),
+    Detail(prescriptions=3, held=2, facts=(), findings=1, evidence=1, devices=2, notes=1),
+    Detail(prescriptions=2, held=2, facts=(2,), findings=1, evidence=1, devices=2, notes=1),
+    Detail(prescriptions=2, held=1, facts=(), findings=0, evidence=1, devices=0, unchecked=4, notes=0),
+    Detail(prescriptions=1, held=1, facts=(), findings=0, evidence=0, devices=0, unchecked=1, notes=0),
 )
 
 
@@ -172,10 +155,9 @@ def compose(diagnosis: Diagnosis, *, width: int = DEFAULT_WIDTH, unicode: bool =
             if name not in parts.failed
         }
         blocks["failed"] = advice.told(parts.failed, page)
-        lines = _spaced({name: block for name, block in blocks.items() if block})
+        lines = fold(_spaced({name: block for name, block in blocks.items() if block}), page.width)
         if len(lines) <= SCREEN_LINES:
             break
-    lines = [crop(line, page.width, page.glyphs.ellipsis) for line in lines]
     return lines if unicode else [[(to_ascii(text), style) for text, style in line] for line in lines]
 
 
@@ -188,12 +170,11 @@ def _spaced(blocks: dict[str, list[Line]]) -> list[Line]:
 
 
 def _head(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
-    device = sanitise(diagnosis.device) if diagnosis.device else "device unknown"
+    device = name_of(diagnosis.device) if diagnosis.device else "device unknown"
     steps = f"{diagnosis.steps:,} step{'s' if diagnosis.steps != 1 else ''}"
     ranks = f"{page.joint}{diagnosis.ranks:,} ranks" if diagnosis.ranks > 1 else ""
-    tail = f"{page.joint}{page.cut(device, 40)}{page.joint}{steps}{ranks}"
-    name = shorten_left(basename(diagnosis.target), page.width - len(tail) - 1, page.glyphs.ellipsis)
-    top: Line = [(f" {name}", "bold"), (tail, "")]
+    tail = f"{page.joint}{device}{page.joint}{steps}{ranks}"
+    top: Line = [(f" {basename(diagnosis.target)}", "bold"), (tail, "")]
     how = "" if diagnosis.origin == "static" else sanitise(diagnosis.steps_from).removeprefix(f"{diagnosis.steps} ")
     if diagnosis.live is not None:
         how = sanitise(diagnosis.live.steps_from)
@@ -201,7 +182,7 @@ def _head(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
     time = [*page.wrapped(wall(diagnosis), first=" "), *_caveats(diagnosis, page)]
     if length(top) + length(inline) <= page.width:
         return [[*top, *inline], *time, *_devices(diagnosis, detail)]
-    own = page.wrapped(f"steps: {how}", first="   ", lines=2, style="dim")
+    own = page.wrapped(f"steps: {how}", first="   ", style="dim")
     return [top, *time, *own, *_devices(diagnosis, detail)]
 
 
@@ -215,7 +196,7 @@ def basename(target: str) -> str:
     if target == "-":
         return "standard input"
     path = target.split("?")[0] if "://" in target else target
-    return sanitise(os.path.basename(path.rstrip("/\\")) or target)
+    return name_of(os.path.basename(path.rstrip("/\\")) or target)
 
 
 def wall(diagnosis: Diagnosis) -> str:
@@ -252,9 +233,7 @@ def _devices(diagnosis: Diagnosis, detail: Detail) -> list[Line]:
         busy = units.percent(one.busy_total_ns / one.span_total_ns) if one.span_total_ns > 0 else "?"
         text = f"rank {one.rank}, device {one.device}: busy {busy} of the trace, {one.kernels:,} kernels"
         lines.append([(f"   {text}", "dim")])
-    if len(devices) > detail.devices:
-        lines.append([(f"   and {len(devices) - detail.devices} more devices: --json", "dim")])
-    return lines
+    return [*lines, *advice.more((len(devices) - detail.devices, "device"))]
 
 
 _CERTAINTY_STYLES = {"high": "green", "medium": "yellow", "low": "red"}
@@ -267,9 +246,9 @@ def _verdict(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
     if fits([*name, ("   ", ""), (why, "")], sure, page.width):
         lines = [spread([*name, ("   ", ""), (why, "")], sure, page.width)]
     else:
-        lines = [spread(name, sure, page.width), *page.wrapped(why, first="   ", lines=3)]
+        lines = [spread(name, sure, page.width), *page.wrapped(why, first="   ")]
     for one in diagnosis.evidence[: detail.evidence]:
-        lines += page.wrapped(sanitise(one), first=f"   {page.glyphs.dot} ", lines=2, style="dim")
+        lines += page.wrapped(sanitise(one), first=f"   {page.glyphs.dot} ", style="dim")
     return lines
 
 
@@ -284,12 +263,14 @@ def _budget(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
 def light(diagnosis: Diagnosis) -> str:
     """The speed of light and how near the step is to it; why it is not known, where it isn't; and the coverage."""
     priced = diagnosis.coverage.device_time
-    coverage = "how much is priced is unknown" if priced is None else f"{units.percent(priced)} of compute time priced"
+    coverage = "for how much of compute time it is known is unknown"
+    if priced is not None:
+        coverage = f"least time known for {units.percent(priced)} of compute time"
     if diagnosis.speed_of_light_ns is None:
         return f"Speed of light: unknown, because {_no_light(diagnosis)}; {coverage}."
     most = "at most " if diagnosis.lower_bounds else ""
     light = units.duration(diagnosis.speed_of_light_ns)
-    text = f"Speed of light (in these dtypes, with these operations): {most}{light}"
+    text = f"Speed of light (the least time for this work in its number types): {most}{light}"
     step_ns = diagnosis.unprofiled_wall_ns.value or diagnosis.wall_ns
     if not step_ns:
         return f"{text}; {coverage}."
@@ -299,21 +280,25 @@ def light(diagnosis: Diagnosis) -> str:
     return f"{text}; you are at {units.percent(part)} of it{limit}{doubt}; {coverage}."
 
 
+NOT_ALL = "not all work has a known least time"
+
+
 def _no_light(diagnosis: Diagnosis) -> str:
     if not diagnosis.devices and diagnosis.budget:
         return unpriced.NO_DEVICE
     little = (diagnosis.coverage.device_time or 0.0) < words.PRICED_ENOUGH
-    return unpriced.no_machine(diagnosis) or ("too little is priced" if little else "not all work is priced")
+    return unpriced.no_machine(diagnosis) or ("too little has a known least time" if little else NOT_ALL)
+
+
+NOT_ALL = "not all work has a known least time"
 
 
 def _advice(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
-    return advice.prescriptions(
-        diagnosis, page, most=detail.prescriptions, title_lines=detail.title_lines, facts=detail.facts
-    )
+    return advice.prescriptions(diagnosis, page, most=detail.prescriptions, facts=detail.facts)
 
 
 def _others(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
-    return advice.other_findings(diagnosis, page, most=detail.findings, title_lines=detail.title_lines)
+    return advice.other_findings(diagnosis, page, most=detail.findings)
 
 
 def _trials(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
@@ -321,9 +306,9 @@ def _trials(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
 
 
 def _tail(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
-    unchecked = advice.not_checked(diagnosis.not_checked, page, most=detail.unchecked_lines)
-    notes = advice.notes(diagnosis.notes, page, most=detail.notes, lines=detail.note_lines)
-    return [*unchecked, *notes, _footer(diagnosis, page)]
+    unchecked, notes = diagnosis.not_checked, diagnosis.notes
+    lines = advice.tail(unchecked, notes, page, needs=detail.unchecked, most=detail.notes)
+    return [*lines, _footer(diagnosis, page)]
 
 
 def _footer(diagnosis: Diagnosis, page: Page) -> Line:

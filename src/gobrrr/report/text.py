@@ -31,6 +31,14 @@ def sanitise(text: str, *, limit: int = MAX_CHARACTERS) -> str:
     return "".join(REPLACEMENT if unicodedata.category(one) in _UNSAFE else one for one in text)
 
 
+LONGEST_NAME = 160
+
+
+def name_of(text: str) -> str:
+    """A name of a file, an operation, a module, a device: safe to print, and cut only where it is absurdly long."""
+    return shorten(sanitise(text), LONGEST_NAME)
+
+
 def clean_lines(text: str) -> list[str]:
     """The lines of `text`, each safe to print, with their indentation; blank lines at the ends go."""
     lines = [_indent(line) + sanitise(line) for line in text[:MAX_CHARACTERS].splitlines()]
@@ -60,20 +68,11 @@ def shorten(text: str, width: int, ellipsis: str = "…") -> str:
     return kept.rstrip() + ellipsis
 
 
-def shorten_left(text: str, width: int, ellipsis: str = "…") -> str:
-    """The last `width` cells of `text`: the end of a path says more than its start."""
-    if cell_len(text) <= width:
-        return text
-    return ellipsis + shorten(text[::-1], max(0, width - cell_len(ellipsis)), "")[::-1].lstrip()
-
-
-def wrap(text: str, width: int, *, lines: int | None = None, ellipsis: str = "…") -> list[str]:
-    """`text` in lines of at most `width` cells, broken at spaces where possible; at most `lines` of them."""
+def wrap(text: str, width: int) -> list[str]:
+    """`text` in lines of at most `width` cells, broken at spaces where possible; nothing of it is lost."""
     out: list[str] = []
     rest = text
     while rest:
-        if lines is not None and len(out) == lines - 1:
-            return [*out, shorten(rest, width, ellipsis)]
         head, rest = _break(rest, width)
         out.append(head)
     return out

@@ -9,16 +9,14 @@ from collections.abc import Sequence
 from gobrrr import units
 from gobrrr.model.treated import Advised, ErrorRow, LedgerErrors, Numerics, Treated, TrialRecord
 from gobrrr.report import advice
-from gobrrr.report.layout import ASCII, DEFAULT_WIDTH, UNICODE, Line, Page, crop, plain
+from gobrrr.report.layout import ASCII, CODE, DEFAULT_WIDTH, UNICODE, Line, Page, fold, plain, row
+from gobrrr.report.pasted import folded
 from gobrrr.report.terminal import basename, knows_unicode
-from gobrrr.report.text import clean_lines, sanitise, shorten_left, to_ascii
+from gobrrr.report.text import clean_lines, name_of, sanitise, to_ascii
 
 NAME, PREDICTED, MEASURED, ERROR, NUMBERS, MEMORY = 20, 15, 6, 5, 8, 7
-CODE = 2
-"""Which block is the code."""
-
-MOST_LEFT, MOST_ADVICE, MOST_CODE, MOST_ORDER = 30, 4, 24, 12
-LEFT_LINES, LEFT_NAME = 2, 10
+MOST_LEFT, MOST_ADVICE, MOST_ORDER = 30, 4, 12
+LEFT_LINES = 2
 SAME_MEMORY = 0.01
 """A peak that differs by less is the same."""
 
@@ -40,19 +38,15 @@ def lines(treated: Treated, page: Page) -> list[Line]:
         _advice(treated.advice, page), _tail(treated, page),
     ]  # fmt: skip
     out: list[Line] = []
-    for at, block in enumerate(blocks):
-        if block:
-            # code is pasted: a line of it stays whole
-            fitted = block if at == CODE else [crop(line, page.width, page.glyphs.ellipsis) for line in block]
-            out += [*([[]] if out else []), *fitted]
+    for block in filter(None, blocks):
+        out += [*([[]] if out else []), *fold(block, page.width)]
     return out if page.glyphs is not ASCII else [[(to_ascii(text), style) for text, style in line] for line in out]
 
 
 def _head(treated: Treated, page: Page) -> list[Line]:
-    device = sanitise(treated.before.device or "device unknown")
-    tail = f"{page.joint}{page.cut(device, 40)}"
-    name = shorten_left(basename(treated.target), page.width - len(tail) - 1, page.glyphs.ellipsis)
-    return [[(f" {name}", "bold"), (tail, "")], *page.wrapped(headline(treated, page.glyphs.arrow), first=" ")]
+    device = name_of(treated.before.device or "device unknown")
+    top: Line = [(f" {basename(treated.target)}", "bold"), (f"{page.joint}{device}", "")]
+    return [top, *page.wrapped(headline(treated, page.glyphs.arrow), first=" ")]
 
 
 def headline(treated: Treated, arrow: str = "->") -> str:
@@ -84,31 +78,32 @@ def not_at_once(treated: Treated) -> str:
     return ", ".join([*whys, *(["by trials of the ledger"] if old else [])])
 
 
-def _cells(page: Page, mark: str, name: str, rest: Sequence[str]) -> str:
+def _row(page: Page, mark: str, name: str, rest: Sequence[str], verdict: str) -> list[Line]:
     widths: tuple[int, ...] = (PREDICTED, MEASURED, ERROR, NUMBERS, MEMORY)
     wide = NAME + page.width - DEFAULT_WIDTH
     if page.width < DEFAULT_WIDTH:  # no room for the last two
         widths, wide = widths[:3], wide + NUMBERS + MEMORY + 2
-    cells = " ".join(f"{page.cut(one, width):>{width}}" for one, width in zip(rest, widths, strict=False))
-    return f"{mark:<3}{page.cut(sanitise(name), wide):<{wide}} {cells} "
+    cells = " ".join(f"{one:>{width}}" for one, width in zip(rest, widths, strict=False))
+    lines = row(sanitise(name), wide, f" {cells} ", lead=f"{mark:<3}")
+    lines[-1].append((VERDICTS.get(verdict, verdict), STYLES.get(verdict, "")))
+    return lines
 
 
 def _table(treated: Treated, page: Page) -> list[Line]:
     if not treated.trials:
         return []
-    head = _cells(page, "", "saves, % of a step", ("predicted", "meas'd", "error", "numerics", "memory"))
-    out: list[Line] = [[(head, "bold"), ("verdict", "bold")]]
+    heads = ("predicted", "meas'd", "error", "numerics", "memory")
+    head = plain(_row(page, "", "saves, % of a step", heads, "verdict"))
+    out: list[Line] = [[(head, "bold")]]
     for one, interval in zip(treated.trials, predicted(treated.trials), strict=True):
-        mark = "+" if is_kept(one, treated) else ""
+        mark = " +" if is_kept(one, treated) else ""
         cells = (interval, measured(one), error(one), numerics(one.numerics), memory(one))
-        verdict = VERDICTS.get(one.verdict, one.verdict)
-        out.append([(_cells(page, f" {mark}", one.way, cells), ""), (verdict, STYLES.get(one.verdict, ""))])
+        out += _row(page, mark, one.way, cells, one.verdict)
         for text in told(one):
-            out += page.wrapped(text, first="     ", lines=2, style="dim")
+            out += page.wrapped(text, first="     ", style="dim")
     if (whole := treated.together) is not None:
         cells = ("-", measured(whole), "-", numerics(whole.numerics), memory(whole))
-        verdict = VERDICTS.get(whole.verdict, whole.verdict)
-        out.append([(_cells(page, "", whole.way, cells), ""), (verdict, STYLES.get(whole.verdict, ""))])
+        out += _row(page, "", whole.way, cells, whole.verdict)
     legend = "+ kept; each is on top of those kept before it. Error: points of the step, predicted less measured."
     return [*out, *page.wrapped(legend, first=" ", style="dim")]
 
@@ -208,16 +203,14 @@ def _code(treated: Treated, page: Page) -> list[Line]:
     code = clean_lines(treated.code)
     if not code:
         return []
-    more = len(code) - MOST_CODE
-    out: list[Line] = [[(" To paste", "bold")], *([(f"   {one}", "cyan")] for one in code[:MOST_CODE])]
-    return [*out, *([[(f"   and {more} more lines: --json", "dim")]] if more > 0 else [])]
+    return [[(" To paste", "bold")], *([(f"   {part}", CODE)] for one in code for part in folded(one, page.width - 3))]
 
 
 def _order(treated: Treated, page: Page) -> list[Line]:
     head = " Order" if treated.trials else " What would be tried, in this order"
     out: list[Line] = [[(head, "bold")]] if treated.order else []
     for at, one in enumerate(treated.order[:MOST_ORDER], start=1):
-        out += page.wrapped(sanitise(one), first=f"  {at:>2}  ", rest="      ", lines=2)
+        out += page.wrapped(sanitise(one), first=f"  {at:>2}  ", rest="      ")
     if len(treated.order) > MOST_ORDER:
         out.append([(f"      and {len(treated.order) - MOST_ORDER} more: --json", "dim")])
     if treated.stopped:
@@ -243,15 +236,14 @@ def _left(treated: Treated, page: Page) -> list[Line]:
 
 
 def _reason(ways: Sequence[str], why: str, page: Page) -> list[Line]:
-    """Names and their reason in at most two lines: of many names the first ones, but never without the reason."""
+    """Names and their reason, whole; of many names so many as let both stand in two lines, but at least one."""
     first = f"   {page.glyphs.dot} "
     for count in range(len(ways), 0, -1):
         names = ", ".join(ways[:count]) + (f" and {len(ways) - count} more" if count < len(ways) else "")
         found = page.wrapped(f"{names}: {why}", first=first)
         if len(found) <= LEFT_LINES:
-            return found
-    short = page.cut(ways[0], NAME + LEFT_NAME) + (f" and {len(ways) - 1} more" if len(ways) > 1 else "")
-    return page.wrapped(f"{short}: {why}", first=first, lines=LEFT_LINES)
+            break
+    return found
 
 
 def _advice(items: Sequence[Advised], page: Page) -> list[Line]:
@@ -262,15 +254,14 @@ def _advice(items: Sequence[Advised], page: Page) -> list[Line]:
         "For your source to change: predicted of the step as it was, measured by nothing", first=" ", style="bold"
     )
     for one in items[:MOST_ADVICE]:
-        where = f" at {shorten_left(sanitise(one.where), 40, page.glyphs.ellipsis)}" if one.where else ""
+        where = f" at {sanitise(one.where)}" if one.where else ""
         saves = advice.saving(one.predicted_saving_ns)
         out += page.wrapped(
             f"{sanitise(one.treatment)} ({sanitise(', '.join(one.mends or [one.finding]))}){where}: {saves}",
             first=f"   {page.glyphs.dot} ",
-            lines=2,
         )
         rewrite = clean_lines(one.how) or clean_lines(one.code)
-        out += [[(f"       {line}", "cyan")] for line in rewrite[:4]]
+        out += [[(f"       {part}", CODE)] for line in rewrite for part in folded(line, page.width - 7)]
     if len(items) > MOST_ADVICE:
         out.append([(f"     and {len(items) - MOST_ADVICE} more: --json", "dim")])
     return out
@@ -279,39 +270,37 @@ def _advice(items: Sequence[Advised], page: Page) -> list[Line]:
 def _tail(treated: Treated, page: Page) -> list[Line]:
     out: list[Line] = []
     for one in treated.notes:
-        out += page.wrapped(sanitise(one), first=f" {page.glyphs.dot} ", lines=3, style="dim")
+        out += page.wrapped(sanitise(one), first=f" {page.glyphs.dot} ", style="dim")
     return out
 
 
 def ledger_lines(found: LedgerErrors, page: Page) -> list[Line]:
     """The ledger's errors by treatment."""
-    where = shorten_left(sanitise(found.folder), page.width - 24, page.glyphs.ellipsis)
-    out: list[Line] = [[(f" {where}", "bold"), (f"{page.joint}{found.trials:,} trials", "")], []]
+    out: list[Line] = [[(f" {sanitise(found.folder)}", "bold"), (f"{page.joint}{found.trials:,} trials", "")], []]
     if not found.errors:
         out += page.wrapped("No trial is kept here yet; gobrrr treat FILE.py:NAME adds them.", first=" ")
     else:
-        out.append(
-            [(_ledger_cells(page, "treatment", "trials", "helped", "error", "90 %", "measured/expected"), "bold")]
-        )
-        out += [[(_ledger_row(page, one), "")] for one in found.errors]
+        heads = ("trials", "helped", "error", "90 %", "measured/expected")
+        out += _ledger_cells(page, "treatment", *heads, style="bold")
+        out += [line for one in found.errors for line in _ledger_row(page, one)]
         legend = (
             "Error: the median of |predicted - measured| in points of the step, and its 90th percentile. "
             "Measured/expected: the median of what was saved over what was expected; under 1 too much was promised."
         )
         out += page.wrapped(legend, first=" ", style="dim")
     for one in found.notes:
-        out += page.wrapped(sanitise(one), first=f" {page.glyphs.dot} ", lines=2, style="dim")
-    return [crop(line, page.width, page.glyphs.ellipsis) for line in out]
+        out += page.wrapped(sanitise(one), first=f" {page.glyphs.dot} ", style="dim")
+    return fold(out, page.width)
 
 
-def _ledger_cells(page: Page, name: str, *rest: str) -> str:
+def _ledger_cells(page: Page, name: str, *rest: str, style: str = "") -> list[Line]:
     wide = 26 + max(page.width - DEFAULT_WIDTH, -8)
     widths = (7, 7, 7, 7, 18)
     cells = " ".join(f"{one:>{width}}" for one, width in zip(rest, widths, strict=True))
-    return f" {page.cut(sanitise(name), wide):<{wide}} {cells}"
+    return row(sanitise(name), wide, f" {cells}", styles=(style, style))
 
 
-def _ledger_row(page: Page, one: ErrorRow) -> str:
+def _ledger_row(page: Page, one: ErrorRow) -> list[Line]:
     known = [None if value is None else points(value) for value in (one.median_points, one.p90_points)]
     ratio = "-" if one.measured_over_expected is None else f"{one.measured_over_expected:.2f}"
     cells = (f"{one.trials}", f"{one.helped}", *(it or "-" for it in known), ratio)

@@ -8,14 +8,11 @@ from rich.cells import cell_len
 from gobrrr import units
 from gobrrr.model.diagnosis import Diagnosis, Interval, Regime, WhatIf
 from gobrrr.report import budget
-from gobrrr.report.layout import ASCII, Line, Page, crop
+from gobrrr.report.layout import ASCII, Line, Page, fold
 from gobrrr.report.text import clean_lines, sanitise, to_ascii
 
 TELLS = 0.0005
 """A saving under this share of the step is none."""
-
-MOST_LINES = 3
-"""Lines that an assumption may take."""
 
 
 def lines(diagnosis: Diagnosis, page: Page, entry: WhatIf) -> list[Line]:
@@ -32,8 +29,8 @@ def lines(diagnosis: Diagnosis, page: Page, entry: WhatIf) -> list[Line]:
         out += budget.table(replace(diagnosis, budget=entry.lines), page, tiny=0.01)
     out += page.wrapped(then(now, entry), first="   ")
     for one in entry.assumes:
-        out += page.wrapped(f"assumes: {sanitise(one)}", first=f"   {page.glyphs.dot} ", lines=MOST_LINES, style="dim")
-    out = [crop(line, page.width, page.glyphs.ellipsis) for line in out]
+        out += page.wrapped(f"assumes: {sanitise(one)}", first=f"   {page.glyphs.dot} ", style="dim")
+    out = fold(out, page.width)
     return out if page.glyphs is not ASCII else [[(to_ascii(text), style) for text, style in line] for line in out]
 
 

@@ -19,7 +19,7 @@ GROUPS = {
     "compute": "compute",
     "memory": "memory",
     "below_roof": "below the roof",
-    "unpriced": "not priced",
+    "unpriced": "not judged",
     "communication": "communication",
     "transfer": "transfer",
     "overhead": "overhead",
@@ -28,7 +28,7 @@ GROUPS = {
 LABELS = {
     "compute": "at its roof",
     "memory": "at its roof",
-    "unpriced": "no floor known",
+    "unpriced": "least time unknown",
     "communication": "nothing hides it",
     "transfer": "host-device copies",
 }
@@ -134,11 +134,11 @@ def _unknown(diagnosis: Diagnosis) -> str:
     if priced is None or priced >= PRICED_ENOUGH or share(diagnosis, "unpriced") < TINY_SHARE:
         return "what was recorded does not say where the step's time goes"
     if (why := unpriced.no_machine(diagnosis)) is not None:
-        return f"no floors: {why}"
-    part = f"only {units.percent(priced)}" if priced else "none"
+        return f"the least time for the work is not known: {why}"
+    part = f"only {units.percent(priced)}" if priced else "no part"
     rest = unpriced.most(diagnosis)
     rest = f"; most of the rest {rest}" if rest and priced else f"; most of it {rest}" if rest else ""
-    return f"{part} of the device's compute time is priced{rest}"
+    return f"the least time for the work is known for {part} of the device's compute time{rest}"
 
 
 def _side(side: str, what: str) -> Callable[[Diagnosis], str]:

@@ -213,9 +213,7 @@ class _Prescribed:
         self._prescriptions = diagnosis.prescriptions
         self._step = step_of(diagnosis) or float("inf")
         why = f" ({doubt})" if doubt else ""
-        self.notes = [
-            f"the step can't be replayed{why}: ways are tried in the order of what is at stake, the middle of it counts"
-        ]
+        self.notes = [f"the step can't be replayed{why}: ways are tried by what the findings cost, the middle of it"]
 
     def has(self, name: str) -> bool:
         """Whether something prescribes a treatment."""

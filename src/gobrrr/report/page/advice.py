@@ -11,6 +11,10 @@ from gobrrr.report.page.links import Link
 from gobrrr.report.page.markup import Markup, bar, code, el, join, section
 from gobrrr.report.text import clean_lines, sanitise, short_name
 
+COSTS = (
+    "By what each costs: no time is counted under two findings. A treatment above may save more, where it mends more "
+    "than this, or less, where the step then waits for something else."
+)
 NO_FINDING = "No condition explains where this step's time goes."
 
 
@@ -76,7 +80,7 @@ def findings(one: Diagnosis, links: list[Link]) -> Markup:
         rest = f" {missing} condition{'s' if missing > 1 else ''} could not be checked." if missing else ""
         return section("findings", "Findings", el("p", NO_FINDING + rest, class_="empty"))
     cards = [_finding(item, link, index) for index, (item, link) in enumerate(zip(one.findings, links, strict=True))]
-    return section("findings", "Findings", el("ol", cards, class_="cards"), lead="By what is at stake.")
+    return section("findings", "Findings", el("ol", cards, class_="cards"), lead=COSTS)
 
 
 def _finding(item: Finding, link: Link, index: int) -> Markup:
@@ -84,7 +88,7 @@ def _finding(item: Finding, link: Link, index: int) -> Markup:
     return el(
         "li",
         el("h3", el("span", item.code, class_="code"), " ", item.title),
-        el("p", el("b", _stake(item.at_stake_ns)), f" at stake a step, {item.certainty} certainty", class_="saves"),
+        el("p", *_cost(item.at_stake_ns), f"{item.certainty} certainty", class_="saves"),
         el("ul", [el("li", fact) for fact in item.evidence], class_="plain") if item.evidence else None,
         _places(item.where),
         el("p", show, el("span", f"gobrrr explain {sanitise(item.code)}", class_="hint"), class_="actions"),
@@ -93,8 +97,10 @@ def _finding(item: Finding, link: Link, index: int) -> Markup:
     )
 
 
-def _stake(interval: Interval) -> str:
-    return units.duration_range(*interval) if interval[1] > 0 else "-"
+def _cost(interval: Interval) -> tuple[Markup | str, ...]:
+    if interval[1] <= 0:
+        return ("about the measurement: costs the program nothing, ",)
+    return "costs ", el("b", units.duration_range(*interval)), " of a step, "
 
 
 def _places(where: list[Place]) -> Markup | None:

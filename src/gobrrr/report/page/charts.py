@@ -108,7 +108,7 @@ def _work(one: Diagnosis, line: Timeline) -> list[tuple[str, str]]:
     bounds = {one.ops[op].bound if 0 <= op < len(one.ops) else None for op, kind in zip(line.op, kinds, strict=True)
               if kind == "compute"}  # fmt: skip
     found: list[tuple[str, str]] = [(bound, f"{bound}-bound") for bound in ("compute", "memory") if bound in bounds]
-    found += [("unpriced", "not priced")] if bounds - {"compute", "memory"} else []
+    found += [("unpriced", "not judged")] if bounds - {"compute", "memory"} else []
     found += [(kind, kind) for kind in ("communication", "transfer") if kind in kinds]
     causes = [words.cause(line.causes[index]) for index in sorted(set(line.gap_cause))]
     return found + [(cause_colour(cause), f"idle: {cause}") for cause in causes]

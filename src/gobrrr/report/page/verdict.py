@@ -65,7 +65,7 @@ def _tiles(one: Diagnosis) -> Markup:
             _tile("A step under the profiler", units.duration(one.wall_ns), "what the trace shows"),
             _tile("A step without it", units.duration(without.value), doubt or "the trace does not tell"),
             _tile("Speed of light", units.duration(one.speed_of_light_ns), _light(one)),
-            _tile("Device time priced", units.percent(one.coverage.device_time), _coverage(one)),
+            _tile("Least time known", units.percent(one.coverage.device_time), _coverage(one)),
         ]
     )
 
@@ -81,7 +81,7 @@ def _predicted_tiles(one: Diagnosis) -> tuple[tuple[str, str, str], ...]:
         ("A step, predicted", units.duration(step.value), known(interval)),
         ("Memory peak", units.bytes_(one.memory_peak_bytes), memory),
         ("Speed of light", units.duration(one.speed_of_light_ns), _light(one)),
-        ("Device time priced", units.percent(one.coverage.device_time), _coverage(one)),
+        ("Least time known", units.percent(one.coverage.device_time), _coverage(one)),
     )
 
 
@@ -94,7 +94,7 @@ def _tile(name: str, value: str, note: str) -> Markup:
 def _light(one: Diagnosis) -> str:
     step = one.unprofiled_wall_ns.value or one.wall_ns
     if one.speed_of_light_ns is None:
-        return "no ceilings are known for this device" if one.machine is None else "too little is priced"
+        return "no ceilings are known for this device" if one.machine is None else "too little has a known least time"
     who, limit = "the step is" if predicted(one) else "you are", " at most" if one.lower_bounds else ""
     share = units.percent(one.speed_of_light_ns / step) if step else ""
     return f"{who} at {share} of it{limit}" if share else "the step's time is unknown"

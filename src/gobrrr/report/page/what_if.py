@@ -16,9 +16,8 @@ from gobrrr.report.page.machine import ceiling
 from gobrrr.report.page.machines import BOUNDS
 from gobrrr.report.page.markup import Markup, code, el, folded
 from gobrrr.report.page.verdict import row_colour
-from gobrrr.report.text import sanitise, shorten
+from gobrrr.report.text import sanitise
 
-MEANING_CELLS = 110
 ARROW = "\N{RIGHTWARDS ARROW}"
 HEADS = ("combination", "step", "saves", "bound", "then, and what it assumes")
 
@@ -63,7 +62,7 @@ def _controls(one: Diagnosis) -> Markup:
 
 
 def _toggle(one: Diagnosis, index: int, name: str) -> Markup:
-    how = shorten(what_if.meaning(one, name), MEANING_CELLS)
+    how = what_if.meaning(one, name)
     now = what_if.as_it_is(one)
     alone = next((entry for entry in one.what_ifs if entry.treatments == [name] and entry.machine is None), None)
     told = f"alone {what_if.saving(now, alone)}" if alone is not None else "not replayed alone"

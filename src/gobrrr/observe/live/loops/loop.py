@@ -167,7 +167,7 @@ class Finder:
     def _not_searched(self, why: str) -> None:
         self._unsearched = why
 
-    def _line_found(self, site: Site, period: int) -> None:
+    def _line_found(self, site: Site) -> None:
         code, line = site
         if self._how is not None:
             return
@@ -177,7 +177,7 @@ class Finder:
             return
         self._leave_calls()
         where = f"{os.path.basename(code.co_filename)}:{line} in {code.co_name}"
-        self._now("line", f"{where}, every {period} calls of torch's functions")
+        self._now("line", f"runs of the line {where}")
 
     def _now(self, how: How, text: str) -> None:
         """The loop is this. Where another was taken for it so far, the watcher begins again."""

@@ -39,7 +39,7 @@ class SiteSearch(TorchFunctionMode):
     """`found(site, period)` is called once, outside of torch's functions, with the mode gone; or `given_up(why)`."""
 
     def __init__(
-        self, found: Callable[[Site, int], None], given_up: Callable[[str], None], search_s: float = SEARCH_S
+        self, found: Callable[[Site], None], given_up: Callable[[str], None], search_s: float = SEARCH_S
     ) -> None:
         super().__init__()
         self._found, self._given_up, self._search_s = found, given_up, search_s
@@ -112,7 +112,7 @@ class SiteSearch(TorchFunctionMode):
             anchors = once(self._events, repetition)
             if anchors:
                 site = self._best(anchors)
-                self._leave(frame, lambda: self._found(site, repetition.period))
+                self._leave(frame, lambda: self._found(site))
         elif self.calls > MOST_CALLS:
             self._leave(frame, lambda: self._given_up(f"nothing repeated in {self.calls:,} calls of torch's functions"))
 

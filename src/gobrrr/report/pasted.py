@@ -1,0 +1,65 @@
+"""Code to paste, on a screen of any width: broken only where Python lets a line go on in the next."""
+
+from __future__ import annotations
+
+import io
+import tokenize
+from collections.abc import Iterator
+
+from rich.cells import cell_len
+
+from gobrrr.report.text import wrap
+
+STEP = " " * 4
+
+
+def folded(line: str, width: int) -> list[str]:
+    """`line` in lines of at most `width` cells that do the same; whole where Python can't break it.
+
+    A comment goes on in a comment, and what stood behind code stands above it.
+    """
+    if cell_len(line) <= width:
+        return [line]
+    text = line.lstrip(" ")
+    indent = line[: len(line) - len(text)]
+    if text.startswith("#"):
+        return [f"{indent}# {part}" for part in wrap(text.lstrip("# "), max(8, width - len(indent) - 2))]
+    tokens = _tokens(text)
+    if tokens and tokens[-1].type == tokenize.COMMENT:
+        at = tokens[-1].start[1]
+        return [*folded(indent + text[at:], width), *folded(indent + text[:at].rstrip(), width)]
+    for opened in (False, True):
+        parts = _filled(list(_pieces(text, tokens, opened=opened)), indent, width)
+        if all(cell_len(one) <= width for one in parts):
+            return parts
+    return [line]
+
+
+def _tokens(text: str) -> list[tokenize.TokenInfo]:
+    """What one line is made of; [] where it is no whole line of Python."""
+    blank = (tokenize.NEWLINE, tokenize.NL, tokenize.ENDMARKER, tokenize.INDENT, tokenize.DEDENT)
+    try:
+        return [one for one in tokenize.generate_tokens(io.StringIO(text).readline) if one.type not in blank]
+    except (tokenize.TokenError, SyntaxError):
+        return []
+
+
+def _pieces(text: str, tokens: list[tokenize.TokenInfo], *, opened: bool) -> Iterator[str]:
+    """`text` cut behind each comma within brackets; `opened`: behind each opening bracket as well."""
+    depth, begin = 0, 0
+    for one in tokens:
+        depth += (one.string in "([{") - (one.string in ")]}") if one.type == tokenize.OP else 0
+        if depth and one.type == tokenize.OP and (one.string == "," or (opened and one.string in "([{")):
+            yield text[begin : one.end[1]]
+            begin = one.end[1]
+    yield text[begin:]
+
+
+def _filled(pieces: list[str], indent: str, width: int) -> list[str]:
+    lines = [indent + pieces[0]]
+    for piece in pieces[1:]:
+        if cell_len(lines[-1]) + cell_len(piece) <= width:
+            lines[-1] += piece
+        else:
+            lines.append(indent + STEP + piece.strip())
+    return lines
