@@ -65,7 +65,7 @@ TREATMENT = "free-host"
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Lines whose calls hold the host while the device idles."""
     if not evidence.frames:
-        return NotChecked(code=CODE, needs="needs Python frames: profile with_stack=True, and diagnose with --stacks")
+        return NotChecked(code=CODE, needs="needs Python frames: record with_stack=True, diagnose with --stacks")
     steps = evidence.steps.count
     found = holders(evidence)
     if not found:
