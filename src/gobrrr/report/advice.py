@@ -181,6 +181,8 @@ def other_findings(diagnosis: Diagnosis, page: Page, *, most: int, title_lines: 
 
 def _nothing_found(diagnosis: Diagnosis) -> str:
     text = "Nothing to do was found: no condition explains where this step's time goes"
+    if diagnosis.places:
+        text += '; "held by" says where it is'
     unchecked = len(diagnosis.not_checked)
     if not unchecked:
         return f"{text}."
