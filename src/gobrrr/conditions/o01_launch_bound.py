@@ -20,7 +20,9 @@ before its loop does. The finding is then called dispatch-bound, and half of the
 the step spends beside computing for each of them, which is a tenth of the step or more in all.
 
 Kernels that are replayed from a CUDA graph are launched together and do not count, nor do gaps that end in a copy
-of input data (D01) or that a synchronization left behind (O02).
+of input data (D01) or that a synchronization left behind (O02). Nor does Python that goes on without a launch for
+more than ten times what usually lies before one, and for 2 % of the step: it builds tensors, sleeps, reads files. No
+compiler takes that away, and the answer's "held by" has its line. An optimizer's own Python counts.
 
 ## What it costs
 
@@ -76,6 +78,7 @@ from gobrrr.analysis.claims import Claim, Found, of_gaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import LAUNCHING, PYTHON
 from gobrrr.analysis.path import HOST_SPREAD, KERNEL_GAP_NS, QUEUED_NS, Path, path_of
+from gobrrr.analysis.stretches import own_python
 from gobrrr.analysis.waits import expert_loop, inner_waits
 from gobrrr.conditions.common import MOST_PLACES, finding, launching
 from gobrrr.conditions.o04_repeated_ops import check as loop_found
@@ -101,9 +104,13 @@ PROMPT_SHARE = 0.5
 
 @dataclass(frozen=True)
 class _Idle:
-    """Idle nanoseconds of one step that launching is to blame for, in all and by the operation behind the gap."""
+    """Idle nanoseconds of one step that launching is to blame for, in all and by the operation behind the gap.
+
+    `apart`: those of Python in long stretches without a launch, which launching is not to blame for.
+    """
 
     ns: float
+    apart: float
     by_op: dict[int, float]
     claim: Claim
 
@@ -141,6 +148,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
             + ("the host is not ahead" if prompt >= PROMPT_SHARE else "the host was ahead of the others"),
             f"device busy {units.duration(path.busy)} a step; a CUDA graph needs about "
             f"{units.duration(path.launches * KERNEL_GAP_NS)} from kernel to kernel",
+            *_apart(idle),
             *(
                 [f"a loop over experts: {units.things(round(looped), 'turn')} a step, each with a wait"]
                 if looped
@@ -169,6 +177,7 @@ def _on_cpu(evidence: Evidence, path: Path, idle: _Idle, median: float) -> Found
             f"dispatching one takes {units.duration(path.host_per_launch)} with the Python around it",
             f"dispatch and Python take {units.duration(idle.ns)} of {units.duration(path.wall)}; the operations "
             f"compute for {units.duration(path.busy)}",
+            *_apart(idle),
         ],
     )
 
@@ -184,12 +193,26 @@ def _median_kernel(evidence: Evidence) -> float | None:
 def _idle(evidence: Evidence) -> _Idle:
     gaps, behind = launching(evidence)
     ns = evidence.budget.gaps.of(LAUNCHING, PYTHON)[gaps].astype(np.float64)
+    python = evidence.budget.gaps.of(PYTHON)[gaps] * own_python(evidence, gaps)
+    ns -= python
     by_op: dict[int, float] = defaultdict(float)
     for op, amount in zip(evidence.priced.links.op[behind].tolist(), ns.tolist(), strict=True):
         by_op[op] += amount / evidence.steps.count
     return _Idle(
-        float(ns.sum()) / evidence.steps.count, dict(by_op), of_gaps(evidence, gaps, ns, causes=(LAUNCHING, PYTHON))
+        ns=float(ns.sum()) / evidence.steps.count,
+        apart=float(python.sum()) / evidence.steps.count,
+        by_op=dict(by_op),
+        claim=of_gaps(evidence, gaps, ns, causes=(LAUNCHING, PYTHON)),
     )
+
+
+def _apart(idle: _Idle) -> list[str]:
+    """What is said of Python that launches nothing."""
+    if not idle.apart:
+        return []
+    return [
+        f"{units.duration(idle.apart)} of Python in long stretches without a launch is the program's own: not counted"
+    ]
 
 
 def _prompt(evidence: Evidence) -> float:

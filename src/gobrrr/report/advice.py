@@ -183,6 +183,8 @@ def other_findings(diagnosis: Diagnosis, page: Page, *, most: int) -> list[Line]
 
 def _nothing_found(diagnosis: Diagnosis) -> str:
     text = "Nothing to do was found: no condition explains where this step's time goes"
+    if diagnosis.places:
+        text += '; "held by" says where it is'
     unchecked = len(diagnosis.not_checked)
     if not unchecked:
         return f"{text}."

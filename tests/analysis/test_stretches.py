@@ -1,0 +1,44 @@
+"""Python that goes on without a launch is the program's own, unless it is usual in the step or an optimizer's."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gobrrr.analysis.idle import CAUSES, LAUNCHING, PYTHON, Gaps
+from gobrrr.analysis.stretches import own_python
+from gobrrr.model.events import Kind
+
+US = 1_000
+
+
+def step(python_us: list[int], wall_us: int, name: str = "") -> Any:
+    """A step with a gap before each of its launches, of which 5 us are launching."""
+    ns = np.zeros((len(python_us), len(CAUSES)), dtype=np.int64)
+    ns[:, CAUSES.index(PYTHON)] = np.array(python_us) * US
+    ns[:, CAUSES.index(LAUNCHING)] = 5 * US
+    stop = np.cumsum(ns.sum(axis=1))
+    gaps = Gaps(start=stop - ns.sum(axis=1), stop=stop, next_work=np.arange(len(ns)), ns=ns)
+    whole = np.array([int(stop[-1])])
+    events = SimpleNamespace(
+        names=[name], name=np.zeros(1, dtype=np.int32), kind=np.array([int(Kind.ANNOTATION)]),
+        start_ns=whole * 0, end_ns=whole,
+    )  # fmt: skip
+    return SimpleNamespace(budget=SimpleNamespace(gaps=gaps), wall_ns=wall_us * US, replayed=events)
+
+
+@pytest.mark.parametrize(
+    ("python_us", "wall_us", "name", "own"),
+    [
+        ([10] * 20 + [5_000], 6_000, "", [20]),  # builds a tensor from lists
+        ([10] * 20 + [100], 6_000, "", []),  # less than anybody asks for
+        ([300] * 20, 7_000, "", []),  # slow, but as slow before each launch
+        ([10] * 20 + [5_000], 6_000, "Optimizer.step#AdamW.step", []),
+    ],
+)
+def test_long_python_without_a_launch(python_us: list[int], wall_us: int, name: str, own: list[int]):
+    one = step(python_us, wall_us, name)
+    assert np.flatnonzero(own_python(one, np.arange(len(python_us)))).tolist() == own
