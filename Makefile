@@ -6,7 +6,7 @@ TORCH := $(VENV)/.torch
 ARGS ?=
 QUICK := not slow
 # Tests that judge times: they have the machine to themselves.
-TIMED := $(addprefix tests/live/test_,cases.py collector.py contention.py scaling.py threads.py watcher.py) \
+TIMED := $(addprefix tests/live/test_,collector.py contention.py scaling.py threads.py watcher.py) \
 	tests/hardware/test_measure_torch.py tests/test_startup.py tests/treating/test_for_real.py
 
 .DEFAULT_GOAL := help
