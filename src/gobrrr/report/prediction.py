@@ -62,10 +62,8 @@ def section(diagnosis: Diagnosis, page: Page) -> list[Line]:
     heads = ("a step, and its interval", "device", "bound", "memory", "light")
     lines = _cells(page, "Predicted", *heads, style="bold")
     lines += [line for one in rows for line in _row(page, one)]
-    lines += page.wrapped(host(rows[0]), first=" ", style="dim")
-    if diagnosis.memory_peak_bytes is not None:
-        lines += page.wrapped(memory(diagnosis), first=" ", style="dim")
-    lines += page.wrapped(gap(rows), first=" ", style="dim")
+    about = [host(rows[0]), *([] if diagnosis.memory_peak_bytes is None else [memory(diagnosis)]), gap(rows)]
+    lines += page.wrapped(" ".join(about), first=" ", style="dim")
     first, *others = rows
     said = [alike([one for one in others if not one.changed], first)]
     said += [changes(one, first) for one in others if one.changed]
