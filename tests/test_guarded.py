@@ -200,7 +200,7 @@ def test_what_failed_stands_apart_from_what_is_missing_and_is_never_cut() -> Non
     page = terminal.Page(width=80)
     text = "\n".join("".join(part for part, _ in line) for line in advice.tail(items, [], page, needs=1, most=0))
     assert all(f"a part with a long name {number}" in " ".join(text.split()) for number in range(9))
-    assert text.endswith("Not checked: C03: needs shapes")
+    assert text.endswith("Not checked (codes: gobrrr explain): C03: needs shapes")
     assert "…" not in text
 
 

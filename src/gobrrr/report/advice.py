@@ -216,13 +216,13 @@ def tail(unchecked: Iterable[NotChecked], notes: Sequence[str], page: Page, *, n
     """What failed, what could not be looked at (by what it needs, at most `needs` of those), at most `most` notes."""
     lacking, failures = by_need(unchecked)
     lines, groups = told(failures, page), list(lacking.items())
-    if groups:
+    if groups[:needs]:
         text = page.joint.join(f"{', '.join(codes)}: needs {need}" for need, codes in groups[:needs])
-        lines += page.wrapped(f"Not checked: {text}", first=" ", rest="   ")
+        lines += page.wrapped(f"Not checked (codes: gobrrr explain): {text}", first=" ", rest="   ")
     for one in notes[:most]:
         lines += page.wrapped(sanitise(one), first=f" {page.glyphs.dot} ", style="dim")
     left = sum(len(codes) for _, codes in groups[needs:])
-    return [*lines, *more((left, "condition"), (len(notes) - most, "note"))]
+    return [*lines, *more((left, "unchecked condition"), (len(notes) - most, "note"))]
 
 
 def by_need(items: Iterable[NotChecked]) -> tuple[dict[str, list[str]], dict[str, str]]:
