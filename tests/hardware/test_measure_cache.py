@@ -23,7 +23,7 @@ def test_what_is_saved_is_found(tmp_path: Path) -> None:
     assert machine.matrix_flop_per_s["bfloat16"].value == 729e12
     found = cache.look_up(H100, tmp_path)
     assert found.machine == machine
-    assert found.notes[0].startswith(f"floors use ceilings measured on {H100}, 2026-01-02, torch 2.11.0")
+    assert found.notes[0].startswith(f"least times use ceilings measured on {H100}, 2026-01-02, torch 2.11.0")
 
 
 def test_only_the_same_name_is_found(tmp_path: Path) -> None:

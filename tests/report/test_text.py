@@ -88,6 +88,7 @@ def test_wrapped_text_fits_and_loses_nothing_but_spaces(text: str, width: int) -
 
 def test_code_keeps_its_lines_and_indentation() -> None:
     assert clean_lines("\n\nwith x:\n    y\x1b[0m\n\n") == ["with x:", "    y"]
+    assert clean_lines("\tf('a  b')  # c\r\n\x07") == ["    f('a  b')  # c", "\ufffd"]
 
 
 def test_ascii_replaces_what_it_lacks() -> None:

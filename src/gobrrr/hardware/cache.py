@@ -94,7 +94,7 @@ def look_up(device_name: str | None, where: Path | None = None) -> Found:
         return Found(None, ignored)
     env = measured.environment
     machine = machine_of(measured, datasheet_of(env.device_name, env.memory_bytes))
-    return Found(machine, (f"floors use {machine.notes[0]} (gobrrr machine)", *ignored))
+    return Found(machine, (f"least times use {machine.notes[0]} (gobrrr machine)", *ignored))
 
 
 def measured_as(name: str, where: Path | None = None) -> Measurement | None:

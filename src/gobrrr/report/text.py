@@ -25,7 +25,10 @@ def sanitise(text: str, *, limit: int = MAX_CHARACTERS) -> str:
     Escape sequences go, white space becomes one space, and every control, bidirectional, zero-width or surrogate
     character becomes U+FFFD, so that what is hidden can be seen. Markup such as "[red]" stays: nothing here parses it.
     """
-    text = _SPACES.sub(" ", _ESCAPES.sub("", text[:limit])).strip()
+    return _safe(_SPACES.sub(" ", _ESCAPES.sub("", text[:limit])).strip())
+
+
+def _safe(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(REPLACEMENT if unicodedata.category(one) in _UNSAFE else one for one in text)
@@ -40,18 +43,13 @@ def name_of(text: str) -> str:
 
 
 def clean_lines(text: str) -> list[str]:
-    """The lines of `text`, each safe to print, with their indentation; blank lines at the ends go."""
-    lines = [_indent(line) + sanitise(line) for line in text[:MAX_CHARACTERS].splitlines()]
+    """The lines of `text`, each safe to print, with all their spaces; blank lines at the ends go."""
+    lines = [_safe(_ESCAPES.sub("", line.expandtabs(4)).rstrip()) for line in text[:MAX_CHARACTERS].splitlines()]
     while lines and not lines[0].strip():
         lines.pop(0)
     while lines and not lines[-1].strip():
         lines.pop()
     return lines
-
-
-def _indent(line: str) -> str:
-    line = line.expandtabs(4)
-    return " " * (len(line) - len(line.lstrip(" ")))
 
 
 def to_ascii(text: str) -> str:
