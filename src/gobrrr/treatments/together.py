@@ -202,7 +202,8 @@ class Combiner:
     ) -> tuple[tuple[float, float, float], tuple[float, float]]:
         """((the step as expected, its low and its high end), what is saved at least and at most): no step below 0.
 
-        A saving at an end of what is known of the host is the share of that end's step, of the step that is expected.
+        A saving at an end of what is known of the host is the share of that end's step, of the step that is expected;
+        at the least, on the same machine, it is no more than the milliseconds that it is there.
         """
         after = self._after(names, machine, EXPECTED, 0.0, self.watch.middle)
         before = [one * self.watch.scale for one in self.watch.lengths]
@@ -212,12 +213,13 @@ class Combiner:
                 corners.append(self._after(names, machine, share, off, end))
                 saved.append(now * (1 - corners[-1] / before[end]) if before[end] > 0 else 0.0)
         saved = [min(one, now - min(after, *corners)) for one in saved]
+        there = [] if machine is not None else [before[0] - one for one in corners[:2]]
         mine = self.seats[0].of(names)
         most, least = sum(one.beyond for one in mine), sum(one.beyond_low for one in mine)
         ends = after - (most + least) / 2, min(*corners, after) - most, max(*corners, after) - least
         step, low, high = (max(one, 0.0) for one in ends)
         wall = self.wall
-        gains = min(min(saved) + least, now), min(max(saved) + most, now)
+        gains = min(min(*saved, *there) + least, now), min(max(saved) + most, now)
         if not mine and machine is None and wall.low is not None and wall.high is not None:
             return (step, min(wall.low, step), max(wall.high, step)), gains
         if machine is not None and wall.value:
