@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from gobrrr.cli.options import AsHtml, AsJson, AsSave, Debug, Width, answer, app, check_printable, savable, stages
+from gobrrr.cli.options import (
+    AsHtml,
+    AsJson,
+    AsSave,
+    AsSpeedscope,
+    Debug,
+    Width,
+    answer,
+    app,
+    check_printable,
+    savable,
+    stages,
+)
 from gobrrr.errors import GobrrrError, UsageError
 from gobrrr.guarded import LOG
 from gobrrr.report import failures, output
@@ -69,6 +81,7 @@ def diagnose(
     as_json: AsJson = False,
     save: AsSave = None,
     html: AsHtml = None,
+    speedscope: AsSpeedscope = None,
     stacks: Annotated[bool, typer.Option("--stacks", help="Read a trace's Python frames too (slower).")] = False,
     scale: Annotated[bool, typer.Option("--scale", help="Of a step: also with its batch doubled twice.")] = False,
     quiet: Quiet = False,
@@ -88,7 +101,7 @@ def diagnose(
     """
     from gobrrr import api, targets
 
-    save, html, replayed = savable(save, html, replayed, target=target)
+    save, html, speedscope, replayed = savable(save, html, speedscope, replayed, target=target)
     if what_if is not None or replayed is not None:
         if scale:
             raise UsageError(
@@ -97,7 +110,7 @@ def diagnose(
         prediction = _predicted(target, what_if or "", on, stacks, quiet, as_json, panel=html is not None)
         timeline = partial(prediction.save_trace, replayed) if replayed is not None else None
         answer(
-            prediction.diagnosis, save=save, page=html, also=timeline,
+            prediction.diagnosis, save=save, page=html, speedscope=speedscope, also=timeline,
             as_json=as_json, quiet=quiet, width=width, what_if=prediction.what_if,
         )  # fmt: skip
         return
@@ -111,7 +124,7 @@ def diagnose(
         check_printable()
     else:
         result = _of_trace(targets.check_target(target), on, stacks, quiet, scale=scale, panel=panel)
-    answer(result, save=save, page=html, as_json=as_json, quiet=quiet, width=width)
+    answer(result, save=save, page=html, speedscope=speedscope, as_json=as_json, quiet=quiet, width=width)
 
 
 def _of_trace(name: str, on: str | None, python: bool, quiet: bool, *, scale: bool, panel: bool) -> Diagnosis:
@@ -162,6 +175,7 @@ def run(
     ] = False,
     save: AsSave = None,
     html: AsHtml = None,
+    speedscope: AsSpeedscope = None,
     quiet: Quiet = False,
     width: Width = None,
     debug: Debug = False,
@@ -179,7 +193,7 @@ def run(
     """
     from gobrrr import api
 
-    save, html = savable(save, html, target=f"{script[0]}:" if module else script[0])
+    save, html, speedscope = savable(save, html, speedscope, target=f"{script[0]}:" if module else script[0])
     if as_json:
         check_printable()
     screen = sys.stderr
@@ -192,7 +206,10 @@ def run(
     # what becomes of the answer is ours, the exit status is the script's
     try:
         if ran.diagnosis is not None:
-            answer(ran.diagnosis, save=save, page=html, as_json=as_json, quiet=quiet, width=width, stderr=True)
+            answer(
+                ran.diagnosis, save=save, page=html, speedscope=speedscope,
+                as_json=as_json, quiet=quiet, width=width, stderr=True,
+            )  # fmt: skip
         elif ran.why_not:
             failures.complain(ran.why_not, ran.status)
     except GobrrrError as error:
@@ -221,17 +238,18 @@ def report(
     saved: Annotated[str, typer.Argument(metavar="SAVED.json", help="A file that --save or --json wrote.")],
     as_json: AsJson = False,
     html: AsHtml = None,
+    speedscope: AsSpeedscope = None,
     width: Width = None,
     debug: Debug = False,
 ) -> None:
     """Show a saved diagnosis again."""
     from gobrrr import api
 
-    (html,) = savable(html, target=saved)
+    html, speedscope = savable(html, speedscope, target=saved)
     result = api.load(saved)
     # what --what-if asked for stands alone beside the step as it is; a page's panel has more
     asked = result.what_ifs[-1] if len(result.what_ifs) == ASKED else None
-    answer(result, page=html, as_json=as_json, width=width, what_if=asked)
+    answer(result, page=html, speedscope=speedscope, as_json=as_json, width=width, what_if=asked)
 
 
 @app.command(short_help="The answers for traces that gobrrr ships.")

@@ -44,6 +44,11 @@ Width = Annotated[
 ]
 AsSave = Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Also write the JSON to FILE.")]
 
+AsSpeedscope = Annotated[
+    Path | None,
+    typer.Option("--speedscope", metavar="FILE", help="Also write the step's places to FILE, for speedscope.app."),
+]
+
 
 def show(
     result: Diagnosis,
@@ -77,6 +82,7 @@ def answer(
     *,
     save: Path | None = None,
     page: Path | None = None,
+    speedscope: Path | None = None,
     also: Callable[[], None] | None = None,
     **shown: Any,
 ) -> None:
@@ -87,13 +93,27 @@ def answer(
     try:
         show(result, **shown)
     finally:
-        keep(result, save, page, also)
+        keep(result, save, page, speedscope, also)
 
 
-def keep(result: Diagnosis, save: Path | None, page: Path | None, also: Callable[[], None] | None = None) -> None:
-    """Write the JSON and the HTML page, where they were asked for. Raises UsageError when not all could be written."""
+def keep(
+    result: Diagnosis,
+    save: Path | None,
+    page: Path | None,
+    speedscope: Path | None = None,
+    also: Callable[[], None] | None = None,
+) -> None:
+    """Write the JSON, the HTML page and the flame graph's file, where they were asked for.
+
+    Raises UsageError when not all could be written.
+    """
     failed = []
-    for write in (partial(_save, result, save), partial(_page, result, page), also):
+    for write in (
+        partial(_save, result, save),
+        partial(_page, result, page),
+        partial(_places, result, speedscope),
+        also,
+    ):
         try:
             if write is not None:
                 write()
@@ -115,6 +135,13 @@ def _page(result: Diagnosis, path: Path | None) -> None:
         from gobrrr.report import html
 
         html.save(result, path)
+
+
+def _places(result: Diagnosis, path: Path | None) -> None:
+    if path is not None:
+        from gobrrr.report import speedscope
+
+        speedscope.save(result, path)
 
 
 def savable(*paths: Path | None, target: str | None = None) -> list[Path | None]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gobrrr.cli.options import AsHtml, AsJson, Debug, Width, app, check_printable, keep, savable, stages
+from gobrrr.cli.options import AsHtml, AsJson, AsSpeedscope, Debug, Width, app, check_printable, keep, savable, stages
 from gobrrr.errors import UsageError
 from gobrrr.report import output
 
@@ -50,6 +50,7 @@ def treat(
         Path | None, typer.Option("--save", metavar="FILE", help="Also write the diagnosis with its trials to FILE.")
     ] = None,
     html: AsHtml = None,
+    speedscope: AsSpeedscope = None,
     width: Width = None,
     debug: Debug = False,
 ) -> None:
@@ -69,7 +70,7 @@ def treat(
         return
     if target is None:
         raise UsageError("name a step, FILE.py:NAME; gobrrr treat --example prints a file to begin with")
-    save, html = savable(save, html, target=target)
+    save, html, speedscope = savable(save, html, speedscope, target=target)
     check_printable()
     from gobrrr import api
 
@@ -81,7 +82,7 @@ def treat(
     try:
         _show(found, as_json, width)
     finally:
-        _keep(found, save, html)
+        _keep(found, save, html, speedscope)
 
 
 @app.command(short_help="How far predictions were off, by treatment.")
@@ -116,11 +117,11 @@ def _names(given: str | None) -> list[str]:
     return list(dict.fromkeys(one.strip() for one in (given or "").split(",") if one.strip()))
 
 
-def _keep(found: Treated, save: Path | None, html: Path | None) -> None:
+def _keep(found: Treated, save: Path | None, html: Path | None, speedscope: Path | None) -> None:
     from gobrrr import api
 
-    if save is not None or html is not None:
-        keep(api.diagnosis_of(found), save, html)
+    if any(path is not None for path in (save, html, speedscope)):
+        keep(api.diagnosis_of(found), save, html, speedscope)
 
 
 def _show(found: Treated, as_json: bool, width: int | None) -> None:

@@ -9,6 +9,7 @@ from gobrrr import units
 from gobrrr.guarded import UNCHECKED
 from gobrrr.model.diagnosis import Diagnosis, Finding, Interval, NotChecked, Place, Prescription, Trial
 from gobrrr.report.layout import CODE, Line, Page, fits, spread
+from gobrrr.report.neighbours import neighbours, same_place
 from gobrrr.report.pasted import folded
 from gobrrr.report.text import clean_lines, name_of, sanitise, short_name, wrap
 
@@ -30,11 +31,14 @@ def prescriptions(diagnosis: Diagnosis, page: Page, *, most: int, facts: Sequenc
         return []
     lines: list[Line] = [_heading(page, several=len(ranked[:most]) > 1)]
     by_code = {finding.code: finding for finding in diagnosis.findings}
+    beside = neighbours(diagnosis)
     first: dict[str, int] = {}
     for rank, one in enumerate(ranked[:most], start=1):
         seen = first.setdefault(one.finding, rank)
         room = facts[len(first) - 1] if seen == rank and len(first) <= len(facts) else 0
-        lines += _prescription(rank, one, by_code.get(one.finding), seen, page, room)
+        there = same_place(beside.get(one.finding, [])) if seen == rank else ""
+        lines += _prescription(rank, one, by_code.get(one.finding), seen, there, page)
+        lines += _facts(by_code.get(one.finding), page, room)
         lines += _also_mends(one, by_code, page)
         lines += how(one.treatment, one.how, page, INDENT)
         if one.then and room:
@@ -66,15 +70,15 @@ def worth_doing(diagnosis: Diagnosis) -> list[Prescription]:
 
 
 def _prescription(
-    rank: int, one: Prescription, finding: Finding | None, seen: int, page: Page, facts: int
+    rank: int, one: Prescription, finding: Finding | None, seen: int, there: str, page: Page
 ) -> list[Line]:
     code = name_of(one.finding)
     own_title = name_of(finding.title) if finding else ""
     title = f"{own_title} (where: see {seen})" if seen < rank else own_title
     places = finding.where if finding and seen == rank else []
     lines = titled(f"  {rank}  ", code, title, saving(one.predicted_saving_ns), page)
-    lines += page.wrapped(where(places), first=INDENT, rest=f"{INDENT}  ", style="dim")
-    return lines + _facts(finding, page, facts)
+    told_where = "; ".join(part for part in (where(places), there) if part)
+    return lines + page.wrapped(told_where, first=INDENT, rest=f"{INDENT}  ", style="dim")
 
 
 def _also_mends(one: Prescription, by_code: Mapping[str, Finding], page: Page) -> list[Line]:
@@ -170,12 +174,15 @@ def other_findings(diagnosis: Diagnosis, page: Page, *, most: int) -> list[Line]
     costly = [one for one in left if one.at_stake_ns[1] > 0]
     about = [f"{name_of(one.code)} {name_of(one.title)}" for one in left if one.at_stake_ns[1] <= 0]
     lines: list[Line] = []
+    beside = neighbours(diagnosis)
     if costly[:most]:
         head = "Also found" if treated else "Found, with no remedy that is predicted to save time"
         lines.append(spread([(f" {head}", "bold")], [(COSTS, "dim")], page.width))
     for one in costly[:most]:
         amount = units.duration_range(*one.at_stake_ns)
-        lines += titled("     ", name_of(one.code), name_of(one.title), amount, page)
+        there = same_place(beside.get(one.code, []))
+        title = f"{name_of(one.title)} ({there})" if there else name_of(one.title)
+        lines += titled("     ", name_of(one.code), title, amount, page)
     lines += more((len(costly) - most, "finding"))
     told_of = page.wrapped(f"{MEASUREMENT}: {'; '.join(about)}.", first=" ", rest="   ") if about else []
     return [*lines, *told_of]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,7 +11,7 @@ from gobrrr.model.places import PlaceNode
 from gobrrr.report.doing import bare, does, own
 from gobrrr.report.layout import Line, Page, length
 from gobrrr.report.text import name_of, sanitise
-from gobrrr.report.tree import Places
+from gobrrr.report.tree import SOURCE, Places
 from gobrrr.report.words import on_cpu
 
 MOST = 3
@@ -25,7 +24,6 @@ SAME = 0.9
 """A place with so much of the line that it lies in stands for the line."""
 
 LABEL = " held by  "
-_SOURCE = re.compile(r"(?P<file>[^<>()]+)\((?P<line>\d+)\): (?P<function>.+)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -128,7 +126,7 @@ def _of_rest(tree: Places, one: PlaceNode, loading: list[PlaceNode]) -> Held | N
 
 def _named(tree: Places, one: PlaceNode) -> tuple[str, str]:
     """(where it is, what stands there)."""
-    source = _SOURCE.fullmatch(one.source or "")
+    source = SOURCE.fullmatch(one.source or "")
     where = f"{_file(source['file'])}:{source['line']}" if source else ""
     if one.kind == "function" and source:
         return sanitise(where), f"{sanitise(source['function'])}()"

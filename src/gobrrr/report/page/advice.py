@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from gobrrr import units
 from gobrrr.model.diagnosis import Diagnosis, Finding, Interval, Place, Prescription, Trial
 from gobrrr.report import advice
+from gobrrr.report.neighbours import SAME_PLACE, neighbours
 from gobrrr.report.page.links import Link
 from gobrrr.report.page.markup import Markup, bar, code, el, join, section
 from gobrrr.report.text import clean_lines, sanitise, short_name
@@ -79,11 +80,15 @@ def findings(one: Diagnosis, links: list[Link]) -> Markup:
         missing = len(one.not_checked)
         rest = f" {missing} condition{'s' if missing > 1 else ''} could not be checked." if missing else ""
         return section("findings", "Findings", el("p", NO_FINDING + rest, class_="empty"))
-    cards = [_finding(item, link, index) for index, (item, link) in enumerate(zip(one.findings, links, strict=True))]
+    beside = neighbours(one)
+    cards = [
+        _finding(item, link, index, beside.get(item.code, []))
+        for index, (item, link) in enumerate(zip(one.findings, links, strict=True))
+    ]
     return section("findings", "Findings", el("ol", cards, class_="cards"), lead=COSTS)
 
 
-def _finding(item: Finding, link: Link, index: int) -> Markup:
+def _finding(item: Finding, link: Link, index: int, beside: list[Finding]) -> Markup:
     show = el("button", "Show where", type="button", class_="show", data_finding=index) if link else None
     return el(
         "li",
@@ -91,9 +96,23 @@ def _finding(item: Finding, link: Link, index: int) -> Markup:
         el("p", *_cost(item.at_stake_ns), f"{item.certainty} certainty", class_="saves"),
         el("ul", [el("li", fact) for fact in item.evidence], class_="plain") if item.evidence else None,
         _places(item.where),
+        _neighbours(beside),
         el("p", show, el("span", f"gobrrr explain {sanitise(item.code)}", class_="hint"), class_="actions"),
         class_="card",
         id=f"finding-{sanitise(item.code)}",
+    )
+
+
+def _neighbours(beside: list[Finding]) -> Markup | None:
+    """The other findings at the place."""
+    if not beside:
+        return None
+    links = [el("a", f"{one.code} {one.title}", href=f"#finding-{sanitise(one.code)}") for one in beside]
+    return el(
+        "p",
+        f"{SAME_PLACE} ",
+        join(part for at, link in enumerate(links) for part in (", " if at else "", link)),
+        class_="sub",
     )
 
 

@@ -1,0 +1,35 @@
+"""Findings at one place: each names the others."""
+
+from __future__ import annotations
+
+from gobrrr.model.diagnosis import Diagnosis, Finding
+from gobrrr.report.text import name_of
+from gobrrr.report.tree import Places
+
+SAME_PLACE = "same place as"
+
+
+def neighbours(diagnosis: Diagnosis) -> dict[str, list[Finding]]:
+    """By a finding's code: the other findings at its place, the same source line where that is known.
+
+    The program as a whole is no place in this sense.
+    """
+    tree = Places(diagnosis.places)
+    at = {one.code: place for one in diagnosis.findings if (place := _place(tree, one)) is not None}
+    return {
+        code: [one for one in diagnosis.findings if one.code != code and at.get(one.code) == place]
+        for code, place in at.items()
+    }
+
+
+def _place(tree: Places, finding: Finding) -> int | None:
+    """The id of the line that a finding is about, else of its place."""
+    if not finding.place or finding.place >= len(tree.nodes):
+        return None
+    node = tree.nodes[finding.place]
+    return (tree.of_line(node) or node).id
+
+
+def same_place(others: list[Finding]) -> str:
+    """In words, by their codes; "" where there are none."""
+    return f"{SAME_PLACE} {', '.join(name_of(one.code) for one in others)}" if others else ""
