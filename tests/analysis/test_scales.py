@@ -6,10 +6,8 @@ import pytest
 
 from gobrrr.analysis.scales import scaled
 from gobrrr.analysis.verdict import judge
-from gobrrr.model.diagnosis import BudgetLine, Regime, Totals, Wall
+from gobrrr.model.diagnosis import BudgetLine, Regime, Wall
 from gobrrr.model.live import Scaling
-
-NOTHING = Totals(flop=None, bytes_as_run=None, bytes_fused=None, launches=None, syncs=None)
 
 
 def grown(time: float, flop: float | None, bytes_: float | None) -> Scaling:
@@ -54,8 +52,8 @@ def test_what_disagrees_lowers_the_certainty_and_is_printed():
     budget = [BudgetLine(line="compute", cause=None, ns=9e6, share=0.9)]
     budget += [BudgetLine(line="overhead", cause="launching", ns=1e6, share=0.1)]
     wall = Wall(value=10e6, low=9.9e6, high=10.1e6, how="measured")
-    plain = judge(budget, wall, 1.0, NOTHING, None)
-    doubted = judge(budget, wall, 1.0, NOTHING, None, scaling=grown(1.1, 2.0, 1.9))
-    agreed = judge(budget, wall, 1.0, NOTHING, None, scaling=grown(1.9, 2.0, 1.9))
+    plain = judge(budget, wall, 1.0, None, None)
+    doubted = judge(budget, wall, 1.0, None, None, scaling=grown(1.1, 2.0, 1.9))
+    agreed = judge(budget, wall, 1.0, None, None, scaling=grown(1.9, 2.0, 1.9))
     assert (plain.certainty, doubted.certainty, agreed.certainty) == ("high", "medium", "high")
     assert "speaks against compute" in doubted.evidence[-1]
