@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gobrrr import units
 from gobrrr.model.diagnosis import Diagnosis
@@ -18,7 +19,8 @@ from tests.analysis.tables import SHIPPED, diagnosis
 from tests.conftest import H100
 from tests.report import samples
 from tests.report.browser import Opened, browser
-from tests.report.test_html import full, hostile, line
+from tests.report.test_held import BUILDING, nodes
+from tests.report.test_html import ATTACK, full, hostile, line
 
 GPT = H100 / "gpt_eager_attn.faulty.json.gz"
 REPLAYED = H100 / "mlp_tiny.fixed.json.gz"
@@ -376,3 +378,25 @@ def test_a_page_is_ready_in_a_second(show: Any) -> None:
     begin = time.perf_counter()
     show(full(timeline=line(20_000)))
     assert time.perf_counter() - begin < 5
+
+
+def test_the_flame_graph_zooms_and_searches_and_no_name_is_markup(show: Any) -> None:
+    told, row = "document.getElementById('flame-told').textContent", 19
+    odd = nodes((4, "op", ATTACK, ATTACK, 1.0, 200, {}))[0]
+    places = [*BUILDING, replace(odd, id=len(BUILDING))]
+    page = show(samples.diagnosis(places=places, held_by=3))
+    width, height = page.js("(one => [one.clientWidth, one.clientHeight])(document.getElementById('flame-chart'))")
+    assert height == 6 * row  # the program, its function, a line, the module, the operation, its kernel
+    page.page.click("#flame-chart", position={"x": width * 0.2, "y": 2.5 * row})
+    assert page.js(told).startswith("x = torch.tensor(frames) (line): 0.600 us")
+    page.page.keyboard.press("ArrowRight")
+    assert page.js(told).startswith("net(x).backward() (line): 0.590 us")
+    page.page.click("#flame-whole")
+    page.page.fill("#flame-search", "aten::mm")
+    assert page.js("document.getElementById('flame-count').textContent") == "1 of 9 places, 33 % of the step"
+    page.page.fill("#flame-search", "onerror")
+    assert page.js("document.getElementById('flame-count').textContent") == "1 of 9 places, 17 % of the step"
+    assert page.js("document.querySelectorAll('img, iframe, object').length") == 0
+    page.page.set_viewport_size({"width": 320, "height": 640})
+    page.settle()
+    assert page.js(WIDE) <= 320

@@ -18,7 +18,20 @@ from gobrrr.guarded import Parts
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.report import json, terminal, words
 from gobrrr.report.advice import failed, worth_doing
-from gobrrr.report.page import advice, charts, held, live, machine, machines, modules, tables, totals, verdict, what_if
+from gobrrr.report.page import (
+    advice,
+    charts,
+    flame,
+    held,
+    live,
+    machine,
+    machines,
+    modules,
+    tables,
+    totals,
+    verdict,
+    what_if,
+)
 from gobrrr.report.page.data import as_script, page_data
 from gobrrr.report.page.links import Link, link
 from gobrrr.report.page.machines import own
@@ -101,7 +114,11 @@ def _script(diagnosis: Diagnosis) -> str:
 
 def _panels(diagnosis: Diagnosis) -> list[str]:
     """The panels with a style and a script of their own that this page has."""
-    filled = {"machines": diagnosis.machines, "what_if": what_if.offers(diagnosis)}
+    filled = {
+        "flame": flame.has_places(diagnosis),
+        "machines": diagnosis.machines,
+        "what_if": what_if.offers(diagnosis),
+    }
     return [name for name, has in filled.items() if has]
 
 
@@ -113,6 +130,7 @@ NAVIGATION = (
     ("findings", "Findings"),
     ("roofline", "Roofline"),
     ("timeline", "Timeline"),
+    ("flame", "Flame graph"),
     ("totals", "Totals"),
     ("live", "Run"),
     ("modules", "Modules"),
@@ -130,6 +148,7 @@ def _top(diagnosis: Diagnosis) -> Markup:
     absent |= {"machines"} if not diagnosis.machines else set()
     absent |= {"what-if"} if not what_if.offers(diagnosis) else set()
     names = {**dict(NAVIGATION), **({"machine": "Versions"} if diagnosis.machines else {})}  # not Machines, Machine
+    absent |= {"flame"} if not flame.has_places(diagnosis) else set()
     links = [el("a", name, href=f"#{target}") for target, name in names.items() if target not in absent]
     theme = el("button", "Theme: auto", type="button", id="theme", class_="needs-script")
     return join(
@@ -161,6 +180,7 @@ def _sections(diagnosis: Diagnosis, links: list[Link], parts: Parts) -> Markup:
         "trials": advice.tried,
         "roofline": charts.roofline,
         "timeline": charts.timeline,
+        "flame graph": flame.flame,
         "totals": totals.totals,
         "run": live.live,
         "modules": modules.modules,

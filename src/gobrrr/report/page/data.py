@@ -8,6 +8,7 @@ import msgspec
 
 from gobrrr.model.diagnosis import Diagnosis, OpRow, Timeline
 from gobrrr.report import budget, words
+from gobrrr.report.page.flame import flame_data, has_places
 from gobrrr.report.page.links import Link
 from gobrrr.report.page.machine import ceiling
 from gobrrr.report.page.machines import machines_data
@@ -54,6 +55,7 @@ def page_data(one: Diagnosis, links: list[Link]) -> dict[str, Any]:
         "timeline": _timeline(one.timeline) if one.timeline else None,
         "names": names.texts,
     }  # fmt: skip
+    found |= {"flame": flame_data(one, names)} if has_places(one) else {}
     found |= {"machines": machines_data(one)} if one.machines else {}
     return found | ({"what_if": what_if_data(one)} if offers(one) else {})
 
