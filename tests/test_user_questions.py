@@ -99,7 +99,7 @@ def test_printing_a_prediction_tells_the_change():
     assert text.index("What to do") < text.index("What if: compile")
 
 
-@pytest.mark.parametrize("option", ["--save", "--html", "--replayed"])
+@pytest.mark.parametrize("option", ["--save", "--html", "--speedscope", "--replayed"])
 def test_no_answer_is_written_over_the_trace(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     trace = tmp_path / "in.json.gz"
     shutil.copy(H100 / "pointwise_chain.faulty.json.gz", trace)

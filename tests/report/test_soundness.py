@@ -59,6 +59,11 @@ DAMAGE: list[tuple[Callable[[Record, Any], None], Any, str]] = [
      r"modules\[0\] lies in a module that is not listed"),
     (put("modules"), [{"path": [], "calls": 1, "ns": 1, "compute_ns": 0, "memory_ns": 0, "other_ns": 1}],
      r"modules\[0\] lies in a module"),
+    (put("held_by"), 99_999, "held_by names number 99999 of"),
+    (put("findings", 0, "place"), 99_999, r"findings\[0\].place names number 99999 of"),
+    (put("places", 1, "parent"), 1, r"places\[1\] does not come after the place that it lies in"),
+    (put("places", 1, "parent"), None, r"places\[1\] does not come after"),
+    (put("places", 1, "id"), 7, r"places\[1\].id is 7"),
     (put("findings"), {"a": 1}, "damaged diagnosis: Expected `array`"),
     (put("ops", 0, "ns"), "12", "damaged diagnosis: Expected `float`"),
 ]  # fmt: skip

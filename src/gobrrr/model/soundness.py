@@ -38,6 +38,7 @@ def _faults(one: Diagnosis) -> Iterator[str]:
     for at, each in enumerate(one.what_ifs):
         yield from _what_if(f"what_ifs[{at}]", each, len(one.ops))
     yield from _places(one)
+    yield from _tree(one)
     if one.timeline is not None:
         yield from _columns(one.timeline, len(one.ops))
 
@@ -137,6 +138,19 @@ def _places(one: Diagnosis) -> Iterator[str]:
     for at, row in enumerate(one.modules):
         if not row.path or (len(row.path) > 1 and tuple(row.path[:-1]) not in paths):
             yield f"modules[{at}] lies in a module that is not listed"
+
+
+def _tree(one: Diagnosis) -> Iterator[str]:
+    """The places of the step: a tree, each parent before its children, and what names one of them."""
+    for at, each in enumerate(one.places):
+        if each.id != at:
+            yield f"places[{at}].id is {each.id}"
+        if (each.parent is None) != (at == 0) or (each.parent is not None and each.parent >= at):
+            yield f"places[{at}] does not come after the place that it lies in"
+    named = {"held_by": one.held_by, **{f"findings[{at}].place": each.place for at, each in enumerate(one.findings)}}
+    for name, place in named.items():
+        if place is not None and place >= len(one.places):
+            yield f"{name} names number {place} of {len(one.places)} places"
 
 
 def _columns(line: Timeline, ops: int) -> Iterator[str]:
