@@ -1,8 +1,9 @@
 """The step loop of a program that nobody changed, found while it runs.
 
 Steps of an optimizer define it where there are any. Else calls of a module at the top, once enough of the same have
-been seen that an evaluation before training is not taken for it. Else, in programs without modules, a line that comes
-round again and again. What the finder puts into the program is gone when the watcher is done, and after `close()`.
+been seen that an evaluation before training is not taken for it; the turn of the program's own loop, where that holds
+several such calls. Else, in programs without modules, a line that comes round again and again. What the finder puts
+into the program is gone when the watcher is done, and after `close()`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any, Literal, Protocol
 
 import torch
@@ -20,6 +22,8 @@ from gobrrr.observe.live.loops.step_compiled import Compiling, FunctionCalls
 from gobrrr.observe.live.loops.step_lines import LineCount, counting
 from gobrrr.observe.live.loops.step_optimizers import OptimizerSteps
 from gobrrr.observe.live.loops.step_sites import SEARCH_S, SiteSearch
+from gobrrr.observe.live.loops.step_turns import Loop as ProgramLoop
+from gobrrr.observe.live.loops.step_turns import Turns
 
 MOST_STOPS = 3
 """How often a script is told to stop that catches what stops it."""
@@ -97,6 +101,7 @@ class Finder:
         self._search = SiteSearch(self._line_found, self._not_searched, search_s)
         self._unsearched: str | None = None
         self._module: ModuleCalls | FunctionCalls | None = None
+        self._turns = Turns(self._boundary, self._turn_found)
         self._line: LineCount | None = None
         self._compiling = Compiling(self._tops, self._compiles)
 
@@ -162,7 +167,12 @@ class Finder:
             self._search.close()
             self._now("module", f"calls of {callee_name(anchor.module)}")
             follow = ModuleCalls if isinstance(anchor.module, torch.nn.Module) else FunctionCalls
-            self._module = follow(anchor, self._boundary)  # the call that is about to run passes it, too
+            self._module = follow(anchor, self._turns.called)  # the call that is about to run passes it, too
+            if self._steps is None:
+                self._guarded(self._turns.open)
+
+    def _turn_found(self, loop: ProgramLoop) -> None:
+        self._now("line", f"turns of the loop at {_where(loop.code, loop.line)}")
 
     def _not_searched(self, why: str) -> None:
         self._unsearched = why
@@ -176,8 +186,7 @@ class Finder:
             self._not_searched("a debugger, profiler or coverage tool is in the way of counting a line")
             return
         self._leave_calls()
-        where = f"{os.path.basename(code.co_filename)}:{line} in {code.co_name}"
-        self._now("line", f"runs of the line {where}")
+        self._now("line", f"runs of the line {_where(code, line)}")
 
     def _now(self, how: How, text: str) -> None:
         """The loop is this. Where another was taken for it so far, the watcher begins again."""
@@ -234,6 +243,7 @@ class Finder:
         self._compiling.close()
 
     def _drop_module(self) -> None:
+        self._turns.close()
         if self._module is not None:
             self._module.close()
             self._module = None
@@ -249,3 +259,7 @@ class Finder:
         self._search.close()
         self._drop_module()
         self._drop_line()
+
+
+def _where(code: CodeType, line: int) -> str:
+    return f"{os.path.basename(code.co_filename)}:{line} in {code.co_name}"

@@ -13,7 +13,7 @@ import gc
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any
@@ -41,13 +41,17 @@ Site = tuple[CodeType, int]
 
 def site_of_caller(depth: int = 1) -> Site | None:
     """(code, line) of the innermost frame that is neither torch's nor ours."""
-    frame: FrameType | None = sys._getframe(depth)
+    frame = next(users_frames(sys._getframe(depth)), None)
+    return (frame.f_code, frame.f_lineno) if frame is not None else None
+
+
+def users_frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """This frame and those that called it, without torch's and ours; the innermost first."""
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith("<frozen") and owner(file) not in _SKIPPED:
-            return frame.f_code, frame.f_lineno
+            yield frame
         frame = frame.f_back
-    return None
 
 
 class TopCalls:

@@ -1,0 +1,146 @@
+"""Turns of the program's own loop: where a turn holds several calls of a module, the turn is the step, not the call.
+
+The loop is the innermost one around the call, in the caller or in a function that called it. It is read from the
+bytecode, so that a decode loop within a loop over prompts stays one token a step, whatever function it is in.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CodeType, FrameType
+
+from gobrrr.observe.live.loops.step_calls import users_frames
+from gobrrr.observe.live.loops.step_lines import LineCount, counting
+from gobrrr.observe.live.loops.step_optimizers import MOST_INNER
+
+TURNS = 4
+"""Turns with a call in them after which it is decided."""
+MOST_CALLS = TURNS * MOST_INNER
+"""Calls after which it is decided at the latest: the call stays the step."""
+
+_ENDS = ("RETURN", "RAISE", "RERAISE")
+_ALWAYS = ("JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop in this code; `line` begins each turn.
+
+    Where it is on `one_line` its turns can't be counted: from Python 3.12 on nobody is told of a line that follows
+    itself.
+    """
+
+    code: CodeType
+    line: int
+    one_line: bool
+
+
+def loop_around(frame: FrameType | None) -> Loop | None:
+    """The innermost loop of the program that this frame, or one that called it, is in."""
+    loops = (loop_in(one.f_code, one.f_lasti) for one in users_frames(frame))
+    return next((one for one in loops if one is not None), None)
+
+
+def loop_in(code: CodeType, offset: int) -> Loop | None:
+    """The innermost loop around the instruction at this offset.
+
+    The loop is a jump back to before the instruction that the instruction leads to. What only an exception leads to is
+    none: handlers lie behind the code that they are for, and jump back into it.
+    """
+    found = list(dis.get_instructions(code))
+    offsets = [one.offset for one in found]
+    offset = offsets[bisect_right(offsets, offset) - 1]  # a frame may stand at the cache behind its instruction
+    waiting, seen = [offsets.index(offset)], set[int]()
+    back: list[tuple[int, int]] = []  # to where, from where
+    while waiting:
+        at = waiting.pop()
+        if at in seen or at >= len(found):
+            continue
+        seen.add(at)
+        one = found[at]
+        if _jumps(one):
+            if one.argval > offset:
+                waiting.append(offsets.index(one.argval))
+            elif one.opname != "JUMP_BACKWARD_NO_INTERRUPT":  # else an `await` that goes on waiting
+                back.append((one.argval, one.offset))
+        if not one.opname.startswith(_ENDS) and one.opname not in _ALWAYS:
+            waiting.append(at + 1)
+    if not back:
+        return None
+    lines = _lines(code, *max(back))
+    return Loop(code, lines[0], len(set(lines)) == 1) if lines else None
+
+
+def _jumps(one: dis.Instruction) -> bool:
+    return (one.opcode in dis.hasjrel or one.opcode in dis.hasjabs) and not one.opname.startswith("SETUP_")
+
+
+def _lines(code: CodeType, first: int, last: int) -> list[int]:
+    """The lines of the instructions from this offset to that; some have none."""
+    return [line for start, end, line in code.co_lines() if line is not None and end > first and start <= last]
+
+
+class Turns:
+    """Calls `step()` before each call, or where a turn holds several, before the first of each turn.
+
+    `found(loop)` says that the turn is the step from now on. `called()` is told of each call.
+    """
+
+    def __init__(self, step: Callable[[], None], found: Callable[[Loop], None]) -> None:
+        self._step, self._found = step, found
+        self._loop: Loop | None = None
+        self._line: LineCount | None = None
+        self._passed = self._decided = False
+        self._counts: list[int] = []
+        self._calls = 0
+
+    def open(self) -> None:
+        """Count the turns of the loop around the call that is about to run. Where that can't be, calls are steps."""
+        self._loop = loop_around(sys._getframe(1))
+        if self._loop is not None and not self._loop.one_line:
+            line = counting(self._loop.code, self._loop.line, self._turn_begins)
+            self._line = line if line.open() else None
+
+    def close(self) -> None:
+        """Count turns no more."""
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+
+    def called(self) -> None:
+        """A call is about to run."""
+        if self._line is not None and not self._decided and loop_around(sys._getframe(1)) == self._loop:
+            self._note(self._passed)
+            if not self._decided:
+                self._passed = False
+        if self._line is None or not self._decided:
+            self._step()
+        elif self._passed:
+            self._passed = False
+            self._step()
+
+    def _turn_begins(self) -> None:
+        self._passed = True
+
+    def _note(self, first: bool) -> None:
+        """One more call in the loop; `first` of its turn."""
+        self._calls += 1
+        if first and len(self._counts) == TURNS:
+            self._decide()
+        elif self._calls >= MOST_CALLS:
+            self.close()
+        elif first:
+            self._counts.append(1)
+        elif self._counts:
+            self._counts[-1] += 1
+
+    def _decide(self) -> None:
+        if max(self._counts) > 1 and self._loop is not None:
+            self._decided = True
+            self._found(self._loop)
+        else:
+            self.close()
