@@ -120,10 +120,12 @@ def test_the_gap_names_each_machine_s_ridge():
 
 def test_what_changes_between_machines():
     first, second = row(machine="A", step_ns=3e6), row(machine="B", step_ns=2e6)
-    assert prediction.changes(second, first) == f"B: 1.50 times as fast as A; {prediction.SAME}"
     changed = [ChangedOp(op=f"aten::op{at}", shapes="[8]", bound="memory", ns=1.0) for at in range(5)]
-    text = prediction.changes(replace(second, changed=changed), first)
-    assert text.endswith("other roof for op0 [8] memory; op1 [8] memory; op2 [8] memory and 2 more")
+    there = replace(second, changed=changed)
+    assert prediction.changes([there, replace(there, machine="C", step_ns=1e6)], first) == (
+        "times as fast as A: B 1.50, C 3.00; other roof there for op0 [8] memory; op1 [8] memory; op2 [8] memory "
+        "and 2 more"
+    )
 
 
 def test_the_host_s_part_is_said():

@@ -136,7 +136,7 @@ def _places(one: Diagnosis) -> Iterator[str]:
             yield f"prescriptions[{at}].mends does not begin with its finding, or has not one saving each"
     paths = {tuple(row.path) for row in one.modules}
     for at, row in enumerate(one.modules):
-        if not row.path or (len(row.path) > 1 and tuple(row.path[:-1]) not in paths):
+        if len(row.path) > 1 and tuple(row.path[:-1]) not in paths:
             yield f"modules[{at}] lies in a module that is not listed"
 
 

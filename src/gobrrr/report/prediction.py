@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gobrrr import units
 from gobrrr.model.diagnosis import Diagnosis, MachineRow
 from gobrrr.report.layout import Line, Page, row
@@ -66,7 +68,7 @@ def section(diagnosis: Diagnosis, page: Page) -> list[Line]:
     lines += page.wrapped(" ".join(about), first=" ", style="dim")
     first, *others = rows
     said = [alike([one for one in others if not one.changed], first)]
-    said += [changes(one, first) for one in others if one.changed]
+    said += [changes(same, first) for same in _by_change(others)]
     for text in filter(None, said):
         lines += page.wrapped(text, first=f"   {page.glyphs.dot} ", style="dim")
     return lines
@@ -133,12 +135,22 @@ def _factor(one: MachineRow, first: MachineRow) -> float:
     return first.step_ns / one.step_ns
 
 
-def changes(one: MachineRow, first: MachineRow) -> str:
-    """What meets another roof on this machine than on the first."""
-    name = sanitise(one.machine)
-    speed = f"{name}: {_factor(one, first):.2f} times as fast as {sanitise(first.machine)}" if one.step_ns else name
-    if not one.changed:
-        return f"{speed}; {SAME}"
-    parts = [f"{item.op.removeprefix('aten::')} {item.shapes} {item.bound}" for item in one.changed[:MOST_CHANGED]]
-    more = f" and {len(one.changed) - MOST_CHANGED} more" if len(one.changed) > MOST_CHANGED else ""
-    return f"{speed}; other roof for {'; '.join(map(sanitise, parts))}{more}"
+def _by_change(rows: list[MachineRow]) -> list[list[MachineRow]]:
+    """The machines on which something meets another roof, those on which the same does together."""
+    found: dict[tuple[tuple[str, str, str], ...], list[MachineRow]] = {}
+    for one in rows:
+        if one.changed:
+            found.setdefault(tuple((item.op, item.shapes, item.bound) for item in one.changed), []).append(one)
+    return list(found.values())
+
+
+def changes(same: Sequence[MachineRow], first: MachineRow) -> str:
+    """What meets another roof on machines that are alike in that than on the first."""
+    speeds = ", ".join(
+        f"{sanitise(one.machine)} {_factor(one, first):.2f}" if one.step_ns else sanitise(one.machine) for one in same
+    )
+    changed = same[0].changed
+    parts = [f"{item.op.removeprefix('aten::')} {item.shapes} {item.bound}" for item in changed[:MOST_CHANGED]]
+    more = f" and {len(changed) - MOST_CHANGED} more" if len(changed) > MOST_CHANGED else ""
+    about = f"times as fast as {sanitise(first.machine)}: {speeds}"
+    return f"{about}; other roof there for {'; '.join(map(sanitise, parts))}{more}"
