@@ -50,7 +50,7 @@ def does(tree: Places, one: PlaceNode, *, cpu: bool) -> str:
         joint = ", " if one.device_ns > MOSTLY * one.step_ns and "; " in text else "; "
         text += f"{joint}backward {units.percent(tree.share(one.backward_ns))}"
     if one.kind in ("function", "module"):
-        text += made_of(tree, one)
+        text += made_of(tree, one, text)
     return text
 
 
@@ -123,8 +123,8 @@ def called(one: PlaceNode) -> str:
     return found["function"] if found else one.name
 
 
-def made_of(tree: Places, one: PlaceNode) -> str:
-    """The operations that have most of a place, whose lines are not known; "" where none has much."""
+def made_of(tree: Places, one: PlaceNode, said: str = "") -> str:
+    """The operations with most of a place whose lines are not known, but for those that `said` names; "" for none."""
     amounts: dict[str, float] = defaultdict(float)
     for each in tree.outermost(one, "op"):
         amounts[each.name] += each.step_ns
@@ -134,6 +134,7 @@ def made_of(tree: Places, one: PlaceNode) -> str:
         for name, ns in ranked[:MOST_OPS]
         if ns >= LEAST * one.step_ns
     ]
+    told = [part for part in told if part not in said]
     return f"; of that {', '.join(told)}" if told else ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gobrrr import units
-from gobrrr.model.diagnosis import Diagnosis, MachineRow
+from gobrrr.model.diagnosis import ChangedOp, Diagnosis, MachineRow
 from gobrrr.report.layout import Line, Page, row
 from gobrrr.report.text import sanitise
 
@@ -144,13 +144,19 @@ def _by_change(rows: list[MachineRow]) -> list[list[MachineRow]]:
     return list(found.values())
 
 
+def _shape(item: ChangedOp) -> str:
+    """The shapes of an operation as far as the first tensor: enough to know it again."""
+    first, more, _ = item.shapes.partition(", [")
+    return f"{first}, ..." if more else first
+
+
 def changes(same: Sequence[MachineRow], first: MachineRow) -> str:
     """What meets another roof on machines that are alike in that than on the first."""
     speeds = ", ".join(
         f"{sanitise(one.machine)} {_factor(one, first):.2f}" if one.step_ns else sanitise(one.machine) for one in same
     )
     changed = same[0].changed
-    parts = [f"{item.op.removeprefix('aten::')} {item.shapes} {item.bound}" for item in changed[:MOST_CHANGED]]
+    parts = [f"{item.op.removeprefix('aten::')} {_shape(item)} {item.bound}" for item in changed[:MOST_CHANGED]]
     more = f" and {len(changed) - MOST_CHANGED} more" if len(changed) > MOST_CHANGED else ""
     about = f"times as fast as {sanitise(first.machine)}: {speeds}"
     return f"{about}; other roof there for {'; '.join(map(sanitise, parts))}{more}"

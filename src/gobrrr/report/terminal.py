@@ -156,17 +156,19 @@ def compose(diagnosis: Diagnosis, *, width: int = DEFAULT_WIDTH, unicode: bool =
             if name not in parts.failed
         }
         blocks["failed"] = advice.told(parts.failed, page)
-        lines = fold(_spaced({name: block for name, block in blocks.items() if block}), page.width)
+        lines = fold(_spaced({name: block for name, block in blocks.items() if block}, detail), page.width)
         if len(lines) <= SCREEN_LINES:
             break
     return lines if unicode else [[(to_ascii(text), style) for text, style in line] for line in lines]
 
 
-def _spaced(blocks: dict[str, list[Line]]) -> list[Line]:
+def _spaced(blocks: dict[str, list[Line]], detail: Detail) -> list[Line]:
     """The blocks under each other, a blank line before each but those that go on with what is above."""
     lines: list[Line] = []
+    # at the least level the last block is the count of what is not shown
+    joined = _GOES_ON if detail.unchecked else (*_GOES_ON, "notes")
     for name, block in blocks.items():
-        lines += [*([[]] if lines and name not in _GOES_ON else []), *block]
+        lines += [*([[]] if lines and name not in joined else []), *block]
     return lines
 
 

@@ -84,7 +84,7 @@ def test_as_many_workers_are_tried_as_are_predicted(
     monkeypatch: pytest.MonkeyPatch, usable: int, threads: int, device: str, workers: int
 ):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: range(usable))
-    monkeypatch.setattr("gobrrr.observe.live.watches.cgroup.quota", lambda: None)
+    monkeypatch.setattr("gobrrr.system.cgroup.quota", lambda: None)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     monkeypatch.setattr(applying, "device_of", lambda _: device)
     assert f"num_workers={workers}," in way_of("dataloader-workers", fed()).code
