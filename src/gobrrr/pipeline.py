@@ -367,7 +367,7 @@ class _Checked:
 def _checked(one: Study, wall_ns: float, parts: Parts) -> _Checked:
     """Run every condition on a rank's device; share out what is at stake of a step of `wall_ns`."""
     if not one.evidence:
-        needs = "a trace with device work"
+        needs = "a trace with device work (a step of a CPU is diagnosed as it runs: gobrrr diagnose file.py:step)"
         return _Checked([], [], [NotChecked(code=each.code, needs=needs) for each in conditions()])
     evidence = one.evidence[0]
     results = [parts.make(each.code, partial(_looked_for, each, evidence), None) for each in conditions()]

@@ -35,7 +35,7 @@ DAMAGE: list[tuple[Callable[[Record, Any], None], Any, str]] = [
     (put("budget", 0, "ns"), 1.0, r"budget sums to .* ns of"),
     (put("budget", 0, "share"), 7.0, "the shares of budget sum to"),
     (put("ops", 0, "ns"), -5.0, r"ops\[0\].ns is -5"),
-    (put("ops", 0, "flop"), 1e31, r"ops\[0\].flop is 1e\+31"),
+    (put("ops", 0, "flop"), 1e61, r"ops\[0\].flop is 1e\+61"),
     (put("totals", "launches"), -1, "totals.launches is -1"),
     (put("coverage", "calls"), 1.5, "coverage.calls is more than all"),
     (put("steps"), 0, "0 steps of 1 ranks"),

@@ -16,8 +16,8 @@ from gobrrr.model.diagnosis import BudgetLine, Diagnosis, Interval, Timeline, Wh
 DIFFERENCES = frozenset({"expected_ns", "saving_ns", "predicted_saving_ns", "drift", "numerics", "device", "rank"})
 """Fields whose numbers may be below 0; what is said of their intervals stands below."""
 
-LARGEST = 1e30
-"""No time, count or size of a step is larger."""
+LARGEST = 1e60
+"""No time, count or size is larger: what the wildest shapes of a damaged trace multiply to is below it."""
 
 ROUNDING = 1e-6
 """How far a sum may be off, as a share of it."""

@@ -4,7 +4,7 @@ A loop over experts asks the device which tokens each expert gets (a wait), then
 it. Sorted once, the tokens of all experts go through `torch.nn.functional.grouped_mm` (`torch._grouped_mm` in older
 versions) with the experts' offsets: about thirty launches for all, and no wait.
 
-Replayed: the host does not wait in the loop, and needs for it what `KEPT` launches need: for sorting, gathering, two
+Replayed: the host does not wait in the loop, and needs for it what 30 launches need: for sorting, gathering, two
 matmuls, the activation and the sum; twice that at the least. What the device does there takes as long as now at the
 least, and what its floors say at the most.
 """
