@@ -14,7 +14,8 @@ from gobrrr.analysis.idle import LAUNCHING, PYTHON
 from gobrrr.model.events import I8, Kind
 
 MANY = 10
-"""Times the median of what lies before a launch: a stretch that is longer is not the Python around one."""
+"""Times the median of what lies before a launch: a stretch that is longer is not the Python around one.
+Chosen, not measured: no set of labelled stretches was there to fit it to."""
 
 LEAST_SHARE = 0.02
 """Of the step: a shorter stretch is not looked at, as no finding is made of less."""
