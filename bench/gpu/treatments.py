@@ -43,13 +43,14 @@ import gobrrr
 from bench.gpu.treat import commit, machine
 from bench.gpu.treatment_workloads import ENTRIES, HELD_BACK, Entry
 from bench.gpu.treatments_one import LOOKED
+from gobrrr import live
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 LOG = "treatments.log"
 PROFILE = ".profile.xz"
 
 SIDE_BY_SIDE = 6
-"""Processes at once on a GPU machine; on a CPU it is one, for it is the device."""
+"""Processes at once on a GPU machine. On a CPU, which is the device, it is one; with more, each has its own cores."""
 
 RESERVED = 4
 """Cores that a process which waits for its turn leaves to the one that has it."""
@@ -171,10 +172,21 @@ def environment(run: Run, folder: Path, name: str) -> dict[str, str]:
 def command(run: Run, folder: Path, name: str) -> list[str]:
     """What measures one workload."""
     cores = sorted(os.sched_getaffinity(0))
-    beside = ",".join(map(str, cores[RESERVED:])) if run.side_by_side > 1 and len(cores) >= 3 * RESERVED else ""
+    shared = run.side_by_side > 1 and run.device != "cpu" and len(cores) >= 3 * RESERVED
+    beside = ",".join(map(str, cores[RESERVED:])) if shared else ""
     words = [sys.executable, "-m", "bench.gpu.treatments_one", name, str(folder), "--lock", str(folder / "turn"),
              "--beside", beside, "--each-s", str(run.each_s), "--device", run.device]  # fmt: skip
-    return [*words, *(["--tiny"] if run.tiny else []), *(["--slow"] if run.slow else [])]
+    return [*own_cores(run, folder), *words, *(["--tiny"] if run.tiny else []), *(["--slow"] if run.slow else [])]
+
+
+def own_cores(run: Run, folder: Path) -> list[str]:
+    """What keeps a process to its worker's cores on a CPU; the worker's folder is named by its number."""
+    if run.device != "cpu" or run.side_by_side == 1:
+        return []
+    cores = sorted(os.sched_getaffinity(0))
+    each = len(cores) // run.side_by_side
+    at = int(folder.name) * each
+    return ["taskset", "-c", ",".join(map(str, cores[at : at + each]))]
 
 
 def measured(run: Run, folder: Path, name: str) -> None:
@@ -284,7 +296,11 @@ def execute(run: Run, chosen: list[str]) -> None:
             measured(run, folder, name)
 
     with tempfile.TemporaryDirectory(prefix="gobrrr-treatments-") as made, ThreadPoolExecutor(run.side_by_side) as pool:
-        for one in [pool.submit(work, Path(made)) for _ in range(run.side_by_side)]:
+        alone = run.device == "cpu"  # on a CPU nobody waits for a turn: each worker has cores of its own
+        folders = [Path(made, str(number)) if alone else Path(made) for number in range(run.side_by_side)]
+        for folder in folders:
+            folder.mkdir(exist_ok=True)
+        for one in [pool.submit(work, folder) for folder in folders]:
             one.result()
 
 
@@ -351,6 +367,7 @@ def main() -> int:
         **machine(run.device), "torch": torch.__version__, "gobrrr": gobrrr.__version__,
         "date": time.strftime("%Y-%m-%d"), "command": "python -m bench.gpu.treatments OUT", "commit": run.commit,
         "tiny": run.tiny, "held_back": sorted(HELD_BACK), "side_by_side": run.side_by_side,
+        "processor": live.cpu_name(), "cores": len(os.sched_getaffinity(0)),
     }  # fmt: skip
     run.record["workloads"] = earlier(run.out, run.stem)
     known = run.record["workloads"]
