@@ -36,6 +36,7 @@ from gobrrr.observe.live.watcher import Options
 from gobrrr.treating import numerics, timing
 from gobrrr.treating.arms import Arm
 from gobrrr.treating.compiling import compiled
+from gobrrr.treating.sets import SERVING, TRAINING
 from gobrrr.treatments import applying
 from gobrrr.treatments.way import Unapplied, Way
 
@@ -57,19 +58,6 @@ FAR = 4.0
 """How many times the untreated step what is timed in turns may take."""
 
 NARROW = ("bf16-cast", "bf16-autocast")
-FED = ("dataloader-workers", "prefetch-pinned")
-TRAINING = (
-    ("bf16-autocast", "fused-optimizer", "channels-last", *FED),
-    ("bf16-autocast", "compile:reduce-overhead", "fused-optimizer", *FED),
-    ("bf16-autocast", "compile", "fused-optimizer", "channels-last", *FED),
-    ("tf32", "compile", "fused-optimizer", *FED),
-)
-SERVING = (
-    ("bf16-cast", "cuda-graph"),
-    ("bf16-cast", "compile:reduce-overhead"),
-    ("tf32", "compile:reduce-overhead"),
-)
-"""What experts apply in one go, less what does not fit the workload."""
 
 
 def recipes(ways: dict[str, Way], trains: bool, typed: bool) -> list[tuple[str, ...]]:

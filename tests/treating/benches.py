@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from gobrrr.model.treated import Timing, TrialRecord, Untried, Versions
-from gobrrr.treating.candidates import Candidate, Looked
+from gobrrr.treating.candidate import Candidate
+from gobrrr.treating.candidates import Looked
 from gobrrr.treating.pace import Allowed
 from tests.report import samples
 
@@ -35,6 +36,7 @@ class FakeBench:
     """
 
     candidates: Sequence[Candidate]
+    sets: Sequence[Candidate] = ()
     saved: Mapping[str, float] = field(default_factory=dict)
     then: Mapping[str, Sequence[Candidate]] = field(default_factory=dict)
     verdicts: Mapping[str, str] = field(default_factory=dict)
@@ -54,6 +56,7 @@ class FakeBench:
     whys: Mapping[str, str] = field(default_factory=dict)
     compile_s: Mapping[str, float] = field(default_factory=dict)
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unapplied: Mapping[str, str] = field(default_factory=dict)
 
     def look(self, kept: Sequence[str], within_s: float = math.inf, spent_s: float = 0.0) -> Looked:
         self.before_look(kept)
@@ -61,7 +64,8 @@ class FakeBench:
         found = self.then.get("+".join(kept), self.candidates)
         return Looked(
             diagnosis=samples.overhead(), step_ns=self.step, candidates=tuple(found), unfit=tuple(self.unfit),
-            fingerprint="f", versions=VERSIONS, notes=next((self.notes[one] for one in kept if one in self.notes), ()),
+            sets=tuple(self.sets) if not kept else (), fingerprint="f", versions=VERSIONS,
+            notes=next((self.notes[one] for one in kept if one in self.notes), ()),
             seconds=self.took,
         )  # fmt: skip
 
@@ -87,5 +91,7 @@ class FakeBench:
         made = TrialRecord(
             way=way.way, treatment=way.treatment, kept=tuple(kept), verdict=verdict, why=self.whys.get(way.way, ""),
             timing=timing, work=way.work, compile_s=self.compile_s.get(way.way), instead_of=instead_of,
+            members=way.members, leaves_out=way.leaves_out, unapplied=way.way in self.unapplied,
+            unfit_member=self.unapplied.get(way.way, ""),
         )  # fmt: skip
         return replace(made, timing=None, died=self.died) if verdict == "inconclusive" else made

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from gobrrr.errors import UsageError
 from gobrrr.model.treated import Treated, TrialRecord
 from gobrrr.treating import looking
-from gobrrr.treating.candidates import Candidate, Looked
+from gobrrr.treating.candidate import Candidate
+from gobrrr.treating.candidates import Looked
 from gobrrr.treating.choosing import Options
 from gobrrr.treating.ledger import Ledger
 from gobrrr.treating.pace import GRACE, UNDECIDED, Allowed

@@ -69,7 +69,9 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
     narrowed it, of a step of `step_ns`. `instead_of`: the one of `kept` that it was tried in place of, and is measured
     against. `from_ledger`: the date of the trial, where it was not run again. `died`: the process that ran it died or
     hung, which it is taken for after a silence of `limit_s` (None: as long as gobrrr itself waits). `late`: it was
-    ended by the budget, after `seconds`. `unapplied`: the way found out that it can't be applied here.
+    ended by the budget, after `seconds`. `unapplied`: the way found out that it can't be applied here. `members`: the
+    ways of a set that is tried at once; `unfit_member`: which of them can't be applied. `leaves_out`: the one of `kept`
+    that was left out, against all of them.
     """
 
     way: str
@@ -100,6 +102,9 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
     died: bool = False
     late: bool = False
     unapplied: bool = False
+    members: tuple[str, ...] = ()
+    unfit_member: str = ""
+    leaves_out: str = ""
     limit_s: float | None = None
     notes: tuple[str, ...] = ()
     format: int = FORMAT

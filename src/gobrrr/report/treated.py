@@ -72,8 +72,10 @@ def not_at_once(treated: Treated) -> str:
     """Why the step before and after were not timed in turns in this run; "" where they were."""
     if treated.together is not None and treated.together.timing is not None:
         return "" if treated.together.verdict != "inconclusive" else "not judged at once"
-    old = [one for one in treated.trials if is_kept(one, treated) and one.from_ledger]
-    apart = len(treated.kept) > 1 or any(one.instead_of for one in treated.trials if is_kept(one, treated))
+    mine = [one for one in treated.trials if is_kept(one, treated)]
+    old = [one for one in mine if one.from_ledger]
+    at_once = bool(mine) and set(mine[-1].members) == set(treated.kept)
+    apart = (len(treated.kept) > 1 and not at_once) or any(one.instead_of for one in mine)
     whys = ["not timed at once"] if apart else []
     return ", ".join([*whys, *(["by trials of the ledger"] if old else [])])
 
@@ -111,7 +113,8 @@ def _table(treated: Treated, page: Page) -> list[Line]:
 def is_kept(one: TrialRecord, treated: Treated) -> bool:
     """Whether this trial is the one after which its way was kept, and it still is."""
     last = next((it for it in reversed(treated.trials) if it.way == one.way), None)
-    return one.way in treated.kept and one is last
+    kept = bool(set(one.members) & set(treated.kept)) and one.verdict == "helped"
+    return (kept or one.way in treated.kept) and one is last
 
 
 def predicted(trials: Sequence[TrialRecord]) -> list[str]:
@@ -189,6 +192,9 @@ def memory(one: TrialRecord) -> str:
 def told(one: TrialRecord) -> list[str]:
     """What a trial needs said beyond its row."""
     out = [f"in place of {sanitise(one.instead_of)}, and measured against it"] if one.instead_of else []
+    if one.leaves_out:
+        stays = one.verdict not in ("helped", "no_change")
+        out = [f"{sanitise(one.leaves_out)} {'stays' if stays else 'was left out again'}: measured against all of them"]
     if one.from_ledger:
         out.append(f"from the ledger, {sanitise(one.from_ledger)[:10]}; --again runs it again")
     if one.verdict in ("unsafe", "inconclusive") and one.why:

@@ -7,8 +7,10 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
+
+import msgspec
 
 from gobrrr import live, pipeline
 from gobrrr.errors import UsageError
@@ -20,13 +22,14 @@ from gobrrr.observe.live.clock import on_gpu
 from gobrrr.observe.live.state.snapshot import snapshot
 from gobrrr.observe.targets import find_callable
 from gobrrr.treating.arms import Arm
-from gobrrr.treating.candidates import Basis, Candidate, Looked, advice_of, candidates_of, hides, step_of, ways_of
+from gobrrr.treating.candidate import Candidate
+from gobrrr.treating.candidates import Basis, Looked, advice_of, candidates_of, hides, step_of, ways_of
 from gobrrr.treating.fingerprint import fingerprint
 from gobrrr.treating.looking import PROFILED_S, WINDOW_S, Looking
 from gobrrr.treating.pace import Allowed
 from gobrrr.treating.search import TOGETHER, Stages
 from gobrrr.treating.trial import run_trial
-from gobrrr.treatments.way import Way
+from gobrrr.treatments.way import Unapplied, Way
 
 NEEDS_PROCESS = "needs a process of its own: name the step, as file.py:name"
 
@@ -86,6 +89,7 @@ class Here:
             diagnosis=examined.diagnosis,
             step_ns=step_of(examined.diagnosis),
             candidates=tuple(found),
+            sets=tuple(self._basis.sets(found)) if not kept else (),
             unfit=self._unfit,
             advice=tuple(advice_of(examined.diagnosis, ways)),
             fingerprint=self._fingerprint,
@@ -117,16 +121,28 @@ class Here:
         return pipeline.examine(profile)
 
     def trial(self, kept: Sequence[str], way: Candidate, allowed: Allowed, instead_of: str = "") -> TrialRecord:
-        """One trial of a way on top of the kept ones, or in the place of one of them."""
-        (one,), rival = self._named([way.way]), self._ways[instead_of] if instead_of else None
-        return run_trial(
-            self._workload, self._named(kept), one, instead_of=rival, allowed=allowed, progress=self._stages
-        )
+        """One trial of a way, or of several at once, on top of the kept ones or in the place of one of them.
+
+        What leaves one out is tried in its place.
+        """
+        rival = self._ways[instead_of] if instead_of else None
+        made = run_trial(
+            self._workload, self._named(kept), self._way_of(way), instead_of=rival, allowed=allowed,
+            progress=self._stages,
+        )  # fmt: skip
+        return msgspec.structs.replace(made, treatment=way.treatment, members=way.members, leaves_out=way.leaves_out)
 
     def together(self, kept: Sequence[str], allowed: Allowed) -> TrialRecord:
         """All kept ways at once, against the step as it was."""
         whole = stacked(self._named(kept))
         return run_trial(self._workload, (), whole, allowed=allowed, progress=self._stages)
+
+    def _way_of(self, one: Candidate) -> Way:
+        if one.leaves_out:
+            return nothing(one.way)
+        if one.members:
+            return dataclasses.replace(stacked(self._named(one.members)), name=one.way)
+        return self._ways[one.way]
 
     def _named(self, names: Sequence[str]) -> list[Way]:
         return [self._ways[name] for name in names]
@@ -148,7 +164,11 @@ def stacked(ways: Sequence[Way]) -> Way:
     def apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
         with ExitStack() as stack:
             for way in inwards:
-                workload = stack.enter_context(way.apply(workload, kept.setdefault(way.name, {})))
+                try:
+                    workload = stack.enter_context(way.apply(workload, kept.setdefault(way.name, {})))
+                except Unapplied as error:
+                    error.way = error.way or way.name
+                    raise
             yield workload
 
     worst = max((one.numerics for one in ways), key=("none", "rounding", "statistics").index)
@@ -162,6 +182,14 @@ def stacked(ways: Sequence[Way]) -> Way:
         compiles=any(one.compiles for one in ways),
         work=math.prod(one.work for one in ways),
     )
+
+
+def nothing(name: str) -> Way:
+    """A way that changes nothing: what is tried in the place of one that is left out."""
+    return Way(
+        name=name, treatment=name, apply=lambda workload, kept: nullcontext(workload), code="", numerics="rounding",
+        rank=0,
+    )  # fmt: skip
 
 
 def _versions(gobrrr: str) -> Versions:

@@ -17,6 +17,8 @@ from gobrrr.model.diagnosis import Diagnosis, Finding, Prescription
 from gobrrr.model.treated import Advised, Untried, Versions
 from gobrrr.model.workload import Workload
 from gobrrr.report.advice import worth_doing
+from gobrrr.treating.candidate import Candidate
+from gobrrr.treating.sets import best_sets
 from gobrrr.treatments.asking import word_of
 from gobrrr.treatments.base import Treatment, catalogue
 from gobrrr.treatments.reaching import in_its_words
@@ -27,39 +29,17 @@ from gobrrr.treatments.way import Unfit, Way
 NOTHING_CHANGED = "nothing that was found in this step is changed by it"
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A way that fits the workload, and its prediction: ns of one step as it is now, per unit of its work.
-
-    `unpredicted`: nothing predicts it, and the three figures are None. `why_not`: why it isn't worth a trial here, ""
-    where it may be. The other fields are the way's own.
-    """
-
-    way: str
-    treatment: str
-    code: str = ""
-    rank: int = 0
-    as_if: tuple[str, ...] = ()
-    conflicts: tuple[str, ...] = ()
-    fresh: bool = False
-    compiles: bool = False
-    slow: bool = False
-    work: float = 1.0
-    expected_ns: float | None = None
-    low_ns: float | None = None
-    high_ns: float | None = None
-    unpredicted: bool = False
-    why_not: str = ""
-
-
 class Looked(msgspec.Struct, frozen=True, kw_only=True):
     """A step that was diagnosed with what is kept, and what could be tried next. `step_ns` None: it is not known.
 
-    `seconds`: what that took, beside what is measured once on a machine.
+    `sets`: candidates of several ways each, the best first. `seconds`: what that took, beside what is measured once on
+    a machine.
     """
 
     diagnosis: Diagnosis
     step_ns: float | None
     candidates: tuple[Candidate, ...]
+    sets: tuple[Candidate, ...] = ()
     unfit: tuple[Untried, ...] = ()
     advice: tuple[Advised, ...] = ()
     fingerprint: str = ""
@@ -155,6 +135,12 @@ class Basis:
         left = [self._step - one for one in before]
         ends = [step_ns * (one - other) / rest for one, other, rest in zip(both, before, left, strict=True) if rest > 0]
         return ends[0], min(ends), max(ends)
+
+    def sets(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """The sets that are predicted to save the most of the step as it was; none where that is no replay's word."""
+        if self._step is None or not isinstance(self.predictor, _Replayed):
+            return []
+        return best_sets(candidates, self.predictor.saving, self._step)
 
     def _saving(self, ways: Sequence[Way]) -> Saving | None:
         names = list(dict.fromkeys(name for one in ways for name in one.as_if))

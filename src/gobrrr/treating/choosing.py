@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 
 from gobrrr import units
 from gobrrr.model.treated import TrialRecord
-from gobrrr.treating.candidates import Candidate, Looked
+from gobrrr.treating import sets
+from gobrrr.treating.candidate import Candidate
+from gobrrr.treating.candidates import Looked
 from gobrrr.treating.ledger import Ledger, calibrated
 
 LEAST_SHARE = 0.02
@@ -113,6 +115,8 @@ class Chooser:
         self._refused: dict[str, Tried] = {}
         self._unapplied: dict[str, str] = {}
         self._taken: set[tuple[frozenset[str], str]] = set()
+        self._parts: list[Candidate] = []
+        self._in_doubt: list[str] = []
 
     def take(self, choice: Choice) -> None:
         """A way has its turn: on top of the same kept ways it has no other, whatever comes of it."""
@@ -126,13 +130,23 @@ class Chooser:
         """A way that turned out not to apply to this workload has no other turn."""
         self._unapplied[way] = why
 
+    def split(self, one: Candidate, unfit: str = "") -> None:
+        """A set that failed: what is left of it without the member that can't be applied, else its halves."""
+        candidates = self._found.looked.candidates
+        left = sets.without(one, unfit, candidates) if unfit else None
+        self._parts += sets.halves(one, candidates) if not unfit else [left] if left is not None else []
+
+    def doubt(self, ways: Sequence[str]) -> None:
+        """Kept members of a set that may not pay: the step is tried without each."""
+        self._in_doubt += ways
+
     def base(self, choice: Choice) -> list[str]:
         """The kept ways that a way is tried against: on top of them, or in the place of the one of its treatment."""
         return [kept.way for kept in self._found.kept]
 
     def ranked(self) -> list[Choice]:
         """What could be tried now, in the order of it; why the others are left goes to `found.left`."""
-        choices = []
+        choices = [*self._sets(), *self._less()]
         self._found.left = {one.way: one.why for one in self._found.looked.unfit}
         for one in self._found.looked.candidates:
             if any(one.way == kept.way for kept in self._found.kept):
@@ -144,6 +158,36 @@ class Chooser:
             elif one.way not in self._refused:
                 self._found.left[one.way] = why
         return sorted(choices, key=_turn)
+
+    def _sets(self) -> list[Choice]:
+        """Sets that could be tried now: none of whose ways was kept, refused or left out by the user."""
+        found = []
+        for one in (*self._found.looked.sets, *self._parts):
+            choice = self._choice(one)
+            members = [it for it in self._found.looked.candidates if it.way in one.members]
+            free = len(members) == len(one.members) and not any(
+                it.way in self._refused or it in self._found.kept or self._out(it) or self._conflict(it, "")
+                for it in members
+            )
+            if free and (frozenset(self.base(choice)), one.way) not in self._taken:
+                found.append(choice)
+        return found
+
+    def _less(self) -> list[Choice]:
+        """The step without a kept way that may not pay, one at a time."""
+        kept = self._found.kept
+        less = [sets.leaving_out(one, kept) for one in kept if one.way in self._in_doubt and len(kept) > 1]
+        found = [Choice(one, None, None, None, one.leaves_out) for one in less]
+        return [one for one in found if (frozenset(self.base(one)), one.candidate.way) not in self._taken]
+
+    def _out(self, one: Candidate) -> str:
+        """Why the user or the workload leaves a way out; "" where it is not."""
+        names, options = {one.way, one.treatment}, self._options
+        if one.way in self._unapplied:
+            return self._unapplied[one.way]
+        if names & set(options.without):
+            return "left out by --without"
+        return NOT_NAMED if options.only and not names & set(options.only) else ""
 
     def nothing_left(self) -> str:
         """Why the search is over where nothing is left to try."""
@@ -185,15 +229,10 @@ class Chooser:
 
     def _why_not(self, choice: Choice) -> str:
         """Why a way is not tried now; "" where it is."""
-        one, options = choice.candidate, self._options
-        names = {one.way, one.treatment}
-        if one.way in self._unapplied:
-            return self._unapplied[one.way]
-        if names & set(options.without):
-            return "left out by --without"
-        if options.only and not names & set(options.only):
-            return NOT_NAMED
-        forced = bool(options.only)
+        one = choice.candidate
+        if out := self._out(one):
+            return out
+        forced = bool(self._options.only)
         if (frozenset(self.base(choice)), one.way) in self._taken:
             return "was tried"
         if one.way in self._refused:
@@ -256,13 +295,15 @@ def named(way: str, only: Sequence[str]) -> bool:
     return way in only or way.partition(":")[0] in only
 
 
-def _turn(choice: Choice) -> tuple[bool, bool, bool, float, float]:
-    """What is predicted comes first, and of that what makes a step shorter: more work in it only hides.
+def _turn(choice: Choice) -> tuple[bool, bool, bool, bool, bool, float, float]:
+    """Sets come first, then leaving out what may not pay, then what is predicted, and of that what makes a step
+    shorter: more work in it only hides.
 
     What compiles for minutes comes after what does not: the step that it is tried on is the shorter by then.
     """
-    throughput, slow = choice.candidate.work != 1.0, choice.candidate.slow
-    return choice.expected is None, throughput, slow, -(choice.expected or 0.0), -(choice.high or 0.0)
+    one = choice.candidate
+    kind = not one.members, not one.leaves_out
+    return *kind, choice.expected is None, one.work != 1.0, one.slow, -(choice.expected or 0.0), -(choice.high or 0.0)
 
 
 def words(one: TrialRecord) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gobrrr.treating import pace
-from gobrrr.treating.candidates import Candidate
+from gobrrr.treating.candidate import Candidate
 
 
 class Costs:

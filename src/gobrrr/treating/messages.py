@@ -6,7 +6,8 @@ import msgspec
 
 from gobrrr.model.treated import TrialRecord
 from gobrrr.report.json import plain_number
-from gobrrr.treating.candidates import Candidate, Looked
+from gobrrr.treating.candidate import Candidate
+from gobrrr.treating.candidates import Looked
 from gobrrr.treating.pace import Allowed
 
 

@@ -21,7 +21,8 @@ from gobrrr.guarded import LOG
 from gobrrr.model.treated import TrialRecord
 from gobrrr.report import failures
 from gobrrr.treating import messages
-from gobrrr.treating.candidates import Candidate, Looked
+from gobrrr.treating.candidate import Candidate
+from gobrrr.treating.candidates import Looked
 from gobrrr.treating.looking import enough
 from gobrrr.treating.pace import GRACE, UNDECIDED, Allowed
 from gobrrr.treating.search import CHANGED, TOGETHER, Died, Late, Stages
@@ -120,13 +121,13 @@ class Remote:
         compiles = way.compiles or bool(self._compiling & set(kept))  # each arm compiles for itself
         lost = TrialRecord(
             way=way.way, treatment=way.treatment, kept=tuple(kept), verdict="inconclusive", why="", work=way.work,
-            instead_of=instead_of,
+            instead_of=instead_of, members=way.members, leaves_out=way.leaves_out,
         )  # fmt: skip
 
         def request(left_s: float) -> messages.Request:
             return messages.Try(tuple(kept), way, replace(allowed, within_s=left_s), instead_of)
 
-        return self._tried(request, [*kept, way.way], compiles, allowed.within_s, lost)
+        return self._tried(request, [*kept, way.way, *way.members], compiles, allowed.within_s, lost)
 
     def together(self, kept: Sequence[str], allowed: Allowed) -> TrialRecord:
         """All kept ways at once, against the step as it was."""

@@ -1,5 +1,6 @@
-"""Greedy search: the way with the largest predicted saving is tried next; what helped is kept, then all is predicted.
+"""The best predicted set of ways is tried at once; what helped is kept, members that may not pay are left out.
 
+Then the way with the largest predicted saving is tried next, again and again, each time predicted anew.
 Nothing here runs a step: a `Bench` diagnoses and tries, in this process or in one of its own.
 """
 
@@ -16,8 +17,9 @@ from msgspec.structs import replace
 from gobrrr import units
 from gobrrr.errors import UsageError
 from gobrrr.model.treated import TrialRecord
-from gobrrr.treating import looking
-from gobrrr.treating.candidates import Candidate, Looked
+from gobrrr.treating import looking, sets
+from gobrrr.treating.candidate import Candidate
+from gobrrr.treating.candidates import Looked
 from gobrrr.treating.choosing import Choice, Chooser, Found, Options, Tried, ratio, words
 from gobrrr.treating.ledger import Ledger
 from gobrrr.treating.pace import SLOW_S, Allowed
@@ -146,7 +148,9 @@ class Search:
         interrupted = found.stopped == INTERRUPTED
         tried = {one.way for one in found.trials}
         why = "interrupted" if interrupted else "the search ended" if self._spoilt else "the budget was spent"
-        turns = {one.candidate.way: f"{why} before its turn" for one in waiting if one.candidate.way not in tried}
+        tried |= {name for one in found.trials for name in one.members}
+        single = [one.candidate for one in waiting if not (one.candidate.members or one.candidate.leaves_out)]
+        turns = {one.way: f"{why} before its turn" for one in single if one.way not in tried}
         if self._trying and self._trying not in tried:
             turns[self._trying] = "interrupted during its trial"
         found.left = {**turns, **{way: reason for way, reason in found.left.items() if way not in turns}}
@@ -280,7 +284,7 @@ class Search:
             record = self._bench.trial(base, one, self._allowed(self._step, within), choice.instead_of)
             self._learn(one, record, self._clock() - began)
             if record.unapplied and CHANGED not in record.why:
-                self._chooser.unapplied(one.way, record.why.removeprefix(f"{one.way} can't be applied: "))
+                self._unapplied(one, record)
                 self._trying = ""
                 return
             record = self._predicted(record, choice)
@@ -291,6 +295,13 @@ class Search:
         if CHANGED in record.why and known is None and not self._bench.renews:
             found.stopped = f"{record.way} left the workload changed, and this process can't make it anew"
         self._judge(record, choice)
+
+    def _unapplied(self, one: Candidate, record: TrialRecord) -> None:
+        """A way, or one of a set, can't be applied: it has no other turn, and the set is tried without it."""
+        why = record.why.removeprefix(f"{one.way} can't be applied: ")
+        self._chooser.unapplied(record.unfit_member or one.way, why)
+        if one.members:
+            self._chooser.split(one, record.unfit_member)
 
     def _learn(self, one: Candidate, record: TrialRecord, seconds: float) -> None:
         """What a trial took, for what the next ones will."""
@@ -320,19 +331,41 @@ class Search:
 
     def _judge(self, record: TrialRecord, choice: Choice) -> None:
         one, found = choice.candidate, self.found
+        if one.leaves_out:
+            self._left_out(record, choice)
+            return
         helped = record.verdict == "helped" and record.timing is not None
         why = _because(choice, self._step, self._fits)
         found.order.append(f"{record.way}: {why}; {words(record)}{', kept' if helped else ''}")
         tried = self._tried[one.way] = Tried(record, choice.expected, self._step)
         if not helped:
             self._chooser.refuse(one.way, tried)
+            if one.members:
+                self._chooser.split(one)
             return
         if choice.instead_of:
             self._chooser.refuse(choice.instead_of, self._tried[choice.instead_of])
-        found.kept = [it for it in found.kept if it.way != choice.instead_of] + [one]
+        members = [it for it in found.looked.candidates if it.way in one.members]
+        found.kept = [it for it in found.kept if it.way != choice.instead_of] + (members or [one])
         found.keep(record)
+        if members:
+            self._tried |= {it.way: Tried(record, it.expected_ns, self._step) for it in members}
+            self._chooser.doubt(sets.may_not_pay(one, self._step or 0.0))
         self._tell.about = f"with {one.way}"
         self._look_again(one)
+
+    def _left_out(self, record: TrialRecord, choice: Choice) -> None:
+        """A kept way stays where the step is slower without it, or nothing can be said; else it goes."""
+        found, way = self.found, choice.candidate.leaves_out
+        goes = record.verdict in ("helped", "no_change") and record.timing is not None
+        outcome = "it is left out" if goes else "it stays"
+        found.order.append(f"{record.way}: what it adds to the others may not pay; {words(record)}, {outcome}")
+        if not goes:
+            return
+        self._chooser.refuse(way, self._tried[way])
+        found.kept = [it for it in found.kept if it.way != way]
+        found.keep(record)
+        self._look_again(choice.candidate)
 
     def _look_again(self, one: Candidate) -> None:
         """Diagnose the step with what is kept, of which `one` was kept last."""
@@ -373,6 +406,8 @@ def _because(choice: Choice, step: float | None, fits: str = "") -> str:
         return "nothing predicts it, and what could be predicted was tried"
     share = f" ({units.percent(choice.expected / step)})" if step and choice.expected >= 0 else ""
     instead = f", in place of {choice.instead_of}" if choice.instead_of else ""
+    if choice.candidate.members:
+        return f"the set that is predicted to save the most{fits}, {units.duration(choice.expected)}{share}"
     if choice.candidate.work != 1.0:
         return f"predicted {units.duration(choice.expected)}{share} for the same work, last: the step gets no shorter"
     if choice.candidate.slow:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from gobrrr.treating.candidates import Candidate
+from gobrrr.treating.candidate import Candidate
 from gobrrr.treating.costs import Costs
 from gobrrr.treating.pace import GRACE
 

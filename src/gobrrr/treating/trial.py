@@ -119,6 +119,7 @@ class _Trial:
         except Exception as error:
             why = _line(error, self._way)
             self._found["unapplied"] = isinstance(error, Unapplied)
+            self._found["unfit_member"] = error.way if isinstance(error, Unapplied) else ""
         finally:
             failed = self._end(original)
         if failed:

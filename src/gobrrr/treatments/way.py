@@ -24,7 +24,9 @@ SETTINGS, MODEL, ATTENTION, OPTIMIZER, REMATERIALISATION, COMPILER, PRECISION, G
 
 
 class Unapplied(Exception):
-    """A way can't be applied to a workload, found out while it is applied: one line."""
+    """A way can't be applied to a workload, found out while it is applied: one line. `way`: which one, of several."""
+
+    way = ""
 
 
 @dataclass(frozen=True, kw_only=True)

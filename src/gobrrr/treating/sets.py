@@ -1,0 +1,170 @@
+"""Sets of ways that are tried at once: the best that is predicted, those that experts use, and their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec.structs import replace
+
+from gobrrr.treating.candidate import Candidate
+from gobrrr.treatments.together import Saving
+
+SEVERAL = "several at once"
+"""What the treatment of a set is called."""
+
+JOINED = " + "
+"""Between the names of ways in the name of a set."""
+
+MORE = 0.02
+"""A way is put into a set where it is predicted to add so much of the step, as a trial of its own needs it to."""
+
+MAY_NOT_PAY = 0.05
+"""A member that is predicted to add less than this of the step that the set leaves is tried without."""
+
+MOST_SETS = 2
+
+FED = ("dataloader-workers", "prefetch-pinned")
+TRAINING = (
+    ("bf16-autocast", "fused-optimizer", "channels-last", *FED),
+    ("bf16-autocast", "compile:reduce-overhead", "fused-optimizer", *FED),
+    ("bf16-autocast", "compile", "fused-optimizer", "channels-last", *FED),
+    ("tf32", "compile", "fused-optimizer", *FED),
+)
+SERVING = (
+    ("bf16-cast", "cuda-graph"),
+    ("bf16-cast", "compile:reduce-overhead"),
+    ("tf32", "compile:reduce-overhead"),
+)
+"""What experts apply in one go, less what does not fit the workload."""
+
+Predict = Callable[[Sequence[str], float], Saving | None]
+"""What treatments are predicted to save together, with how much work a step is then."""
+
+
+def best_sets(candidates: Sequence[Candidate], predict: Predict, step_ns: float) -> list[Candidate]:
+    """The sets of two and more ways that are predicted to save the most of a step, the best first.
+
+    Each has to save more than any single way does. One is built by adding the way that adds the most, again and again;
+    the others are the experts'.
+    """
+    fit = [one for one in candidates if _stands_in_a_set(one)]
+    known = {one.way: one for one in fit}
+    found = [_built(fit, predict, step_ns)]
+    for recipe in (*TRAINING, *SERVING):
+        found.append([known[name] for name in recipe if name in known])
+    single = max((one.expected_ns or 0.0 for one in fit), default=0.0)
+    made: dict[str, Candidate] = {}
+    for members in found:
+        if len(members) > 1 and not _at_odds(members):
+            one = _set_of(members, predict)
+            if one is not None and (one.expected_ns or 0.0) >= single + MORE * step_ns:
+                made.setdefault(one.way, one)
+    return sorted(made.values(), key=lambda one: (-(one.expected_ns or 0.0), len(one.members)))[:MOST_SETS]
+
+
+def halves(one: Candidate, candidates: Iterable[Candidate]) -> list[Candidate]:
+    """The parts of a set that failed, of two and more ways: those that add the most, and the rest."""
+    ranked = sorted(range(len(one.members)), key=lambda at: -one.adds[at][0])
+    middle = (len(ranked) + 1) // 2
+    return [made for half in (ranked[:middle], ranked[middle:]) if (made := part(one, half, candidates)) is not None]
+
+
+def without(one: Candidate, way: str, candidates: Iterable[Candidate]) -> Candidate | None:
+    """A set less a way that can't be applied; None where a single one is left, which is a candidate of its own."""
+    return part(one, [at for at, name in enumerate(one.members) if name != way], candidates)
+
+
+def part(one: Candidate, places: Sequence[int], candidates: Iterable[Candidate]) -> Candidate | None:
+    """Some of a set's members, predicted by what each adds to the others; None where they are fewer than two."""
+    names = [one.members[at] for at in sorted(places)]
+    known = {it.way: it for it in candidates}
+    if len(names) < 2 or not set(names) <= set(known):
+        return None
+    adds = tuple(one.adds[at] for at in sorted(places))
+    total = tuple(sum(ends) for ends in zip(*adds, strict=True))
+    most = (one.expected_ns or 0.0, one.low_ns or 0.0, one.high_ns or 0.0)
+    expected, low, high = (min(mine, its) for mine, its in zip(total, most, strict=True))
+    return _joined([known[name] for name in names], (expected, min(low, expected), max(high, expected)), adds)
+
+
+def may_not_pay(one: Candidate, step_ns: float) -> list[str]:
+    """The members of a set that are predicted to add little, the least first; not all of them."""
+    left = max(step_ns - (one.expected_ns or 0.0), 0.0)
+    ranked = sorted(zip(one.members, one.adds, strict=True), key=lambda pair: pair[1][0])
+    return [name for name, adds in ranked[:-1] if adds[0] < MAY_NOT_PAY * left]
+
+
+def leaving_out(one: Candidate, kept: Sequence[Candidate]) -> Candidate:
+    """What tries the step without a kept way."""
+    return Candidate(
+        way=f"without {one.way}", treatment=one.treatment, leaves_out=one.way, fresh=any(it.fresh for it in kept),
+        compiles=any(it.compiles for it in kept if it.way != one.way),
+    )  # fmt: skip
+
+
+def _stands_in_a_set(one: Candidate) -> bool:
+    """A way whose prediction counts for the same work, and that needs no minutes and no process of its own."""
+    return one.expected_ns is not None and one.work == 1.0 and not (one.slow or one.fresh or one.why_not)
+
+
+def _at_odds(members: Sequence[Candidate]) -> bool:
+    """Whether any two can't stand beside each other."""
+    return any(
+        first.treatment == second.treatment or {second.way, second.treatment} & set(first.conflicts)
+        for first in members
+        for second in members
+        if first is not second
+    )
+
+
+def _built(fit: Sequence[Candidate], predict: Predict, step_ns: float) -> list[Candidate]:
+    """Ways added one by one, each time the one that is predicted to add the most; of equals the first."""
+    members: list[Candidate] = []
+    saved = 0.0
+    while True:
+        told = [
+            (found[0], one)
+            for one in fit
+            if not _at_odds([*members, one]) and one not in members
+            and (found := predict(_names([*members, one]), 1.0)) is not None
+        ]  # fmt: skip
+        most, one = max(told, key=lambda pair: pair[0], default=(0.0, None))
+        if one is None or most - saved < MORE * step_ns:
+            return members
+        members, saved = [*members, one], most
+
+
+def _set_of(members: Sequence[Candidate], predict: Predict) -> Candidate | None:
+    """A set with its prediction; None where it has none."""
+    whole = predict(_names(members), 1.0)
+    if whole is None:
+        return None
+    adds = []
+    for one in members:
+        rest = predict(_names([it for it in members if it is not one]), 1.0) or (0.0, 0.0, 0.0)
+        ends = [mine - its for mine, its in zip(whole, rest, strict=True)]
+        adds.append((ends[0], min(ends), max(ends)))
+    return _joined(members, whole, tuple(adds))
+
+
+def _joined(members: Sequence[Candidate], told: Saving, adds: tuple[Saving, ...]) -> Candidate:
+    """Several ways as one candidate, in the order in which they are applied."""
+    places = sorted(range(len(members)), key=lambda at: (members[at].rank, members[at].way))
+    inwards = [members[at] for at in places]
+    first = inwards[0]
+    return replace(
+        first,
+        way=JOINED.join(one.way for one in inwards),
+        treatment=SEVERAL,
+        code="\n".join(one.code for one in inwards),
+        as_if=tuple(_names(inwards)),
+        conflicts=tuple(sorted({name for one in inwards for name in one.conflicts})),
+        compiles=any(one.compiles for one in inwards),
+        expected_ns=told[0], low_ns=told[1], high_ns=told[2],
+        members=tuple(one.way for one in inwards),
+        adds=tuple(adds[at] for at in places),
+    )  # fmt: skip
+
+
+def _names(members: Sequence[Candidate]) -> list[str]:
+    return list(dict.fromkeys(name for one in members for name in one.as_if))
