@@ -62,7 +62,12 @@ def one_form(name: str, form: str, device: str) -> dict[str, Any]:
 
 
 def in_its_own_process(name: str, form: str, device: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "bench.live_cases", "--one", name, form, device]
+    return alone("bench.live_cases", "--one", name, form, device)
+
+
+def alone(module: str, *arguments: str) -> dict[str, Any]:
+    """What a module prints as JSON in its last line, run in a process of its own; else what went wrong."""
+    command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=False)
     lines = done.stdout.splitlines()
     if done.returncode or not lines:

@@ -1,6 +1,6 @@
 """Write the tables of docs/live.md from bench/results; `--check` compares.
 
-The words of the page are its own; every figure comes from the results (live_cases.json, live_h100.json,
+The words of the page are its own; every figure comes from the results (live_cases.json, reports.json, live_h100.json,
 watch_cost.json, after_recording.json), each with its command, device, versions and date.
 """
 
@@ -29,7 +29,7 @@ def load(name: str) -> dict[str, Any] | None:
 def page() -> str:
     """The page as it is, its tables anew."""
     text = PAGE.read_text(encoding="utf-8")
-    tables = {"cases": cases(), "workloads": workloads(), "cost": cost(), "after": after()}
+    tables = {"cases": cases(), "reports": reports(), "workloads": workloads(), "cost": cost(), "after": after()}
     for name, table in tables.items():
         between = re.compile(f"(<!-- {name}:start -->).*?(<!-- {name}:end -->)", re.DOTALL)
         text = between.sub(lambda found, body=table: f"{found[1]}\n\n{body}\n\n{found[2]}", text)  # type: ignore[misc]
@@ -84,6 +84,58 @@ def _case(row: Row) -> str:
     saved = sick["wall_ms"] - healthy["wall_ms"]
     times = f"{sick['wall_ms']:.2f} | {healthy['wall_ms']:.2f}"
     return f"| {row['case']} | {what} | {said} | {times} | {promised} | {saved:.2f} |"
+
+
+def reports() -> str:
+    """One row a report, those where something is to be had first."""
+    found = load("reports.json")
+    if found is None:
+        return "Not run yet."
+    rows = sorted(found["rows"].items(), key=lambda one: (one[1]["negative"], one[1]["mechanism"], one[0]))
+    lines = [
+        f"{made(found)}.\n",
+        "| report | mechanism | cause | named at first sight | now | held by | saved | promised |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        *(_report(name, row) for name, row in rows),
+    ]
+    judged = [row for _, row in rows if not row["negative"]]
+    for when in ("first_sight", "now"):
+        named, held = (sum(1 for row in judged if row[when][what]) for what in ("named", "held"))
+        tempted = [row[when]["tempted"] for _, row in rows if row["negative"]]
+        lines.append(
+            f"\n{WHEN[when]}: {named} of {len(judged)} causes named, {held} lines among what holds the step; at most "
+            f"{LITTLE:.0%} promised on {sum(one <= LITTLE for one in tempted)} of {len(tempted)} where nothing is to "
+            "be had."
+        )
+    return "\n".join(lines)
+
+
+WHEN = {"first_sight": "At first sight", "now": "Now"}
+
+
+def _report(name: str, row: Row) -> str:
+    """A report as its project and number, with what was said of it."""
+    project, kind, number = row["source"].removeprefix("https://github.com/").rsplit("/", 2)
+    assert kind in ("issues", "pull"), name
+    now, first, measured = row["now"], row["first_sight"], row["measured"]
+    said = [_named_report(one, negative=row["negative"]) for one in (first, now)]
+    promised = now["predicted"] if not row["negative"] else [0.0, now["tempted"]]
+    share = f"{promised[0]:.0%} to {promised[1]:.0%}" if promised else "nothing"
+    remedy = f" ({now['remedy']})" if promised and not row["negative"] else ""
+    cells = (
+        f"[{project}#{number}]({row['source']})", row["mechanism"], row["cause"], *said, now["held"] or "no",
+        f"{measured['share']:.0%}", f"{share}{remedy}",
+    )  # fmt: skip
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def _named_report(said: Row, *, negative: bool) -> str:
+    if negative:
+        return "nothing promised" if said["tempted"] <= LITTLE else f"{said['tempted']:.0%} promised"
+    codes: list[str] = [one["code"] for one in said["sick"]["findings"]]
+    if said["named"]:
+        return codes[int(said["named"]) - 1]
+    return f"NO: {', '.join(codes[:3])}" if codes else "NO: nothing"
 
 
 def workloads() -> str:

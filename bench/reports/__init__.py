@@ -1,0 +1,40 @@
+"""Public reports of slow steps, found after gobrrr was made and reproduced here: does it name what the report blames?
+
+One file a report, `<project>_<words>.py`. The facts are the report's, the code is our own:
+
+    SOURCE = "https://github.com/..."     # the report
+    MECHANISM = 5                         # one of MECHANISMS, below
+    CAUSE = "..."                         # what the report says is wrong
+    REPORTED = "..."                      # the effect that the report gives; "" where it gives none
+    NAMES = r"sort|top-?k"                # a finding has named the cause if its own words match this
+    NEGATIVE = True                       # only where the obvious change gave nothing
+    faulty, fixed                         # each makes a Workload
+
+The line that is to blame has the comment `# cause` (every such line, where there are several). `NAMES` was written
+before the report was tried for the first time: it asks for the operation, the call or the mechanism, not for a code.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import ModuleType
+
+MECHANISMS = {
+    1: "Python, the program's or a library's, holds the host",
+    2: "one operation holds the step",
+    3: "the same work again",
+    4: "work that grows",
+    5: "a loop on the host",
+    6: "reading the device",
+    7: "first uses",
+    8: "casts, conversions, small operations",
+}
+
+MARK = re.compile(r"#\s*cause\s*$")
+
+
+def lines_to_blame(module: ModuleType) -> set[int]:
+    """The numbers of the lines that the report blames."""
+    text = Path(module.__file__ or "").read_text(encoding="utf-8")
+    return {number for number, line in enumerate(text.splitlines(), start=1) if MARK.search(line)}

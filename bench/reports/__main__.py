@@ -1,0 +1,188 @@
+"""Try gobrrr on the public reports of bench/reports: what is named, where, and what is promised against what is saved.
+
+    python -m bench.reports [NAME ...]
+
+Each report runs in a process of its own, on one thread. The two forms are timed in turns, in CPU time, by rounds that
+make them anew; then each is diagnosed. Writes bench/results/reports.json: `now` is this run, `first_sight` the first
+one that was ever made of a report, with the commit of gobrrr that it was made with. What was found at first sight is
+never written again.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pkgutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import bench.reports
+from bench.live_cases import alone
+from bench.reports import lines_to_blame
+from bench.reports.judging import judged
+
+OUT = Path(__file__).resolve().parent.parent / "results" / "reports.json"
+ROUNDS, WARM, STEPS = 7, 3, 20
+"""Of the timing: rounds of both forms, steps of a round that don't count, and those that do."""
+
+ROUND_S = 0.4
+"""A round ends early after so much time; three steps it has."""
+
+
+def names() -> Iterator[str]:
+    """The reports."""
+    for one in pkgutil.iter_modules(bench.reports.__path__):
+        if not one.name.startswith("_") and hasattr(_module(one.name), "SOURCE"):
+            yield one.name
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"bench.reports.{name}")
+
+
+def tried(name: str) -> dict[str, Any]:
+    """One report here: what its fix saves, and what is said of both forms."""
+    import torch
+
+    torch.set_num_threads(1)
+    module = _module(name)
+    saved = _saved(module)
+    sick, healthy = (_said(getattr(module, form), module) for form in ("faulty", "fixed"))
+    return {"measured": saved, "now": judged(module, sick, healthy, saved["share"])}
+
+
+def _saved(module: ModuleType) -> dict[str, Any]:
+    rounds = [(_round(module.faulty), _round(module.fixed)) for _ in range(ROUNDS)]
+    shares = sorted(1 - fixed / faulty for faulty, fixed in rounds)
+    return {
+        "faulty_ms": statistics.median(faulty for faulty, _ in rounds) * 1e3,
+        "fixed_ms": statistics.median(fixed for _, fixed in rounds) * 1e3,
+        "share": statistics.median(shares),
+        "middle_shares": [shares[len(shares) // 4], shares[-1 - len(shares) // 4]],
+    }
+
+
+def _round(make: Callable[[], Any]) -> float:
+    """The mean CPU time of a step of a workload that is new."""
+    step = make().step
+    for _ in range(WARM):
+        step()
+    start, until = time.process_time(), time.process_time() + ROUND_S
+    done = 0
+    while done < STEPS and (done < WARM or time.process_time() < until):
+        step()
+        done += 1
+    return (time.process_time() - start) / done
+
+
+def _said(make: Callable[[], Any], module: ModuleType) -> dict[str, Any]:
+    """What a diagnosis says, as far as it is judged."""
+    import gobrrr
+    from gobrrr.report.held import held
+    from gobrrr.report.tree import Places
+
+    found = gobrrr.diagnose(make)
+    tree = Places(found.places)
+    blamed = lines_to_blame(module)
+    wall = found.unprofiled_wall_ns.value or 1.0
+
+    def at_cause(place: int | None) -> bool:
+        around = () if place is None else tree.path(found.places[place])
+        return any(_on_line(one.source, module, blamed) for one in around)
+
+    return {
+        "regime": found.regime,
+        "step_ms": wall / 1e6,
+        "held_by": [[one.where, one.what, round(one.share, 3), at_cause(one.id)] for one in held(found)],
+        "held_at_cause": at_cause(found.held_by),
+        "findings": [
+            {
+                "code": one.code,
+                "title": one.title,
+                "ops": [where.op for where in one.where[:3]],
+                "at_cause": at_cause(one.place) or any(_on_line(where.source, module, blamed) for where in one.where),
+            }
+            for one in found.findings
+        ],
+        "prescriptions": [
+            {
+                "treatment": one.treatment,
+                "mends": one.mends,
+                "how": one.how,
+                "saves": [round(ns / wall, 4) for ns in one.predicted_saving_ns],
+                "expected": None if one.expected_ns is None else round(one.expected_ns / wall, 4),
+            }
+            for one in found.prescriptions
+        ],
+        "text": str(found),
+    }
+
+
+def _on_line(source: str | None, module: ModuleType, lines: set[int]) -> bool:
+    """Whether a source, "path/file.py(28): train", is one of the lines of a module."""
+    file, _, rest = (source or "").partition("(")
+    return Path(file).name == Path(module.__file__ or "").name and rest.partition(")")[0] in map(str, lines)
+
+
+def main(chosen: list[str]) -> None:
+    import torch
+
+    from gobrrr.hardware.measure.device import find_device
+
+    os.environ["OMP_NUM_THREADS"] = "1"
+    rows = json.loads(OUT.read_text(encoding="utf-8"))["rows"] if OUT.is_file() else {}
+    commit, today = _commit(), datetime.now(timezone.utc)
+    report = {
+        "command": "python -m bench.reports",
+        "device": find_device("cpu").environment().device_name,
+        "torch": torch.__version__,
+        "date": today.isoformat(timespec="seconds"),
+    }
+    for name in chosen or sorted(names()):
+        row = alone("bench.reports", "--one", name)
+        if "error" in row:
+            print(f"{name}: {row['error']}", flush=True)
+            continue
+        now = {"commit": commit, "date": today.date().isoformat(), **row["now"]}
+        first = rows.get(name, {}).get("first_sight") or _without_text(now)
+        rows[name] = {**_facts(_module(name)), "measured": row["measured"], "first_sight": first, "now": now}
+        OUT.write_text(json.dumps({**report, "rows": dict(sorted(rows.items()))}, indent=1) + "\n", encoding="utf-8")
+        print(f"{name:36}saves {row['measured']['share']:4.0%}  named {now['named']}  held {now['held']}", flush=True)
+
+
+def _facts(module: ModuleType) -> dict[str, Any]:
+    """What the report itself says."""
+    return {
+        "source": module.SOURCE,
+        "mechanism": module.MECHANISM,
+        "cause": module.CAUSE,
+        "reported": module.REPORTED,
+        "negative": getattr(module, "NEGATIVE", False),
+    }
+
+
+def _without_text(now: dict[str, Any]) -> dict[str, Any]:
+    """The whole answer is kept of the newest run only."""
+    return {**now, "sick": {one: now["sick"][one] for one in now["sick"] if one != "text"}}
+
+
+def _commit() -> str:
+    """The newest commit of gobrrr itself, which is what is tried."""
+    command = ["git", "log", "-1", "--format=%h", "--", "src"]
+    asked = subprocess.run(command, capture_output=True, text=True, check=False)
+    return asked.stdout.strip()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--one"]:
+        print(json.dumps(tried(sys.argv[2])), flush=True)
+    else:
+        main(sys.argv[1:])

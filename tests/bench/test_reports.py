@@ -1,0 +1,83 @@
+"""The public reports that gobrrr is tried on: each is whole, and its two forms do the same."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from bench.reports import MECHANISMS, lines_to_blame  # noqa: E402
+from bench.reports.__main__ import OUT, names  # noqa: E402
+from bench.reports.judging import judged  # noqa: E402
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Creating a tensor from a list"),  # one of the reports
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning"),
+]
+
+
+@pytest.mark.parametrize("name", list(names()))
+def test_a_report_is_whole_and_its_forms_do_the_same(name: str) -> None:
+    report = import_module(f"bench.reports.{name}")
+    assert report.SOURCE.startswith("https://github.com/")
+    assert report.MECHANISM in MECHANISMS
+    assert lines_to_blame(report)
+    sick, healthy = (form().step() for form in (report.faulty, report.fixed))
+    if name != "onednn_new_image_sizes":  # its sizes go on
+        torch.testing.assert_close(sick.float(), healthy.float(), atol=1e-2, rtol=1e-2)
+
+
+def test_the_mechanisms_are_all_there_with_reports_where_nothing_is_to_be_had() -> None:
+    reports = [import_module(f"bench.reports.{name}") for name in names()]
+    negative = [one for one in reports if getattr(one, "NEGATIVE", False)]
+    assert {one.MECHANISM for one in reports if one not in negative} == set(MECHANISMS)
+    assert len(negative) >= 3
+
+
+def test_what_was_found_at_first_sight_is_kept() -> None:
+    rows = json.loads(OUT.read_text(encoding="utf-8"))["rows"]
+    assert set(rows) == set(names())
+    assert all(row["first_sight"]["commit"] for row in rows.values())
+
+
+def _said(*findings: tuple[str, str, bool], remedies: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
+    found = [{"code": code, "title": title, "ops": [], "at_cause": there} for code, title, there in findings]
+    return {"findings": found, "prescriptions": list(remedies), "held_by": [], "held_at_cause": False, "step_ms": 1.0}
+
+
+SORTS = cast(Any, SimpleNamespace(NAMES=r"\bsort"))
+NOTHING = _said()
+
+
+def test_a_cause_is_named_by_a_finding_that_says_it_at_its_line() -> None:
+    sick = _said(("O01", "dispatch-bound", True), ("C07", "sort holds the step", True))
+    assert judged(SORTS, sick, NOTHING, 0.5)["named"] == 2
+
+
+def test_the_right_words_at_another_line_name_nothing() -> None:
+    sick = _said(("C07", "sort holds the step", False))
+    found = judged(SORTS, sick, NOTHING, 0.5)
+    assert (found["named"], found["said"]) == (None, 1)
+
+
+def test_the_fourth_finding_names_nothing() -> None:
+    sick = _said(*[("M01", "other", True)] * 3, ("C07", "sort holds the step", True))
+    assert judged(SORTS, sick, NOTHING, 0.5)["named"] is None
+
+
+def test_the_words_of_a_remedy_count_for_the_finding_that_it_mends() -> None:
+    remedy = {"treatment": "other-form", "mends": ["C07"], "how": "topk, not sort", "saves": [0.2, 0.6]}
+    found = judged(SORTS, _said(("C07", "slow", True), remedies=(remedy,)), NOTHING, 0.5)
+    assert (found["named"], found["remedy"], found["covers"]) == (1, "other-form", True)
+    assert judged(SORTS, _said(("C07", "slow", True), remedies=(remedy,)), NOTHING, 0.7)["covers"] is False
+
+
+def test_a_fixed_form_of_which_the_same_is_said_is_not_quiet() -> None:
+    sick = _said(("C07", "sort holds the step", True))
+    assert judged(SORTS, sick, NOTHING, 0.5)["quiet_when_fixed"]
+    assert not judged(SORTS, sick, sick, 0.5)["quiet_when_fixed"]
