@@ -100,10 +100,13 @@ def reports() -> str:
     ]
     judged = [row for _, row in rows if not row["negative"]]
     for when in ("first_sight", "now"):
-        named, held = (sum(1 for row in judged if row[when][what]) for what in ("named", "held"))
+        named = sum(1 for row in judged if row[when]["named"])
+        held = [row[when]["held"] for row in judged]
         tempted = [row[when]["tempted"] for _, row in rows if row["negative"]]
         lines.append(
-            f"\n{WHEN[when]}: {named} of {len(judged)} causes named, {held} lines among what holds the step; at most "
+            f"\n{WHEN[when]}: {named} of {len(judged)} causes named. What holds the step is at the line in "
+            f"{held.count('first')}; in {held.count('told')} more another place that is told is, in "
+            f"{held.count('function')} its function is told. At most "
             f"{LITTLE:.0%} promised on {sum(one <= LITTLE for one in tempted)} of {len(tempted)} where nothing is to "
             "be had."
         )

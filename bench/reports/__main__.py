@@ -26,7 +26,7 @@ from typing import Any
 
 import bench.reports
 from bench.live_cases import alone
-from bench.reports import lines_to_blame
+from bench.reports import functions_to_blame, lines_to_blame
 from bench.reports.judging import judged
 
 OUT = Path(__file__).resolve().parent.parent / "results" / "reports.json"
@@ -91,17 +91,20 @@ def _said(make: Callable[[], Any], module: ModuleType) -> dict[str, Any]:
 
     found = gobrrr.diagnose(make)
     tree = Places(found.places)
-    blamed = lines_to_blame(module)
+    file, blamed = Path(module.__file__ or "").name, lines_to_blame(module)
+    around = {f"{file}:{at}" for at in functions_to_blame(module)}
     wall = found.unprofiled_wall_ns.value or 1.0
 
     def at_cause(place: int | None) -> bool:
-        around = () if place is None else tree.path(found.places[place])
-        return any(_on_line(one.source, module, blamed) for one in around)
+        path = () if place is None else tree.path(found.places[place])
+        return any(_on_line(one.source, module, blamed) for one in path)
 
     return {
         "regime": found.regime,
         "step_ms": wall / 1e6,
-        "held_by": [[one.where, one.what, round(one.share, 3), at_cause(one.id)] for one in held(found)],
+        "held_by": [
+            [one.where, one.what, round(one.share, 3), at_cause(one.id), one.where in around] for one in held(found)
+        ],
         "held_at_cause": at_cause(found.held_by),
         "findings": [
             {

@@ -1,4 +1,8 @@
-"""Whether what was said of a report is right. One rule for all of them, made before any was tried."""
+"""Whether what was said of a report is right: one rule for all of them.
+
+After the first run it was made stricter, and that run judged again by it: the names of the files, and the operations of
+a chain that is to be fused, had passed for a cause.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +21,23 @@ LITTLE = 0.05
 def judged(module: ModuleType, sick: dict[str, Any], healthy: dict[str, Any], saved: float) -> dict[str, Any]:
     """The verdict, beside what it rests on.
 
-    `named`: the place in the ranking of the finding that is at the cause's line and says its mechanism, in its title,
-    its operations or its remedy; None where none of the first three is. `said`: the same without the line. `held`:
-    the place that holds most of the step is at the line ("first"), or one of the others that are told ("told").
+    `named`: the place in the ranking of the finding that is at the cause's line and says its mechanism, in its title
+    or its remedy; None where none of the first three is. Where a call or an operation is the cause, the operation that
+    the finding is about says it too. That a step is bound by launches names no cause. `said`: the same without the
+    line. `held`: the place that holds most of the step is at the line ("first"), or one of the others that are told
+    ("told"), or one of them is the function around the line ("function").
     `predicted`: what the remedy of the named finding, or where none is that of the first finding, saves.
     """
-    ranks = {rank: _words(one, sick) for rank, one in enumerate(sick["findings"], start=1)}
-    says = [rank for rank, words in ranks.items() if re.search(module.NAMES, words, re.IGNORECASE | re.DOTALL)]
+    says = [rank for rank, one in enumerate(sick["findings"], start=1) if _says(one, sick, module)]
     there = [rank for rank in says if sick["findings"][rank - 1]["at_cause"]]
     named = next((rank for rank in there if rank <= FIRST), None)
     remedy = _remedy(sick, named)
-    quiet = not any(_named_in(one, healthy, module) for one in healthy["findings"][:FIRST])
+    quiet = not any(one["at_cause"] and _says(one, healthy, module) for one in healthy["findings"][:FIRST])
     saves = remedy["saves"] if remedy else None
     return {
         "named": named,
         "said": next((rank for rank in says if rank <= FIRST), None),
-        "held": "first" if sick["held_at_cause"] else "told" if any(one[3] for one in sick["held_by"]) else None,
+        "held": _held(sick),
         "only_launches": [one["code"] for one in sick["findings"]] == [LAUNCHES],
         "quiet_when_fixed": quiet,
         "remedy": remedy["treatment"] if remedy else None,
@@ -40,18 +45,34 @@ def judged(module: ModuleType, sick: dict[str, Any], healthy: dict[str, Any], sa
         "covers": saves is not None and saves[0] <= saved <= saves[1],
         "tempted": max((one["saves"][1] for one in _tempting(sick, there)), default=0.0),
         "sick": sick,
-        "healthy": {"findings": healthy["findings"], "step_ms": healthy["step_ms"]},
+        "healthy": {one: healthy[one] for one in ("findings", "prescriptions", "step_ms")},
     }
 
 
-def _words(finding: dict[str, Any], sick: dict[str, Any]) -> str:
-    """What a finding says, with the remedies that mend it."""
-    remedies = [one["how"] for one in sick["prescriptions"] if finding["code"] in one["mends"]]
-    return " ".join([finding["title"], *filter(None, finding["ops"]), *remedies])
+def _says(finding: dict[str, Any], said: dict[str, Any], module: ModuleType) -> bool:
+    """Whether a finding says what the report blames."""
+    if finding["code"] == LAUNCHES:
+        return False
+    remedies = [f"{one['treatment']}: {one['how']}" for one in said["prescriptions"] if finding["code"] in one["mends"]]
+    words = [finding["title"], *(FILE.sub("", one) for one in remedies)]
+    if module.MECHANISM in CALLED:
+        words += filter(None, finding["ops"])
+    return re.search(module.NAMES, " ".join(words), re.IGNORECASE | re.DOTALL) is not None
 
 
-def _named_in(finding: dict[str, Any], said: dict[str, Any], module: ModuleType) -> bool:
-    return finding["at_cause"] and re.search(module.NAMES, _words(finding, said), re.IGNORECASE | re.DOTALL) is not None
+FILE = re.compile(r"\S+\.py\b")
+"""The reports' own files have the cause in their names."""
+
+CALLED = (1, 2)
+"""Mechanisms of which the cause is what is called."""
+
+
+def _held(sick: dict[str, Any]) -> str | None:
+    if sick["held_at_cause"]:
+        return "first"
+    if any(one[3] for one in sick["held_by"]):
+        return "told"
+    return "function" if any(one[4] for one in sick["held_by"]) else None
 
 
 def _remedy(sick: dict[str, Any], named: int | None) -> dict[str, Any] | None:

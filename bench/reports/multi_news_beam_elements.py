@@ -24,7 +24,7 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
         with torch.no_grad():
             tokens = model(hidden).argmax(dim=-1)
             ended = []
-            for at, token in enumerate(tokens if sick else tokens.tolist()):
+            for at, token in enumerate(tokens if sick else tokens.tolist()):  # cause
                 if token == 3:  # cause
                     ended.append(at)
             return torch.tensor(ended)

@@ -15,7 +15,7 @@ SOURCE = "https://github.com/pytorch/pytorch/issues/28761"
 MECHANISM = 1
 CAUSE = "torch.tensor goes through a data set of h5py as through nested lists"
 REPORTED = "421 ms, 2.8 ms by way of numpy.array"
-NAMES = r"torch\.tensor\b|from a list|element by element|sequence|building (?:a )?tensor"
+NAMES = r"(?:torch\.|\b)tensor\(|from a list|element by element|sequence|building (?:a )?tensor"
 
 
 class _Stored:

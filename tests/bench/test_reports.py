@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 from bench.reports import MECHANISMS, lines_to_blame  # noqa: E402
 from bench.reports.__main__ import OUT, names  # noqa: E402
 from bench.reports.judging import judged  # noqa: E402
+from tests.spread import slow  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Creating a tensor from a list"),  # one of the reports
@@ -21,15 +22,23 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("name", list(names()))
-def test_a_report_is_whole_and_its_forms_do_the_same(name: str) -> None:
+def test_reports_are_whole() -> None:
+    for name in names():
+        report = import_module(f"bench.reports.{name}")
+        assert report.SOURCE.startswith("https://github.com/")
+        assert report.MECHANISM in MECHANISMS
+        assert lines_to_blame(report)
+
+
+QUICK = "multi_news_beam_elements"
+SIZES_GO_ON = "onednn_new_image_sizes"
+
+
+@pytest.mark.parametrize("name", [one if one == QUICK else slow(one) for one in names() if one != SIZES_GO_ON])
+def test_both_forms_of_a_report_do_the_same(name: str) -> None:
     report = import_module(f"bench.reports.{name}")
-    assert report.SOURCE.startswith("https://github.com/")
-    assert report.MECHANISM in MECHANISMS
-    assert lines_to_blame(report)
     sick, healthy = (form().step() for form in (report.faulty, report.fixed))
-    if name != "onednn_new_image_sizes":  # its sizes go on
-        torch.testing.assert_close(sick.float(), healthy.float(), atol=1e-2, rtol=1e-2)
+    torch.testing.assert_close(sick.float(), healthy.float(), atol=1e-2, rtol=1e-2)
 
 
 def test_the_mechanisms_are_all_there_with_reports_where_nothing_is_to_be_had() -> None:
@@ -50,7 +59,7 @@ def _said(*findings: tuple[str, str, bool], remedies: tuple[dict[str, Any], ...]
     return {"findings": found, "prescriptions": list(remedies), "held_by": [], "held_at_cause": False, "step_ms": 1.0}
 
 
-SORTS = cast(Any, SimpleNamespace(NAMES=r"\bsort"))
+SORTS = cast(Any, SimpleNamespace(NAMES=r"\bsort", MECHANISM=3))
 NOTHING = _said()
 
 
@@ -63,6 +72,17 @@ def test_the_right_words_at_another_line_name_nothing() -> None:
     sick = _said(("C07", "sort holds the step", False))
     found = judged(SORTS, sick, NOTHING, 0.5)
     assert (found["named"], found["said"]) == (None, 1)
+
+
+def test_that_a_step_is_bound_by_launches_names_nothing() -> None:
+    sick = _said(("O01", "dispatch-bound: sort", True))
+    found = judged(SORTS, sick, NOTHING, 0.5)
+    assert (found["named"], found["only_launches"]) == (None, True)
+
+
+def test_the_name_of_the_reports_file_says_nothing() -> None:
+    remedy = {"treatment": "compile", "mends": ["M01"], "how": "# bench/reports/vllm_sort.py:3", "saves": [0.0, 0.1]}
+    assert judged(SORTS, _said(("M01", "chain", True), remedies=(remedy,)), NOTHING, 0.5)["named"] is None
 
 
 def test_the_fourth_finding_names_nothing() -> None:
