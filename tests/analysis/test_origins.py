@@ -6,7 +6,7 @@ import numpy as np
 
 from gobrrr.analysis.links import link
 from gobrrr.analysis.origins import NODE, forward_ops
-from gobrrr.analysis.sites import sites_of
+from gobrrr.analysis.sites import dispatched_of
 from gobrrr.analysis.steps import find_steps
 from gobrrr.model.events import EventTable, Kind
 from gobrrr.model.recording import RecordedCall, Recording, Site
@@ -77,8 +77,9 @@ def profiled(names: list[str], steps: int = 2) -> EventTable:
 
 def sites(events: EventTable, seen: Recording) -> list[tuple[str, int]]:
     links = link(events)
-    found = sites_of(events, links.op_parent, find_steps(events, links), seen)
-    return [(events.name_of(row), int(found[row])) for row in events.of(Kind.OP)]
+    found = dispatched_of(events, links.op_parent, find_steps(events, links), seen)
+    of_call = [one.site for one in seen.calls]
+    return [(events.name_of(row), of_call[found[row]] if found[row] >= 0 else -1) for row in events.of(Kind.OP)]
 
 
 def test_the_nth_of_a_name_is_the_nth_that_was_dispatched() -> None:

@@ -40,7 +40,7 @@ OWN = {
     "comm-overlap": {"N01"}, "compile": {"C02", "M01", "M02", "M03", "M04", "M05", "O01"}, "cuda-graph": {"O01", "O04"},
     "cudnn-benchmark": {"C06"}, "dataloader-workers": {"D01"}, "debug-off": {"O08"}, "eager-trace": {"Q03"},
     "foreach": {"O11"}, "fused-norm": {"M03"}, "fused-optimizer": {"O03"}, "gather-backward": {"M08"},
-    "free-host": {"O13"}, "other-form": {"C07"},
+    "free-host": {"O13"}, "other-form": {"C07"}, "compute-once": {"R02"}, "kv-cache": {"R03"},
     "gc-freeze": {"O07"}, "grouped-matmul": {"O01", "O04"}, "keep-order": {"M05", "M09"}, "larger-batch": {"O01"},
     "limit-threads": {"O09"}, "log-less": {"O12"}, "need-weights-false": {"M02"}, "no-barrier": {"N03"},
     "no-checkpoint": {"R01"}, "no-sync": {"N02"}, "pad-dimensions": {"C02"}, "preallocate": {"M10"},

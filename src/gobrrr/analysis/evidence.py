@@ -20,7 +20,7 @@ from gobrrr.analysis.observer import ObserverCost
 from gobrrr.analysis.origins import forward_ops
 from gobrrr.analysis.price import Class, Group, Priced
 from gobrrr.analysis.replay import replayed
-from gobrrr.analysis.sites import sites_of
+from gobrrr.analysis.sites import dispatched_of
 from gobrrr.analysis.steps import Steps, find_steps, without_first
 from gobrrr.model.diagnosis import Place, Wall
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
@@ -218,11 +218,19 @@ class Evidence:
         return loading(self.events)
 
     @cached_property
-    def sites(self) -> I8:
-        """For each row, the index of its site in `seen.sites`; -1 where it is not known."""
+    def dispatched(self) -> I8:
+        """For each row, the index of its operation in `seen.calls`; -1 where it is not known."""
         if self.seen is None:
             return np.full(len(self.events), ABSENT, dtype=np.int64)
-        return sites_of(self.events, self.priced.links.op_parent, self.recorded_steps, self.seen)
+        return dispatched_of(self.events, self.priced.links.op_parent, self.recorded_steps, self.seen)
+
+    @cached_property
+    def sites(self) -> I8:
+        """For each row, the index of its site in `seen.sites`; -1 where it is not known."""
+        if self.seen is None or not self.seen.calls:
+            return np.full(len(self.events), ABSENT, dtype=np.int64)
+        of_call = np.array([one.site for one in self.seen.calls], dtype=np.int64)
+        return np.where(self.dispatched >= 0, of_call[self.dispatched], ABSENT)
 
     def source(self, row: int) -> str | None:
         """The innermost line of the user's own code around a host event, "file.py(12): function"; None if not known.

@@ -17,12 +17,12 @@ from gobrrr.model.recording import Recording
 from gobrrr.model.tree import outermost
 
 
-def sites_of(events: EventTable, parent: I8, steps: Steps, seen: Recording) -> I8:
-    """For each row, the index of its site in `seen.sites`; -1 where it is not known. `parent`: the operation around."""
+def dispatched_of(events: EventTable, parent: I8, steps: Steps, seen: Recording) -> I8:
+    """For each row, its operation's index in `seen.calls`; -1 where it is not known. `parent`: the operation around."""
     result = np.full(len(events), ABSENT, dtype=np.int64)
     wanted: dict[str, list[int]] = defaultdict(list)
-    for one in seen.calls:
-        wanted[one.call.name].append(one.site)
+    for at, one in enumerate(seen.calls):
+        wanted[one.call.name].append(at)
     if not wanted or not steps.begins:
         return result
     known = np.array([name in wanted for name in events.names] or [False], dtype=bool)

@@ -36,6 +36,8 @@ SPECIFIC_FIRST = (
     "N03",
     "N01",
     "R01",  # what is computed again vanishes as a whole
+    "R02",
+    "R03",
     "C04",  # the wrong type, whatever is done in it
     "C05",  # products that another order leaves out
     "C06",  # one layer's algorithm, of all that a layer costs

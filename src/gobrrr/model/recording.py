@@ -73,6 +73,29 @@ class Assumption(msgspec.Struct, frozen=True, gc=False):
     source: str | None
 
 
+AgainKind = Literal["steps", "turns", "rows"]
+
+
+class Again(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Operations of the step that need not run, at one place: what they compute had been computed before.
+
+    `kind`: "steps": the step before computed it as well, of what no step changes; "turns": this step itself had,
+    `times` in all; "rows": some of it, in earlier turns with fewer rows: `rows` has (before, now) for each of `calls`.
+    `calls`: positions in `Recording.calls`; `op`: the main one; `whole`: they are all that a module's call computes.
+    `of`: "numbers" (shapes and constants of the program), "weights", or "tensors" from outside.
+    """
+
+    kind: AgainKind
+    source: str | None
+    module: str | None
+    op: str | None
+    calls: tuple[int, ...]
+    times: int = 1
+    of: str = ""
+    whole: bool = False
+    rows: tuple[tuple[int, int], ...] = ()
+
+
 class Recording(msgspec.Struct, frozen=True, kw_only=True):
     """One step as it was dispatched. Independent of the machine that it is later predicted on.
 
@@ -88,6 +111,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     module_calls: int
     lines: tuple[CallLine, ...] = ()  # calls that the program's own functions made, in order; of a live run
     code: dict[str, str] = {}  # what stands on the program's lines, by their source; of a live run
+    again: tuple[Again, ...] | None = None  # of a live run: work that had been done before; None: not looked for
     streams: dict[str, str] = {}  # file objects of other processes, by address: "pipe", "socket"; of a live run
     on_cpu: bool  # nothing was on a GPU: the CPU's operations were taken as the device's
     assumptions: tuple[Assumption, ...] = ()

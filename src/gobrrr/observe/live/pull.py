@@ -19,7 +19,7 @@ from gobrrr.model.workload import Workload
 from gobrrr.observe import stepping
 from gobrrr.observe.installed import Owner, owner
 from gobrrr.observe.live.frames import current_folder
-from gobrrr.observe.live.watcher import Watcher, watching
+from gobrrr.observe.live.watcher import Watcher
 from gobrrr.observe.live.watches.rivals import recording
 from gobrrr.observe.targets import step_of
 
@@ -53,7 +53,7 @@ def pull(
         raise UsageError(
             "one of torch's profilers records already, and two can't at once: diagnose the step outside it"
         )
-    with watching(watcher):
+    with _watching(watcher):
         pulled = _pulled(step, inputs, keywords)
         if ready is not None:
             ready(pulled.workload)
@@ -64,6 +64,16 @@ def pull(
             pulled.call()
             watcher.boundary()
     return pulled
+
+
+@contextmanager
+def _watching(watcher: Watcher) -> Iterator[Watcher]:
+    """The watcher open within the block; closed afterwards, whatever happens."""
+    watcher.open()
+    try:
+        yield watcher
+    finally:
+        watcher.close()
 
 
 def _pulled(step: Any, inputs: Sequence[Any], keywords: dict[str, Any]) -> Pulled:

@@ -19,6 +19,7 @@ from torch.profiler import ProfilerActivity, record_function
 from torch.profiler import profile as torch_profile
 
 from gobrrr.errors import InputError
+from gobrrr.model.live import ProfilerCost
 from gobrrr.model.profile import RankProfile
 from gobrrr.observe.file import read_file
 from gobrrr.observe.live.apart import apart
@@ -201,3 +202,11 @@ def _without_chatter() -> Iterator[None]:
                 if not line.startswith(CHATTER):
                     with suppress(OSError):  # its reader is gone
                         os.write(2, line)
+
+
+def profiler_cost(without: Loops | None, with_it: Loops | None) -> ProfilerCost | None:
+    """What the profiler adds to a Python call and to an operation, which is recorded with the call that makes it."""
+    if without is None or with_it is None:
+        return None
+    python = max(with_it.python_ns - without.python_ns, 0.0)
+    return ProfilerCost(op_ns=max(with_it.op_ns - without.op_ns - python, 0.0), python_ns=python)

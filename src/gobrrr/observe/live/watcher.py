@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
@@ -14,13 +13,13 @@ import msgspec
 
 from gobrrr.errors import UsageError
 from gobrrr.guarded import Parts
-from gobrrr.model.live import Live, ProfilerCost, Switches
+from gobrrr.model.live import Live, Switches
 from gobrrr.model.profile import Profile, RankProfile
 from gobrrr.observe.live.assemble import assembled
 from gobrrr.observe.live.clock import Clock, on_gpu, wait
 from gobrrr.observe.live.frames import current_folder
-from gobrrr.observe.live.ops.dispatch import GraphBook, Looking
-from gobrrr.observe.live.recorder import Loops, Recorder, time_loops
+from gobrrr.observe.live.ops.dispatch import GraphBook, Looking, LookingAgain, Repeats
+from gobrrr.observe.live.recorder import Loops, Recorder, profiler_cost, time_loops
 from gobrrr.observe.live.turns import give_back, take
 from gobrrr.observe.live.watches.rivals import RivalWatch, recording
 from gobrrr.observe.live.watches.syncs import SyncWatch
@@ -29,10 +28,10 @@ from gobrrr.observe.live.watches.together import Watches
 LEAD_IN = 1
 """Profiled steps that do not count: the profiler's own start falls into the first."""
 
-WAITS, OPERATIONS = "the waits for the device", "the operations of a step"
+WAITS, OPERATIONS, REPEATS = "the waits for the device", "the operations of a step", "work that is done again"
 """What is looked at in a step each."""
 
-Look = TypeVar("Look", SyncWatch, Looking)
+Look = TypeVar("Look", SyncWatch, Looking, LookingAgain)
 NS_PER_S = 1e9
 RECORDED_S = 0.6
 """Recording may add this much to the profiled steps together: torch keeps 8 GB of records a second of it, so that of
@@ -41,7 +40,7 @@ steps with very many operations fewer are recorded."""
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How many steps are looked at. After warm-up: 1 + `window` without the profiler, 1 + `profiled` with it, and two.
+    """How many steps are looked at. After warm-up: 1 + `window` without the profiler, 1 + `profiled` with it, three.
 
     The warm-up ends after `warmup` steps at the earliest, and when neither the compiler works nor the step's time
     falls any more, `most_warmup` steps or `most_warmup_s` seconds at the latest. A window ends early after `window_s`.
@@ -58,8 +57,8 @@ class Options:
 
     @property
     def most(self) -> int:
-        """The most steps that looking takes: warm-up, 1 + `window`, 1 + `profiled`, and two."""
-        return self.most_warmup + self.window + self.profiled + 4
+        """The most steps that looking takes: warm-up, 1 + `window`, 1 + `profiled`, and three."""
+        return self.most_warmup + self.window + self.profiled + 5
 
     def __post_init__(self) -> None:
         if self.window < 2 or self.profiled < 1 or self.warmup < 0:
@@ -74,6 +73,7 @@ class Phase(Enum):
     PROFILE = "profiling"
     SYNCS = "looking for waits"
     DISPATCH = "counting"
+    AGAIN = "comparing two steps"
     DONE = "done"
 
 
@@ -248,6 +248,7 @@ class Watcher:
         self._profiled_steps, self._most_profiled = 0, self.options.profiled
         self._sync_watch: SyncWatch | None = None
         self._looking: Looking | None = None
+        self._second: LookingAgain | None = None
         self._warmup_steps = 0
         self._loops: Loops | None = None
 
@@ -261,6 +262,9 @@ class Watcher:
         if self.phase is Phase.DISPATCH and self._looking is not None:
             self._looking.close()
             self._looking = None
+        if self._second is not None:
+            self._second.close()
+            self._second = None
 
     def _told(self, done: int, total: int) -> None:
         if self.progress is not None:
@@ -354,8 +358,15 @@ class Watcher:
 
     def _begin_dispatch(self) -> None:
         self.phase = Phase.DISPATCH
-        self._looking = self._look(OPERATIONS, Looking(self.graphs))
+        self._repeats = Repeats()
+        self._looking = self._look(OPERATIONS, Looking(self.graphs, self._repeats))
         if self._looking is None:
+            self._finish()
+
+    def _begin_again(self, first: Looking) -> None:
+        self.phase = Phase.AGAIN
+        self._second = self._look(REPEATS, LookingAgain(first, self._repeats, self.graphs))
+        if self._second is None:
             self._finish()
 
     def _look(self, part: str, look: Look) -> Look | None:
@@ -375,8 +386,11 @@ class Watcher:
         if self.phase is Phase.SYNCS and self._sync_watch is not None:
             self._parts.make(WAITS, self._sync_watch.close, None)
             self._begin_dispatch()
-        elif self._looking is not None:
+        elif self.phase is Phase.DISPATCH and self._looking is not None:
             self._parts.make(OPERATIONS, self._looking.close, None)
+            self._begin_again(self._looking)
+        elif self._second is not None:
+            self._parts.make(REPEATS, self._second.close, None)
             self._finish()
         self._told(1, 1)
 
@@ -407,7 +421,7 @@ class Watcher:
             memory=watched.get("memory"),
             uses=seen.uses if seen is not None else None,
             dispatch_ns=self._loops.op_ns if self._loops else None,
-            observer=_observer(self._loops, self._recorder.loops if self._recorder else None),
+            observer=profiler_cost(self._loops, self._recorder.loops if self._recorder else None),
             program=seen.program if seen is not None else None,
             seconds=time.perf_counter() - self._began,
         )
@@ -427,21 +441,3 @@ class Watcher:
             what = "could not be looked at for casts, padding and repeated indices"
             notes.append(f"{seen.unread} operations of the step {what}")
         return notes
-
-
-def _observer(without: Loops | None, with_it: Loops | None) -> ProfilerCost | None:
-    """What the profiler adds to a Python call and to an operation, which is recorded with the call that makes it."""
-    if without is None or with_it is None:
-        return None
-    python = max(with_it.python_ns - without.python_ns, 0.0)
-    return ProfilerCost(op_ns=max(with_it.op_ns - without.op_ns - python, 0.0), python_ns=python)
-
-
-@contextmanager
-def watching(watcher: Watcher) -> Iterator[Watcher]:
-    """The watcher open within the block; closed afterwards, whatever happens."""
-    watcher.open()
-    try:
-        yield watcher
-    finally:
-        watcher.close()

@@ -82,10 +82,10 @@ class Sites:
         self.compiled |= type(module).__name__ == "OptimizedModule"
         self._paths.append(self._path(module))
         self._around.append(module)
-        self._stack.append(self._name(module))
+        self._stack.append(self.name(module))
 
     def _leave(self, module: Any, _: Any, __: Any) -> None:
-        name = self._name(module)
+        name = self.name(module)
         # an exception in a module leaves its children on the stack
         while self._stack:
             self._paths.pop()
@@ -104,7 +104,7 @@ class Sites:
         name = names.setdefault(id(module), type(module).__name__)
         return f"{self._paths[-1]}.{name}" if name else self._paths[-1]
 
-    def _name(self, module: Any) -> str:
+    def name(self, module: Any) -> str:
         """The profiler's name for a module: its class, numbered in order of appearance."""
         name = self._names.get(id(module))
         if name is None:

@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -20,15 +20,16 @@ import torch
 
 from gobrrr.model.live import TensorUse
 from gobrrr.model.program import Program
-from gobrrr.model.recording import CallLine, RecordedCall, Recording, Site
+from gobrrr.model.recording import Again, CallLine, RecordedCall, Recording, Site
+from gobrrr.observe.live.again.repeats import Repeats
 from gobrrr.observe.live.objects.seen import Objects
 from gobrrr.observe.live.ops.graphs import GraphBook
-from gobrrr.observe.live.ops.mode import Dispatched, following
+from gobrrr.observe.live.ops.mode import Dispatched, Numbered, following
 from gobrrr.observe.live.ops.uses import Uses
 from gobrrr.observe.live.watches.calls import CallWatch, code_of
 from gobrrr.observe.static.sites import Sites
 
-__all__ = ["GraphBook", "Looking", "Seen", "looking", "watch"]
+__all__ = ["GraphBook", "Looking", "LookingAgain", "Repeats", "Seen", "looking", "watch"]
 
 _HOOKED = r"Using `torch\.compile\(module\)` when there are global hooks(?#gobrrr)"
 """The comment keeps the filter apart from any of the program's own."""
@@ -46,6 +47,7 @@ class Seen:
     where none are missing. `compiled`: a compiled module was run as it is written. `autocast`: the type that modules
     ran in under autocast. `unread`: operations whose arguments could not be looked at for `uses`.
     `program`: the objects of the program that it used; `unnamed`: why some of them are not known, "" where none failed.
+    `again`: work that had been done before; from step to step only where a second step was looked at.
     """
 
     calls: tuple[RecordedCall, ...]
@@ -65,6 +67,7 @@ class Seen:
     streams: dict[str, str] = field(default_factory=dict)
     program: Program | None = None
     unnamed: str = ""
+    again: tuple[Again, ...] | None = None
 
     @property
     def whole(self) -> bool:
@@ -92,6 +95,7 @@ class Seen:
             versions={"torch": str(torch.__version__)},
             seconds=self.seconds,
             lines=self.lines,
+            again=self.again,
             streams=self.streams,
             code=code_of({one.source for one in self.lines} | {one.user for one in self.sites if one.user}),
         )
@@ -104,13 +108,15 @@ class Looking:
     everything back all the same.
     """
 
-    def __init__(self, book: GraphBook | None = None) -> None:
+    def __init__(self, book: GraphBook | None = None, repeats: Repeats | None = None) -> None:
         self.seen: Seen | None = None
+        self._repeats = repeats if repeats is not None else Repeats()
         self._book = book if book is not None else GraphBook()
         self._sites = Sites()
         self._uses = Uses(self._sites)
         self._objects = Objects()
-        self._mode = Dispatched(self._sites, self._uses, lambda: self._book.capturing, self._objects)
+        capturing = lambda: self._book.capturing  # noqa: E731
+        self._mode = Dispatched(self._sites, self._uses, capturing, self._objects, self._repeats)
         self._on: ExitStack | None = None
         self._calls = CallWatch()
         self._replays = self._unseen = 0
@@ -121,6 +127,7 @@ class Looking:
         if self._on is not None or self.seen is not None:
             return
         self._began = time.perf_counter()
+        self._repeats.begin()
         with ExitStack() as stack:
             stack.enter_context(_uncompiled())
             if not self._book.opened:
@@ -159,10 +166,16 @@ class Looking:
             streams=self._calls.streams,
             program=self._objects.found(_files(self._sites.found)),
             unnamed=self._objects.failed,
+            again=self._repeats.found(calls, self._sites.found),
         )
         self._calls = CallWatch()
         self._uses, self._mode = Uses(self._sites), Dispatched(self._sites)  # they hold the program's parameters
         return self.seen
+
+    def again(self) -> None:
+        """A second look has told more of what is done again."""
+        if self.seen is not None:
+            self.seen = replace(self.seen, again=self._repeats.found(self.seen.calls, self.seen.sites))
 
     def found(self) -> Recording | None:
         """What was seen, as a recording; None before `close()`."""
@@ -182,6 +195,30 @@ class Looking:
         self._mode.adopt(tuple(calls))
 
 
+class LookingAgain:
+    """Looks at the step behind the one that was looked at, for what both have computed."""
+
+    def __init__(self, first: Looking, repeats: Repeats, book: GraphBook) -> None:
+        self._first, self._repeats = first, repeats
+        self._mode = Numbered(repeats, lambda: book.capturing)
+        self._on: ExitStack | None = None
+
+    def open(self) -> None:
+        """Begin to look."""
+        self._repeats.begin()
+        with ExitStack() as stack:
+            stack.enter_context(_uncompiled())
+            stack.enter_context(following(self._mode))
+            self._on = stack.pop_all()
+
+    def close(self) -> None:
+        """Stop looking; the first look knows what was done again."""
+        on, self._on = self._on, None
+        if on is not None:
+            on.close()
+            self._first.again()
+
+
 def _files(sites: Sequence[Site]) -> list[str]:
     """The files of the user's lines."""
     found = (_LINE.match(one.user) for one in sites if one.user)
@@ -189,9 +226,9 @@ def _files(sites: Sequence[Site]) -> list[str]:
 
 
 @contextmanager
-def looking(book: GraphBook | None = None) -> Iterator[Looking]:
+def looking(book: GraphBook | None = None, repeats: Repeats | None = None) -> Iterator[Looking]:
     """Look at what runs in the block; the yielded object's `seen` is there afterwards, also after an exception."""
-    one = Looking(book)
+    one = Looking(book, repeats)
     one.open()
     try:
         yield one
@@ -199,10 +236,23 @@ def looking(book: GraphBook | None = None) -> Iterator[Looking]:
         one.close()
 
 
-def watch(step: Callable[..., Any], inputs: Sequence[Any] = (), *, book: GraphBook | None = None) -> Seen:
-    """Run `step(*inputs)` once and return what it dispatched. The step's exceptions pass through."""
-    with looking(book) as one:
+def watch(
+    step: Callable[..., Any], inputs: Sequence[Any] = (), *, book: GraphBook | None = None, twice: bool = False
+) -> Seen:
+    """Run `step(*inputs)` once and return what it dispatched. The step's exceptions pass through.
+
+    `twice`: run it once more, and say what both have computed.
+    """
+    repeats = Repeats()
+    with looking(book, repeats) as one:
         step(*inputs)
+    if twice:
+        second = LookingAgain(one, repeats, book if book is not None else GraphBook())
+        second.open()
+        try:
+            step(*inputs)
+        finally:
+            second.close()
     assert one.seen is not None
     return one.seen
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gobrrr.guarded import failed
 from gobrrr.model.recording import Place, RecordedCall
 from gobrrr.model.work import OpCall
+from gobrrr.observe.live.again.repeats import Repeats
 from gobrrr.observe.live.apart import beneath
 from gobrrr.observe.live.objects.seen import Objects
 from gobrrr.observe.live.ops.uses import Uses
@@ -40,9 +41,10 @@ class Dispatched(TorchDispatchMode):
         uses: Uses | None = None,
         paused: Callable[[], bool] | None = None,
         objects: Objects | None = None,
+        repeats: Repeats | None = None,
     ) -> None:
         super().__init__()
-        self.sites, self.uses, self.objects = sites, uses, objects
+        self.sites, self.uses, self.objects, self.repeats = sites, uses, objects, repeats
         self.drafts: list[tuple[RecordedCall, int, bool]] = []  # with the backward pass it is in, and the grad mode
         self.left_out = 0
         self.failed = ""  # what is said of the last operation that could not be written down
@@ -107,6 +109,15 @@ class Dispatched(TorchDispatchMode):
             self.uses.see(func, args, kwargs, outputs, recorded)
         if self.objects is not None and not self.optimizing:  # whose state nobody has a name for
             self.objects.see(read, written)
+        self._numbered(func, args, kwargs, outputs, len(self.drafts) - 1)
+
+    def _numbered(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any, at: int) -> None:
+        if self.repeats is None:
+            return
+        if self.optimizing:
+            self.repeats.wrote(func, args, kwargs)
+        else:
+            self.repeats.see(func, args, kwargs, outputs, at)
 
     def _put(self, call: OpCall, place: Place, *, waits: bool = False, copy: Copy = "") -> RecordedCall:
         owned = self._owners.of_this(self.sites.here, 1.0)
@@ -121,6 +132,19 @@ class Dispatched(TorchDispatchMode):
         )
         self.drafts.append((recorded, owned.task, owned.grad))
         return recorded
+
+
+class Numbered(Dispatched):
+    """A second look, which only numbers what the operations compute."""
+
+    def __init__(self, repeats: Repeats, paused: Callable[[], bool] | None = None) -> None:
+        super().__init__(Sites(), paused=paused, repeats=repeats)
+        self._seen = 0
+
+    def _written(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any, *, plain: bool) -> None:
+        if plain:
+            self._numbered(func, args, kwargs, outputs, self._seen)
+            self._seen += 1
 
 
 def _takes_itself_apart(kind: Any) -> bool:
@@ -156,7 +180,8 @@ def following(mode: Dispatched) -> Iterator[None]:
         hooks.append(register_optimizer_step_pre_hook(lambda optimizer, *_: objects.optimizer(optimizer)))
         hooks.append(before_forward(lambda module, args: objects.module(module, args, top=not mode.sites.inside)))
     try:
-        with mode.sites.following(), beneath(mode):
+        again = mode.repeats.following(mode.sites) if mode.repeats is not None else nullcontext()
+        with mode.sites.following(), again, beneath(mode):
             yield
     finally:
         for hook in hooks:

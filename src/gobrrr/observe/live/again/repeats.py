@@ -1,0 +1,109 @@
+"""What two looks at a step tell of work that was done before (gobrrr.model.recording.Again).
+
+The first look has the step's operations with their places; the second only their numbers (values.py). An operation
+whose number was there before, in the same look or in the other one, computes what was computed already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from gobrrr.guarded import Parts
+from gobrrr.model.recording import Again, RecordedCall, Site
+from gobrrr.observe.live.again.leaves import Leaves
+from gobrrr.observe.live.again.prefixes import Prefixes
+from gobrrr.observe.live.again.regions import Invocation, Look, again
+from gobrrr.observe.live.again.values import Values
+from gobrrr.observe.live.apart import apart
+from gobrrr.observe.static.sites import Sites
+
+PART = "work that is done again"
+
+
+class Repeats:
+    """Told by the hooks of each look; `found` afterwards."""
+
+    def __init__(self) -> None:
+        self._parts = Parts()
+        self._leaves, self._prefixes = Leaves(), Prefixes()
+        self._looks: list[Look] = []
+        self._open: list[tuple[int, int]] = []  # the calls of modules that run now, with the module's id
+
+    @property
+    def failed(self) -> str:
+        """What the answer says where this failed; "" where it did not."""
+        return next(iter(self._parts.failed.values()), "")
+
+    def begin(self) -> None:
+        """A look begins."""
+        self._leaves.begin()
+        self._open = []
+        self._looks.append(Look(Values(self._leaves, len(self._looks)), [], {}, set()))
+
+    @contextmanager
+    def following(self, sites: Sites) -> Iterator[None]:
+        """The hooks that tell of modules; gone afterwards."""
+        module = torch.nn.modules.module
+        hooks = (
+            module.register_module_forward_pre_hook(lambda one, args: self._enter(one, args, sites)),
+            module.register_module_forward_hook(self._leave, always_call=True),
+        )
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def see(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any, at: int) -> None:
+        """An operation of the step, after it ran; `at`: its position in the look."""
+        if not self._looks or self._parts.failed:
+            return
+        look = self._looks[-1]
+        look.within[at] = self._open[-1][0] if self._open else -1
+        self._parts.make(PART, lambda: look.values.see(func, args, kwargs, outputs, at), None)
+
+    def wrote(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """An operation of an optimizer."""
+        if self._looks and not self._parts.failed:
+            self._parts.make(PART, lambda: self._looks[-1].values.wrote(func, args, kwargs), None)
+
+    def found(self, calls: Sequence[RecordedCall], sites: Sequence[Site]) -> tuple[Again, ...]:
+        """What was seen, in the positions of the first look's calls."""
+        if not self._looks or self._parts.failed:
+            return ()
+        with apart():
+            return self._parts.make(
+                PART, lambda: again(self._looks, self._leaves, self._prefixes.again(), calls, sites), ()
+            )
+
+    def _enter(self, module: Any, args: tuple[Any, ...], sites: Sites) -> None:
+        if not self._looks or self._parts.failed:
+            return
+        calls = self._looks[-1].calls
+        around = self._open[-1][0] if self._open else -1
+        calls.append(Invocation(around, sites.line(), sites.name(module)))
+        self._open.append((len(calls) - 1, id(module)))
+        with apart():
+            self._parts.make(PART, lambda: self._module(module, args, top=around < 0), None)
+
+    def _module(self, module: Any, args: tuple[Any, ...], *, top: bool) -> None:
+        self._leaves.module(module)
+        if top:
+            look = self._looks[-1]
+            look.given.update(look.values.held(one) for one in args if isinstance(one, torch.Tensor))
+
+    def _leave(self, module: Any, args: tuple[Any, ...], output: Any) -> None:
+        while self._open:  # an exception in a module leaves its children here
+            at, which = self._open.pop()
+            if which == id(module):
+                break
+        else:
+            return
+        if not self._parts.failed:
+            with apart():
+                first = at if len(self._looks) == 1 else -1 - at
+                self._parts.make(PART, lambda: self._prefixes.see(module, args, output, first), None)

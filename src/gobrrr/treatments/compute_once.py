@@ -1,0 +1,49 @@
+"""Compute what does not change once, and keep the result.
+
+What shapes and constants make: in `__init__`, as a buffer; what weights make: after loading; all else: before the loop.
+The numbers are the same: it is the result that was computed each time.
+
+Replayed: the operations that the finding names are not there any more, nor what launching them costs the host.
+"""
+
+from __future__ import annotations
+
+from gobrrr.analysis.again import repeated
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_claim
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import Plan
+from gobrrr.model.recording import Again
+from gobrrr.treatments.wording import place, said
+
+NAME = "compute-once"
+NUMERICS = "none"
+CODE = """
+self.register_buffer("mask", mask, persistent=False)  # in __init__, and self.mask in forward
+"""
+GENERAL = "compute it once before the loop, and keep the result"
+MOST_TOLD = 3
+
+REMEDIES = {
+    "numbers": "once, in __init__: self.register_buffer(name, value, persistent=False); of varying length: for the "
+    "longest, and a slice of it here",
+    "weights": "once after loading, and keep the result; a parametrization: parametrize.remove_parametrizations, or "
+    "with parametrize.cached() around the steps",
+    "tensors": GENERAL,
+}
+
+
+def predict(evidence: Evidence, found: Found) -> Plan | None:
+    """What the docstring says, of the finding's stake."""
+    finding = found.finding
+    if finding.code != "R02":
+        return None
+    told = [said(_remedy(one.again), place(one.again.source)) for one in repeated(evidence, "steps", "turns")]
+    how = "\n".join(list(dict.fromkeys(told))[:MOST_TOLD]) or said(GENERAL)
+    return of_claim(evidence, found, how, "what it is computed from stays as it was in the two steps looked at")
+
+
+def _remedy(one: Again) -> str:
+    if one.kind == "turns":
+        return f"once in the step, not {one.times} times: keep the result and use it again"
+    return REMEDIES.get(one.of, GENERAL)
