@@ -108,3 +108,22 @@ def test_flop_grow_with_the_batch(name: str, batch: int) -> None:
 
 def test_every_overload_finds_its_rule() -> None:
     assert find("aten::mm.out") == find("aten::mm") == find("aten.mm.default") == find("aten.mm")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        OpCall(name="aten::relu", inputs=(Tensor((2**40, 2**40), "float32"),)),
+        OpCall(name="aten::relu", inputs=(Tensor((-4, 8), "float32"),)),
+        OpCall(name="aten::mm", inputs=(Tensor((2**40, 1), "float32"), Tensor((1, 2**40), "float32"))),  # its result
+    ],
+    ids=["too many elements", "a negative size", "the result"],
+)
+def test_shapes_that_no_tensor_can_have_are_not_counted(call: OpCall) -> None:
+    """Torch counts a tensor's elements and its storage's bytes in 64 bits: such a shape is a trace's damage."""
+    work = price(call)
+    assert (work.count, work.note) == ("unknown", "a shape that no tensor can have")
+
+
+def test_the_largest_shape_that_a_tensor_can_have_is_counted() -> None:
+    assert price(OpCall(name="aten::relu", inputs=(Tensor((2**60,), "float32"),))).count == "exact"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from gobrrr.cost import families, registry
+from gobrrr.cost.arguments import tensors
 from gobrrr.cost.indexing import by_blocks
 from gobrrr.cost.kernels import element_type
 from gobrrr.cost.movement import by_events
@@ -16,6 +19,10 @@ from gobrrr.model.work import Argument, OpCall, Tensor, TensorList, Work
 _BROKEN = (ArithmeticError, LookupError, TypeError, ValueError, RecursionError)
 _TYPES_NOTE = "element types read from kernel names"
 
+MOST = 2**63 - 1
+"""Elements of a tensor, and bytes of its storage, at most: torch counts both in 64 bits with a sign."""
+_NO_TENSOR = "a shape that no tensor can have"
+
 _FAMILIES = families.FAMILIES  # importing them registered the rules
 
 
@@ -25,6 +32,13 @@ def price(call: OpCall, *, blocks: int | None = None) -> Work:
     `blocks`: how many thread blocks the op's kernels launched in all, where the trace says so. It bounds tensor lists
     and indices that the profiler didn't record (gobrrr.cost.optimizer, gobrrr.cost.indexing).
     """
+    if any(min(one.shape, default=0) < 0 or math.prod(one.shape) > MOST for one in tensors(call)):
+        return Work(count="unknown", note=_NO_TENSOR)
+    work = _price(call, blocks)
+    return Work(count="unknown", note=_NO_TENSOR) if (work.bytes_written or 0.0) > MOST else work
+
+
+def _price(call: OpCall, blocks: int | None) -> Work:
     found = registry.find(call.name)
     if found is None:
         return by_events(call) or _by_tag(call) or Work(count="unknown", note=f"no rule for {call.name}")
