@@ -16,7 +16,7 @@ from gobrrr.model.diagnosis import Finding
 from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import diagnose, evidence_of
 from tests.conftest import H100, H100_EXTRA, public_files
-from tests.spread import spread
+from tests.spread import examples, spread
 
 PAIRS = sorted((H100_EXTRA / "pairs").glob("*.json.gz"))[::3]
 TRACES = sorted({*H100.glob("*.json.gz"), *H100_EXTRA.glob("*.json.gz"), *H100_EXTRA.glob("holdout/*.json.gz"), *PAIRS})
@@ -68,7 +68,7 @@ def test_every_condition_about_the_step_has_its_place():
     assert codes == set(SPECIFIC_FIRST)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(st.integers(0, 10**6), min_size=1, max_size=8).flatmap(
         lambda sizes: st.tuples(

@@ -89,7 +89,7 @@ LINEAR_IN_THE_BATCH = {
 
 @pytest.mark.parametrize("name", LINEAR_IN_THE_BATCH)
 @given(batch=st.integers(1, 500))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_flop_grow_with_the_batch(name: str, batch: int) -> None:
     weights = {"aten::linear", "aten::conv2d"}
     shapes = LINEAR_IN_THE_BATCH[name]
