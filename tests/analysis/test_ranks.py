@@ -24,7 +24,7 @@ from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import evidence_of
 from tests.analysis.tables import DDP, Row, launched, table
 from tests.conftest import H100_EXTRA
-from tests.spread import examples
+from tests.spread import examples, spread
 
 CALL, REACTION = 5_000, 3_000
 HOUR = 3_600_000_000_000
@@ -357,7 +357,7 @@ RANKS = [
 ]
 
 
-@pytest.mark.parametrize("paths", RANKS, ids=lambda paths: paths[0].name.split(".")[0])
+@pytest.mark.parametrize("paths", spread(RANKS), ids=lambda paths: paths[0].name.split(".")[0])
 def test_the_shipped_ranks_meet_and_end_together(paths):
     evidences = [evidence_of(read_trace(str(path)).ranks[0])[0] for path in paths]
     watch = Stopwatch(*evidences)

@@ -65,11 +65,11 @@ def test_price_never_raises_and_is_never_negative(call: OpCall, blocks: int | No
         assert work.note
 
 
-@pytest.mark.parametrize("name", [name.replace("*", "x") for name in names()])
-def test_no_arguments_are_no_accident(name: str) -> None:
-    work = price(OpCall(name=name))
+def test_no_arguments_are_no_accident() -> None:
+    counts = {name: price(OpCall(name=name.replace("*", "x"))).count for name in names()}
     # One element goes to the host whatever the arguments are.
-    assert work.count in (("bounded",) if name == "aten::_local_scalar_dense" else ("unknown", "view"))
+    assert counts.pop("aten::_local_scalar_dense") == "bounded"
+    assert {name: count for name, count in counts.items() if count not in ("unknown", "view")} == {}
 
 
 ONE = Scalar("1")
@@ -113,11 +113,10 @@ def test_every_overload_finds_its_rule() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        OpCall(name="aten::relu", inputs=(Tensor((2**40, 2**40), "float32"),)),
-        OpCall(name="aten::relu", inputs=(Tensor((-4, 8), "float32"),)),
+        OpCall(name="aten::relu", inputs=(Tensor((2**31, 2**31), "float32"),)),
         OpCall(name="aten::mm", inputs=(Tensor((2**40, 1), "float32"), Tensor((1, 2**40), "float32"))),  # its result
     ],
-    ids=["too many elements", "a negative size", "the result"],
+    ids=["too many bytes", "the result"],
 )
 def test_shapes_that_no_tensor_can_have_are_not_counted(call: OpCall) -> None:
     """Torch counts a tensor's elements and its storage's bytes in 64 bits: such a shape is a trace's damage."""

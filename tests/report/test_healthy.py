@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from gobrrr import api
 from gobrrr.model.diagnosis import Finding
 from gobrrr.report import html, terminal
+from tests.analysis.tables import diagnosis
+from tests.conftest import H100
 from tests.report import samples
 
 
@@ -24,8 +23,8 @@ def said(text: str) -> str:
         ("mlp_tiny.fixed", "most of the step is kernels whose least time is unknown (88 %)"),
     ],
 )
-def test_a_healthy_shipped_step_ends_with_nothing_to_do_and_its_bound(name: str, bound: str, h100: Path) -> None:
-    text = said(terminal.render(api.diagnose(str(h100 / f"{name}.json.gz"))))
+def test_a_healthy_shipped_step_ends_with_nothing_to_do_and_its_bound(name: str, bound: str) -> None:
+    text = said(terminal.render(diagnosis(H100 / f"{name}.json.gz")))
     assert "Nothing to do was found: " in text
     assert bound in text
     assert "conditions could not be checked" in text
@@ -53,8 +52,8 @@ def test_the_page_says_it_too() -> None:
     assert "Nothing to do was found" in page
 
 
-def test_all_shows_what_a_screen_has_no_room_for(h100: Path) -> None:
-    one = api.diagnose(str(h100 / "gpt_eager_attn.faulty.json.gz"))
+def test_all_shows_what_a_screen_has_no_room_for() -> None:
+    one = diagnosis(H100 / "gpt_eager_attn.faulty.json.gz")
     screen, whole = terminal.render(one), terminal.render(one, whole=True)
     assert "and 1 more remedy: --all shows all" in screen
     assert "--all" not in whole

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 
 from gobrrr.cost import families, registry
-from gobrrr.cost.arguments import tensors
 from gobrrr.cost.indexing import by_blocks
 from gobrrr.cost.kernels import element_type
 from gobrrr.cost.movement import by_events
@@ -19,8 +16,8 @@ from gobrrr.model.work import Argument, OpCall, Tensor, TensorList, Work
 _BROKEN = (ArithmeticError, LookupError, TypeError, ValueError, RecursionError)
 _TYPES_NOTE = "element types read from kernel names"
 
-MOST = 2**63 - 1
-"""Elements of a tensor, and bytes of its storage, at most: torch counts both in 64 bits with a sign."""
+MOST_BYTES = 2**63 - 1
+"""Torch counts the bytes of a storage in 64 bits with a sign; elements: `parse`."""
 _NO_TENSOR = "a shape that no tensor can have"
 
 _FAMILIES = families.FAMILIES  # importing them registered the rules
@@ -32,10 +29,9 @@ def price(call: OpCall, *, blocks: int | None = None) -> Work:
     `blocks`: how many thread blocks the op's kernels launched in all, where the trace says so. It bounds tensor lists
     and indices that the profiler didn't record (gobrrr.cost.optimizer, gobrrr.cost.indexing).
     """
-    if any(min(one.shape, default=0) < 0 or math.prod(one.shape) > MOST for one in tensors(call)):
-        return Work(count="unknown", note=_NO_TENSOR)
     work = _price(call, blocks)
-    return Work(count="unknown", note=_NO_TENSOR) if (work.bytes_written or 0.0) > MOST else work
+    moved = max(work.bytes_read or 0.0, work.bytes_written or 0.0)
+    return Work(count="unknown", note=_NO_TENSOR) if moved > MOST_BYTES else work
 
 
 def _price(call: OpCall, blocks: int | None) -> Work:
