@@ -11,8 +11,11 @@ from hypothesis import settings
 
 from gobrrr.guarded import STRICT
 from tests.once import SHARED
+from tests.spread import examples
 
-settings.register_profile("any machine", deadline=None)  # a shared one stalls for longer than any example takes
+settings.register_profile(
+    "any machine", deadline=None, max_examples=examples(100)
+)  # a shared one stalls for longer than any example takes
 settings.load_profile("any machine")
 
 ROOT = Path(__file__).resolve().parent.parent

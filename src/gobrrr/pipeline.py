@@ -112,16 +112,15 @@ def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
     lead = max(studies, key=_own_length)
     events, priced, steps, live = lead.rank.events, lead.priced, lead.steps, lead.rank.live
     front = lead.evidence[0] if lead.evidence else None
-    budget, wall = _budget(studies)
+    (budget, wall), recorded_ns = _budget(studies), _recorded(profile, studies)
     covered = parts.make("coverage", lambda: coverage(events, priced, steps, budget if front else []), UNCOVERED)
     sums = parts.make(
         "totals", lambda: totals(events, priced, steps, _spared(lead), _spared_at_most(lead), machine), UNCOUNTED
     )
     beaten = parts.make("kernels against their floors", lambda: contradictions(events, priced), (0.0, ""))
     bounds = parts.make("floors on lower bounds", lambda: lower_bounds(events, priced, steps), (0.0, list[str]()))
-    verdict = parts.make(
-        "verdict", lambda: _judged(lead, machine, budget, wall, covered.device_time, beaten[0], bounds[0]), UNJUDGED
-    )
+    seen = (covered.device_time, beaten[0], bounds[0], recorded_ns)
+    verdict = parts.make("verdict", lambda: _judged(lead, machine, budget, wall, *seen), UNJUDGED)
     row_of_group, tables = _tables(lead, parts)
     checked = _checked(lead, sum(line.ns for line in budget), parts)
     ranks = _looked(lead, studies, checked, row_of_group, parts)
@@ -136,7 +135,7 @@ def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
         device=device,
         ranks=len(studies),
         steps=steps.count,
-        wall_ns=_recorded(profile, studies),
+        wall_ns=recorded_ns,
         unprofiled_wall_ns=wall,
         devices=[totals_ for one in studies for totals_ in one.devices],
         regime=verdict.regime,
@@ -148,7 +147,7 @@ def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
         findings=_ranked(findings, prescriptions),
         prescriptions=prescriptions,
         notes=notes,
-        caveats=[*caveats.of_step(live), *caveats.of_ceilings(machine, bounds[1])],
+        caveats=caveats.of(live, wall, recorded_ns, machine, bounds[1]),
         lower_bounds=bounds[1],
         machine=machine.name if machine else None,
         steps_from=steps.how,
@@ -173,6 +172,7 @@ def _judged(
     covered: float | None,
     contradicted: float,
     bounds: float,
+    recorded_ns: float | None,
 ) -> Verdict:
     live = lead.rank.live
     return judge(
@@ -186,6 +186,7 @@ def _judged(
         scaling=live.scaling if live is not None else None,
         bounds=bounds,
         lost=caveats.lost(live),
+        unmatched=caveats.unmatched(wall, recorded_ns),
         on_cpu=live is not None and live.kind == "cpu",
     )
 

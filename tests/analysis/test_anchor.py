@@ -13,6 +13,7 @@ from gobrrr.analysis.observer import LEFT_FACTOR, ObserverCost
 from gobrrr.analysis.steps import find_steps
 from gobrrr.model.events import EventTable, Kind
 from tests.analysis.tables import Row, launched, table
+from tests.spread import examples
 
 COST = ObserverCost(op_ns=2_000, runtime_ns=2_000, annotation_ns=2_000, python_ns=500, least_share=0.35)
 
@@ -70,7 +71,7 @@ def test_a_measured_step_that_is_longer_stretches_all() -> None:
     st.floats(0.2, 3.0),
     st.data(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_cpu_step_takes_what_was_measured(kernels: list[int], factor: float, data: st.DataObject) -> None:
     gaps = data.draw(st.lists(st.integers(100, 10**5), min_size=len(kernels), max_size=len(kernels)))
     events = processor(kernels, gaps)

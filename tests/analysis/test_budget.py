@@ -19,6 +19,7 @@ from gobrrr.analysis.steps import Steps
 from gobrrr.model.events import EventTable, Kind
 from gobrrr.model.work import OpCall, Work
 from tests.analysis.tables import Row, launched, table
+from tests.spread import examples
 
 KERNEL, NCCL, COPY, PEER, INSIDE = "sgemm", "ncclDevKernel_AllReduce", "Memcpy HtoD", "Memcpy PtoP", "Memcpy DtoD"
 LINE = {NCCL: "communication", COPY: "transfer", PEER: "transfer"}
@@ -102,7 +103,7 @@ def window(start: int, stop: int) -> Steps:
     return Steps(start, stop, 1, "by hand")
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(work, st.integers(0, 30), st.integers(31, 90))
 def test_every_line_is_what_a_sweep_counts(drawn: Drawn, start: int, stop: int):
     events, price, floors = priced(drawn)
@@ -112,7 +113,7 @@ def test_every_line_is_what_a_sweep_counts(drawn: Drawn, start: int, stop: int):
     assert min(budget.lines.values(), default=0) >= 0
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(work, st.integers(0, 30), st.integers(31, 90))
 def test_without_floors_the_lines_are_whole_nanoseconds(drawn: Drawn, start: int, stop: int):
     events, price, floors = priced([(name, at, length, stream, None) for name, at, length, stream, _ in drawn])
@@ -121,7 +122,7 @@ def test_without_floors_the_lines_are_whole_nanoseconds(drawn: Drawn, start: int
     assert summed(budget) == swept(events, floors, start, stop)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(work)
 def test_what_each_piece_owns_sums_to_the_busy_time(drawn: Drawn):
     events, price, _ = priced(drawn)
@@ -132,7 +133,7 @@ def test_what_each_piece_owns_sums_to_the_busy_time(drawn: Drawn):
     assert (budget.owned_ns >= 0).all()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(work)
 def test_gaps_are_the_idle_time_and_their_causes_sum_to_it(drawn: Drawn):
     events, price, _ = priced(drawn)

@@ -32,6 +32,7 @@ from tests.recordings import (
     tensor,
     view,
 )
+from tests.spread import examples
 
 
 def asked(call: OpCall, on: Machine | None = None, table: Efficiency | None = None) -> Expected:
@@ -259,7 +260,7 @@ def light_ns(call: OpCall, on: Machine) -> float:
     return max(compute, moved / on.memory_bytes_per_s.value if on.memory_bytes_per_s is not None else 0.0) * 1e9
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(calls(), MACHINES)
 def test_never_below_the_speed_of_light(call: OpCall, on: Machine):
     found = expect(call, price(call), on, efficiency.load())
@@ -270,7 +271,7 @@ def test_never_below_the_speed_of_light(call: OpCall, on: Machine):
     assert found.kind in efficiency.load().shares
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(calls(), MACHINES, st.sampled_from(["matrix", "vector", "memory"]), st.floats(1.0, 8.0))
 def test_no_ceiling_that_rises_slows_a_call(call: OpCall, on: Machine, which: str, factor: float):
     def raised(one: Any) -> Any:
@@ -285,7 +286,7 @@ def test_no_ceiling_that_rises_slows_a_call(call: OpCall, on: Machine, which: st
     assert expect(call, price(call), better, table).ns <= expect(call, price(call), on, table).ns * (1 + 1e-12)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.integers(1, 2**28), st.integers(1, 2**28), st.sampled_from(["bfloat16", "float32"]))
 def test_more_elements_never_take_less_time_within_a_kind(one: int, other: int, dtype: str):
     """On the round machine without a cache, where nothing but size differs."""
@@ -293,7 +294,7 @@ def test_more_elements_never_take_less_time_within_a_kind(one: int, other: int, 
     assert asked(relu(small, dtype=dtype)).ns <= asked(relu(large, dtype=dtype)).ns
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.integers(1, 400), st.integers(1, 400), st.integers(1, 8), st.integers(1, 8))
 def test_a_larger_product_never_takes_less_time_within_a_kind(m: int, n: int, more_m: int, more_n: int):
     """Tiles and waves only ever add: along m, n and (below the first split) k."""

@@ -24,6 +24,7 @@ from gobrrr.model.profile import DeviceProperties, Profile, RankProfile, TraceMe
 from gobrrr.model.recording import Recording, Site
 from gobrrr.model.work import OpCall
 from tests.recordings import add, host, item, machine, mm, recorded, recording, relu, stored, view
+from tests.spread import examples
 
 LATENCY, LAUNCH = 3_000, 6_000
 
@@ -150,26 +151,26 @@ CALLS = st.builds(lambda own, work, waits: kernel(own, *map(float, work), waits=
 STEPS = st.lists(CALLS, min_size=1, max_size=12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(STEPS)
 def test_it_is_the_longest_path(steps: list[Timed]):
     assert taken(steps) == pytest.approx(exact(steps), rel=1e-12)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(STEPS, st.integers(100, 400))
 def test_it_is_the_longest_path_where_the_queue_fills(steps: list[Timed], times: int):
     many = steps * times
     assert taken(many) == pytest.approx(exact(many), rel=1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(STEPS)
 def test_the_second_step_is_like_every_later_one(steps: list[Timed]):
     assert taken(steps) == pytest.approx(exact(steps, 8), rel=1e-12)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(STEPS, st.lists(CALLS, max_size=4))
 def test_what_came_before_the_loop_is_forgotten(steps: list[Timed], before: list[Timed]):
     player = Player(model())
@@ -184,7 +185,7 @@ def test_what_came_before_the_loop_is_forgotten(steps: list[Timed], before: list
     assert done[-1] - done[-2] == pytest.approx(taken(steps), rel=1e-9, abs=1e-3)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(STEPS)
 def test_never_shorter_than_either_side(steps: list[Timed]):
     busy = sum(sum(one.device_ns) for one in steps)

@@ -23,7 +23,7 @@ from gobrrr.treatments.together import Combiner, Seat
 from tests.analysis.slow_simulator import every, unprofiled
 from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, Row, evidence, short, table
 from tests.conftest import H100, H100_EXTRA
-from tests.spread import spread
+from tests.spread import examples, spread
 from tests.traces import Trace
 
 CLOSE = 0.002
@@ -134,7 +134,7 @@ def _share(one: Evidence, change) -> float:
 # -- plans ------------------------------------------------------------
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     st.sampled_from([H100 / "mlp_tiny.faulty.json.gz", H100 / "moe_host_loop.faulty.json.gz"]),
     st.floats(0, 1),
@@ -209,7 +209,7 @@ def in_all(graph: StepGraph) -> int:
     return int(events.end_ns.max() - events.start_ns.min())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(serial_pieces, st.integers(0, 1_000), st.sampled_from([0.0, 0.25, 0.5]))
 def test_where_host_and_device_are_one_all_times_add_up(pieces: list[tuple[int, int]], seed: int, share: float):
     graph = on_one_processor(pieces)

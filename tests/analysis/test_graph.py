@@ -17,6 +17,7 @@ from gobrrr.analysis.replay import run
 from gobrrr.model.events import Kind
 from tests.analysis.slow_simulator import arrays, same, slowly
 from tests.analysis.tables import Row, launched, table
+from tests.spread import examples
 
 NS = 1e-6
 
@@ -72,7 +73,7 @@ def graphs(draw: st.DrawFn, most: int = 12) -> StepGraph:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(graphs(), st.integers(1, 4))
 def test_the_run_keeps_all_rules_and_no_more(graph: StepGraph, queue: int):
     """The oracle has the same model in another form; with a queue of a few launches, so that it is often full."""
@@ -84,7 +85,7 @@ def test_the_run_keeps_all_rules_and_no_more(graph: StepGraph, queue: int):
     assert ran.resumed == pytest.approx(np.array(expected.resumed), abs=NS)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(graphs())
 def test_a_run_leaves_its_graph_alone(graph: StepGraph):
     before = arrays(graph)
@@ -123,7 +124,7 @@ pieces = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(pieces, min_size=3, max_size=15), st.sampled_from([1.0, 0.5, 0.1, 0.0]))
 def test_the_graph_of_a_program_changed_is_the_program_changed(program: list[Piece], share: float):
     """Unchanged it begins everything when it began; with shorter kernels, when a program with such kernels would."""

@@ -13,6 +13,7 @@ from gobrrr.analysis.links import Links, link
 from gobrrr.analysis.steps import Steps, find_steps
 from gobrrr.model.events import EventTable, Kind
 from tests.analysis.tables import Row, launched, table
+from tests.spread import examples
 
 CALL_NS, LATENCY_NS, PAUSE_NS = 2_000, 4_000, 1_000
 Work = list[tuple[int, int]]
@@ -52,7 +53,7 @@ def period(work: Work, steps: int = 60) -> float:
 operation = st.tuples(st.integers(3_000, 60_000), st.integers(2_000, 80_000))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(work=st.lists(operation, min_size=2, max_size=12), steps=st.integers(1, 3))
 def test_few_steps_give_the_loop(work: Work, steps: int):
     """Within the pause that a gap may have had of its own."""
@@ -96,7 +97,7 @@ def test_without_device_work_nothing_moves():
     assert running(events, links, steps) == (events, steps)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(work=st.lists(operation, min_size=2, max_size=12))
 def test_work_keeps_its_length_its_order_and_its_place_in_the_window(work: Work):
     events, links, steps = whole(perform(work, 2))

@@ -73,3 +73,16 @@ def test_sites_are_enough_where_no_frames_were_read() -> None:
 def test_a_path_and_all_that_it_lies_in() -> None:
     assert prefixes("GPT.blocks.3") == ("GPT", "GPT.blocks", "GPT.blocks.3")
     assert prefixes("GPT") == ("GPT",)
+
+
+def test_the_class_of_a_module_is_known_whatever_the_answer_calls_it() -> None:
+    """A live step's paths name attributes ("Net.look"); the class is the profiler's word for the same module."""
+    events = step()
+    sites = np.full(len(events), -1)
+    sites[row(events, "aten::mm")] = 0
+    found = (Site(("Net_0", "MultiheadAttention_11"), paths=("Net", "Net.look")),)
+    live, framed = (ModulePaths(frames(events), one, found, ()) for one in (sites, np.full(len(events), -1)))
+    mm = row(events, "aten::mm")
+    assert (live.of(mm)[-1], live.kind(mm)) == ("Net.look", "MultiheadAttention")
+    assert (framed.of(mm)[-1], framed.kind(mm)) == ("Linear_0", "Linear")
+    assert live.kind(-1) is live.kind(row(events, "aten::_fused_adam_")) is None

@@ -28,6 +28,7 @@ from gobrrr.model.profile import RankProfile, TraceMeta
 from gobrrr.observe.trace import read_trace
 from tests.analysis.tables import Row, launched, table
 from tests.conftest import H100
+from tests.spread import examples
 
 OP_NS, RUNTIME_NS = 3_000, 2_000
 MODES = {
@@ -117,7 +118,7 @@ def test_a_live_run_s_own_measurement_comes_first():
 # -- what it gives --------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     hosts=st.lists(st.integers(8_000, 60_000), min_size=8, max_size=30),
     op_ns=st.integers(0, 20_000),
@@ -135,7 +136,7 @@ def test_a_calibrated_machine_gives_the_step_back(hosts: list[int], op_ns: int, 
     assert found.value == pytest.approx(sum(hosts), abs=ends + 0.005 * sum(hosts))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(kernel=st.integers(60_000, 200_000), op_ns=st.integers(0, 10_000))
 def test_a_device_bound_loop_takes_its_kernels_time(kernel: int, op_ns: int):
     """No lead is left of a loop that runs ahead: 20 kernels one behind the other."""
@@ -175,7 +176,7 @@ def test_no_host_is_slower_than_it_was_recorded():
     assert high == pytest.approx(1 + np.hypot(0.05, REPEATABLE), abs=0.005)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     hosts=st.lists(st.integers(8_000, 60_000), min_size=4, max_size=20),
     kernel=st.integers(500, 60_000),

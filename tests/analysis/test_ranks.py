@@ -24,6 +24,7 @@ from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import evidence_of
 from tests.analysis.tables import DDP, Row, launched, table
 from tests.conftest import H100_EXTRA
+from tests.spread import examples, spread
 
 CALL, REACTION = 5_000, 3_000
 HOUR = 3_600_000_000_000
@@ -274,13 +275,13 @@ def programs(draw: st.DrawFn, ranks: int | None = None) -> list[list[Do]]:
     return made
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(programs())
 def test_what_was_recorded_runs_as_it_was(drawn: list[list[Do]]):
     same_as(together(graphs_of(drawn)), meeting(drawn), drawn, [1.0] * len(drawn))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(programs(), st.data())
 def test_changed_ranks_run_as_the_changed_programs_do(drawn: list[list[Do]], data: st.DataObject):
     """Longer and shorter kernels on each rank, faster and slower hosts, transfers of another length on all."""
@@ -312,7 +313,7 @@ def _meeting_from(changed: Sequence[Sequence[Do]], pace: Sequence[float], starts
     return meeting(begun, pace)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(programs(), st.lists(st.integers(-HOUR, HOUR), min_size=3, max_size=3))
 def test_clocks_that_differ_do_not_matter(drawn: list[list[Do]], shifts: list[int]):
     plain = together(graphs_of(drawn))
@@ -322,7 +323,7 @@ def test_clocks_that_differ_do_not_matter(drawn: list[list[Do]], shifts: list[in
         assert other.end == pytest.approx(one.end, abs=NS)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(programs(), st.randoms(use_true_random=False))
 def test_the_order_of_the_ranks_does_not_matter(drawn: list[list[Do]], random):
     graphs = graphs_of(drawn)
@@ -335,7 +336,7 @@ def test_the_order_of_the_ranks_does_not_matter(drawn: list[list[Do]], random):
         assert shuffled[at].end == pytest.approx(plain[number].end, abs=NS)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(programs(ranks=2), st.integers(0, 500))
 def test_a_slower_rank_delays_nobody_by_more_than_it_is_slower(drawn: list[list[Do]], us: int):
     graphs = graphs_of(drawn)
@@ -356,7 +357,7 @@ RANKS = [
 ]
 
 
-@pytest.mark.parametrize("paths", RANKS, ids=lambda paths: paths[0].name.split(".")[0])
+@pytest.mark.parametrize("paths", spread(RANKS), ids=lambda paths: paths[0].name.split(".")[0])
 def test_the_shipped_ranks_meet_and_end_together(paths):
     evidences = [evidence_of(read_trace(str(path)).ranks[0])[0] for path in paths]
     watch = Stopwatch(*evidences)

@@ -20,6 +20,7 @@ from gobrrr.analysis.steps import Steps, find_steps
 from gobrrr.model.events import I8, EventTable, Kind
 from gobrrr.observe.trace import read_trace
 from tests.analysis.tables import Row, launched, table
+from tests.spread import examples
 from tests.traces import Trace
 
 COSTS = [NO_COST, DEFAULT_COST.scaled(0.4), DEFAULT_COST, STACKS_COST]
@@ -181,7 +182,7 @@ programs = st.lists(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(programs)
 def test_cutting_all_waits_is_the_program_without_them(tmp_path: Path, program: Program):
     """The oracle is the builder: the same program performed without its waits."""
@@ -190,7 +191,7 @@ def test_cutting_all_waits_is_the_program_without_them(tmp_path: Path, program: 
     assert replayed(made, NO_COST, cut=True) == pytest.approx(wall(events, links), rel=0.02, abs=8.0)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(programs)
 def test_with_no_cost_the_program_takes_as_long_as_it_took(tmp_path: Path, program: Program):
     events, links, steps = perform(program, tmp_path)

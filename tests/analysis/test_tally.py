@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from gobrrr.analysis.tally import count, grouped
 from gobrrr.model.work import OpCall, Scalar
 from tests.recordings import add, item, mm, recorded, recording, relu, strange, tensor, view
+from tests.spread import examples
 
 N = 2**20
 BF16 = 2
@@ -124,7 +125,7 @@ CALLS = st.sampled_from(
 STEPS = st.lists(CALLS, max_size=12)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(STEPS)
 def test_the_three_ways_are_ordered(calls: list[OpCall]):
     found = count(recording(calls))
@@ -138,7 +139,7 @@ def test_the_three_ways_are_ordered(calls: list[OpCall]):
     assert sum(found.calls.values()) == sum(one.calls for one in found.ops)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(STEPS, STEPS)
 def test_work_adds(one: list[OpCall], other: list[OpCall]):
     both, first, second = (count(recording(calls)) for calls in ([*one, *other], one, other))

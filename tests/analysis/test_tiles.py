@@ -11,6 +11,7 @@ from gobrrr.analysis.tiles import LEAST_DEPTH, SPLITS, TILES, Product, Tile, pad
 from gobrrr.cost import price
 from gobrrr.model.work import OpCall, Scalar, Tensor
 from tests.recordings import add, mm, tensor
+from tests.spread import examples
 
 
 def flop(call: OpCall, processors: int | None = 100) -> float:
@@ -46,20 +47,20 @@ def by_hand(batch: int, m: int, n: int, k: int, processors: int) -> float:
 SIZE = st.integers(1, 700)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(SIZE, SIZE, st.one_of(SIZE, st.integers(1000, 9000)), st.integers(1, 150))
 def test_it_is_the_best_of_all_ways_to_deal_the_tiles_out(m: int, n: int, k: int, processors: int):
     assert flop(mm(m, k, n), processors) == pytest.approx(by_hand(1, m, n, k, processors), rel=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(1, 20), st.integers(1, 300), st.integers(1, 300), st.integers(1, 64), st.integers(1, 150))
 def test_a_batch_is_so_many_products(batch: int, m: int, n: int, k: int, processors: int):
     call = OpCall(name="aten::bmm", inputs=(tensor(batch, m, k), tensor(batch, k, n)))
     assert flop(call, processors) == pytest.approx(by_hand(batch, m, n, k, processors), rel=1e-12)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.integers(1, 100_000), st.integers(1, 100_000), st.integers(1, 100_000), st.integers(1, 400))
 def test_never_below_the_product_s_own(m: int, n: int, k: int, processors: int):
     call = mm(m, k, n)

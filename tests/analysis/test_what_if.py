@@ -24,6 +24,7 @@ from tests import traces
 from tests.analysis.slow_simulator import arrays, every, named, same, slowly, unprofiled
 from tests.analysis.tables import Row, launched, table
 from tests.analysis.test_graph import NS, graphs
+from tests.spread import examples
 from tests.traces import Trace
 
 MATRIX = [[64, 64], [64, 64]]
@@ -78,7 +79,7 @@ CHANGES: dict[str, Callable[[StepGraph, int], StepGraph]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(graph=graphs(), seed=seeds)
 def test_a_changed_graph_runs_by_the_same_rules_and_the_graph_that_it_was_made_from_stays(
     name: str, graph: StepGraph, seed: int
@@ -89,7 +90,7 @@ def test_a_changed_graph_runs_by_the_same_rules_and_the_graph_that_it_was_made_f
     assert run(changed).begin == pytest.approx(np.array(slowly(changed).begin), abs=NS)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(graphs(), seeds)
 def test_nothing_to_do_changes_nothing(graph: StepGraph, seed: int):
     nothing = np.empty(0, dtype=np.int64)
@@ -113,7 +114,7 @@ def test_nothing_to_do_changes_nothing(graph: StepGraph, seed: int):
         assert same(arrays(change(graph)), arrays(graph)), number
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(graphs(), st.lists(st.sampled_from([*CHANGES]), max_size=4), seeds)
 def test_changes_in_turn_are_one_applied_to_what_the_other_gives(graph: StepGraph, names: list[str], seed: int):
     by_hand = graph
@@ -123,7 +124,7 @@ def test_changes_in_turn_are_one_applied_to_what_the_other_gives(graph: StepGrap
     assert same(arrays(what_if.in_turn(changes)(graph)), arrays(by_hand))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(graphs(), seeds, st.sampled_from([0.0, 0.2, 0.9]))
 def test_less_of_anything_never_takes_longer(graph: StepGraph, seed: int, share: float):
     """Shorter work, a wait less, a faster host, work that does not run: nobody waits longer than before."""
@@ -136,7 +137,7 @@ def test_less_of_anything_never_takes_longer(graph: StepGraph, seed: int, share:
     assert done(what_if.hosted(graph, *spans(graph, seed), share)) <= now + NS
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(graphs(), seeds)
 def test_more_of_anything_never_takes_less(graph: StepGraph, seed: int):
     now = done(graph)
@@ -146,7 +147,7 @@ def test_more_of_anything_never_takes_less(graph: StepGraph, seed: int):
     assert done(replace(graph, left=graph.left * 1.5)) >= now - NS
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(graphs(), seeds)
 def test_merged_work_keeps_its_time_and_dropped_work_takes_just_its_own_along(graph: StepGraph, seed: int):
     graph, work = replace(graph, gone=np.zeros_like(graph.gone)), some(graph, seed)
@@ -166,7 +167,7 @@ def test_merged_work_keeps_its_time_and_dropped_work_takes_just_its_own_along(gr
     assert np.flatnonzero(dropped.gone).tolist() == work.tolist()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(graphs(), seeds, st.sampled_from([0.0, 0.25, 1.0]))
 def test_the_host_loses_just_what_it_needs_within_the_spans(graph: StepGraph, seed: int, share: float):
     begin, end = spans(graph, seed)

@@ -14,9 +14,10 @@ from gobrrr.conditions import catalogue
 from gobrrr.conditions.overlap import SPECIFIC_FIRST, settle
 from gobrrr.model.diagnosis import Finding
 from gobrrr.observe.trace import read_trace
-from gobrrr.pipeline import diagnose, evidence_of
+from gobrrr.pipeline import evidence_of
+from tests.analysis.tables import diagnosis
 from tests.conftest import H100, H100_EXTRA, public_files
-from tests.spread import spread
+from tests.spread import examples, spread
 
 PAIRS = sorted((H100_EXTRA / "pairs").glob("*.json.gz"))[::3]
 TRACES = sorted({*H100.glob("*.json.gz"), *H100_EXTRA.glob("*.json.gz"), *H100_EXTRA.glob("holdout/*.json.gz"), *PAIRS})
@@ -68,7 +69,7 @@ def test_every_condition_about_the_step_has_its_place():
     assert codes == set(SPECIFIC_FIRST)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(st.integers(0, 10**6), min_size=1, max_size=8).flatmap(
         lambda sizes: st.tuples(
@@ -95,19 +96,22 @@ def test_all_stakes_together_never_exceed_the_window(case):
 
 
 def within_the_step(path: Path) -> None:
-    profile = read_trace(str(path))
-    found = diagnose(profile)
+    found = diagnosis(path)
     wall = sum(line.ns for line in found.budget)
     stakes = [one.at_stake_ns for one in found.findings]
     assert all(0 <= low <= high for low, high in stakes)
     assert sum(high for _, high in stakes) <= wall * (1 + 1e-9)
-    for evidence in evidence_of(profile.ranks[0]):
-        assert lengths(evidence).sum() == pytest.approx(evidence.wall_ns * evidence.steps.count, rel=1e-9)
 
 
 @pytest.mark.parametrize("path", spread(TRACES), ids=lambda path: path.name.removesuffix(".json.gz"))
 def test_stakes_are_within_the_step(path: Path):
     within_the_step(path)
+
+
+@pytest.mark.parametrize("path", spread([*TRACES, *PUBLIC], 16), ids=lambda path: path.name.removesuffix(".json.gz"))
+def test_the_parts_that_findings_claim_of_sum_to_the_step(path: Path):
+    for evidence in evidence_of(read_trace(str(path)).ranks[0]):
+        assert lengths(evidence).sum() == pytest.approx(evidence.wall_ns * evidence.steps.count, rel=1e-9)
 
 
 @pytest.mark.skipif(not PUBLIC, reason="the public traces are not beside this checkout (../shared/public_traces)")

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from gobrrr.model.diagnosis import Finding
-from gobrrr.observe.trace import read_trace
-from gobrrr.pipeline import diagnose
+from tests.analysis.tables import diagnosis
 from tests.conftest import PUBLIC_TRACES
 
 pytestmark = pytest.mark.skipif(not PUBLIC_TRACES.is_dir(), reason="needs ../shared/public_traces")
@@ -19,7 +18,7 @@ def only(pattern: str) -> Path:
 
 
 def findings(pattern: str) -> dict[str, Finding]:
-    return {one.code: one for one in diagnose(read_trace(str(only(pattern)))).findings}
+    return {one.code: one for one in diagnosis(only(pattern)).findings}
 
 
 @pytest.mark.parametrize(
@@ -44,11 +43,11 @@ def test_timesformer_materialises_its_attention():
 
 
 def test_a_graph_replay_is_not_called_launch_bound():
-    diagnosis = diagnose(read_trace(str(only("*vllm_decode_full__graph_execution*"))))
-    codes = [one.code for one in diagnosis.findings]
+    found = diagnosis(only("*vllm_decode_full__graph_execution*"))
+    codes = [one.code for one in found.findings]
     assert "O01" not in codes
     assert "Q03" in codes
-    assert diagnosis.regime != "overhead"
+    assert found.regime != "overhead"
 
 
 def test_a_trace_without_shapes_says_so():

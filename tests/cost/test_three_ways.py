@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from gobrrr.cost import price
 from gobrrr.model.work import OpCall, Scalar, Tensor, Work
+from tests.spread import examples
 
 NONE, NO, YES, ZERO = Scalar(""), Scalar("False"), Scalar("True"), Scalar("0.0")
 SIZES = st.integers(1, 12)
@@ -64,7 +65,7 @@ def test_a_head_of_another_size_for_values() -> None:
 
 
 @given(SIZES, SIZES, st.integers(1, 40), SIZES, st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_attention_keeps_its_laws(batch: int, heads: int, rows: int, head: int, causal: bool) -> None:
     shape = (batch, heads, rows, head, causal)
     forward, backward = flash(*shape), flash_backward(*shape)
@@ -98,7 +99,7 @@ def convolution(batch: int, channels: int, groups: int, side: int, kernel: int) 
 
 
 @given(st.integers(1, 4), st.sampled_from([1, 2, 4, 8]), st.integers(1, 3), st.integers(3, 7), st.integers(1, 3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_groups_divide_a_convolution_in_both_directions(
     batch: int, groups: int, times: int, side: int, kernel: int
 ) -> None:
@@ -133,7 +134,7 @@ def loops(batch: int, channels: int, filters: int, groups: int, side: int, kerne
     st.integers(1, 2), st.sampled_from([1, 2]), st.integers(1, 2), st.integers(1, 2), st.integers(3, 6),
     st.integers(1, 3), st.integers(1, 2),
 )  # fmt: skip
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_convolution_gradients_against_loops(
     batch: int, groups: int, per_in: int, per_out: int, side: int, kernel: int, stride: int
 ) -> None:
@@ -150,7 +151,7 @@ def test_convolution_gradients_against_loops(
 
 
 @given(SIZES, SIZES, SIZES, st.integers(1, 30))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_a_batch_of_products_is_that_many_products(rows: int, inner: int, columns: int, batch: int) -> None:
     one = price(OpCall(name="aten::mm", inputs=(f32(rows, inner), f32(inner, columns))))
     many = price(OpCall(name="aten::bmm", inputs=(f32(batch, rows, inner), f32(batch, inner, columns))))
@@ -159,7 +160,7 @@ def test_a_batch_of_products_is_that_many_products(rows: int, inner: int, column
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.integers(0, 80))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_a_sparse_product_is_its_density_of_the_dense_one(rows: int, inner: int, columns: int, nnz: int) -> None:
     stored = min(nnz, rows * inner)
     sparse = Tensor((rows, inner), "float32", None, stored)

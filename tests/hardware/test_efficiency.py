@@ -11,6 +11,7 @@ from gobrrr.hardware import find
 from gobrrr.hardware.efficiency import SAME_KERNELS, Kind, Share, canonical, keys, load
 from gobrrr.model.work import OpCall
 from tests.recordings import add, mm, relu, share, stored
+from tests.spread import examples
 
 KIND = Kind("mm", "odd", "matmul", "bfloat16")
 
@@ -41,7 +42,7 @@ def test_what_is_not_in_the_table_gets_the_general_entry():
 WORDS = st.text(alphabet="abc._", max_size=4)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(WORDS.filter(bool), WORDS, WORDS, WORDS)
 def test_keys_are_each_once_and_end_with_everything(op: str, variant: str, family: str, dtype: str):
     found = keys(Kind(op, variant, family, dtype))

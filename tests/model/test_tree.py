@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gobrrr.model.events import EventTable, Kind
 from gobrrr.model.tree import SLACK_NS, ancestors, depths, outermost, parents, sums_below
 from tests.analysis.tables import Row, one, table
+from tests.spread import examples
 
 
 def grow(rng: random.Random, start: int, stop: int, depth: int, thread: int, above: str, rows: list[Row],
@@ -73,7 +74,7 @@ def test_known_trees_on_several_threads(seed: int):
     }
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.lists(
         st.tuples(st.integers(0, 12), st.integers(0, 8), st.integers(0, 1)).map(

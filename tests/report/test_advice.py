@@ -31,7 +31,8 @@ def test_what_is_about_the_measurement_is_found_and_not_to_be_done() -> None:
     one = of([MEASURED], ("record-shapes", "Q02", (0, 0)))
     assert advice.prescriptions(one, Page(), most=4) == []
     text = plain(advice.other_findings(one, Page(), most=4))
-    assert text == " About the measurement, not the program: Q02 shapes were not recorded."
+    assert text.startswith(" Nothing to do was found: ")
+    assert text.endswith("\n About the measurement, not the program: Q02 shapes were not recorded.")
     assert "no gain" not in text
 
 

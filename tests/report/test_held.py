@@ -77,7 +77,7 @@ def test_the_place_that_has_most_comes_first_with_its_line_and_what_it_does():
 
 def test_of_a_step_that_nothing_holds_the_largest_operations_are_told_and_what_is_between_them():
     told = held(of(OPERATIONS, 0))
-    assert [one.what for one in told] == ["aten::layer_norm", "aten::linear", "between these operations"]
+    assert [one.what for one in told] == ["aten::layer_norm", "aten::linear", "outside any operation"]
     assert told[2].does == "Python between operations"
 
 

@@ -92,7 +92,7 @@ def test_every_machine_has_its_numbers_in_the_table() -> None:
     for part in ("80.0 ms", "60 to 120 ms", "too big", "0.50 times as fast", "addmm", "and 2 more"):
         assert part in second
     assert second.count("addmm") == 3
-    for part in ("mixed", "2.00 times as fast", "every op that tells meets the same roof"):
+    for part in ("mixed", "2.00 times as fast", "what takes long meets the same roof there"):
         assert part in third
     assert third.count("unknown") == 2  # whether it fits, and the speed of light
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gobrrr.model.diagnosis import Finding, Place, Prescription
-from gobrrr.report import html, terminal
+from gobrrr.report import advice, html, terminal
+from gobrrr.report.layout import Page, plain
 from gobrrr.report.neighbours import neighbours
 from tests.report import samples
 from tests.report.test_held import BUILDING
@@ -61,3 +62,17 @@ def test_a_remedy_says_it_beside_where_its_finding_is():
         places=BUILDING, held_by=3, findings=[finding("O01", 4), finding("M01", 5)], prescriptions=[remedy]
     )
     assert "aten::mm, 20 a step; same place as M01" in terminal.render(one)
+
+
+def test_a_finding_that_is_not_on_the_screen_is_not_referred_to():
+    """M01 is found at the place as well, but its remedy is not among those that are shown."""
+    first, second = (
+        Prescription(treatment=name, finding=code, predicted_saving_ns=(1e6, 2e6), how=f"{name}()", mends=[code])
+        for name, code in (("fuse", "O01"), ("join", "M01"))
+    )
+    one = samples.diagnosis(
+        places=BUILDING, held_by=3, findings=[finding("O01", 4), finding("M01", 5)], prescriptions=[first, second]
+    )
+    for most, said in ((1, False), (2, True)):
+        lines = advice.prescriptions(one, Page(), most=most, named=advice.named_here(one, most, 0))
+        assert ("same place as M01" in plain(lines)) is said

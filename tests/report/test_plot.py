@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobrrr.model.experiment import Plot, Series
-from gobrrr.report.plot import Area, sketch
+from gobrrr.report.plot import SIGNS, Area, sketch
 from gobrrr.report.svg import decades, draw, powers_of_two
 
 POINTS = st.lists(st.tuples(st.floats(1e-6, 1e6), st.floats(1e-6, 1e15)), min_size=1, max_size=20)
@@ -82,3 +82,15 @@ def test_the_ends_of_an_area_are_its_corners(low: float, span: float) -> None:
     area = Area((low, low * span), (low, low * span), 40, 12)
     assert (area.column(low), area.column(low * span)) == (0, 39)
     assert (area.row(low), area.row(low * span)) == (11, 0)
+
+
+def test_every_series_of_the_legend_is_seen_in_the_plot() -> None:
+    """Four roofs of which two lie in one row, and all of which share the slope."""
+    intensities = [2.0**at for at in range(-4, 14)]
+    peaks = {"a": 100.0, "b": 85.0, "c": 1.0, "d": 0.9}
+    series = tuple(
+        Series(name=name, points=tuple((x, min(peak, 10 * x)) for x in intensities)) for name, peak in peaks.items()
+    )
+    lines = sketch(Plot(title="", x="x", y="y", y_unit="FLOP/s", series=series), 78)
+    for sign in SIGNS[: len(series)]:
+        assert "".join(field(lines)).count(sign) >= 3

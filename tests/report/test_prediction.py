@@ -79,7 +79,7 @@ def test_a_row_holds_time_interval_device_bound_memory_and_light():
 @pytest.mark.parametrize("fits", [True, False, None])
 def test_memory_in_a_word(fits: bool | None):
     line = lines_of(with_rows(row(fits=fits)))[1]
-    assert ("too big" in line, " fits" in line) == (fits is False, fits is True)
+    assert ("too big" in line, " fits" in line, " unknown" in line) == (fits is False, fits is True, fits is None)
     assert cell_len(line) <= 80
 
 
@@ -96,10 +96,20 @@ def test_light_that_is_not_known_is_not_zero():
 
 
 def test_machines_on_which_nothing_changes_share_a_sentence():
-    first, *others = (row(machine=name, step_ns=ns, changed=[]) for name, ns in (("A", 3e6), ("B", 2e6), ("C", 1e6)))
-    same = prediction.alike(others, first)
-    assert same == f"times as fast as A: B 1.50, C 3.00; {prediction.SAME}"
-    assert prediction.alike([], first) == ""
+    first, *others = (
+        row(machine=name, step_ns=ns, changed=[], regime="memory") for name, ns in (("A", 3e6), ("B", 2e6), ("C", 1e6))
+    )
+    same = "times as fast as A: B 1.50, C 3.00; what takes long meets the same roof there"
+    assert prediction.alike(others, first) == [same]
+    assert prediction.alike([], first) == []
+
+
+def test_a_step_that_the_host_bounds_is_not_said_to_meet_a_roof():
+    first = row(machine="A", step_ns=3e6, regime="memory")
+    others = [row(machine="B", step_ns=2e6, regime="overhead"), row(machine="C", step_ns=1e6, regime="compute")]
+    said = prediction.alike(others, first)
+    assert said[0] == "times as fast as A: B 1.50; the host bounds the step there, not a roof"
+    assert said[1].endswith("C 3.00; what takes long meets the same roof there")
 
 
 def test_a_longer_name_has_its_own_line():

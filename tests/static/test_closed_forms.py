@@ -39,7 +39,7 @@ OTHER = [(name, device, "training") for name in list(BY_NAME)[::3] for device in
 """The same arithmetic on other devices, of every third: bench/closed_forms.py has all."""
 
 
-@pytest.mark.parametrize(("name", "device", "passes"), spread([*EACH, *OTHER], 7))
+@pytest.mark.parametrize(("name", "device", "passes"), spread([*EACH, *OTHER], 13))
 def test_an_architecture(name: str, device: str, passes: str) -> None:
     case = BY_NAME[name]
     found = counted(case, device, training=passes == "training")
@@ -53,7 +53,7 @@ def test_an_architecture(name: str, device: str, passes: str) -> None:
 RESIZED = [one for one in SMALL if one.what != BY_NAME[one.name].what]
 
 
-@pytest.mark.parametrize("case", spread(RESIZED, 3), ids=lambda one: one.name)
+@pytest.mark.parametrize("case", spread(RESIZED, 6), ids=lambda one: one.name)
 def test_an_architecture_at_another_size(case: Any) -> None:
     assert counted(case, "meta", training=True).flop_contraction == pytest.approx(case.form.training, rel=TOLERANCE)
 

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 
 import gobrrr  # noqa: E402
 from gobrrr import cost  # noqa: E402
+from tests.spread import spread  # noqa: E402
 
 pytestmark = pytest.mark.torch
 F: Any = torch.nn.functional
@@ -224,7 +225,7 @@ CASES |= {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", spread(list(CASES), 4))
 def test_a_contraction(name: str) -> None:
     case = CASES[name]
     found = {where: count(case.make, where) for where in case.where}

@@ -14,6 +14,7 @@ from hypothesis import strategies as st  # noqa: E402
 
 from gobrrr.model.treated import Treated  # noqa: E402
 from gobrrr.treating.ledger import Ledger  # noqa: E402
+from tests.spread import examples  # noqa: E402
 from tests.treating.fakes import one_thread  # noqa: E402, F401
 from tests.treating.simulated import Kind, Simulated, treated  # noqa: E402
 
@@ -62,7 +63,7 @@ def ways(compile_s: float, saves: float, other: bool) -> list[Kind]:
     load=st.sampled_from([2.0, 8.0]), saves=st.sampled_from([0.4, 0.0, -1.0]), other=st.booleans(),
     seed=st.integers(0, 1000), busy=st.sampled_from([1.0, 1.0, 2.0, 4.0]),
 )  # fmt: skip
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 def test_a_budget_is_kept_within_a_tenth_and_decides_a_trial_or_says_what_it_takes(
     step: float, compile_s: float, budget: float, load: float, saves: float, other: bool, seed: int, busy: float
 ) -> None:

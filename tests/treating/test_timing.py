@@ -17,6 +17,7 @@ from hypothesis import strategies as st  # noqa: E402
 
 from gobrrr.treating import timing  # noqa: E402
 from gobrrr.treating.sequential import LEAST_ROUNDS, Round  # noqa: E402
+from tests.spread import examples  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -94,7 +95,7 @@ def test_the_first_step_after_entering_stands_for_nothing() -> None:
 
 
 @given(drift=st.floats(0, 1e-5), gain=st.sampled_from([0.0, 0.1]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_an_even_drift_drops_out_whichever_arm_is_first(drift: float, gain: float) -> None:
     """Steps grow to many times what they were: a difference of the order alone would be far over a hundredth."""
     machine = Machine()
@@ -113,7 +114,7 @@ def test_an_even_drift_drops_out_whichever_arm_is_first(drift: float, gain: floa
 
 
 @given(seed=st.integers(0, 2**32), sigma=st.floats(0.001, 0.3), kind=st.sampled_from([gauss, spikes]))
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 def test_equal_arms_are_hardly_ever_called_different(seed: int, sigma: float, kind: Callable[[float], Noise]) -> None:
     """One in a hundred at the most, though the rounds are looked at one by one: 5 of 100 by chance once in 5,000."""
     dice = random.Random(seed)
@@ -132,7 +133,7 @@ def test_of_many_equal_arms_under_one_in_a_hundred_is_called_different(kind: Noi
 
 
 @given(seed=st.integers(0, 2**32), sigma=st.floats(0.001, 0.1), kind=st.sampled_from([gauss, spikes]))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_a_gain_over_the_noise_is_found(seed: int, sigma: float, kind: Callable[[float], Noise]) -> None:
     dice, gain = random.Random(seed), min(0.9, 0.03 + 5 * sigma)
     found = [
@@ -180,7 +181,7 @@ def test_a_difference_has_its_sign_in_every_verdict(after: float, said: str) -> 
 
 
 @given(seed=st.integers(0, 2**32), share=st.floats(0.2, 0.8), slow=st.floats(3, 20))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_a_machine_of_two_speeds_makes_no_gain_and_no_step_of_nothing(seed: int, share: float, slow: float) -> None:
     machine = Machine(seed, lambda dice: slow if dice.random() < share else 0.0)
     found = [machine.compare(STEP, STEP, seconds=3.0) for _ in range(20)]

@@ -33,7 +33,7 @@ from tests.traces import Trace
 
 MATRIX = [[64, 64], [64, 64]]
 EXAMPLES = some([*SHIPPED[3:28:5], *HOLDOUT[5:20:6], DDP[6]])
-FAULTY = [H100 / f"{name}.faulty.json.gz" for name in ("moe_host_loop", "resnet_slow_loader", "gpt_eager_attn")]
+FAULTY = some([H100 / f"{name}.faulty.json.gz" for name in ("moe_host_loop", "resnet_slow_loader", "gpt_eager_attn")])
 
 
 def seat_of(found: Examined) -> Seat:

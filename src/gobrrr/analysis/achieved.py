@@ -16,6 +16,8 @@ from gobrrr.model.machine import Ceiling, Machine
 NAMED = 0.05
 """A type in which less than this share of the work is done is not named."""
 
+MEASURED = "`gobrrr machine`, run on it, measures it or says why it can't"
+
 
 @dataclass(frozen=True)
 class Achieved:
@@ -69,7 +71,7 @@ def in_words(found: Achieved, wall_ns: float, least: str) -> str:
     rate = f"achieved {least}{units.rate(found.flop / wall_ns * 1e9, 'FLOP')}"
     if sum(found.without.values()) > NAMED * found.flop or not found.peak_ns:
         missing = max(found.without, key=lambda one: found.without[one], default="type it computes in").split()[0]
-        return f"{rate}; the peak of {missing} on this device is not known"
+        return f"{rate}; the peak of {missing} on this device is not known: {MEASURED}"
     share = found.peak_ns / wall_ns
     named = [unit for unit, part in sorted(found.share_of.items(), key=lambda one: -one[1]) if part >= NAMED]
     dtypes = list(dict.fromkeys(unit.split()[0] for unit in named))

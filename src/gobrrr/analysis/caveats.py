@@ -1,12 +1,21 @@
-"""What a reader must know before the numbers: that others used the machine when it, or the step, was measured."""
+"""What a reader must know before the numbers: what disturbed the measuring of the step, or of its machine."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gobrrr import units
 from gobrrr.model.contention import DISTURBED
+from gobrrr.model.diagnosis import Wall
 from gobrrr.model.live import Live
 from gobrrr.model.machine import Ceiling, Machine
+
+
+def of(
+    live: Live | None, wall: Wall, recorded_ns: float | None, machine: Machine | None, roofs: Sequence[str]
+) -> list[str]:
+    """All of them; `roofs`: names of those that floors rest on and that are only known from below."""
+    return [*of_step(live), *of_times(wall, recorded_ns), *of_ceilings(machine, roofs)]
 
 
 def lost(live: Live | None) -> float:
@@ -34,6 +43,27 @@ def of_step(live: Live | None) -> list[str]:
     said = [shared.in_words(), shared.wait_in_words()] if shared.waited is not None else [shared.in_words()]
     clause = ", and ".join(dict.fromkeys(one for one in said if one))
     return [f"The machine was busy while the step was timed: {clause}. {then}"]
+
+
+def unmatched(wall: Wall, recorded_ns: float | None) -> float:
+    """Share of a step measured without the profiler that the recorded steps do not have; 0 where recording explains it.
+
+    Recording only adds time. Steps that take longer without it, by more than their own spread, were other steps.
+    """
+    if wall.how != "measured" or not wall.value or wall.low is None or not recorded_ns or recorded_ns >= wall.low:
+        return 0.0
+    return max(1.0 - recorded_ns / wall.value, 0.0)
+
+
+def of_times(wall: Wall, recorded_ns: float | None) -> list[str]:
+    """That the step took longer without the profiler than with it."""
+    if unmatched(wall, recorded_ns) < DISTURBED:
+        return []
+    return [
+        f"The step took longer without the profiler ({units.duration(wall.value)}) than with it "
+        f"({units.duration(recorded_ns)}), though recording only adds time: something else took the machine during "
+        "the first, or the two ran different work. Diagnose it again before you believe either."
+    ]
 
 
 def of_ceilings(machine: Machine | None, roofs: Sequence[str]) -> list[str]:

@@ -203,6 +203,10 @@ class Evidence:
         path = self.modules.of(row)
         return path[-1] if path else None
 
+    def module_kind(self, row: int) -> str | None:
+        """The class of that module: "MultiheadAttention"."""
+        return self.modules.kind(row)
+
     @cached_property
     def modules(self) -> ModulePaths:
         """The nn.Modules around each host event."""

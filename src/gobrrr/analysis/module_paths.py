@@ -6,6 +6,7 @@ trace knows only the profiler's names: "Block_3".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
@@ -14,6 +15,8 @@ from gobrrr.model.recording import Site
 Path = tuple[str, ...]
 
 _MODULE = "nn.Module: "
+_NUMBER = re.compile(r"_\d+$")
+"""By which the profiler tells modules of one class apart."""
 
 
 def prefixes(path: str) -> Path:
@@ -68,6 +71,14 @@ class ModulePaths:
             return prefixes(site[-1])
         framed = self._framed(row)
         return self._spelled.get(framed, framed) if framed else ()
+
+    def kind(self, row: int) -> str | None:
+        """The class of the innermost module around an event, whatever the answer calls the module; None: not known."""
+        if row < 0:
+            return None
+        site = int(self._sites[row])
+        around = self._found[site].modules if site >= 0 else self._framed(row)
+        return _NUMBER.sub("", around[-1]) if around else None
 
     def _learn(self, row: int) -> None:
         if row < 0 or not (site := self._site(row)) or len(framed := self._framed(row)) != len(site):

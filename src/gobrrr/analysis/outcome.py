@@ -32,6 +32,8 @@ WORDS = {
     "overhead": "the device waiting for the host",
     "input": "waiting for input",
 }
+ON_CPU = {"overhead": "dispatch and Python"}
+"""The same where the host's processor is the device."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,11 @@ def outcome(evidence: Evidence, graph: StepGraph, priced: Priced, wall_ns: float
     total = sum(budget.lines.values())
     scale = wall_ns / total if total > 0 else 0.0
     lines = budget_lines({key: ns * scale for key, ns in budget.lines.items()}, wall_ns)
-    return Outcome(events, steps, lines, regime_of(lines), largest(lines))
+    return Outcome(events, steps, lines, regime_of(lines), largest(lines, cpu=graph.serial))
 
 
-def largest(lines: list[BudgetLine]) -> str:
-    """What the largest part of the step is, in words."""
+def largest(lines: list[BudgetLine], *, cpu: bool) -> str:
+    """What the largest part of the step is, in words. `cpu`: host and device are one processor."""
     sums: dict[str, float] = {}
     for one in lines:
         what = "input" if one.line == "overhead" and one.cause == INPUT else one.line
@@ -76,7 +78,7 @@ def largest(lines: list[BudgetLine]) -> str:
         return ""
     most = max(sums, key=lambda line: sums[line])
     part = "most" if sums[most] > 0.5 else "the largest part"
-    return f"{part} of the step is {WORDS[most]} ({units.percent(sums[most])})"
+    return f"{part} of the step is {({**WORDS, **ON_CPU} if cpu else WORDS)[most]} ({units.percent(sums[most])})"
 
 
 def moved_ops(evidence: Evidence, graph: StepGraph, row_of_group: I8, priced: Priced) -> list[MovedOp]:

@@ -23,8 +23,8 @@ ON_DEVICE = ("compute", "memory", "communication")
 
 DOUBTFUL, REFUTED = 0.1, 0.3
 """Shares of the time beyond which a verdict is medium and low at most: of the device's in kernels faster than their
-floor, of the step's waiting for processors that others had. With floors that rest on a lower bound in more than the
-first it is medium at most."""
+floor, of the step's waiting for processors that others had or that the recorded steps do not have. With floors that
+rest on a lower bound in more than the first it is medium at most."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ def judge(
     scaling: Scaling | None = None,
     bounds: float = 0.0,
     lost: float = 0.0,
+    unmatched: float = 0.0,
     on_cpu: bool = False,
 ) -> Verdict:
     """One share over half: that regime. Otherwise mixed; unknown where what is not priced could decide it.
@@ -56,7 +57,8 @@ def judge(
     `contradicted`: share of device time in kernels faster than their floor; `on_device`: whether the budget is a
     device's, not the host's; `scaling`: the step with its batch multiplied, None where that was not tried; `bounds`:
     share of the device's compute time whose floor rests on a lower bound of a ceiling; `lost`: share of the step for
-    which other processes kept the host waiting, which is the device where `on_cpu`. Evidence that speaks against the
+    which other processes kept the host waiting, which is the device where `on_cpu`; `unmatched`: share of the measured
+    step that the recorded steps, which the budget is split by, do not have. Evidence that speaks against the
     regime lowers the certainty.
     """
     shares = _shares(budget)
@@ -74,7 +76,7 @@ def judge(
         certainty = "medium"  # the floors are upper bounds: a side may be less than it is said to be
     if on_cpu or regime not in ON_DEVICE:
         certainty = _at_most(certainty, lost)
-    return Verdict(regime, _at_most(certainty, contradicted), tuple(lines))
+    return Verdict(regime, _at_most(certainty, max(contradicted, unmatched)), tuple(lines))
 
 
 def _at_most(certainty: Certainty, contradicted: float) -> Certainty:

@@ -18,6 +18,7 @@ from gobrrr.cli.options import (
     AsJson,
     AsSave,
     AsSpeedscope,
+    AsWhole,
     Debug,
     Width,
     answer,
@@ -85,6 +86,7 @@ def diagnose(
     stacks: Annotated[bool, typer.Option("--stacks", help="Read a trace's Python frames too (slower).")] = False,
     scale: Annotated[bool, typer.Option("--scale", help="Of a step: also with its batch doubled twice.")] = False,
     quiet: Quiet = False,
+    whole: AsWhole = False,
     width: Width = None,
     debug: Debug = False,
 ) -> None:
@@ -111,7 +113,7 @@ def diagnose(
         timeline = partial(prediction.save_trace, replayed) if replayed is not None else None
         answer(
             prediction.diagnosis, save=save, page=html, speedscope=speedscope, also=timeline,
-            as_json=as_json, quiet=quiet, width=width, what_if=prediction.what_if,
+            as_json=as_json, quiet=quiet, width=width, whole=whole, what_if=prediction.what_if,
         )  # fmt: skip
         return
     panel = html is not None
@@ -124,7 +126,7 @@ def diagnose(
         check_printable()
     else:
         result = _of_trace(targets.check_target(target), on, stacks, quiet, scale=scale, panel=panel)
-    answer(result, save=save, page=html, speedscope=speedscope, as_json=as_json, quiet=quiet, width=width)
+    answer(result, save=save, page=html, speedscope=speedscope, as_json=as_json, quiet=quiet, width=width, whole=whole)
 
 
 def _of_trace(name: str, on: str | None, python: bool, quiet: bool, *, scale: bool, panel: bool) -> Diagnosis:
@@ -177,6 +179,7 @@ def run(
     html: AsHtml = None,
     speedscope: AsSpeedscope = None,
     quiet: Quiet = False,
+    whole: AsWhole = False,
     width: Width = None,
     debug: Debug = False,
 ) -> None:
@@ -208,7 +211,7 @@ def run(
         if ran.diagnosis is not None:
             answer(
                 ran.diagnosis, save=save, page=html, speedscope=speedscope,
-                as_json=as_json, quiet=quiet, width=width, stderr=True,
+                as_json=as_json, quiet=quiet, width=width, whole=whole, stderr=True,
             )  # fmt: skip
         elif ran.why_not:
             failures.complain(ran.why_not, ran.status)
@@ -239,6 +242,7 @@ def report(
     as_json: AsJson = False,
     html: AsHtml = None,
     speedscope: AsSpeedscope = None,
+    whole: AsWhole = False,
     width: Width = None,
     debug: Debug = False,
 ) -> None:
@@ -249,7 +253,7 @@ def report(
     result = api.load(saved)
     # what --what-if asked for stands alone beside the step as it is; a page's panel has more
     asked = result.what_ifs[-1] if len(result.what_ifs) == ASKED else None
-    answer(result, page=html, speedscope=speedscope, as_json=as_json, width=width, what_if=asked)
+    answer(result, page=html, speedscope=speedscope, as_json=as_json, width=width, whole=whole, what_if=asked)
 
 
 @app.command(short_help="The answers for traces that gobrrr ships.")
@@ -266,23 +270,27 @@ def demo(
 
     console = output.console()
     rows = []
-    for path, truth in demo_report.shipped(None if everything else DEMO):
+    shipped = demo_report.shipped(None if everything else DEMO)
+    page = terminal.page_for(console)
+    terminal.print_lines(demo_report.heading(shipped[0][0].parent, page), console)
+    for path, truth in shipped:
         result = api.diagnose(path)
         terminal.print_to(result, console)
         terminal.print_lines([[]], console)
         rows.append(demo_report.DemoRow(path.name.removesuffix(demo_report.SUFFIX), result, truth))
-    terminal.print_lines(demo_report.table(rows, terminal.page_for(console)), console)
+    terminal.print_lines(demo_report.table(rows, page), console)
     _demo_step(console)
 
 
 def _demo_step(console: Console) -> None:
     """A step on this machine, where torch is there to run it."""
     from gobrrr import live
+    from gobrrr.report import demo as demo_report
     from gobrrr.report import terminal
 
-    terminal.print_lines([[]], console)
-    if not live.has_torch():
-        output.text("torch is not installed here: with it, this demonstration also runs a small step and diagnoses it.")
+    has_torch = live.has_torch()
+    terminal.print_lines(demo_report.live_heading(terminal.page_for(console), has_torch=has_torch), console)
+    if not has_torch:
         return
     with stages("a small step, live") as progress:
         result = live.diagnose_demo(progress)

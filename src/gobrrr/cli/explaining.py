@@ -16,7 +16,7 @@ def explain(
 ) -> None:
     """Say what a condition or a treatment is; without CODE, list them all."""
     from gobrrr import api
-    from gobrrr.report import listing, terminal
+    from gobrrr.report import layout, listing, markdown, terminal
 
     console = output.console()
     if code is None:
@@ -24,7 +24,7 @@ def explain(
         return
     text = api.explain(code)
     if not console.is_terminal:
-        output.text(text)
+        output.text(markdown.fitted(text, layout.DEFAULT_WIDTH))
         return
     from rich.markdown import Markdown
 

@@ -42,6 +42,7 @@ Debug = Annotated[
 Width = Annotated[
     int | None, typer.Option("--width", metavar="N", help="Columns, 60 to 120 [the terminal's, else 80].")
 ]
+AsWhole = Annotated[bool, typer.Option("--all", help="Print every list whole, not what fits 40 lines.")]
 AsSave = Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Also write the JSON to FILE.")]
 
 AsSpeedscope = Annotated[
@@ -56,6 +57,7 @@ def show(
     as_json: bool,
     quiet: bool = False,
     width: int | None = None,
+    whole: bool = False,
     stderr: bool = False,
     what_if: WhatIf | None = None,
 ) -> None:
@@ -74,7 +76,7 @@ def show(
 
             output.text(change.headline(result, what_if), stderr=stderr)
     else:
-        terminal.print_to(result, output.console(stderr=stderr), width=width, what_if=what_if)
+        terminal.print_to(result, output.console(stderr=stderr), width=width, what_if=what_if, whole=whole)
 
 
 def answer(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gobrrr.cli.options import AsHtml, AsJson, AsSave, Debug, Width, answer, app, savable
+from gobrrr.cli.options import AsHtml, AsJson, AsSave, AsWhole, Debug, Width, answer, app, savable
 from gobrrr.errors import UsageError
 from gobrrr.report import output
 
@@ -24,6 +24,7 @@ def predict(
     save: AsSave = None,
     html: AsHtml = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="One line, the verdict; no progress.")] = False,
+    whole: AsWhole = False,
     width: Width = None,
     debug: Debug = False,
 ) -> None:
@@ -47,7 +48,7 @@ def predict(
     save, html = savable(save, html, target=target)
     with output.working(f"running {target} on fake tensors", quiet):
         result = api.predict(target, on=on, calibrate=calibrate, host=host)
-    answer(result, save=save, page=html, as_json=as_json, quiet=quiet, width=width)
+    answer(result, save=save, page=html, as_json=as_json, quiet=quiet, width=width, whole=whole)
 
 
 @app.command(short_help="FLOPs and bytes of a step, three ways each.")

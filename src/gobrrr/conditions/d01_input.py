@@ -62,7 +62,7 @@ from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
 CODE = "D01"
-TITLE = "the device waits for input"
+TITLE = "the step waits for input"
 TITLE_CPU = "the step waits for input"
 
 

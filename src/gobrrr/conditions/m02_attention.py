@@ -63,7 +63,6 @@ y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
@@ -229,9 +228,7 @@ def _treatments(evidence: Evidence, found: Attention) -> list[str]:
 def _is_module(evidence: Evidence, call: int) -> bool:
     """Whether a softmax is nn.MultiheadAttention's own, and not that of a fused attention's form without a kernel."""
     row = int(evidence.calls.op[call])
-    if not re.fullmatch(r"MultiheadAttention_\d+", evidence.module(row) or ""):
-        return False
-    return not _in_math_form(evidence, call)
+    return evidence.module_kind(row) == "MultiheadAttention" and not _in_math_form(evidence, call)
 
 
 def _averaged(evidence: Evidence, found: Attention) -> list[str]:

@@ -16,6 +16,10 @@ from gobrrr.model.work import Argument, OpCall, Tensor, TensorList, Work
 _BROKEN = (ArithmeticError, LookupError, TypeError, ValueError, RecursionError)
 _TYPES_NOTE = "element types read from kernel names"
 
+MOST_BYTES = 2**63 - 1
+"""Torch counts the bytes of a storage in 64 bits with a sign; elements: `parse`."""
+_NO_TENSOR = "a shape that no tensor can have"
+
 _FAMILIES = families.FAMILIES  # importing them registered the rules
 
 
@@ -25,6 +29,12 @@ def price(call: OpCall, *, blocks: int | None = None) -> Work:
     `blocks`: how many thread blocks the op's kernels launched in all, where the trace says so. It bounds tensor lists
     and indices that the profiler didn't record (gobrrr.cost.optimizer, gobrrr.cost.indexing).
     """
+    work = _price(call, blocks)
+    moved = max(work.bytes_read or 0.0, work.bytes_written or 0.0)
+    return Work(count="unknown", note=_NO_TENSOR) if moved > MOST_BYTES else work
+
+
+def _price(call: OpCall, blocks: int | None) -> Work:
     found = registry.find(call.name)
     if found is None:
         return by_events(call) or _by_tag(call) or Work(count="unknown", note=f"no rule for {call.name}")

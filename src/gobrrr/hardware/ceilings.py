@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gobrrr.errors import UnknownDeviceError
-from gobrrr.hardware.bounds import CACHE_CURVE, at_least, doubt, doubt_of_point, doubtful
+from gobrrr.hardware.bounds import CACHE_CURVE, CEILINGS, at_least, doubt, doubt_of_point, doubtful
 from gobrrr.hardware.match import match_device
 from gobrrr.model.machine import RECORDING_MODES, Ceiling, Machine, ObserverCosts, RecordingCost
 from gobrrr.model.measured import Entry, Measurement, Quantity
@@ -20,7 +20,10 @@ HALF = "half of the fused multiply-add peak: one FLOP an instruction"
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure beside the datasheet's; `datasheet` None: it gives none, or the device is not in the table."""
+    """One figure beside the datasheet's; `datasheet` None: it gives none, or the device is not in the table.
+
+    `at_least`: why the figure is only a lower bound of the ceiling; "" where it is what the device does.
+    """
 
     group: str
     name: str
@@ -28,11 +31,17 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     amount: Quantity
     at: str = ""
     datasheet: Ceiling | None = None
+    at_least: str = ""
+
+    @property
+    def value(self) -> float:
+        """The figure that diagnoses use: the median of the repeats; of a lower bound the best of them."""
+        return at_least(self.amount) if self.at_least else self.amount.value
 
     @property
     def ratio(self) -> float | None:
         """Measured over datasheet; None without a datasheet figure."""
-        return self.amount.value / self.datasheet.value if self.datasheet else None
+        return self.value / self.datasheet.value if self.datasheet else None
 
     @property
     def above(self) -> bool:
@@ -58,6 +67,7 @@ def compare(measured: Measurement, datasheet: Machine | None) -> list[Row]:
             amount=one.amount,
             at=one.at,
             datasheet=_quoted(one, measured, datasheet) if datasheet else None,
+            at_least=doubt(measured, one) if one.group in CEILINGS else "",
         )
         for one in measured.entries
     ]

@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from gobrrr import units
+from gobrrr.analysis.outcome import largest
 from gobrrr.guarded import UNCHECKED
 from gobrrr.model.diagnosis import Diagnosis, Finding, Interval, NotChecked, Place, Prescription, Trial
+from gobrrr.report import words
 from gobrrr.report.layout import CODE, Line, Page, fits, spread
 from gobrrr.report.neighbours import neighbours, same_place
 from gobrrr.report.pasted import folded
 from gobrrr.report.text import clean_lines, name_of, sanitise, short_name, wrap
+from gobrrr.report.tree import at_line
 
 INDENT = " " * 10
-WHOLE = "--html FILE or --json has all"
+WHOLE = "--all shows all"
 COSTS = "costs, of a step"
 MEASUREMENT = "About the measurement, not the program"
+AT_ROOF = {"compute": ("arithmetic", "less arithmetic"), "memory": ("moving bytes", "moving fewer bytes")}
+"""Sides of the roofline: what the step does there, and what would make it shorter."""
+MOST = 0.5
+"""A line of the budget with more than this share bounds the step."""
 LONG_WORD = 40
 """A word of more characters is a kernel's name, and is shortened like one."""
 
 
-def prescriptions(diagnosis: Diagnosis, page: Page, *, most: int, facts: Sequence[int] = ()) -> list[Line]:
+def named_here(diagnosis: Diagnosis, most_treatments: int, most_findings: int) -> set[str]:
+    """The codes of the findings that stand on the screen: an answer refers to no others."""
+    treated = {code for one in worth_doing(diagnosis)[:most_treatments] for code in (one.finding, *one.mends)}
+    costly, _ = _untreated(diagnosis)
+    return treated | {one.code for one in costly[:most_findings]}
+
+
+def prescriptions(
+    diagnosis: Diagnosis, page: Page, *, most: int, named: Collection[str] | None = None, facts: Sequence[int] = ()
+) -> list[Line]:
     """The ranked treatments, each with all that it mends, where that is and the code to paste; at most `most` of them.
 
-    `facts`: lines of evidence under the first finding, under the second, ...
+    `named`: findings that may be referred to; None: all. `facts`: lines of evidence under the first finding, under the
+    second, ...
     """
     ranked = worth_doing(diagnosis)
     if not ranked:
@@ -36,7 +53,7 @@ def prescriptions(diagnosis: Diagnosis, page: Page, *, most: int, facts: Sequenc
     for rank, one in enumerate(ranked[:most], start=1):
         seen = first.setdefault(one.finding, rank)
         room = facts[len(first) - 1] if seen == rank and len(first) <= len(facts) else 0
-        there = same_place(beside.get(one.finding, [])) if seen == rank else ""
+        there = same_place(beside.get(one.finding, []), named) if seen == rank else ""
         lines += _prescription(rank, one, by_code.get(one.finding), seen, there, page)
         lines += _facts(by_code.get(one.finding), page, room)
         lines += _also_mends(one, by_code, page)
@@ -143,7 +160,7 @@ def where(places: Sequence[Place]) -> str:
 
 def _place(place: Place) -> str:
     parts = [name_of(short_name(place.op))] if place.op else []
-    source = name_of(place.source) if place.source else ""
+    source = name_of(at_line(place.source) or place.source) if place.source else ""
     if place.module:
         parts.append(name_of(place.module) + (f" ({source})" if source else ""))
     elif source:
@@ -165,22 +182,24 @@ def how(treatment: str, said: str, page: Page, indent: str) -> list[Line]:
     return [[(indent, ""), (f"{name}:", "dim")], *code]
 
 
-def other_findings(diagnosis: Diagnosis, page: Page, *, most: int) -> list[Line]:
-    """Findings that no prescription names, and one honest sentence when there is no finding at all."""
-    treated = {code for one in worth_doing(diagnosis) for code in one.mends}
-    left = [one for one in diagnosis.findings if one.code not in treated]
-    if not diagnosis.findings and not diagnosis.prescriptions:
-        return page.wrapped(_nothing_found(diagnosis), first=" ")
-    costly = [one for one in left if one.at_stake_ns[1] > 0]
-    about = [f"{name_of(one.code)} {name_of(one.title)}" for one in left if one.at_stake_ns[1] <= 0]
+def other_findings(diagnosis: Diagnosis, page: Page, *, most: int, named: Collection[str] | None = None) -> list[Line]:
+    """Findings that no prescription names; one honest sentence where nothing of the step's own time was found.
+
+    `named`: findings that may be referred to; None: all.
+    """
+    costly, free = _untreated(diagnosis)
+    about = [f"{name_of(one.code)} {name_of(one.title)}" for one in free]
+    ranked = worth_doing(diagnosis)
     lines: list[Line] = []
+    if not costly and not ranked:
+        lines += page.wrapped(nothing_found(diagnosis), first=" ")
     beside = neighbours(diagnosis)
     if costly[:most]:
-        head = "Also found" if treated else "Found, with no remedy that is predicted to save time"
+        head = "Also found" if ranked else "Found, with no remedy that is predicted to save time"
         lines.append(spread([(f" {head}", "bold")], [(COSTS, "dim")], page.width))
     for one in costly[:most]:
         amount = units.duration_range(*one.at_stake_ns)
-        there = same_place(beside.get(one.code, []))
+        there = same_place(beside.get(one.code, []), named)
         title = f"{name_of(one.title)} ({there})" if there else name_of(one.title)
         lines += titled("     ", name_of(one.code), title, amount, page)
     lines += more((len(costly) - most, "finding"))
@@ -188,14 +207,33 @@ def other_findings(diagnosis: Diagnosis, page: Page, *, most: int) -> list[Line]
     return [*lines, *told_of]
 
 
-def _nothing_found(diagnosis: Diagnosis) -> str:
-    text = "Nothing to do was found: no condition explains where this step's time goes"
-    if diagnosis.places:
-        text += '; "held by" says where it is'
+def _untreated(diagnosis: Diagnosis) -> tuple[list[Finding], list[Finding]]:
+    """(findings that no treatment mends and that cost time of the step, those that cost it none)."""
+    treated = {code for one in worth_doing(diagnosis) for code in one.mends}
+    left = [one for one in diagnosis.findings if one.code not in treated]
+    return [one for one in left if one.at_stake_ns[1] > 0], [one for one in left if one.at_stake_ns[1] <= 0]
+
+
+def nothing_found(diagnosis: Diagnosis) -> str:
+    """That no condition holds of the step itself, what it is bound by then, and what could not be looked at."""
+    text = f"Nothing to do was found: {_bound(diagnosis)}"
     unchecked = len(diagnosis.not_checked)
     if not unchecked:
         return f"{text}."
-    return f"{text}, and {unchecked} condition{'s' if unchecked > 1 else ''} could not be checked."
+    return f"{text}. {unchecked} condition{'s' if unchecked > 1 else ''} could not be checked."
+
+
+def _bound(diagnosis: Diagnosis) -> str:
+    """What bounds a step in which no condition holds."""
+    for side, (what, less) in AT_ROOF.items():
+        share = words.share(diagnosis, side)
+        if share > MOST:
+            return (
+                f"{what} at the machine's roof takes {units.percent(share)} of the step; only {less} would shorten it"
+            )
+    text = "no condition explains where this step's time goes"
+    most = largest(diagnosis.budget, cpu=words.on_cpu(diagnosis))
+    return f"{text}; {most}" if most else text
 
 
 def trials(diagnosis: Diagnosis, page: Page, *, most: int) -> list[Line]:

@@ -12,6 +12,7 @@ import msgspec
 from gobrrr import units
 from gobrrr.errors import InputError
 from gobrrr.model.diagnosis import Diagnosis
+from gobrrr.paths import without_home
 from gobrrr.report.layout import Line, Page, fold, row, spread
 from gobrrr.report.terminal import interval
 from gobrrr.report.text import sanitise
@@ -41,6 +42,8 @@ class DemoRow:
 
 
 SUFFIX = ".json.gz"
+EXAMPLE = "gobrrr.lab.example:workload"
+"""The step that the demonstration runs."""
 
 
 def shipped(names: Sequence[str] | None = None) -> list[tuple[Path, Truth]]:
@@ -86,6 +89,21 @@ def _truth(name: str, workloads: dict[str, Any], models: dict[str, Any]) -> Trut
     if model and variant in model:
         return Truth(regime=None, what=None, measured_ms=tuple(model[variant]))
     return Truth(regime=None, what=None, measured_ms=None)
+
+
+def heading(folder: Path, page: Page) -> list[Line]:
+    """What the answers that follow are, and where their traces lie."""
+    said = f"Each answer is that of gobrrr diagnose FILE for a trace in {sanitise(without_home(str(folder)))}."
+    return [[(" Traces of an H100, shipped with gobrrr", "bold")], *page.wrapped(said, first=" "), []]
+
+
+def live_heading(page: Page, *, has_torch: bool) -> list[Line]:
+    """What the last answer is of; without torch, why there is none."""
+    said = f"The answer is that of gobrrr diagnose {EXAMPLE}."
+    if not has_torch:
+        said = "torch is not installed here: with it, a small step is run and diagnosed as well."
+    return [[], [(" A step that is run here: a small language model in training", "bold")],
+            *page.wrapped(said, first=" "), []]  # fmt: skip
 
 
 def table(rows: Sequence[DemoRow], page: Page) -> list[Line]:

@@ -11,7 +11,7 @@ from gobrrr.model.places import PlaceNode
 from gobrrr.report.doing import bare, does, own
 from gobrrr.report.layout import Line, Page, length
 from gobrrr.report.text import name_of, sanitise
-from gobrrr.report.tree import SOURCE, Places
+from gobrrr.report.tree import SOURCE, Places, at_line
 from gobrrr.report.words import on_cpu
 
 MOST = 3
@@ -49,7 +49,7 @@ def held(diagnosis: Diagnosis) -> list[Held]:
     loading = _loading(tree, first) if split else []
     beside = _beside(tree, first, within=split)
     others = [_of_place(tree, one, cpu=cpu) for one in beside if one not in loading]
-    if split and (rest := _of_rest(tree, first, loading)) is not None:
+    if split and (rest := _of_rest(tree, first, loading, cpu=cpu)) is not None:
         others.append(rest)
     others.sort(key=lambda one: -one.share)
     told += [one for one in others if one.share >= SMALLEST]
@@ -110,7 +110,7 @@ def _loading(tree: Places, one: PlaceNode) -> list[PlaceNode]:
     return [each for each in inner if each.kind == "op" and 2 * each.host_ns.get("input", 0) > each.step_ns]
 
 
-def _of_rest(tree: Places, one: PlaceNode, loading: list[PlaceNode]) -> Held | None:
+def _of_rest(tree: Places, one: PlaceNode, loading: list[PlaceNode], *, cpu: bool) -> Held | None:
     """What the place has of its own, beside the places in it that are told; with it what prepares the input."""
     ns = one.own_ns + sum(each.step_ns for each in loading)
     if not ns:
@@ -119,15 +119,16 @@ def _of_rest(tree: Places, one: PlaceNode, loading: list[PlaceNode]) -> Held | N
     share = tree.share(ns)
     if loading and 2 * one.host_ns.get("input", 0) > ns:
         names = ", ".join(bare(each) for each in sorted(loading, key=lambda each: -each.step_ns)[:MOST])
-        return Held(one.id, where, "the input", share, f"the device waits for it; {names} and what is between them")
-    name = "between these operations" if one.kind == "program" else f"elsewhere in {what}"
+        waits = f"the {'step' if cpu else 'device'} waits for it"
+        return Held(one.id, where, "the input", share, f"{waits}; {names} and what is between them")
+    name = "outside any operation" if one.kind == "program" else f"elsewhere in {what}"
     return Held(one.id, where, name, share, own(tree, one))
 
 
 def _named(tree: Places, one: PlaceNode) -> tuple[str, str]:
     """(where it is, what stands there)."""
     source = SOURCE.fullmatch(one.source or "")
-    where = f"{_file(source['file'])}:{source['line']}" if source else ""
+    where = at_line(one.source)
     if one.kind == "function" and source:
         return sanitise(where), f"{sanitise(source['function'])}()"
     if one.kind == "line" and source and one.name == one.source:
@@ -135,7 +136,3 @@ def _named(tree: Places, one: PlaceNode) -> tuple[str, str]:
     if where and not tree.of_line(one):  # the source is where the function around it begins
         return "", f"{bare(one)} in {sanitise(source['function'])}() ({sanitise(where)})" if source else bare(one)
     return sanitise(where), bare(one)
-
-
-def _file(path: str) -> str:
-    return path.replace("\\", "/").rpartition("/")[2]

@@ -32,8 +32,11 @@ GROUPS = {
     "dispatch": "Framework dispatch, on tensors of a few elements",
     "python": "Python, one thread",
 }
-HEAD = f"   {'':<25}{'measured':>13}{'spread':>9}{'datasheet':>14}{'ratio':>7}"
+NAME, FIGURE, SPREAD = 24, 15, 8
+HEAD = f"   {'':<{NAME}}{'measured':>{FIGURE}}{'spread':>{SPREAD}}{'datasheet':>14}{'ratio':>7}"
 ROOFS = ("bfloat16", "float16", "tf32", "float32", "float64")
+AT_LEAST = ">= "
+"""In front of a lower bound."""
 WIDE_SPREAD = 0.1
 """Quartiles further apart than this share of the median are called out."""
 LEAST_INTENSITY, OCTAVES = 2.0**-4, 18
@@ -51,7 +54,9 @@ def pages(found: Sequence[Measurement], page: Page) -> list[Line]:
 def for_json(measured: Measurement) -> dict[str, Any]:
     """The measurement, and each figure beside the datasheet's."""
     rows = compare(measured, _sheet(measured))
-    compared = [{**msgspec.to_builtins(one), "ratio": one.ratio, "above": one.above} for one in rows]
+    compared = [
+        {**msgspec.to_builtins(one), "value": one.value, "ratio": one.ratio, "above": one.above} for one in rows
+    ]
     return {"measured": msgspec.to_builtins(measured), "compared": compared}
 
 
@@ -106,13 +111,14 @@ def _group(title: str, rows: Sequence[Row]) -> list[Line]:
     if not rows:
         return []
     sheet = any(one.datasheet for one in rows)
-    head = HEAD if sheet else HEAD[: 3 + 25 + 13 + 9]
+    head = HEAD if sheet else HEAD[: 3 + NAME + FIGURE + SPREAD]
     return [[(f" {title}", "bold")], [(head, "dim")], *(_row(one) for one in rows), []]
 
 
 def _row(one: Row) -> Line:
     name = f"{one.name}, {one.at}" if one.group == "matrix" and one.at else one.name
-    cells = f"   {name:<25}{text(one.amount, one.unit):>13}{spread(one.amount):>9}"
+    figure = f"{AT_LEAST if one.at_least else ''}{text(one.value, one.unit)}"
+    cells = f"   {name:<{NAME}}{figure:>{FIGURE}}{spread(one.amount):>{SPREAD}}"
     if one.datasheet is None:
         return [(cells, "")]
     quoted = text(one.datasheet.value, one.unit)
@@ -142,7 +148,10 @@ def _wide(rows: Sequence[Row], page: Page) -> list[Line]:
 
 
 def _feet(measured: Measurement, page: Page) -> list[Line]:
-    out: list[Line] = [[(" Spread: distance of the quartiles over the median.", "dim")]]
+    said = "Spread: distance of the quartiles over the median."
+    if doubtful(measured):
+        said += f" {AT_LEAST.strip()}: a lower bound of the ceiling, the best of its repeats."
+    out: list[Line] = page.wrapped(said, first=" ", style="dim")
     for one in measured.skipped:
         said = f"not measured: {sanitise(one.what)}: {sanitise(one.why)}"
         out += page.wrapped(said, first=f" {page.glyphs.dot} ", style="dim")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from gobrrr.model.diagnosis import Diagnosis, Finding
 from gobrrr.report.text import name_of
 from gobrrr.report.tree import Places
@@ -30,6 +32,7 @@ def _place(tree: Places, finding: Finding) -> int | None:
     return (tree.of_line(node) or node).id
 
 
-def same_place(others: list[Finding]) -> str:
-    """In words, by their codes; "" where there are none."""
-    return f"{SAME_PLACE} {', '.join(name_of(one.code) for one in others)}" if others else ""
+def same_place(others: list[Finding], named: Collection[str] | None) -> str:
+    """In words, by the codes of those that are `named` on the screen (None: of all); "" where there are none."""
+    codes = [name_of(one.code) for one in others if named is None or one.code in named]
+    return f"{SAME_PLACE} {', '.join(codes)}" if codes else ""

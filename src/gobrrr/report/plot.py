@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from gobrrr.model.experiment import Plot
@@ -11,7 +11,7 @@ from gobrrr.report.text import sanitise
 from gobrrr.report.values import text
 
 SIGNS = "*o+x#@%&"
-"""Of the first series, the second, ...; where two meet, the later one is drawn."""
+"""Of the first series, the second, ...; the cells in which several meet are shared out among them."""
 HEIGHT = 14
 LABEL_CELLS = 13
 MARK = ":"
@@ -27,8 +27,7 @@ def sketch(plot: Plot, width: int, height: int = HEIGHT) -> list[str]:
     rows = [[" "] * area.columns for _ in range(area.rows)]
     for _, x in plot.marks:
         _column(rows, area, x)
-    for at, series in enumerate(plot.series):
-        _points(rows, area, series.points, SIGNS[at % len(SIGNS)])
+    _draw(rows, area, [series.points for series in plot.series])
     lines = [_line(area, at, cells, plot.y_unit) for at, cells in enumerate(rows)]
     return [sanitise(plot.title), *lines, *_feet(plot, area), *_legend(plot, width)]
 
@@ -75,16 +74,28 @@ def _drawable(point: tuple[float, float]) -> bool:
     return all(0 < value < math.inf for value in point)
 
 
-def _points(rows: list[list[str]], area: Area, points: Iterable[tuple[float, float]], sign: str) -> None:
-    """The points and, more faintly, the straight lines between them."""
-    places = [(area.column(x), area.row(y)) for x, y in points if _drawable((x, y))]
+def _draw(rows: list[list[str]], area: Area, series: Sequence[Iterable[tuple[float, float]]]) -> None:
+    """The points of all series, each in its sign and seen wherever there is room, and fainter lines between them."""
+    through: dict[tuple[int, int], list[int]] = {}
+    for at, points in enumerate(series):
+        places = [(area.column(x), area.row(y)) for x, y in points if _drawable((x, y))]
+        _joined(rows, places)
+        for place in dict.fromkeys(places):
+            through.setdefault(place, []).append(at)
+    seen = [0] * len(series)
+    for (column, row), those in sorted(through.items(), key=lambda item: len(item[1])):  # its own cells first
+        least = min(those, key=lambda at: (seen[at], -at))
+        seen[least] += 1
+        rows[row][column] = SIGNS[least % len(SIGNS)]
+
+
+def _joined(rows: list[list[str]], places: Sequence[tuple[int, int]]) -> None:
+    """Straight lines between the points of a series, in free cells."""
     for (c0, r0), (c1, r1) in pairwise(places):
         for column in range(c0 + 1, c1):
             row = round(r0 + (r1 - r0) * (column - c0) / (c1 - c0))
             if rows[row][column] in f" {MARK}":
                 rows[row][column] = "."
-    for column, row in places:
-        rows[row][column] = sign
 
 
 def _column(rows: list[list[str]], area: Area, x: float) -> None:

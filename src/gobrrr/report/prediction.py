@@ -67,7 +67,7 @@ def section(diagnosis: Diagnosis, page: Page) -> list[Line]:
     about = [host(rows[0]), *([] if diagnosis.memory_peak_bytes is None else [memory(diagnosis)]), gap(rows)]
     lines += page.wrapped(" ".join(about), first=" ", style="dim")
     first, *others = rows
-    said = [alike([one for one in others if not one.changed], first)]
+    said = alike([one for one in others if not one.changed], first)
     said += [changes(same, first) for same in _by_change(others)]
     for text in filter(None, said):
         lines += page.wrapped(text, first=f"   {page.glyphs.dot} ", style="dim")
@@ -91,7 +91,7 @@ def _time_cells(page: Page) -> int:
 def _row(page: Page, one: MachineRow) -> list[Line]:
     own = units.duration(one.step_ns)
     time = f"{own} ({units.duration_range(one.low_ns, one.high_ns)})" if _time_cells(page) == TIME else own
-    fits = {True: "fits", False: "too big", None: units.UNKNOWN}[one.fits]
+    fits = {True: "fits", False: "too big", None: "unknown"}[one.fits]
     known = one.speed_of_light_ns is not None and one.step_ns > 0
     light = units.percent((one.speed_of_light_ns or 0.0) / one.step_ns) if known else units.UNKNOWN
     bound = {"communication": "comm."}.get(one.regime, one.regime)
@@ -122,13 +122,27 @@ def gap(rows: list[MachineRow]) -> str:
     return f"The step does {own:.0f} FLOP a byte that it moves; to be compute-bound a machine needs: {ridges}."
 
 
-def alike(rows: list[MachineRow], first: MachineRow) -> str:
-    """How fast the machines are on which no operation meets another roof against the first; "" for no machine."""
-    named = [f"{sanitise(one.machine)} {_factor(one, first):.2f}" for one in rows if one.step_ns]
-    return f"times as fast as {sanitise(first.machine)}: {', '.join(named)}; {SAME}" if named else ""
+def alike(rows: list[MachineRow], first: MachineRow) -> list[str]:
+    """How fast the machines are on which no operation meets another roof against the first, by what bounds them."""
+    named: dict[str, list[str]] = {}
+    for one in rows:
+        if one.step_ns:
+            named.setdefault(bound(one), []).append(f"{sanitise(one.machine)} {_factor(one, first):.2f}")
+    return [f"times as fast as {sanitise(first.machine)}: {', '.join(each)}; {why}" for why, each in named.items()]
 
 
-SAME = "what takes long meets the same roof there"
+ROOFS = ("compute", "memory", "mixed")
+
+
+def bound(one: MachineRow) -> str:
+    """What bounds a step on a machine on which no operation meets another roof than on the first."""
+    if one.regime in ROOFS:
+        return "what takes long meets the same roof there"
+    if one.regime == "overhead":
+        return "the host bounds the step there, not a roof"
+    return (
+        f"{one.regime} bounds the step there, not a roof" if one.regime != "unknown" else "what bounds it is not known"
+    )
 
 
 def _factor(one: MachineRow, first: MachineRow) -> float:

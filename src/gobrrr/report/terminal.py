@@ -41,7 +41,7 @@ class Detail:
     """How much of each list is shown; less, when the whole does not fit the screen. What is shown is shown whole."""
 
     prescriptions: int = 4
-    facts: tuple[int, ...] = (4, 1)  # lines of evidence under the first, second, ... prescription
+    facts: Sequence[int] = (4, 1)  # lines of evidence under the first, second, ... prescription
     findings: int = 4
     evidence: int = 3
     held: int = held.MOST
@@ -69,31 +69,54 @@ LEVELS = (
 )
 
 
-def render(diagnosis: Diagnosis, *, width: int = DEFAULT_WIDTH, color: bool = False, unicode: bool = True) -> str:
+def _all_of(diagnosis: Diagnosis) -> Detail:
+    """Every list whole."""
+    counts = [len(one) for one in (diagnosis.prescriptions, diagnosis.findings, diagnosis.trials, diagnosis.evidence,
+                                   diagnosis.devices, diagnosis.not_checked, diagnosis.notes)]  # fmt: skip
+    most = max(counts)
+    return Detail(
+        prescriptions=most, facts=[sys.maxsize] * len(diagnosis.findings), findings=most, evidence=most, devices=most,
+        unchecked=most, notes=most,
+    )  # fmt: skip
+
+
+def render(
+    diagnosis: Diagnosis,
+    *,
+    width: int = DEFAULT_WIDTH,
+    color: bool = False,
+    unicode: bool = True,
+    whole: bool = False,
+) -> str:
     """The answer as text of at most `width` columns (clamped to 60..120) and about 40 lines.
 
-    `color` adds a terminal's escape codes; `unicode=False` keeps to ASCII.
+    `color` adds a terminal's escape codes; `unicode=False` keeps to ASCII; `whole`: all of it, however many lines.
     """
     if not color:
-        return plain(compose(diagnosis, width=width, unicode=unicode))
+        return plain(compose(diagnosis, width=width, unicode=unicode, whole=whole))
     from rich.console import Console
 
     console = Console(force_terminal=True, color_system="standard", width=clamp(width), no_color=False)
     with console.capture() as capture:
-        print_lines(compose(diagnosis, width=width, unicode=unicode), console)
+        print_lines(compose(diagnosis, width=width, unicode=unicode, whole=whole), console)
     return capture.get().rstrip("\n")
 
 
 def print_to(
-    diagnosis: Diagnosis, console: Console, *, width: int | None = None, what_if: WhatIf | None = None
+    diagnosis: Diagnosis,
+    console: Console,
+    *,
+    width: int | None = None,
+    what_if: WhatIf | None = None,
+    whole: bool = False,
 ) -> None:
     """Print the answer: in the console's width and colours in a terminal, as plain text of 80 columns into a pipe.
 
-    `what_if`: one of the diagnosis' own, told behind it.
+    `what_if`: one of the diagnosis' own, told behind it. `whole`: all of the answer, not what fits the screen.
     """
     unicode = knows_unicode(console.encoding)
     own = console.width if console.is_terminal else DEFAULT_WIDTH
-    lines = compose(diagnosis, width=width or own, unicode=unicode)
+    lines = compose(diagnosis, width=width or own, unicode=unicode, whole=whole)
     if what_if is not None:
         lines = [*lines, [], *_change(diagnosis, what_if, width=width or own, unicode=unicode)]
     print_lines(lines, console)
@@ -145,11 +168,13 @@ def clamp(width: int) -> int:
     return max(MIN_WIDTH, min(MAX_WIDTH, width))
 
 
-def compose(diagnosis: Diagnosis, *, width: int = DEFAULT_WIDTH, unicode: bool = True) -> list[Line]:
-    """The page's lines, at the first level of detail that fits the screen."""
+def compose(
+    diagnosis: Diagnosis, *, width: int = DEFAULT_WIDTH, unicode: bool = True, whole: bool = False
+) -> list[Line]:
+    """The page's lines, at the first level of detail that fits the screen, or all of them."""
     page, parts = Page(width=clamp(width), glyphs=UNICODE if unicode else ASCII), Parts()
     lines: list[Line] = []
-    for detail in LEVELS:
+    for detail in (_all_of(diagnosis),) if whole else LEVELS:
         blocks = {
             name: parts.make(name, partial(section, diagnosis, page, detail), list[Line]())
             for name, section in _SECTIONS.items()
@@ -297,11 +322,13 @@ NOT_ALL = "not all work has a known least time"
 
 
 def _advice(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
-    return advice.prescriptions(diagnosis, page, most=detail.prescriptions, facts=detail.facts)
+    named = advice.named_here(diagnosis, detail.prescriptions, detail.findings)
+    return advice.prescriptions(diagnosis, page, most=detail.prescriptions, named=named, facts=detail.facts)
 
 
 def _others(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
-    return advice.other_findings(diagnosis, page, most=detail.findings)
+    named = advice.named_here(diagnosis, detail.prescriptions, detail.findings)
+    return advice.other_findings(diagnosis, page, most=detail.findings, named=named)
 
 
 def _trials(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:

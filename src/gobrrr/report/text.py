@@ -87,6 +87,9 @@ def _break(text: str, width: int) -> tuple[str, str]:
 
 _CPP = re.compile(r"^void |^(?:at|c10|cutlass|cub|thrust)::|[<(].*::|[\w>]\(|\w<")
 _NAMESPACES = re.compile(r"^(?:\(anonymous namespace\)::|[A-Za-z_]\w*::)+(?=\w)")
+_COMPILED = re.compile(r"(?:CPU )?(?:## )?Call CompiledFxGraph (?P<key>\w+)(?: ##)?")
+"""What torch writes around the code that its compiler made of one graph, with the key of its cache."""
+GRAPH_CHARACTERS = 7
 _GENERIC = frozenset({"Kernel", "Kernel2", "device_kernel", "kernel", "Kernel3"})
 
 
@@ -94,10 +97,13 @@ def short_name(name: str) -> str:
     """A kernel's or op's name without C++ decoration: return type, namespaces, template and call arguments.
 
     "void at::native::vectorized_elementwise_kernel<4, ...>(int, ...)" is "vectorized_elementwise_kernel". Names of
-    ops ("aten::addmm") and of copies ("Memcpy HtoD (Pageable -> Device)") stay. A name that says nothing without its
-    argument ("cutlass::Kernel2<...>") is replaced by the last part of that argument.
+    ops ("aten::addmm") and of copies ("Memcpy HtoD (Pageable -> Device)") stay. What the compiler made is called so,
+    with enough of its key to tell graphs apart. A name that says nothing without its argument ("cutlass::Kernel2<...>")
+    is replaced by the last part of that argument.
     """
     name = sanitise(name)
+    if compiled := _COMPILED.fullmatch(name):
+        return f"compiled graph {compiled['key'][:GRAPH_CHARACTERS]}"
     if not _CPP.search(name):
         return name
     bare = _without_arguments(name.removeprefix("void "))

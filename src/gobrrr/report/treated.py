@@ -200,9 +200,16 @@ def told(one: TrialRecord) -> list[str]:
     if one.verdict in ("unsafe", "inconclusive") and one.why:
         out.append(sanitise(one.why))
     if one.verdict == "helped" and one.compile_s:
-        paid = f", paid back after {units.count(round(one.break_even_steps))} steps" if one.break_even_steps else ""
-        out.append(f"its first steps took {one.compile_s:.1f} s more{paid}")
+        out.append(f"its first steps took {one.compile_s:.1f} s more{_paid_back(one.break_even_steps)}")
     return out
+
+
+def _paid_back(steps: float | None) -> str:
+    """After how many steps what was saved is more than what the first ones took."""
+    if not steps:
+        return ""
+    whole = math.ceil(steps)
+    return f", paid back after {units.count(whole)} step{'s' if whole > 1 else ''}"
 
 
 def _code(treated: Treated, page: Page) -> list[Line]:

@@ -12,6 +12,15 @@ SOURCE = re.compile(r"(?P<file>[^<>()]+)\((?P<line>\d+)\): (?P<function>.+)", re
 """The source of a place: "path/file.py(28): train"."""
 
 
+def at_line(source: str | None) -> str:
+    """A source as a screen shows it: "file.py:28"; "" where it is none."""
+    found = SOURCE.fullmatch(source or "")
+    if not found:
+        return ""
+    file = found["file"].replace("\\", "/").rpartition("/")[2]
+    return f"{file}:{found['line']}"
+
+
 class Places:
     """The places of a diagnosis, with what lies below each."""
 

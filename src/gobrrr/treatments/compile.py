@@ -81,7 +81,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         assumes = "the compiler pads the matmuls (shape_padding); low: it finds that copying them takes longer"
         return sooner(of_claim(evidence, found, how, assumes, least=0.0, better=True))
     if code in ("M04", "M05"):
-        assumes = "high: all of them stand beside calls that they can be fused with; no graph breaks"
+        assumes = "high: each of them can be fused with a call next to it; no graph breaks"
         return of_claim(evidence, found, how, assumes, least=0.0)
     if code != "O01" or compiled_share(evidence) >= MOSTLY:
         return None

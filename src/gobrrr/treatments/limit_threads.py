@@ -53,7 +53,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     elif threads.waited_ns and not threads.workers:
         had = threads.intra - threads.waited_ns / evidence.wall_ns
         fewer = min(max(math.floor(had), 1), threads.intra - 1)
-        how = f"torch.set_num_threads({fewer})  # or the processors for this process alone"
+        how = f"torch.set_num_threads({fewer})  # or stop the other processes"
     else:
         how = said(f"fewer workers than {threads.workers}, and torch.set_num_threads(1) in the loader's worker_init_fn")
     assumes = "high: with as many threads as processors each operation reaches its floor"

@@ -173,7 +173,7 @@ class Combiner:
         ran = self.watch.runs(graphs)[0] if len(graphs) > 1 else None
         lead = self.seats[0].evidence
         found = outcome(lead, graphs[0], priced, min(step_ns, self._run(names, machine)), ran)
-        return _bounded(found, step_ns), graphs[0]
+        return _bounded(found, step_ns, cpu=graphs[0].serial), graphs[0]
 
     def _run(self, names: Sequence[str], machine: Machine | None) -> float:
         """The step as its graphs run, whatever else bounds it."""
@@ -248,15 +248,18 @@ class Combiner:
         return made
 
 
-def _bounded(found: Outcome, step_ns: float) -> Outcome:
-    """An outcome whose step takes longer than its graph runs: the rest of it the device waits for its input."""
+def _bounded(found: Outcome, step_ns: float, *, cpu: bool) -> Outcome:
+    """An outcome whose step takes longer than its graph runs: the rest of it the device waits for its input.
+
+    `cpu`: host and device are one processor.
+    """
     rest = step_ns - sum(one.ns for one in found.lines)
     if rest <= 1e-6 * step_ns:
         return found
     sums: dict[tuple[str, str | None], float] = {(one.line, one.cause): one.ns for one in found.lines}
     sums["overhead", INPUT] = sums.get(("overhead", INPUT), 0.0) + rest
     lines = budget_lines(sums, step_ns)
-    return replace(found, lines=lines, regime=regime_of(lines), then=largest(lines))
+    return replace(found, lines=lines, regime=regime_of(lines), then=largest(lines, cpu=cpu))
 
 
 def work_of(mine: Sequence[Plan]) -> float:

@@ -16,7 +16,6 @@ COSTS = (
     "By what each costs: no time is counted under two findings. A treatment above may save more, where it mends more "
     "than this, or less, where the step then waits for something else."
 )
-NO_FINDING = "No condition explains where this step's time goes."
 
 
 def what_to_do(one: Diagnosis) -> Markup | None:
@@ -77,9 +76,7 @@ def _code(how: str) -> Markup:
 def findings(one: Diagnosis, links: list[Link]) -> Markup:
     """Every finding with its evidence and where it is."""
     if not one.findings:
-        missing = len(one.not_checked)
-        rest = f" {missing} condition{'s' if missing > 1 else ''} could not be checked." if missing else ""
-        return section("findings", "Findings", el("p", NO_FINDING + rest, class_="empty"))
+        return section("findings", "Findings", el("p", advice.nothing_found(one), class_="empty"))
     beside = neighbours(one)
     cards = [
         _finding(item, link, index, beside.get(item.code, []))

@@ -10,6 +10,7 @@ from gobrrr.model.diagnosis import ChangedOp, Diagnosis, MachineRow
 from gobrrr.report import prediction
 from gobrrr.report.page.markup import Markup, code, el, join, section
 from gobrrr.report.page.verdict import known
+from gobrrr.report.prediction import bound
 from gobrrr.report.text import sanitise, short_name
 
 ROW_REM, AROUND_REM = 2.6, 3.6
@@ -114,7 +115,7 @@ def _changes(one: MachineRow, first: MachineRow) -> Markup:
     factor = f"{first.step_ns / one.step_ns:.2f} times as fast" if one.step_ns > 0 else "speed unknown"
     factor = factor.replace("1.00 times as", "as")
     if not one.changed:
-        return join([factor, el("span", "every op that tells meets the same roof", class_="sub")])
+        return join([factor, el("span", bound(one), class_="sub")])
     items = [el("li", _changed(item)) for item in one.changed[:MOST_CHANGED]]
     more = len(one.changed) - MOST_CHANGED
     rest = el("li", f"and {more} more", class_="sub") if more > 0 else None

@@ -220,16 +220,22 @@ def _loader(here: Around) -> tuple[type, str | None] | None:
     from torch.utils.data import DataLoader
     from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-    alive = gc.get_objects()
-    turns = [one for one in alive if issubclass(type(one), _BaseDataLoaderIter)]
-    loaders = [one for one in alive if turns and issubclass(type(one), DataLoader)]
-    del alive
+    # an object refers to its class: the search among all objects is the collector's own, in C
+    found = gc.get_referrers(*_kinds(_BaseDataLoaderIter), *_kinds(DataLoader))
+    turns = [one for one in found if issubclass(type(one), _BaseDataLoaderIter)]
+    loaders = [one for one in found if issubclass(type(one), DataLoader)]
     used = [one for one in loaders if any(_is_of(turn, one) for turn in turns)]
     names = [named(here.frames, partial(operator.is_, one)) for one in used[:MOST]]
     known = [(type(one), name.name) for one, name in zip(used, names, strict=False) if name is not None]
     if len(known) == 1:  # of those of which the step knows nothing there may be others
         return known[0]
     return (type(used[0]), None) if len(used) == 1 else None
+
+
+def _kinds(base: type) -> list[type]:
+    """A class and all that are made from it."""
+    inner: list[type] = type.__subclasses__(base)
+    return [base, *(kind for one in inner for kind in _kinds(one))]
 
 
 def _is_of(turn: Any, loader: Any) -> bool:
