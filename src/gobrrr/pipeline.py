@@ -22,7 +22,7 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.host import host_budget
 from gobrrr.analysis.kernels import kernel_rows
 from gobrrr.analysis.notes import notes_of
-from gobrrr.analysis.places import listed, place_of
+from gobrrr.analysis.places import listed, place_of, with_host
 from gobrrr.analysis.ratios import share
 from gobrrr.analysis.study import Study, study
 from gobrrr.analysis.summary import contradictions, coverage, lower_bounds, op_rows, speed_of_light, totals
@@ -46,6 +46,7 @@ from gobrrr.model.diagnosis import (
     NotChecked,
     OpRow,
     Prescription,
+    Timeline,
     Totals,
     Wall,
 )
@@ -124,7 +125,7 @@ def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
     row_of_group, tables = _tables(lead, parts)
     checked = _checked(lead, sum(line.ns for line in budget), parts)
     ranks = _looked(lead, studies, checked, row_of_group, parts)
-    findings, places = _placed(front, budget, checked.told, parts)
+    findings, places = _placed(front, budget, checked.told, tables, parts)
     if lead.doubt:
         notes.append(f"the step without the profiler can't be estimated: {lead.doubt}")
     prescriptions = _prescribed(ranks, checked, wall, notes, parts)
@@ -158,8 +159,7 @@ def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
         memory_peak_bytes=_peak(live),
         version=_version(),
         not_checked=checked.unchecked,
-        **places,
-        **tables,
+        **{**tables, **places},
     )
     return Examined(without(diagnosis, parts), lead, ranks, machine)
 
@@ -211,9 +211,10 @@ def _tables(lead: Study, parts: Parts) -> tuple[I8, dict[str, Any]]:
 
 
 def _placed(
-    front: Evidence | None, budget: list[BudgetLine], told: list[Found], parts: Parts
+    front: Evidence | None, budget: list[BudgetLine], told: list[Found], tables: dict[str, Any], parts: Parts
 ) -> tuple[list[Finding], dict[str, Any]]:
-    """(the findings, with the places that they are about; the fields of the diagnosis that tell where time goes)."""
+    """(the findings, with the places that they are about; the fields of the diagnosis that tell where time goes, the
+    timeline among them)."""
     findings = [one.finding for one in told]
     if front is None:
         return findings, {}
@@ -228,7 +229,10 @@ def _placed(
         lambda: [replace(one.finding, place=place_of(front, where, tree, one.finding, one.claim)) for one in told],
         findings,
     )
-    return located, {"places": tree.nodes, "held_by": tree.held_by, "places_from": tree.built_from}
+    line: Timeline | None = tables.get("timeline")
+    if line is not None:
+        line = parts.make("the host on the timeline", lambda: with_host(line, front, where, tree), line)
+    return located, {"places": tree.nodes, "held_by": tree.held_by, "places_from": tree.built_from, "timeline": line}
 
 
 def without(diagnosis: Diagnosis, parts: Parts) -> Diagnosis:

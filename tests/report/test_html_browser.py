@@ -26,6 +26,7 @@ GPT = H100 / "gpt_eager_attn.faulty.json.gz"
 REPLAYED = H100 / "mlp_tiny.fixed.json.gz"
 LONGEST = [H100 / f"{name}.json.gz" for name in ("gpt_eager_attn.fixed", "gpt2_b8_s1024.fwdbwd")]
 INPUT = H100 / "resnet_slow_loader.faulty.json.gz"
+MOE = H100 / "moe_host_loop.faulty.json.gz"
 
 OPTION = "id => echarts.getInstanceByDom(document.getElementById(id)).getOption()"
 POINTS = f"""({OPTION})('roofline-chart').series.filter(one => one.type === 'scatter' && one.name !== 'ridge')
@@ -85,7 +86,8 @@ def test_a_shipped_trace_draws_all_its_points(show: Any, path: Path) -> None:
     assert page.js(WIDE) <= 400
     assert one.timeline is not None
     drawn = page.js(f"{RECTANGLES}.reduce((sum, one) => sum + one.many, 0)")
-    assert drawn == len(one.timeline.start_ns) + len(one.timeline.gap_start_ns)
+    host = sum(len(track.place) for track in one.timeline.host)
+    assert drawn == len(one.timeline.start_ns) + len(one.timeline.gap_start_ns) + host
 
 
 def test_an_attack_runs_nothing(show: Any) -> None:
@@ -191,6 +193,33 @@ def test_control_and_wheel_zoom_and_the_wheel_alone_scrolls(show: Any) -> None:
     page.page.mouse.wheel(0, -300)
     page.page.keyboard.up("Control")
     page.page.wait_for_function(f"() => {{ const [a, b] = {ZOOM}; return b - a < 100; }}", timeout=5_000)
+
+
+def test_the_host_is_above_the_device_and_is_searched(show: Any) -> None:
+    one = diagnosis(MOE)
+    page = show(one)
+    lanes = page.js("echarts.getInstanceByDom(document.getElementById('timeline-chart')).getOption().yAxis[0].data")
+    assert lanes[0] == "host"
+    assert lanes[-2:] == ["stream 7", "idle"]
+    assert one.timeline is not None
+    wanted = [at for at, place in enumerate(one.places) if "where" in place.name and place.kind == "op"]
+    times = sum(track.place.count(at) for track in one.timeline.host for at in wanted)
+    page.page.fill("#timeline-search", "aten::where")
+    page.settle()
+    assert page.page.inner_text("#timeline-found") == f"found {times} times; Enter: the next"
+    assert 0 < page.js(LIT) < page.js(f"{RECTANGLES}.length")
+    page.page.press("#timeline-search", "Enter")
+    page.settle()
+    start, end = page.js(ZOOM)
+    assert end - start < 10
+    assert page.page.inner_text("#timeline-found") == f"1 of {times}"
+    page.page.fill("#timeline-search", "no such place")
+    assert page.page.inner_text("#timeline-found") == "found 0 times"
+
+
+def test_without_places_there_is_nothing_to_search_on_the_timeline(show: Any) -> None:
+    page = show(full())
+    assert page.js("document.getElementById('timeline-search')") is None
 
 
 def test_twelve_thousand_kernels_stay_fluid(show: Any) -> None:

@@ -23,7 +23,7 @@ MOST_WORK = 20_000
 
 def timeline(evidence: Evidence, op_of_group: NDArray[np.int64]) -> Timeline:
     """The step whose length is nearest to the mean. `op_of_group`: index of each group in the table of calls, or -1."""
-    start, stop = _typical_step(evidence)
+    start, stop = typical_step(evidence)
     events, priced = evidence.replayed, evidence.priced
     rows = priced.links.device
     begin, end = events.start_ns[rows], events.end_ns[rows]
@@ -53,7 +53,7 @@ def timeline(evidence: Evidence, op_of_group: NDArray[np.int64]) -> Timeline:
     )
 
 
-def _typical_step(evidence: Evidence) -> tuple[int, int]:
+def typical_step(evidence: Evidence) -> tuple[int, int]:
     """(begin, end) of one step: between the begins of neighbouring steps; the device's work decides the edges."""
     steps = evidence.steps
     if steps.count < 2 or len(steps.begins) != steps.count:

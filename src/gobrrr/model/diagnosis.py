@@ -183,13 +183,28 @@ class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
     ops: list[int] = []
 
 
+class HostTrack(msgspec.Struct, frozen=True, kw_only=True):
+    """What one thread of the host does in the step of a timeline: columns, in ns from the step's begin.
+
+    Each entry is one time that a place was entered: `place` is its index in `Diagnosis.places`, `depth` how many of the
+    other entries lie around it.
+    """
+
+    thread: str
+    start_ns: list[int]
+    duration_ns: list[int]
+    place: list[int]
+    depth: list[int]
+
+
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     """One step as the device ran it, on the timeline of the budget: columns, in ns from the step's begin.
 
     Work: `start_ns`, `duration_ns`, `stream` (index into `streams`), `op` (index into `Diagnosis.ops`, -1 if it is in
     none), `kind` ("compute", "communication", "transfer" by index into `kinds`). Gaps: `gap_start_ns`,
     `gap_duration_ns` and `gap_cause`, the cause that most of the gap has (index into `causes`). `left_out`: pieces of
-    work of the step beyond `MOST_WORK`, which are not in the columns.
+    work of the step beyond `MOST_WORK`, which are not in the columns. `host`: the host's threads, that of the program
+    first; `host_left_out`: the shortest of their entries, which are not in the columns.
     """
 
     device: int
@@ -206,6 +221,8 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     gap_duration_ns: list[int]
     gap_cause: list[int]
     left_out: int = 0
+    host: list[HostTrack] = []
+    host_left_out: int = 0
 
 
 class ModuleRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,6 +41,7 @@ def _faults(one: Diagnosis) -> Iterator[str]:
     yield from _tree(one)
     if one.timeline is not None:
         yield from _columns(one.timeline, len(one.ops))
+        yield from _host(one.timeline, len(one.places))
 
 
 def _numbers(value: Any, at: str) -> Iterator[str]:
@@ -169,3 +170,15 @@ def _columns(line: Timeline, ops: int) -> Iterator[str]:
     for begin, length in ((line.start_ns, line.duration_ns), (line.gap_start_ns, line.gap_duration_ns)):
         if any(at + lasts > line.length_ns for at, lasts in zip(begin, length, strict=False)):
             yield "timeline has work behind the end of the step"
+
+
+def _host(line: Timeline, places: int) -> Iterator[str]:
+    """The same of the host's threads."""
+    for at, track in enumerate(line.host):
+        name, columns = f"timeline.host[{at}]", (track.start_ns, track.duration_ns, track.place, track.depth)
+        if len({len(values) for values in columns}) > 1:
+            yield f"the columns of {name} are not of one length"
+        if max(track.place, default=-1) >= places:
+            yield f"{name}.place names number {max(track.place)} of {places} places"
+        if any(begin + lasts > line.length_ns for begin, lasts in zip(*columns[:2], strict=False)):
+            yield f"{name} has an entry behind the end of the step"

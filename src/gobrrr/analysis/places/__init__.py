@@ -2,6 +2,7 @@
 
 from gobrrr.analysis.places.listed import Listed, listed
 from gobrrr.analysis.places.pointing import place_of
+from gobrrr.analysis.places.tracks import with_host
 from gobrrr.analysis.places.where import Where, where_time_goes
 
-__all__ = ["Listed", "Where", "listed", "place_of", "where_time_goes"]
+__all__ = ["Listed", "Where", "listed", "place_of", "where_time_goes", "with_host"]

@@ -32,7 +32,8 @@ class Where:
 
     `own`: of each node, what no child has; `device`: of that, the device's busy time; `backward`: the backward pass's
     part of it; `calls`: how often, in the window. `node_of`: the node of each host event; `parent`: the event around
-    it, across threads; `idle`: the pieces of idle time.
+    it, across threads; `enclosing`: on its own thread; `main`: the program's own thread; `idle`: the pieces of idle
+    time.
     """
 
     tree: Tree
@@ -43,6 +44,8 @@ class Where:
     calls: I8
     steps: int
     parent: I8
+    enclosing: I8
+    main: int
     idle: Idle
 
     @property
@@ -98,6 +101,8 @@ def where_time_goes(evidence: Evidence) -> Where:
         calls=_calls(evidence, label, node, worked if not evidence.on_cpu else worked[:0], len(tree)),
         steps=evidence.steps.count,
         parent=parent,
+        enclosing=raw,
+        main=main,
         idle=idle,
     )
 

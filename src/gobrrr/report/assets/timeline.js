@@ -1,8 +1,11 @@
-// One step of the device. What is narrower than a pixel is merged before it is drawn, so that any number stays fluid.
+// One step of the host and the device. What is narrower than a pixel is merged before it is drawn, so that any number
+// stays fluid.
 const line = data.timeline;
+const places = data.flame;
 const MERGE_PX = 1.2;
 let work = null;
 let shown = [0, 1];
+let sought = null; // what a search found: by place, whether it is one
 
 function sums(differences) {
   const out = new Float64Array(differences.length);
@@ -18,16 +21,32 @@ function category(index) {
   return op && (op.bound === "compute" || op.bound === "memory") ? op.bound : "unpriced";
 }
 
-// Lanes: one a stream, and the gaps under them. Each holds columns sorted by start.
+const emptyLane = (name, more) => ({ name, start: [], stop: [], of: [], latest: [], ...more });
+
+// Lanes: those of the host, one a stream, and the gaps under them. Each holds columns sorted by start.
 function prepare() {
   const start = sums(line.start);
   const gapStart = sums(line.gap_start);
-  const lanes = line.streams.map((stream) => ({ name: `stream ${stream}`, start: [], stop: [], of: [], latest: [] }));
-  const idle = { name: "idle", start: [], stop: [], of: [], latest: [], gaps: true };
+  const lanes = line.streams.map((stream) => emptyLane(`stream ${stream}`));
+  const idle = emptyLane("idle", { gaps: true });
   start.forEach((from, index) => put(lanes[line.stream[index]], from, line.duration[index], index));
   gapStart.forEach((from, index) => put(idle, from, line.gap_duration[index], index));
-  return { lanes: gapStart.length ? [...lanes, idle] : lanes, gapStart };
+  return { lanes: [...(line.host || []).flatMap(hostLanes), ...lanes, ...(gapStart.length ? [idle] : [])], gapStart };
 }
+
+// The lanes of one thread: an entry lies below the one around it. `of` are places.
+function hostLanes(track, index) {
+  const lanes = [];
+  const start = sums(track.start);
+  track.place.forEach((place, at) => {
+    while (lanes.length <= track.depth[at]) lanes.push(emptyLane(lanes.length ? "" : index ? `thread ${index + 1}` : "host", { host: true }));
+    put(lanes[track.depth[at]], start[at], track.duration[at], place);
+  });
+  return lanes;
+}
+
+const placeText = (at) => data.names[places.name[at]];
+const placeSource = (at) => (places.source[at] === null ? "" : data.names[places.source[at]]);
 
 function put(lane, from, length, index) {
   lane.start.push(from);
@@ -45,9 +64,13 @@ function firstAfter(values, at) {
   return low;
 }
 
-const colourOf = (lane, index) => (lane.gaps ? line.causes[line.gap_cause[index]].colour : category(index));
+function colourOf(lane, index) {
+  if (lane.host) return line.host_colours[data.names[places.kind[index]]];
+  return lane.gaps ? line.causes[line.gap_cause[index]].colour : category(index);
+}
 
 function isLit(lane, index) {
+  if (lane.host) return !sought || sought[index];
   if (!selected()) return true;
   if (lane.gaps) return selection.causes.has(line.causes[line.gap_cause[index]].key);
   return selection.ops.has(line.op[index]) || selection.kinds.has(line.kinds[line.kind[index]]);
@@ -80,6 +103,7 @@ function rectangles(from, to, width) {
 
 const textOf = (lane, one) => {
   if (one.many > 1) return "";
+  if (lane.host) return placeText(one.first).replace("aten::", "");
   if (lane.gaps) return line.causes[line.gap_cause[one.first]].name;
   const op = data.ops[line.op[one.first]];
   return op ? op.name.replace("aten::", "") : line.kinds[line.kind[one.first]];
@@ -87,9 +111,9 @@ const textOf = (lane, one) => {
 
 const texted = new Set();
 
-const label = (text, width) => ({
+const label = (text, { width, height }) => ({
   type: "text",
-  style: { text, fill: "#fff", fontSize: 11, width: width - 8, overflow: "truncate", ellipsis: "\u2026", stroke: "rgb(0 0 0 / 45%)", lineWidth: 2 },
+  style: { text, fill: "#fff", fontSize: height < 13 ? 10 : 11, width: width - 8, overflow: "truncate", ellipsis: "\u2026", stroke: "rgb(0 0 0 / 45%)", lineWidth: 2 },
 });
 
 function rectangle(palette, rects) {
@@ -98,7 +122,8 @@ function rectangle(palette, rects) {
     const lane = work.lanes[one.row];
     const [x0, y] = api.coord([one.start, one.row]);
     const x1 = api.coord([one.stop, one.row])[0];
-    const height = Math.min(api.size([0, 1])[1] * 0.78, 56);
+    const tall = api.size([0, 1])[1];
+    const height = Math.min(tall * (tall < 18 ? 0.9 : 0.78), 56);
     const shape = echarts.graphic.clipRectByRect(
       { x: x0, y: y - height / 2, width: Math.max(x1 - x0 - (x1 - x0 > 4 ? 1 : 0), 0.8), height },
       { x: params.coordSys.x, y: params.coordSys.y, width: params.coordSys.width, height: params.coordSys.height },
@@ -112,14 +137,15 @@ function rectangle(palette, rects) {
       style: { fill: palette[one.colour], opacity: (one.lit ? 1 : 0.14) * density },
       emphasis: { style: { opacity: 1, stroke: palette.ink, lineWidth: 1 } },
       // an element of an earlier zoom keeps its text unless it is given another
-      textContent: text || texted.has(params.dataIndex) ? label(text, shape.width) : undefined,
+      textContent: text || texted.has(params.dataIndex) ? label(text, shape) : undefined,
       textConfig: { position: "inside" },
     };
   };
 }
 
 function palette() {
-  const names = ["compute", "memory", "unpriced", "communication", "transfer", "ink", ...line.causes.map((cause) => cause.colour)];
+  const host = Object.values(line.host_colours || {});
+  const names = ["compute", "memory", "unpriced", "communication", "transfer", "ink", ...host, ...line.causes.map((cause) => cause.colour)];
   return Object.fromEntries(names.map((name) => [name, colour(name)]));
 }
 
@@ -127,8 +153,13 @@ function rectTip(one) {
   const lane = work.lanes[one.row];
   const when = ["starts at", one.start ? duration(one.start) : "the begin of the step"];
   if (one.many > 1) {
-    const what = lane.gaps ? "gaps" : "pieces of work";
+    const what = lane.host ? "host events" : lane.gaps ? "gaps" : "pieces of work";
     return tip(`${one.many.toLocaleString("en-US")} ${what}`, [when, ["from first to last", duration(one.stop - one.start)], ["of it " + (lane.gaps ? "idle" : "busy"), duration(one.busy)], ["zoom in", "to tell them apart"]]);
+  }
+  if (lane.host) {
+    const [at, source] = [one.first, placeSource(one.first)];
+    return tip(placeText(at), [when, ["takes", duration(one.busy)], ["kind", data.names[places.kind[at]]], ["called at", source === placeText(at) ? "" : source],
+      ["mostly", places.sorts[places.sort[at]].name]]);
   }
   if (lane.gaps) return tip(`idle: ${line.causes[line.gap_cause[one.first]].name}`, [when, ["for", duration(one.busy)]]);
   const index = line.op[one.first];
@@ -147,8 +178,8 @@ function paint(instance) {
 
 function drawTimeline(instance, node) {
   const lanes = work.lanes;
-  const lane = lanes.length > 6 ? 22 : lanes.length > 3 ? 32 : 54;
-  const height = lanes.length * lane + 64;
+  const tall = lanes.length > 12 ? 13 : lanes.length > 6 ? 20 : lanes.length > 3 ? 32 : 54;
+  const height = lanes.length * tall + 64;
   node.style.height = `${height}px`;
   instance.resize({ height });
   const left = narrow() ? 4 : 78;
@@ -215,11 +246,37 @@ function startTimeline() {
     scrollTo("timeline");
   }));
   listeners.push(repaint);
+  startSearch(instance, repaint);
+}
+
+// The search: it lights the places of the host that it finds; Enter goes to the next time that one is entered.
+function startSearch(instance, repaint) {
+  const [box, told] = [find("#timeline-search"), find("#timeline-found")];
+  if (!box) return;
+  let [found, next] = [[], 0];
+  box.addEventListener("input", () => {
+    const words = box.value.toLowerCase().split(/\s+/).filter(Boolean);
+    sought = words.length ? places.name.map((_, at) => words.every((word) => `${placeText(at)} ${placeSource(at)}`.toLowerCase().includes(word))) : null;
+    found = sought ? work.lanes.filter((one) => one.host).flatMap((one) => one.of.flatMap((place, at) => (sought[place] ? [[one.start[at], one.stop[at]]] : []))) : [];
+    found.sort((a, b) => a[0] - b[0]);
+    next = 0;
+    told.textContent = sought ? `found ${found.length.toLocaleString("en-US")} times${found.length ? "; Enter: the next" : ""}` : "";
+    repaint();
+  });
+  box.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || !found.length) return;
+    event.preventDefault();
+    const [from, to] = found[next % found.length];
+    next += 1;
+    told.textContent = `${((next - 1) % found.length) + 1} of ${found.length.toLocaleString("en-US")}`;
+    zoomTo(instance, (from - (to - from)) / line.length, (to + (to - from)) / line.length);
+  });
 }
 
 function choose(one, instance) {
   const lane = work.lanes[one.row];
   if (one.many > 1) zoomTo(instance, (one.start - (one.stop - one.start)) / line.length, (one.stop + (one.stop - one.start)) / line.length);
+  else if (lane.host) zoomTo(instance, one.start / line.length, one.stop / line.length);
   else if (lane.gaps) select(`idle: ${line.causes[line.gap_cause[one.first]].name}`, [], [line.causes[line.gap_cause[one.first]].key]);
   else if (line.op[one.first] >= 0) select(data.ops[line.op[one.first]].name, [line.op[one.first]]);
 }

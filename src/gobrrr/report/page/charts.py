@@ -5,7 +5,8 @@ from __future__ import annotations
 from gobrrr import units
 from gobrrr.model.diagnosis import Diagnosis, OpRow, Timeline
 from gobrrr.report import words
-from gobrrr.report.page.markup import Markup, el, section
+from gobrrr.report.page.flame import has_places
+from gobrrr.report.page.markup import Markup, el, join, section
 from gobrrr.report.page.verdict import cause_colour, predicted
 
 
@@ -73,8 +74,10 @@ def timeline(one: Diagnosis) -> Markup:
         ("whole", "Whole step"),
     )
     buttons = [el("button", name, type="button", data_zoom=key) for key, name in names]
+    host = has_places(one) and any(track.place for track in line.host)
     controls = el(
         "div",
+        join(_search()) if host else None,
         el("div", buttons, class_="buttons", role="group", aria_label="Zoom and pan"),
         el("span", id="timeline-range", class_="count", role="status"),
         class_="controls needs-script",
@@ -82,7 +85,13 @@ def timeline(one: Diagnosis) -> Markup:
     chart = el("div", id="timeline-chart", class_="chart", role="img", aria_label=_line_told(line), tabindex="0")
     pan = "Drag to pan; Ctrl and wheel, pinch or the + and \u2212 keys zoom."
     parts = (_legend(_work(one, line)), controls, chart, _gaps(line), _cut(line))
-    return section("timeline", timeline_title(one), *parts, lead=f"{_what_runs(one, line)} {pan}")
+    above = " Above the device is what the host does meanwhile." if host else ""
+    return section("timeline", timeline_title(one), *parts, lead=f"{_what_runs(one, line)}{above} {pan}")
+
+
+def _search() -> tuple[Markup, Markup]:
+    box = el("input", type="search", id="timeline-search", placeholder="Search the host: name, file", autocomplete="off")
+    return el("label", el("span", "Search the host", class_="hidden"), box), el("span", id="timeline-found", role="status")
 
 
 def timeline_title(one: Diagnosis) -> str:
@@ -99,7 +108,8 @@ def _what_runs(one: Diagnosis, line: Timeline) -> str:
 
 def _line_told(line: Timeline) -> str:
     busiest = f"{len(line.start_ns):,} pieces of work on {len(line.streams)} streams"
-    return f"Timeline of {units.duration(line.length_ns)}: {busiest}, {len(line.gap_start_ns):,} gaps."
+    host = f", {sum(len(track.place) for track in line.host):,} host events" if line.host else ""
+    return f"Timeline of {units.duration(line.length_ns)}: {busiest}, {len(line.gap_start_ns):,} gaps{host}."
 
 
 def _work(one: Diagnosis, line: Timeline) -> list[tuple[str, str]]:
@@ -111,7 +121,18 @@ def _work(one: Diagnosis, line: Timeline) -> list[tuple[str, str]]:
     found += [("unpriced", "not judged")] if bounds - {"compute", "memory"} else []
     found += [(kind, kind) for kind in ("communication", "transfer") if kind in kinds]
     causes = [words.cause(line.causes[index]) for index in sorted(set(line.gap_cause))]
-    return found + [(cause_colour(cause), f"idle: {cause}") for cause in causes]
+    found += [(cause_colour(cause), f"idle: {cause}") for cause in causes]
+    host = {one.places[place].kind for track in line.host for place in track.place} if has_places(one) else set()
+    named = dict.fromkeys(host_kind(kind) for kind in sorted(host))
+    return found + [(colour, f"host: {name}") for colour, name in named]
+
+
+HOST = {"op": ("gc", "operations"), "annotation": ("compile", "annotations"), "driver": ("sync", "driver calls")}
+
+
+def host_kind(kind: str) -> tuple[str, str]:
+    """(colour class, name in the legend) of a kind of place on the host's lanes."""
+    return HOST.get(kind, ("python", "Python"))
 
 
 def _legend(items: list[tuple[str, str]], *, round_first: bool = False) -> Markup:
@@ -122,7 +143,7 @@ def _legend(items: list[tuple[str, str]], *, round_first: bool = False) -> Marku
     return el("ul", marks, class_="legend")
 
 
-MOST_GAPS, LEAST_SHARE = 6, 0.002
+MOST_GAPS, LEAST_SHARE = 4, 0.002
 """Gaps that are listed, and the share of the step that one must have."""
 
 
@@ -154,6 +175,6 @@ def _gap(line: Timeline, index: int) -> Markup:
 
 
 def _cut(line: Timeline) -> Markup | None:
-    if not line.left_out:
-        return None
-    return el("p", f"{line.left_out:,} more pieces of work of this step are not drawn.", class_="after")
+    out = [f"{line.left_out:,} more pieces of work"] if line.left_out else []
+    out += [f"{line.host_left_out:,} more host events, the shortest"] if line.host_left_out else []
+    return el("p", f"{' and '.join(out)} of this step are not drawn.", class_="after") if out else None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from gobrrr.model.diagnosis import Diagnosis, OpRow, Timeline
+from gobrrr.model.places import Kind
 from gobrrr.report import budget, words
+from gobrrr.report.page.charts import host_kind
 from gobrrr.report.page.flame import flame_data, has_places
 from gobrrr.report.page.links import Link
 from gobrrr.report.page.machine import ceiling
@@ -52,7 +54,7 @@ def page_data(one: Diagnosis, links: list[Link]) -> dict[str, Any]:
              "kinds": link.kinds}
             for finding, link in zip(one.findings, links, strict=True)
         ],
-        "timeline": _timeline(one.timeline) if one.timeline else None,
+        "timeline": _timeline(one.timeline, has_places(one)) if one.timeline else None,
         "names": names.texts,
     }  # fmt: skip
     found |= {"flame": flame_data(one, names)} if has_places(one) else {}
@@ -112,8 +114,8 @@ def _ratio(part: float | None, whole: float, scale: float = 1.0) -> float | None
     return part / whole * scale if part is not None and whole > 0 else None
 
 
-def _timeline(line: Timeline) -> dict[str, Any]:
-    """The columns; the starts as differences, which are short numbers."""
+def _timeline(line: Timeline, placed: bool) -> dict[str, Any]:
+    """The columns; the starts as differences, which are short numbers. `placed`: whether the page has the places."""
     causes = [words.cause(name) for name in line.causes]
     return {
         "device": line.device,
@@ -131,6 +133,12 @@ def _timeline(line: Timeline) -> dict[str, Any]:
         "gap_duration": line.gap_duration_ns,
         "gap_cause": line.gap_cause,
         "left_out": line.left_out,
+        "host": [
+            {"start": _differences(track.start_ns), "duration": track.duration_ns, "place": track.place,
+             "depth": track.depth}
+            for track in line.host if placed
+        ],
+        "host_colours": {kind: host_kind(kind)[0] for kind in get_args(Kind)},
     }  # fmt: skip
 
 

@@ -1,0 +1,67 @@
+"""The host's threads on the timeline of a step: each time that one of the listed places was entered."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.places.listed import Listed
+from gobrrr.analysis.places.tree import ROOT
+from gobrrr.analysis.places.where import Where
+from gobrrr.analysis.timeline import MOST_WORK, typical_step
+from gobrrr.model.diagnosis import HostTrack, Timeline
+from gobrrr.model.events import ABSENT, I8
+from gobrrr.model.tree import HOST_KINDS, depths
+
+
+def with_host(line: Timeline, evidence: Evidence, where: Where, tree: Listed) -> Timeline:
+    """The timeline with what the host does meanwhile; of more than `MOST_WORK` entries the shortest are left out."""
+    start, stop = typical_step(evidence)
+    rows = _shown(evidence, where, tree, start, stop)
+    events = evidence.replayed
+    low, high = np.clip(events.start_ns[rows], start, stop), np.clip(events.end_ns[rows], start, stop)
+    longest = np.sort(np.argsort(low - high, kind="stable")[:MOST_WORK])
+    left_out = len(rows) - len(longest)
+    rows, low, high = rows[longest], low[longest], high[longest]
+    depth = _depths(where.enclosing, rows)
+    thread = events.thread[rows]
+    threads = sorted(np.unique(thread).tolist(), key=lambda one: (one != where.main, one))
+    host = []
+    for one in threads:
+        mine = np.flatnonzero(thread == one)
+        mine = mine[np.lexsort((depth[mine], low[mine]))]
+        host.append(
+            HostTrack(
+                thread=events.threads[one],
+                start_ns=(low[mine] - start).tolist(),
+                duration_ns=(high[mine] - low[mine]).tolist(),
+                place=tree.id_of[where.node_of[rows[mine]]].tolist(),
+                depth=depth[mine].tolist(),
+            )
+        )
+    return replace(line, host=host, host_left_out=left_out)
+
+
+def _shown(evidence: Evidence, where: Where, tree: Listed, start: int, stop: int) -> I8:
+    """The host events of the step that are places, and are listed."""
+    events = evidence.replayed
+    inside = (events.start_ns < stop) & (events.end_ns > start) & np.isin(events.kind, [int(one) for one in HOST_KINDS])
+    rows = np.flatnonzero(inside)
+    node = where.node_of[rows]
+    around = where.parent[rows]
+    outer = np.where(around >= 0, where.node_of[np.maximum(around, 0)], ROOT)
+    own: NDArray[np.bool_] = (node != outer) & (node != ROOT)
+    within = where.tree.parent[node[own]]
+    return rows[own][tree.id_of[node[own]] != tree.id_of[within]]
+
+
+def _depths(enclosing: I8, rows: I8) -> I8:
+    """How many of these events lie around each of them, on its own thread."""
+    position = np.full(len(enclosing), ABSENT, dtype=np.int64)
+    position[rows] = np.arange(len(rows))
+    above = enclosing[rows]
+    while len(open_ := np.flatnonzero((above >= 0) & (position[np.maximum(above, 0)] == ABSENT))):
+        above[open_] = enclosing[above[open_]]
+    return depths(np.where(above >= 0, position[np.maximum(above, 0)], ABSENT))
