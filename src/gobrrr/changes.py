@@ -28,10 +28,11 @@ from gobrrr.errors import UsageError
 from gobrrr.guarded import Parts
 from gobrrr.hardware import find
 from gobrrr.model.diagnosis import Diagnosis, MachineRow, Roof, WhatIf
-from gobrrr.model.events import EventTable, Kind
+from gobrrr.model.events import I8, EventTable, Kind
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import DeviceProperties, Profile, RankProfile
 from gobrrr.report import chrome, terminal
+from gobrrr.report.chrome_places import Placed
 from gobrrr.treatments.asking import word_of
 from gobrrr.treatments.base import catalogue
 from gobrrr.treatments.seats import seats
@@ -64,18 +65,22 @@ class Prediction:
     """A step with treatments applied, or on another machine, as its replayed graph says.
 
     `what_if`: the numbers; `diagnosis`: of the step as it is, with them in `what_ifs`. `events`: the replayed timeline.
-    Where gobrrr failed in it both are None, and `diagnosis.not_checked` says why.
+    Where gobrrr failed in it both are None, and `diagnosis.not_checked` says why. `place`: for each of the events the
+    place of the diagnosis that it lies in, -1 of what the device does; None where no places are known.
     """
 
     diagnosis: Diagnosis
     what_if: WhatIf | None
     events: EventTable | None
+    place: I8 | None = None
 
     def save_trace(self, path: str | PathLike[str]) -> None:
         """Write the replayed timeline as a Chrome trace (.json or .json.gz), for Perfetto."""
         if self.what_if is None or self.events is None:
             raise UsageError("there is no replayed timeline: the step with the changes could not be checked")
-        chrome.save(self.events, path, title=title(self.what_if))
+        one = self.diagnosis
+        placed = Placed(one.places, one.held_by, self.place) if self.place is not None else None
+        chrome.save(self.events, path, title=title(self.what_if), placed=placed)
 
     def __str__(self) -> str:
         return terminal.for_print(self.diagnosis, self.what_if)
@@ -122,7 +127,8 @@ def predict(
     replayed = parts.make(called, lambda: _replayed(examined, asked_for, treatments, machine), None)
     if replayed is None:
         return Prediction(pipeline.without(whole, parts), None, None)
-    before, asked, events = replayed
+    before, asked, events, shown = replayed
+    place = examined.place[shown] if examined.place is not None else None
     with_plan = {name for seat in asked_for for name, _, _ in seat.plans}
     notes = [f"{name}: nothing that was found in this step is changed by it" for name in treatments
              if name not in with_plan and not any(one.split(" ")[0] == name for one in parts.failed)]  # fmt: skip
@@ -131,16 +137,17 @@ def predict(
     if treatments or machine is not None:
         rows.append(record)
     known = {**whole.what_if_roofs, **_roofs([machine] if machine else [])}
-    return Prediction(pipeline.without(replace(whole, what_ifs=rows, what_if_roofs=known), parts), record, events)
+    found = pipeline.without(replace(whole, what_ifs=rows, what_if_roofs=known), parts)
+    return Prediction(found, record, events.take(shown), place)
 
 
 def _replayed(
     examined: pipeline.Examined, mine: Sequence[Seat], treatments: Sequence[str], machine: Machine | None
-) -> tuple[WhatIf, WhatIf, EventTable]:
-    """(the step as it is, the step with the treatments on the machine, its timeline)."""
+) -> tuple[WhatIf, WhatIf, EventTable, I8]:
+    """(the step as it is, the step with the treatments on the machine, its events, those of its timeline in order)."""
     combiner = Combiner(mine, examined.diagnosis.unprofiled_wall_ns)
     asked = combiner.combined(treatments, machine)
-    return combiner.combined(()).what_if, asked.what_if, _timeline(asked, _replayable(examined))
+    return combiner.combined(()).what_if, asked.what_if, *_timeline(asked, _replayable(examined))
 
 
 def _same(one: WhatIf, other: WhatIf) -> bool:
@@ -331,9 +338,9 @@ def _roofs(machines: Sequence[Machine]) -> dict[str, list[Roof]]:
     return {one.name: roofs(one) for one in machines}
 
 
-def _timeline(asked: Together, evidence: Evidence) -> EventTable:
-    """The replayed events without the work that no longer runs, and without its launches; what was moved beside its
-    stream's work is on a stream of its own."""
+def _timeline(asked: Together, evidence: Evidence) -> tuple[EventTable, I8]:
+    """(the replayed events, in order those without the work that no longer runs, and without its launches); what was
+    moved beside its stream's work is on a stream of its own."""
     graph, links, events = asked.graph, asked.graph.links, asked.outcome.events
     known = evidence.graph.stream.max(initial=0)
     beside = np.flatnonzero(graph.stream > known)
@@ -341,4 +348,4 @@ def _timeline(asked: Together, evidence: Evidence) -> EventTable:
     stream[links.device[beside]] = stream.max(initial=0) + graph.stream[beside] - known
     launches = np.setdiff1d(links.launch[graph.gone], links.launch[~graph.gone])
     gone = np.concatenate([links.device[graph.gone], launches[launches >= 0]])
-    return chrome.without(replaced(events, stream=stream), gone)
+    return replaced(events, stream=stream), chrome.kept(events, gone)

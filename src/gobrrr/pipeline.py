@@ -54,6 +54,7 @@ from gobrrr.model.events import ABSENT, I8
 from gobrrr.model.live import Live
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import DeviceProperties, Profile, RankProfile
+from gobrrr.model.tree import HOST_KINDS
 from gobrrr.treatments.prescribing import prescribe
 from gobrrr.treatments.seats import Looked
 
@@ -76,13 +77,15 @@ class Examined:
     """A diagnosis, and what it was made from: for a question that comes after it.
 
     `ranks`: those that are replayed together, the leading one first, with what was found there: findings with what
-    they claim, those last whose time others keep or the host hides.
+    they claim, those last whose time others keep or the host hides. `place`: for each event of the leading device the
+    place of the diagnosis that it lies in, -1 of what the device does; None where no places are known.
     """
 
     diagnosis: Diagnosis
     lead: Study
     ranks: tuple[Looked, ...]
     machine: Machine | None
+    place: I8 | None = None
 
     @property
     def evidence(self) -> Evidence | None:
@@ -125,7 +128,7 @@ def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
     row_of_group, tables = _tables(lead, parts)
     checked = _checked(lead, sum(line.ns for line in budget), parts)
     ranks = _looked(lead, studies, checked, row_of_group, parts)
-    findings, places = _placed(front, budget, checked.told, tables, parts)
+    findings, places, place = _placed(front, budget, checked.told, tables, parts)
     if lead.doubt:
         notes.append(f"the step without the profiler can't be estimated: {lead.doubt}")
     prescriptions = _prescribed(ranks, checked, wall, notes, parts)
@@ -161,7 +164,7 @@ def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
         not_checked=checked.unchecked,
         **{**tables, **places},
     )
-    return Examined(without(diagnosis, parts), lead, ranks, machine)
+    return Examined(without(diagnosis, parts), lead, ranks, machine, place)
 
 
 def _judged(
@@ -212,18 +215,16 @@ def _tables(lead: Study, parts: Parts) -> tuple[I8, dict[str, Any]]:
 
 def _placed(
     front: Evidence | None, budget: list[BudgetLine], told: list[Found], tables: dict[str, Any], parts: Parts
-) -> tuple[list[Finding], dict[str, Any]]:
+) -> tuple[list[Finding], dict[str, Any], I8 | None]:
     """(the findings, with the places that they are about; the fields of the diagnosis that tell where time goes, the
-    timeline among them)."""
+    timeline among them; the place of each event)."""
     findings = [one.finding for one in told]
-    if front is None:
-        return findings, {}
-    where = parts.make("places", lambda: front.where, None)
-    if where is None:
-        return findings, {}
+    where = parts.make("places", lambda: front.where if front is not None else None, None)
+    if front is None or where is None:
+        return findings, {}, None
     tree = parts.make("places", lambda: listed(front, where, sum(one.ns for one in budget)), None)
     if tree is None:
-        return findings, {}
+        return findings, {}, None
     located = parts.make(
         "places of the findings",
         lambda: [replace(one.finding, place=place_of(front, where, tree, one.finding, one.claim)) for one in told],
@@ -231,8 +232,11 @@ def _placed(
     )
     line: Timeline | None = tables.get("timeline")
     if line is not None:
-        line = parts.make("the host on the timeline", lambda: with_host(line, front, where, tree), line)
-    return located, {"places": tree.nodes, "held_by": tree.held_by, "places_from": tree.built_from, "timeline": line}
+        line = parts.make("the host on the timeline", partial(with_host, line, front, where, tree), line)
+    fields = {"places": tree.nodes, "held_by": tree.held_by, "places_from": tree.built_from, "timeline": line}
+    place = tree.id_of[where.node_of]
+    place[~np.isin(front.events.kind, [int(one) for one in HOST_KINDS])] = ABSENT
+    return located, fields, place
 
 
 def without(diagnosis: Diagnosis, parts: Parts) -> Diagnosis:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 
 import numpy as np
@@ -30,16 +31,14 @@ def test_an_entry_lies_in_one_that_is_around_it_and_beside_those_of_its_depth(pa
     assert line.host_left_out == 0
     for track in line.host:
         entries = defaultdict(list)
-        for begin, lasts, place, depth in zip(
-            track.start_ns, track.duration_ns, track.place, track.depth, strict=True
-        ):
+        for begin, lasts, place, depth in zip(track.start_ns, track.duration_ns, track.place, track.depth, strict=True):
             assert 0 <= begin <= begin + lasts <= line.length_ns
             assert places[place].kind not in ("program", "line", "kernel", "unknown")
             entries[depth].append((begin, begin + lasts))
         assert sorted(entries) == list(range(len(entries)))
         for depth, mine in entries.items():
             assert mine == sorted(mine)
-            assert all(one[1] <= other[0] + SLACK_NS for one, other in zip(mine, mine[1:], strict=False))
+            assert all(one[1] <= other[0] + SLACK_NS for one, other in itertools.pairwise(mine))
             around = np.array(entries[depth - 1] if depth else [(0, line.length_ns)])
             for begin, end in mine:
                 assert ((around[:, 0] <= begin) & (around[:, 1] >= end - SLACK_NS)).any()

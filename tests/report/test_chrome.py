@@ -58,6 +58,11 @@ def of(path: Path, *phases: str) -> list[dict[str, Any]]:
     return [one for one in read(path)["traceEvents"] if one["ph"] in phases]
 
 
+def recorded(path: Path) -> list[dict[str, Any]]:
+    """The events of the timeline itself, without the tracks of the places."""
+    return [one for one in of(path, "X") if one["cat"] != "place"]
+
+
 def test_it_is_what_a_viewer_takes(case: tuple[Prediction, Path]):
     made, path = case
     for one in read(path)["traceEvents"]:
@@ -68,8 +73,8 @@ def test_it_is_what_a_viewer_takes(case: tuple[Prediction, Path]):
     for one in of(path, "X"):
         assert one["dur"] >= 0
         assert np.isfinite(one["ts"])
-        assert one["cat"] in chrome.CATEGORIES.values()
-    assert len(of(path, "X")) == len(made.events)
+        assert one["cat"] in {*chrome.CATEGORIES.values(), "place"}
+    assert len(recorded(path)) == len(made.events)
     assert read(path)["gobrrr"]["change"] == changes.title(made.what_if)
 
 
@@ -103,10 +108,10 @@ def test_each_arrow_leads_from_a_launch_to_its_work(case: tuple[Prediction, Path
 
 def test_events_are_in_order_and_what_is_gone_is_left_out(case: tuple[Prediction, Path]):
     made, path = case
-    shown = [(one["ts"], -one["dur"]) for one in of(path, "X")]
+    shown = [(one["ts"], -one["dur"]) for one in recorded(path)]
     assert shown == sorted(shown)
-    for thread in {(one["pid"], one["tid"]) for one in of(path, "X") if one["pid"]}:
-        mine = [one for one in of(path, "X") if (one["pid"], one["tid"]) == thread]
+    for thread in {(one["pid"], one["tid"]) for one in recorded(path) if one["pid"]}:
+        mine = [one for one in recorded(path) if (one["pid"], one["tid"]) == thread]
         for before, after in pairwise(mine):
             assert after["ts"] >= before["ts"] + before["dur"] - 2e-3, "a stream runs in order"
     kinds = set(np.unique(made.events.kind).tolist())
@@ -179,7 +184,7 @@ def test_strange_names_and_rows_without_a_launch(tmp_path: Path):
     rows = launched('"quoted" \x1b[31m \u202e <b>', 0, 7_000, 5_000, 1)
     rows += [Row(Kind.KERNEL, "orphan", 20_000, 1_000, correlation=99), Row(Kind.SYNC, "wait", 0, 3_000)]
     events = events_of(rows)
-    kept = chrome.without(events, np.empty(0, dtype=np.int64))
+    kept = events.take(chrome.kept(events, np.empty(0, dtype=np.int64)))
     assert len(kept) == 3
     chrome.save(kept, tmp_path / "out.json", title='a "title"')
     assert [one["ph"] for one in of(tmp_path / "out.json", "s", "f")] == ["s", "f"]
@@ -189,14 +194,14 @@ def test_strange_names_and_rows_without_a_launch(tmp_path: Path):
 
 def test_rows_that_are_left_out_take_their_arrows_along(tmp_path: Path):
     events = events_of(launched("one", 0, 7_000, 5_000, 1) + launched("other", 20_000, 27_000, 5_000, 2))
-    kept = chrome.without(events, events.of(*DEVICE_KINDS)[:1])
+    kept = events.take(chrome.kept(events, events.of(*DEVICE_KINDS)[:1]))
     chrome.save(kept, tmp_path / "out.json")
     assert [one["id"] for one in of(tmp_path / "out.json", "f")] == [2]
 
 
 def test_a_timeline_without_events_is_a_file_without_any(tmp_path: Path):
     nothing = events_of([])
-    chrome.save(chrome.without(nothing, np.empty(0, dtype=np.int64)), tmp_path / "out.json")
+    chrome.save(nothing, tmp_path / "out.json")
     assert of(tmp_path / "out.json", "X", "s", "f") == []
 
 

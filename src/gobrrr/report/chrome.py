@@ -14,6 +14,7 @@ import numpy as np
 from gobrrr import files
 from gobrrr.model.events import ABSENT, DEVICE_KINDS, I8, EventTable, Kind
 from gobrrr.paths import bytes_without_home
+from gobrrr.report.chrome_places import Placed, slices
 
 CATEGORIES = {
     Kind.OP: "cpu_op",
@@ -27,22 +28,24 @@ CATEGORIES = {
 """The categories that torch.profiler gives; records of waits and of the profiler's own work are left out."""
 
 
-def without(events: EventTable, rows: I8) -> EventTable:
-    """The events without some rows, and without those that a trace of a step without the profiler has not."""
-    kept = np.isin(events.kind, [int(kind) for kind in CATEGORIES])
-    kept[rows] = False
-    order = np.flatnonzero(kept)
-    return events.take(order[np.lexsort((-events.duration_ns[order], events.start_ns[order]))])
+def kept(events: EventTable, rows: I8) -> I8:
+    """The rows in the order of the file, without some: those named, and what is only in a trace of the profiler's."""
+    shown = np.isin(events.kind, [int(kind) for kind in CATEGORIES])
+    shown[rows] = False
+    order = np.flatnonzero(shown)
+    result: I8 = order[np.lexsort((-events.duration_ns[order], events.start_ns[order]))]
+    return result
 
 
-def save(events: EventTable, path: str | PathLike[str], *, title: str = "") -> None:
-    """Write a timeline; gzipped where the name ends in .gz. Raises UsageError where it can't be written."""
+def save(events: EventTable, path: str | PathLike[str], *, title: str = "", placed: Placed | None = None) -> None:
+    """Write a timeline; gzipped where the name ends in .gz. `placed`: the places of the program that its events lie in,
+    which become tracks of their own. Raises UsageError where it can't be written."""
     target = Path(path)
     document = {
         "schemaVersion": 1,
         "displayTimeUnit": "ms",
         "gobrrr": {"what": "a replayed timeline: estimated, not recorded", "change": title},
-        "traceEvents": [*_names(events), *_events(events), *_arrows(events)],
+        "traceEvents": [*_names(events), *_events(events), *_arrows(events), *_places(events, placed)],
     }
     data = bytes_without_home(msgspec.json.encode(document))
     files.write(target, gzip.compress(data, 6, mtime=0) if target.suffix == ".gz" else data)
@@ -58,6 +61,20 @@ def _names(events: EventTable) -> Iterator[dict[str, Any]]:
         yield _named("process_name", _pid(device), 0, f"device {device}")
         for stream in np.unique(events.stream[rows[events.device[rows] == device]]).tolist():
             yield _named("thread_name", _pid(device), stream, f"stream {stream}")
+
+
+def _places(events: EventTable, placed: Placed | None) -> Iterator[dict[str, Any]]:
+    """The tracks of the places, in a process of their own."""
+    if placed is None:
+        return
+    pid = _pid(max(events.device[events.of(*DEVICE_KINDS)].tolist(), default=0) + 1)
+    found = list(slices(events, placed, pid))
+    if not found:
+        return
+    yield _named("process_name", pid, 0, "places of the program")
+    for thread in sorted({one["tid"] for one in found}):
+        yield _named("thread_name", pid, thread, f"places of {events.threads[thread]}")
+    yield from found
 
 
 def _named(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:

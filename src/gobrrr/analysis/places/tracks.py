@@ -54,7 +54,8 @@ def _shown(evidence: Evidence, where: Where, tree: Listed, start: int, stop: int
     outer = np.where(around >= 0, where.node_of[np.maximum(around, 0)], ROOT)
     own: NDArray[np.bool_] = (node != outer) & (node != ROOT)
     within = where.tree.parent[node[own]]
-    return rows[own][tree.id_of[node[own]] != tree.id_of[within]]
+    result: I8 = rows[own][tree.id_of[node[own]] != tree.id_of[within]]
+    return result
 
 
 def _depths(enclosing: I8, rows: I8) -> I8:

@@ -90,8 +90,12 @@ def timeline(one: Diagnosis) -> Markup:
 
 
 def _search() -> tuple[Markup, Markup]:
-    box = el("input", type="search", id="timeline-search", placeholder="Search the host: name, file", autocomplete="off")
-    return el("label", el("span", "Search the host", class_="hidden"), box), el("span", id="timeline-found", role="status")
+    box = el(
+        "input", type="search", id="timeline-search", placeholder="Search the host: name, file", autocomplete="off"
+    )
+    return el("label", el("span", "Search the host", class_="hidden"), box), el(
+        "span", id="timeline-found", role="status"
+    )
 
 
 def timeline_title(one: Diagnosis) -> str:

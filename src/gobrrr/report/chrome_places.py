@@ -1,0 +1,114 @@
+"""The places of the program as a track of a Chrome trace: what each thread of the host is in, from the program down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.model.events import I8, EventTable
+from gobrrr.model.places import PlaceNode
+from gobrrr.report.doing import bare
+from gobrrr.report.text import sanitise
+from gobrrr.report.tree import SOURCE
+
+HOLDS = "holds the step"
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The places of a diagnosis. `of_event`: for each event the place that it lies in; -1 of what the device does."""
+
+    nodes: list[PlaceNode]
+    held_by: int | None
+    of_event: I8
+
+
+@dataclass
+class _Open:
+    place: int
+    start: int
+    end: int
+
+
+def slices(events: EventTable, placed: Placed, pid: int) -> Iterator[dict[str, Any]]:
+    """The slices of each thread, as entries of a Chrome trace; neighbours in the same place are one.
+
+    An operation of the backward pass is where its forward operation is. What an operation calls itself is not told.
+    """
+    paths = [_path(placed.nodes, one) for one in placed.nodes]
+    rows = np.flatnonzero(placed.of_event > 0)
+    rows = rows[np.lexsort((events.start_ns[rows] - events.end_ns[rows], events.start_ns[rows]))]
+    for thread in np.unique(events.thread[rows]).tolist():
+        mine = rows[events.thread[rows] == thread]
+        columns = (events.start_ns[mine], events.end_ns[mine], placed.of_event[mine])
+        for one in _joined(zip(*(each.tolist() for each in columns), strict=True), paths):
+            yield _slice(placed, one, pid, thread)
+
+
+def _path(nodes: list[PlaceNode], one: PlaceNode) -> list[int]:
+    """The places from below the program to this one, down to the operation that the program calls."""
+    path: list[int] = []
+    at: PlaceNode | None = one
+    while at is not None and at.parent is not None:
+        path.insert(0, at.id)
+        at = nodes[at.parent]
+    first = next((depth for depth, place in enumerate(path) if nodes[place].kind in ("op", "driver")), len(path))
+    return path[: first + 1]
+
+
+def _joined(entries: Iterator[tuple[int, int, int]], paths: list[list[int]]) -> Iterator[_Open]:
+    """The slices of a thread, inner ones first. `entries`: (begin, end, place), by begin."""
+    stack: list[_Open] = []
+    for start, end, place in entries:
+        path = paths[place]
+        common = 0
+        while common < min(len(path), len(stack)) and stack[common].place == path[common]:
+            common += 1
+        if common < len(path):
+            yield from _closed(stack, common, start)
+        for one in stack[:common]:
+            one.end = max(one.end, end)
+        stack += [_Open(inner, start, end) for inner in path[common:]]
+    yield from _closed(stack, 0, None)
+
+
+def _closed(stack: list[_Open], depth: int, at: int | None) -> Iterator[_Open]:
+    """Take what is deeper than `depth` from the stack; none of it reaches beyond `at`."""
+    while len(stack) > depth:
+        one = stack.pop()
+        one.end = one.end if at is None else min(one.end, at)
+        yield one
+
+
+def _slice(placed: Placed, one: _Open, pid: int, thread: int) -> dict[str, Any]:
+    node = placed.nodes[one.place]
+    args: dict[str, Any] = {"place": node.id, "kind": node.kind}
+    if node.source:
+        args["source"] = sanitise(node.source)
+    whole = placed.nodes[0].step_ns
+    args["of the step"] = units.percent(node.step_ns / whole) if whole else "0 %"
+    held = node.id == placed.held_by
+    return {
+        "ph": "X",
+        "cat": "place",
+        "name": f"{named(node)} ({HOLDS})" if held else named(node),
+        "pid": pid,
+        "tid": thread,
+        "ts": one.start / 1e3,
+        "dur": (one.end - one.start) / 1e3,
+        "args": args | ({"held_by": True} if held else {}),
+    }
+
+
+def named(one: PlaceNode) -> str:
+    """What a place is called on the track: a line and a function with where they stand."""
+    source = SOURCE.fullmatch(one.source or "") if one.kind in ("function", "line") else None
+    if source is None:
+        return bare(one)
+    file = source["file"].replace("\\", "/").rpartition("/")[2]
+    what = f"{source['function']}()" if one.kind == "function" or one.name == one.source else one.name
+    return sanitise(f"{file}:{source['line']} {what}")
