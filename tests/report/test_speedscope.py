@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import pytest
 
 from gobrrr import cli
@@ -18,8 +19,52 @@ from tests.report import samples
 from tests.report.test_held import BUILDING, nodes
 
 
+class Frame(msgspec.Struct, forbid_unknown_fields=True):
+    """The types of speedscope's own description of its file (src/lib/file-format-spec.ts), from which its schema is
+    made: here of what a sampled profile may have."""
+
+    name: str
+    file: str | msgspec.UnsetType = msgspec.UNSET
+    line: float | msgspec.UnsetType = msgspec.UNSET
+    col: float | msgspec.UnsetType = msgspec.UNSET
+
+
+class Profile(msgspec.Struct, forbid_unknown_fields=True):
+    type: Literal["sampled"]
+    name: str
+    unit: Literal["none", "nanoseconds", "microseconds", "milliseconds", "seconds", "bytes"]
+    startValue: float
+    endValue: float
+    samples: list[list[int]]
+    weights: list[float]
+
+
+class Shared(msgspec.Struct, forbid_unknown_fields=True):
+    frames: list[Frame]
+
+
+class File(msgspec.Struct, forbid_unknown_fields=True):
+    schema: Literal["https://www.speedscope.app/file-format-schema.json"] = msgspec.field(name="$schema")
+    shared: Shared
+    profiles: list[Profile]
+    name: str | msgspec.UnsetType = msgspec.UNSET
+    activeProfileIndex: int | msgspec.UnsetType = msgspec.UNSET
+    exporter: str | msgspec.UnsetType = msgspec.UNSET
+
+
+def valid(data: bytes) -> Any:
+    """The document; it is what speedscope's description says, and its numbers name what there is."""
+    file = msgspec.json.decode(data, type=File)
+    assert 0 <= file.activeProfileIndex < len(file.profiles)
+    for one in file.profiles:
+        assert len(one.samples) == len(one.weights)
+        assert one.startValue <= one.endValue
+        assert all(0 <= frame < len(file.shared.frames) for stack in one.samples for frame in stack)
+    return json.loads(data)
+
+
 def written(places: Any = BUILDING) -> Any:
-    return json.loads(to_speedscope(samples.diagnosis(places=places, held_by=3)))
+    return valid(to_speedscope(samples.diagnosis(places=places, held_by=3)))
 
 
 def stacks(document: Any, at: int) -> dict[tuple[str, ...], int]:
@@ -65,13 +110,10 @@ def test_one_frame_is_one_entry_wherever_it_is_called():
 
 def test_the_weights_of_a_recorded_step_sum_to_it():
     one = diagnosis(H100 / "mlp_tiny.faulty.json.gz")
-    document = json.loads(to_speedscope(one))
-    assert document["$schema"] == "https://www.speedscope.app/file-format-schema.json"
+    document = valid(to_speedscope(one))
     for profile, whole in zip(document["profiles"], (one.places[0].step_ns, one.places[0].device_ns), strict=True):
         assert (profile["type"], profile["unit"], profile["startValue"]) == ("sampled", "nanoseconds", 0)
         assert sum(profile["weights"]) == profile["endValue"] == whole
-        assert len(profile["samples"]) == len(profile["weights"])
-        assert all(0 <= frame < len(document["shared"]["frames"]) for stack in profile["samples"] for frame in stack)
 
 
 def test_a_name_that_is_no_text_is_written_all_the_same():

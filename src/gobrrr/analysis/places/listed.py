@@ -110,7 +110,9 @@ def _whole(parts: NDArray[np.float64], wall_ns: float) -> I8:
     scale = wall_ns / times.sum() if times.sum() > 0 else 0.0
     ends = np.rint(np.cumsum(times.reshape(-1)) * scale).astype(np.int64)
     exact = np.diff(ends, prepend=0).reshape(times.shape)
-    backward = np.minimum(np.rint(behind * scale).astype(np.int64), exact.sum(axis=1))
+    own = exact.sum(axis=1)
+    backward = np.minimum(np.rint(behind * scale).astype(np.int64), own)
+    backward = np.where(behind >= times.sum(axis=1), own, backward)  # all of it, where it is
     return np.column_stack([exact, backward])
 
 
