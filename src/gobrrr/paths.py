@@ -15,7 +15,11 @@ _BEFORE = r"(?<![\w.~-])"  # a path begins here
 _NAME = r"[^\\/\s\"'<>:]+"
 _OTHERS = rf"{_BEFORE}(?:/home/{_NAME}|/Users/{_NAME}|/root|[A-Za-z]:[\\/]+Users[\\/]+{_NAME})(?=[\\/])"
 """Home folders where systems have them: a trace comes from somebody else's machine."""
-_COMPILED = re.compile(rf"(?<=[\\/])torchinductor_{_NAME}(?=[\\/])")
+_SIGNS = ("/home/", "/root", "Users")
+"""One of these is in each of them."""
+
+_COMPILED_SIGN = "torchinductor_"
+_COMPILED = re.compile(rf"(?<=[\\/]){_COMPILED_SIGN}{_NAME}(?=[\\/])")
 
 
 def short(path: str, folders: Iterable[str]) -> str:
@@ -31,7 +35,10 @@ def short(path: str, folders: Iterable[str]) -> str:
 
 def without_home(text: str) -> str:
     """The text with each home folder in it called "~": this user's, and those where systems have them."""
-    return _COMPILED.sub(COMPILED, _pattern(_homes(os.path.expanduser("~"))).sub(HOME, text))
+    homes = _homes(os.path.expanduser("~"))
+    if any(sign in text for sign in (*_SIGNS, *_spelled(homes))):  # looking for a few words is a thousand times faster
+        text = _pattern(homes).sub(HOME, text)
+    return _COMPILED.sub(COMPILED, text) if _COMPILED_SIGN in text else text
 
 
 def bytes_without_home(data: bytes) -> bytes:
@@ -46,8 +53,12 @@ def _homes(home: str) -> tuple[str, ...]:
     return tuple(one for one in found if one and os.path.isabs(home))
 
 
+def _spelled(homes: tuple[str, ...]) -> tuple[str, ...]:
+    """Each plain, and as it stands in JSON."""
+    return tuple(dict.fromkeys(form for one in homes for form in (one, one.replace("\\", "\\\\"))))
+
+
 @lru_cache(maxsize=4)
 def _pattern(homes: tuple[str, ...]) -> re.Pattern[str]:
-    spelled = dict.fromkeys(form for one in homes for form in (one, one.replace("\\", "\\\\")))  # plain, and in JSON
-    mine = [rf"{_BEFORE}{re.escape(one)}(?![\w-]|\.\w)" for one in sorted(spelled, key=len, reverse=True)]
+    mine = [rf"{_BEFORE}{re.escape(one)}(?![\w-]|\.\w)" for one in sorted(_spelled(homes), key=len, reverse=True)]
     return re.compile("|".join([*mine, _OTHERS]))
