@@ -12,7 +12,8 @@ import pytest
 from gobrrr import api, cli
 from tests.conftest import ROOT
 
-FILES = ROOT.parent / "shared" / "faults" / "files"
+FAULTS = ROOT.parent / "shared" / "faults"
+FILES = FAULTS / "files"
 pytestmark = pytest.mark.skipif(not FILES.is_dir(), reason="the inputs are not beside this checkout")
 
 
@@ -89,3 +90,14 @@ def test_a_mode_of_the_program_s_sees_no_operation_of_ours() -> None:
     file = FILES / "dispatch_mode_sees_gobrrr.py"
     done = subprocess.run([sys.executable, file], capture_output=True, text=True, check=True)
     assert "MORE BY 0" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "most_ms"),
+    [("05_attention_in_front_of_9000", 36.0), ("06_attention_behind_host_work", 210.0)],
+)
+def test_no_more_is_saved_than_the_attention_takes(name: str, most_ms: float) -> None:
+    found = api.diagnose(str(FAULTS / "trace" / f"{name}.json.gz"))
+    saved = {one.treatment: one.predicted_saving_ns[1] for one in found.prescriptions if one.finding == "M02"}
+    assert saved
+    assert max(saved.values()) <= most_ms * 1e6

@@ -126,6 +126,54 @@ def test_a_part_of_a_step_saves_the_same_share(tmp_path: Path, monkeypatch: pyte
         monkeypatch.undo()
 
 
+@pytest.mark.parametrize("where", ["front", "behind"])
+def test_what_a_part_of_a_step_has_alone_is_not_scaled(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """30 products of 100 us before or behind 270 of 10 us: no more can be saved than 3 ms."""
+    trace, long = Trace(shapes=False), range(30) if where == "front" else range(270, 300)
+    for number in range(2):
+        with trace.step(number):
+            for each in range(300):
+                trace.op("aten::mul", MATRIX, 100.0 if each in long else 10.0, host_us=5.0)
+    one = unprofiled(trace, tmp_path)
+    work = np.flatnonzero(one.graph.duration == 100_000)
+
+    def effect(share: float):
+        return lambda graph: shortened(graph, work, np.full(len(work), 1 - share))
+
+    whole = gain_of(one, plan(effect))
+    monkeypatch.setattr(gains, "MOST_WORK", 100)
+    assert gains._until(one) not in (None, *one.recorded_steps.begins)
+    gain = gain_of(one, plan(effect))
+    assert gain.high <= 3e6
+    assert (gain.low, gain.value, gain.high) == pytest.approx((whole.low, whole.value, whole.high), rel=0.05)
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    st.sampled_from([H100 / "mlp_tiny.faulty.json.gz", H100 / "moe_host_loop.faulty.json.gz"]),
+    st.integers(0, 10**6),
+    st.floats(0, 1),
+    st.floats(0, 1),
+)
+def test_no_more_is_saved_than_the_time_that_is_touched(path: Path, seed: int, device: float, host: float):
+    one = evidence(path)
+    work = np.flatnonzero(np.random.default_rng(seed).random(len(one.graph.duration)) < 0.3)
+    steps, first = one.recorded_steps, one.recorded_steps.count - one.steps.count
+    start, stop = steps.begins[first], steps.begins[first] + (steps.stop - steps.begins[first]) // 3
+
+    def effect(share: float):
+        def change(graph: StepGraph) -> StepGraph:
+            shorter = shortened(graph, work, np.full(len(work), 1 - device * share))
+            return hosted(shorter, np.array([start]), np.array([stop]), 1 - host * share)
+
+        return change
+
+    inside = work[(one.graph.called[work] >= start) & (one.graph.called[work] < steps.stop)]
+    most = max(float(np.diff(graph.passed(np.array([start, stop])))[0]) for graph in one.graphs)
+    by_hand = (device * one.graph.duration[inside].sum() + host * most) / one.steps.count
+    assert gain_of(one, plan(effect)).high <= by_hand * (1 + 1e-6) + 1
+
+
 def _share(one: Evidence, change) -> float:
     gain = gain_of(one, plan(lambda _: change))
     return gain.value / gain.before

@@ -16,6 +16,7 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.graph import F8, StepGraph, host_needs
 from gobrrr.analysis.ranks import collectives, matched, run_together
 from gobrrr.analysis.replay import Run, host_clock, run, serial_clock
+from gobrrr.analysis.touched import touched
 from gobrrr.analysis.what_if import Change
 from gobrrr.model.events import I8
 
@@ -64,33 +65,84 @@ class Stopwatch:
 
     def __init__(self, *evidences: Evidence, wall_ns: float | None = None) -> None:
         self.evidences = evidences
-        until = _until(evidences[0]) if len(evidences) == 1 else None
-        ends = min(len(one.graphs) for one in evidences)
-        self.graphs = tuple([_front_of(_at(one.graphs, end, ends), until) for one in evidences] for end in range(ends))
+        self.until = _until(evidences[0]) if len(evidences) == 1 else None
+        self.ends = min(len(one.graphs) for one in evidences)
+        self.graphs = tuple([_at(one.graphs, end, self.ends) for one in evidences] for end in range(self.ends))
         """For each end the graphs of all ranks."""
         self.meets = [collectives(one.graph, one.priced) for one in evidences]
         self.joined = len(evidences) > 1 and matched(self.graphs[0], self.meets)
         self.lengths = tuple(self._length(graphs) for graphs in self.graphs)
-        self.middle = ends // 2
+        """What the replayed part of the step takes at each end."""
+        self.middle = self.ends // 2
         expected = self.lengths[self.middle]
         wall = max(one.wall_ns for one in evidences) if wall_ns is None else wall_ns
         self.scale = wall / expected if expected > 0 else 1.0
         """The step over what its replayed part takes."""
 
+    def before(self, end: int) -> float:
+        """The step as it is at one end of what is known of the host, in ns."""
+        return self.lengths[end] * self.scale
+
     def after(self, changes: Sequence[Change], end: int | None = None) -> float:
         """The step with a change for each rank, in ns, at one end of what is known of the host; None: as expected."""
-        graphs = self.graphs[self.middle if end is None else end]
-        return self._length([change(graph) for change, graph in zip(changes, graphs, strict=True)]) * self.scale
+        end = self.middle if end is None else end
+        graphs = self.graphs[end]
+        changed = [change(graph) for change, graph in zip(changes, graphs, strict=True)]
+        saved = self.lengths[end] - self._length(changed)
+        if self._in_part:
+            saved = self._of_all(graphs[0], changed[0], saved)
+        else:
+            saved *= self.scale
+        return self.before(end) - min(saved, _taken(self.evidences, graphs, changed))
+
+    def touched(self, changes: Sequence[Change]) -> float:
+        """The time of the work and of the host that the changes take away: no step gets shorter by more, in ns."""
+        most = 0.0
+        for graphs in self.graphs:
+            changed = [change(graph) for change, graph in zip(changes, graphs, strict=True)]
+            most = max(most, _taken(self.evidences, graphs, changed))
+        return most
 
     def runs(self, graphs: Sequence[StepGraph]) -> list[Run]:
         """The runs of the ranks' graphs, together where they reduce together."""
         return run_together(graphs, self.meets) if self.joined else [run(one) for one in graphs]
 
+    @property
+    def _in_part(self) -> bool:
+        """Whether the replays stop within a step."""
+        return self.until is not None and self.until not in self.evidences[0].recorded_steps.begins
+
+    def _of_all(self, graph: StepGraph, changed: StepGraph, saved: float) -> float:
+        """What a step loses that loses `saved` in its front part: as much more as the rest has of what is changed."""
+        evidence, until = self.evidences[0], self.until
+        assert until is not None
+        start = _window(evidence)[0]
+        here = touched(graph, changed).between(graph, start, until)
+        every = _taken(self.evidences, [graph], [changed])
+        if here > 0:
+            return saved * every / here
+        return length(evidence, graph) - length(evidence, changed) if every > 0 else saved * self.scale
+
     def _length(self, graphs: Sequence[StepGraph]) -> float:
         if len(graphs) == 1:
-            return length(self.evidences[0], graphs[0])
+            return length(self.evidences[0], _front_of(graphs[0], self.until))
         each = zip(self.evidences, graphs, self.runs(graphs), strict=True)
         return max(length(evidence, graph, ran) for evidence, graph, ran in each)
+
+
+def _taken(evidences: Sequence[Evidence], graphs: Sequence[StepGraph], changed: Sequence[StepGraph]) -> float:
+    """What changed graphs have less than those before, of one step of all ranks, in ns."""
+    each = zip(evidences, graphs, changed, strict=True)
+    return sum(
+        touched(graph, after).between(graph, *_window(evidence)) / evidence.steps.count
+        for evidence, graph, after in each
+    )
+
+
+def _window(evidence: Evidence) -> tuple[int, int]:
+    """The analysed steps on the host's recorded clock. Work that was launched before them is not theirs."""
+    steps, first = evidence.recorded_steps, evidence.recorded_steps.count - evidence.steps.count
+    return (steps.begins[first] if steps.begins else steps.start), steps.stop
 
 
 def _at(graphs: Sequence[StepGraph], end: int, ends: int) -> StepGraph:

@@ -118,7 +118,7 @@ class Combiner:
         self.seats = seats
         self.wall = wall
         self.watch = watch or Stopwatch(*(one.evidence for one in seats), wall_ns=wall.value)
-        self.before = self.watch.lengths[self.watch.middle] * self.watch.scale
+        self.before = self.watch.before(self.watch.middle)
         """The step as it is, in ns."""
 
     def saving(self, names: Sequence[str]) -> Saving:
@@ -206,15 +206,18 @@ class Combiner:
         at the least, on the same machine, it is no more than the milliseconds that it is there.
         """
         after = self._after(names, machine, EXPECTED, 0.0, self.watch.middle)
-        before = [one * self.watch.scale for one in self.watch.lengths]
+        before = [self.watch.before(end) for end in range(self.watch.ends)]
         now, corners, saved = before[self.watch.middle], [], [before[self.watch.middle] - after]
         for end in sorted({0, len(before) - 1}):
             for share, off in ((LEAST, ELSEWHERE), (MOST, -ELSEWHERE)):
                 corners.append(self._after(names, machine, share, off, end))
                 saved.append(now * (1 - corners[-1] / before[end]) if before[end] > 0 else 0.0)
-        saved = [min(one, now - min(after, *corners)) for one in saved]
-        there = [] if machine is not None else [before[0] - one for one in corners[:2]]
         mine = self.seats[0].of(names)
+        bound = now - min(after, *corners)
+        if machine is None and work_of(mine) == 1.0:
+            bound = min(bound, self.watch.touched(self._changes(names, MOST, machine)))
+        saved = [min(one, bound) for one in saved]
+        there = [] if machine is not None else [before[0] - one for one in corners[:2]]
         most, least = sum(one.beyond for one in mine), sum(one.beyond_low for one in mine)
         ends = after - (most + least) / 2, min(*corners, after) - most, max(*corners, after) - least
         step, low, high = (max(one, 0.0) for one in ends)
