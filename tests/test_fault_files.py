@@ -101,3 +101,12 @@ def test_no_more_is_saved_than_the_attention_takes(name: str, most_ms: float) ->
     saved = {one.treatment: one.predicted_saving_ns[1] for one in found.prescriptions if one.finding == "M02"}
     assert saved
     assert max(saved.values()) <= most_ms * 1e6
+
+
+def test_first_uses_are_left_out_of_the_step() -> None:
+    """170 launches at 20 us; the rest of the 548 ms are nine first uses of 60 ms."""
+    found = api.diagnose(str(FAULTS / "trace" / "04_first_use_loading.json.gz"))
+    (launching,) = [one.ns for one in found.budget if one.cause == "launching"]
+    assert launching == pytest.approx(170 * 20e3, rel=0.01)
+    assert max(one.predicted_saving_ns[1] for one in found.prescriptions) < 170 * (20e3 + 10e3)
+    assert any(one.startswith("9 first uses") for one in found.caveats)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gobrrr import units
+from gobrrr.analysis.intervals import Spans
 from gobrrr.model.contention import DISTURBED
 from gobrrr.model.diagnosis import Wall
 from gobrrr.model.live import Live
@@ -12,10 +13,13 @@ from gobrrr.model.machine import Ceiling, Machine
 
 
 def of(
-    live: Live | None, wall: Wall, recorded_ns: float | None, machine: Machine | None, roofs: Sequence[str]
+    live: Live | None, wall: Wall, recorded_ns: float | None, machine: Machine | None, roofs: Sequence[str], once: Spans
 ) -> list[str]:
-    """All of them; `roofs`: names of those that floors rest on and that are only known from below."""
-    return [*of_step(live), *of_times(wall, recorded_ns), *of_ceilings(machine, roofs)]
+    """All of them; `roofs`: names of those that floors rest on and that are only known from below; `once`: first uses of
+    kernels, which are left out of the step."""
+    return [
+        *of_step(live), *of_times(wall, recorded_ns), *of_first_uses(once), *of_ceilings(machine, roofs)
+    ]  # fmt: skip
 
 
 def lost(live: Live | None) -> float:
@@ -63,6 +67,18 @@ def of_times(wall: Wall, recorded_ns: float | None) -> list[str]:
         f"The step took longer without the profiler ({units.duration(wall.value)}) than with it "
         f"({units.duration(recorded_ns)}), though recording only adds time: something else took the machine during "
         "the first, or the two ran different work. Diagnose it again before you believe either."
+    ]
+
+
+def of_first_uses(once: Spans) -> list[str]:
+    """That the recording holds first uses of kernels, which no later step has."""
+    if not len(once.start):
+        return []
+    many = units.things(len(once.start), "first use")
+    return [
+        f"{many} of kernels (loading, building, choosing algorithms) took {units.duration(once.length)} of the "
+        f"recording. That does not come back after warm-up and is left out of the step. To record without it: "
+        "torch.profiler.schedule(wait=1, warmup=3, active=3)."
     ]
 
 

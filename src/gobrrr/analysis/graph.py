@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from gobrrr.analysis.calls import communicates
 from gobrrr.analysis.host_record import HostRecord, host_record
-from gobrrr.analysis.intervals import covered, union
+from gobrrr.analysis.intervals import EMPTY, Spans, covered, union
 from gobrrr.analysis.links import Links
 from gobrrr.analysis.observer import NO_COST, ObserverCost
 from gobrrr.analysis.steps import Steps
@@ -108,13 +108,19 @@ def host_needs(graph: StepGraph, steps: Steps, count: int) -> float:
 
 
 def graph_of(
-    events: EventTable, links: Links, cost: ObserverCost, start: int, stop: int, floor_ns: F8 | None = None
+    events: EventTable,
+    links: Links,
+    cost: ObserverCost,
+    start: int,
+    stop: int,
+    floor_ns: F8 | None = None,
+    once: Spans = EMPTY,
 ) -> StepGraph:
     """The graph of the window [start, stop) with recording at `cost` taken out of the host's time.
 
-    `floor_ns`: the floor of each piece of work, parallel to `links.device`.
+    `floor_ns`: the floor of each piece of work, parallel to `links.device`; `once`: host time that is left out.
     """
-    record = host_record(events, links, start, stop)
+    record = host_record(events, links, start, stop, once)
     at, left, waits = record.at, record.left(cost), record.waits
     device = links.device
     begin, end = events.start_ns[device], events.end_ns[device]

@@ -32,7 +32,8 @@ class HostRecord:
 
     In ns: `elapsed`, and `apart` as far as the profiler recorded its own work there. `boundaries`: for each of
     `HOST_KINDS`, begins and ends of such events that are charged to a stretch (a half of each to both of its sides).
-    `loading`: data is loaded there; `blocked`: the host waits. `waits`: the rows of those calls, by start.
+    `loading`: data is loaded there; `blocked`: the host waits. `waits`: the rows of those calls, by start. `once`: the
+    share of a stretch that first uses have, which no later step has.
     """
 
     at: I8
@@ -42,6 +43,7 @@ class HostRecord:
     loading: Mask
     blocked: Mask
     waits: I8
+    once: F8
 
     def left(self, cost: ObserverCost) -> F8:
         """What the host needs in each stretch with recording at `cost` taken out, and without waits."""
@@ -49,7 +51,7 @@ class HostRecord:
         share = np.where(self.loading, max(cost.least_share, INPUT_SHARE), cost.least_share)
         left: F8 = np.maximum(elapsed - self.charges(cost), share * elapsed) * cost.pace
         left[self.blocked] = 0.0
-        return left
+        return left * (1.0 - self.once)
 
     def charges(self, cost: ObserverCost) -> F8:
         """What recording costs each stretch: half of an event at its begin, half at its end."""
@@ -58,8 +60,8 @@ class HostRecord:
         return result
 
 
-def host_record(events: EventTable, links: Links, start: int, stop: int) -> HostRecord:
-    """The host's record in the window [start, stop)."""
+def host_record(events: EventTable, links: Links, start: int, stop: int, once: Spans = EMPTY) -> HostRecord:
+    """The host's record in the window [start, stop). `once`: what it did in first uses (analysis/first_uses.py)."""
     rows = _host_rows(events, start, stop)
     both = np.concatenate([events.start_ns[rows], events.end_ns[rows]])
     at, where = np.unique(both, return_inverse=True)
@@ -74,6 +76,7 @@ def host_record(events: EventTable, links: Links, start: int, stop: int) -> Host
         loading=_covered(_input(events, rows), at) > 0,
         blocked=_covered(blocked, at) > 0,
         waits=waits,
+        once=_covered(once, at) / np.maximum(np.diff(at), 1),
     )
 
 

@@ -12,10 +12,11 @@ from gobrrr.analysis.anchor import anchor_device, anchor_processor
 from gobrrr.analysis.budget import device_budget
 from gobrrr.analysis.captured import with_captured
 from gobrrr.analysis.evidence import Evidence, calls_of
+from gobrrr.analysis.first_uses import first_uses
 from gobrrr.analysis.fusion import find_chains
 from gobrrr.analysis.graph import StepGraph, graph_of, host_needs, recosted
 from gobrrr.analysis.idle import HostTime, host_time
-from gobrrr.analysis.intervals import exclusive, union
+from gobrrr.analysis.intervals import EMPTY, Spans, exclusive, union
 from gobrrr.analysis.lead import running
 from gobrrr.analysis.links import Links, link
 from gobrrr.analysis.observer import LEFT_FACTOR, NO_COST, REPEATABLE, ObserverCost, observer_cost
@@ -56,6 +57,7 @@ class Study:
     doubt: str | None = None  # why the step without the profiler can't be estimated
     recorded_ns: float = 0.0  # one step as the profiler recorded it
     scale: float = 1.0  # the measured step over that of the timeline, where the two could not be made equal
+    once: Spans = EMPTY  # first uses of kernels, which are left out of the step
 
 
 def study(rank: RankProfile, machine: Machine | None) -> Study:
@@ -74,16 +76,17 @@ def study(rank: RankProfile, machine: Machine | None) -> Study:
         return _unprofiled(rank, machine, links, steps, priced, devices, rank.ends or (1.0, 1.0))
     cost = observer_cost(rank, machine)
     doubt = unreplayable(events, links, steps) if rank.whole else "part of the file is missing"
-    replayed, window, graph = events, steps, None
+    replayed, window, graph, once = events, steps, None, EMPTY
     if doubt is None:
-        graph = graph_of(events, links, cost, steps.start, steps.stop)
+        once = first_uses(events, links, steps)
+        graph = graph_of(events, links, cost, steps.start, steps.stop, once=once)
         replayed, window, _ = _loop(graph, steps)
         doubt = _too_short(events, links, steps, window)
     if doubt is not None:
-        replayed, window, cost = events, steps, NO_COST
+        replayed, window, cost, once = events, steps, NO_COST, EMPTY
         wall = Wall(value=None, low=None, high=None, how="unknown")
     else:
-        wall = estimated(events, links, steps, cost, window.wall_ns, graph=graph)
+        wall = estimated(events, links, steps, cost, window.wall_ns, graph=graph, once=once)
     host = host_time(replayed, links)
     evidence = tuple(
         _evidence(rank, priced, steps, replayed, window, device, machine, cost, wall, host, doubt is None, graph)
@@ -91,7 +94,10 @@ def study(rank: RankProfile, machine: Machine | None) -> Study:
     )
     wall = _less_waiting(wall, evidence)
     ahead = _ahead(events, links)
-    return Study(rank, links, steps, priced, devices, wall, evidence, ahead, doubt, recorded_ns=steps.wall_ns)
+    return Study(
+        rank, links, steps, priced, devices, wall, evidence, ahead, doubt,
+        recorded_ns=steps.wall_ns, once=once,
+    )  # fmt: skip
 
 
 def _unprofiled(
@@ -254,19 +260,20 @@ def estimated(
     value: float,
     factor: float = LEFT_FACTOR,
     graph: StepGraph | None = None,
+    once: Spans = EMPTY,
 ) -> Wall:
     """The estimate `value`, with replays in which what stays of the host's time is shorter and longer by `factor`.
 
     The high end is also that of a step that waits for its end, where a loop that runs ahead would be faster. A host is
     taken for no slower than it was recorded. Apart from that each end repeats no better than to `REPEATABLE`. A trace
     with very many launches is replayed in part: the ends are then taken in proportion. `graph`: of the whole, where it
-    was made already.
+    was made already; `once`: host time that is left out.
     """
     part = _front(events, links)
     if part is not None:
         (events, links), graph = part, None
         steps = find_steps(events, links)
-    graph = graph or graph_of(events, links, cost, steps.start, steps.stop)
+    graph = graph or graph_of(events, links, cost, steps.start, steps.stop, once=once)
     within, alone = _replayed(graph, steps, cost)
     whole = within if part is not None else value
     if not whole > 0:

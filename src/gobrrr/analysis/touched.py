@@ -15,8 +15,8 @@ from gobrrr.analysis.graph import F8, StepGraph
 
 @dataclass(frozen=True)
 class Touched:
-    """What a change takes away, in ns: `work` of each piece of device work, `host` of each of the host's stretches (from
-    `graph.at`), `waits` of each of its waits."""
+    """What a change takes away, in ns: `work` of each piece of device work, `host` of each of the host's stretches
+    (those between `graph.at`), `waits` of each of its waits."""
 
     work: F8
     host: F8
