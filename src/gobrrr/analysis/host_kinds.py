@@ -40,6 +40,23 @@ VALIDATION = HostKind(
 COPIES = HostKind("copies Python objects deeply", "copy once before the loop; tensors with clone() or copy_()")
 PICKLES = HostKind("converts objects to or from bytes", "convert outside of the step, or hand over tensors as they are")
 RANDOM = HostKind("draws random numbers one by one", "draw them at once, with torch.rand or np.random.Generator")
+SAVES = HostKind(
+    "writes tensors to a file or reads them from one",
+    "save every N steps; torch.distributed.checkpoint.async_save writes beside the step",
+)
+TEXT = HostKind("goes through text", "tokenize once before the loop, or in the workers of a DataLoader")
+TENSOR_TEXT = HostKind(
+    "writes a tensor's numbers as text", "leave the tensor out of what is printed, or print it rarely"
+)
+MODULES = HostKind("goes through the model's modules and parameters", "keep the list from step to step")
+PACKING = HostKind(
+    "compresses, decompresses or hashes", "do it in the workers of a DataLoader, or once before the loop"
+)
+DATABASE = HostKind("asks a database", "ask ahead, in the workers of a DataLoader or in a thread", waits=True)
+FRAMES = HostKind("works on data frames", "turn the columns into tensors once before the loop")
+SEQUENCES = HostKind("goes through Python objects one by one", "keep the numbers in a tensor or an array")
+STACKS = HostKind("looks at Python's own stack or source", "leave it out of the step")
+EVENTS = HostKind("runs an event loop", "run it in a thread of its own, and read its answer a step later", waits=True)
 FILES = HostKind("reads files", "read ahead: in the workers of a DataLoader or in a thread")
 SLEEP = HostKind("sleeps", "leave the sleep out, or wait for what it waits for in a thread", waits=True)
 LOCK = HostKind(
@@ -57,13 +74,23 @@ _BY_NAME = (
     (VALIDATION, r"torch/distributions/(constraints|distribution)\.py\(\d+\): (check|__init__|_validate_sample)$"),
     (TOKENS, r"(tokenizers|sentencepiece|tiktoken)/|transformers/tokenization_\w+\.py\(|transformers/.*tokenization_"),
     (IMAGES, r"(PIL|cv2|imageio|skimage|albumentations)/|torchvision/(io|transforms)/"),
+    (SAVES, r"torch/serialization\.py\(\d+\): (save|load)$|safetensors/.*: (save|load)\w*$"),
+    (SAVES, r"numpy/lib/\w*npyio\w*\.py\(\d+\): (save|load|savez)\w*$"),
+    (TENSOR_TEXT, r"torch/_tensor_str\.py\(\d+\): _str$"),
+    (MODULES, r"torch/nn/modules/module\.py\(\d+\): (state_dict|load_state_dict|named_\w+|_named_members)$"),
+    (FRAMES, r"(pandas/(?!io/)|polars/)"),
+    (TEXT, r"(re|regex)/|(sre_\w+|re|string|textwrap|difflib)\.py\("),
+    (STACKS, r"(inspect|traceback|linecache|tokenize)\.py\("),
+    (EVENTS, r"asyncio/\w+\.py\(\d+\): (run|run_until_complete|run_forever|_run_once)$"),
+    (DATABASE, r"(sqlite3|sqlalchemy|psycopg2?|pymongo|duckdb)/"),
     (COPIES, r"copy\.py\(\d+\): (deepcopy|copy)$"),
     (PROCESS, r"subprocess\.py\(\d+\): "),
     (PROCESS, r"multiprocessing/(popen_\w+|process|pool)\.py\(\d+\): (wait|poll|join|get|map)$"),
     (PIPE, r"multiprocessing/(connection|queues|managers)\.py\(\d+\): (_?recv\w*|_?send\w*|poll|wait|get|put)$"),
     (NETWORK, r"(requests|urllib3|httpx|aiohttp|http|urllib|ssl|grpc|boto3|botocore|redis)/"),
     (NETWORK, r"(ssl|socket)\.py\(\d+\): (recv|recv_into|read|readinto|send|sendall|connect|create_connection)$"),
-    (LOCK, r"(threading|queue)\.py\(\d+\): (wait|join|acquire|get|put|_wait_for_tstate_lock)$"),
+    (LOCK, r"(threading|queue)\.py\(\d+\): (wait|wait_for|join|acquire|__enter__|get|put|_wait_for_tstate_lock)$"),
+    (PROCESS, r"multiprocessing/synchronize\.py\(\d+\): (wait|wait_for|acquire|__enter__)$"),
     (LOCK, r"concurrent/futures/\w+\.py\(\d+\): (result|wait|exception|as_completed)$"),
     (PICKLES, r"(pickle|json/(__init__|decoder))\.py\(\d+\): (loads?|dumps?|decode|raw_decode)$"),
     (FILES, r"(h5py|zarr|pyarrow|pandas/io|safetensors|lmdb)/"),
@@ -82,6 +109,11 @@ _BY_BUILT_IN = (
     (NETWORK, r"(?:recv\w*|send\w*|accept|connect) of _?socket"),
     (PICKLES, r"(?:loads?|dumps?)>|(?:load|dump) of _pickle\."),
     (FILES, rf"(?:read\w*) {_IO}|(?:open|listdir|scandir|stat)>"),
+    (TEXT, r"(?:findall|finditer|sub|subn|split|match|search|fullmatch) of re\.Pattern\b"),
+    (TEXT, r"(?:split|rsplit|splitlines|replace|translate|encode|decode|format|join) of (?:str|bytes)\b"),
+    (PACKING, r"(?:compress|decompress|crc32|adler32|md5|sha\d+|openssl_\w+|blake2\w)\b"),
+    (DATABASE, r"\w+ of sqlite3\."),
+    (SEQUENCES, r"(?:sorted|sum|min|max|any|all)>|sort of list\b"),
     (RANDOM, r"(?:random|getrandbits|randbytes) of (?:_random\.)?Random\b"),
     (ARRAYS, r"(?:array|fromiter|concatenate|frombuffer|ascontiguousarray|zeros|empty|copyto)>|\w+ of numpy\."),
 )  # fmt: skip

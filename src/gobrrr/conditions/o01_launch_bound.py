@@ -76,9 +76,9 @@ import numpy as np
 from gobrrr import units
 from gobrrr.analysis.claims import Claim, Found, of_gaps
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.holding import own_python
 from gobrrr.analysis.idle import LAUNCHING, PYTHON
 from gobrrr.analysis.path import HOST_SPREAD, KERNEL_GAP_NS, QUEUED_NS, Path, path_of
-from gobrrr.analysis.stretches import own_python
 from gobrrr.analysis.waits import expert_loop, inner_waits
 from gobrrr.conditions.common import MOST_PLACES, finding, launching
 from gobrrr.conditions.o04_repeated_ops import check as loop_found
@@ -193,7 +193,7 @@ def _median_kernel(evidence: Evidence) -> float | None:
 def _idle(evidence: Evidence) -> _Idle:
     gaps, behind = launching(evidence)
     ns = evidence.budget.gaps.of(LAUNCHING, PYTHON)[gaps].astype(np.float64)
-    python = evidence.budget.gaps.of(PYTHON)[gaps] * own_python(evidence, gaps)
+    python = own_python(evidence, gaps)
     ns -= python
     by_op: dict[int, float] = defaultdict(float)
     for op, amount in zip(evidence.priced.links.op[behind].tolist(), ns.tolist(), strict=True):

@@ -7,11 +7,12 @@ a lock, a pipe, another process, or it sleeps. No remedy for launching helps the
 ## How it is recognised
 
 Each instant in which the device idles (on a CPU: no operation runs) lies in one Python frame. It counts here if that
-frame, or one around it, is of a known kind: by the function or the library that is called. All else counts only in
-stretches of more than 100 us, and where the innermost frame is not torch's own: such a stretch is no Python between two
-launches. Time is added up by the program's line that makes the call; a line with less than a tenth of the step is
-not told. Loading (D01), compiling (O05), allocating (O06), collecting (O07), reporting (O12) and waiting for the
-device (O02) have conditions of their own.
+frame, or one around it, is of a known kind: by the function or the library that is called; on a CPU what it computes
+counts as well. All else counts only in stretches of more than 100 us (of 41,254 that were measured in programs without
+a fault of this kind 98.7 % are shorter), where the innermost frame is not torch's own, and as much as the median step
+has of it: a thread that waits for a processor does so anywhere. Time is added up by the program's line that makes the
+call; a line with less than a tenth of the step is not told. Loading (D01), compiling (O05), allocating (O06),
+collecting (O07), reporting (O12) and waiting for the device (O02) have conditions of their own.
 
 ## What it costs
 
@@ -107,7 +108,7 @@ def _place(evidence: Evidence, one: Holder) -> Place:
 
 def _fact(evidence: Evidence, one: Holder) -> str:
     ns = one.total / evidence.steps.count
-    does = one.kind.does if one.kind is not None else "holds the host with Python; what it does is not known"
+    does = one.kind.does if one.kind is not None else "holds the host; what it does, or waits for, is not known"
     at = f" ({one.source})" if one.source else ""
     return f"{one.what}{at} {does}: {units.duration(ns)} a step, {units.percent(ns / evidence.wall_ns)} of it"
 
@@ -116,4 +117,4 @@ def _unknown(found: list[Holder]) -> list[str]:
     """Why there is no remedy for a part of it."""
     if all(one.kind is not None for one in found):
         return []
-    return ["no remedy is known for the program's own Python: a profile of that function shows its lines"]
+    return ["no remedy is known for what has no kind: a profile of that function shows its lines"]

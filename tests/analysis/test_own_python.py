@@ -1,4 +1,4 @@
-"""Python that goes on without a launch is the program's own, unless it is usual in the step or an optimizer's."""
+"""Without frames Python that goes on for very long is the program's own, unless it is an optimizer's."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gobrrr.analysis.holding import own_python
 from gobrrr.analysis.idle import CAUSES, LAUNCHING, PYTHON, Gaps
-from gobrrr.analysis.stretches import own_python
 from gobrrr.model.events import Kind
 
 US = 1_000
@@ -27,18 +27,20 @@ def step(python_us: list[int], wall_us: int, name: str = "") -> Any:
         names=[name], name=np.zeros(1, dtype=np.int32), kind=np.array([int(Kind.ANNOTATION)]),
         start_ns=whole * 0, end_ns=whole,
     )  # fmt: skip
-    return SimpleNamespace(budget=SimpleNamespace(gaps=gaps), wall_ns=wall_us * US, replayed=events)
+    return SimpleNamespace(budget=SimpleNamespace(gaps=gaps), wall_ns=wall_us * US, replayed=events, frames=False)
 
 
 @pytest.mark.parametrize(
     ("python_us", "wall_us", "name", "own"),
     [
         ([10] * 20 + [5_000], 6_000, "", [20]),  # builds a tensor from lists
-        ([10] * 20 + [100], 6_000, "", []),  # less than anybody asks for
+        ([10] * 20 + [100], 6_000, "", []),  # as torch's own goes on
         ([300] * 20, 7_000, "", []),  # slow, but as slow before each launch
         ([10] * 20 + [5_000], 6_000, "Optimizer.step#AdamW.step", []),
     ],
 )
 def test_long_python_without_a_launch(python_us: list[int], wall_us: int, name: str, own: list[int]):
     one = step(python_us, wall_us, name)
-    assert np.flatnonzero(own_python(one, np.arange(len(python_us)))).tolist() == own
+    found = own_python(one, np.arange(len(python_us)))
+    assert np.flatnonzero(found).tolist() == own
+    assert found.sum() == sum(python_us[at] for at in own) * US
