@@ -57,6 +57,18 @@ KINDS = [
     ("/usr/lib/python3.11/json/__init__.py(299): loads", "loads()", "to or from bytes"),
     ("<built-in function array>", "array()", "NumPy"),
     ("<built-in method random of Random object at 0x7f00>", "random()", "random numbers"),
+    ("torch/serialization.py(900): save", "save()", "writes tensors to a file"),
+    ("/usr/lib/python3.11/threading.py(450): acquire", "acquire()", "waits for another thread"),
+    ("/usr/lib/python3.11/re/__init__.py(210): findall", "findall()", "goes through text"),
+    ("<built-in method findall of re.Pattern object at 0x7f00>", "findall()", "goes through text"),
+    ("pandas/core/frame.py(3800): __getitem__", "__getitem__()", "data frames"),
+    ("pandas/io/parsers/readers.py(600): read_csv", "read_csv()", "reads files"),
+    ("torch/_tensor_str.py(600): _str", "_str()", "numbers as text"),
+    ("torch/nn/modules/module.py(2000): state_dict", "state_dict()", "modules and parameters"),
+    ("<built-in function decompress>", "decompress()", "compresses"),
+    ("<built-in method execute of sqlite3.Cursor object at 0x7f00>", "execute()", "a database"),
+    ("/usr/lib/python3.11/asyncio/runners.py(160): run", "run()", "event loop"),
+    ("<built-in function sorted>", "sorted()", "one by one"),
 ]  # fmt: skip
 
 
@@ -105,6 +117,31 @@ def test_a_remedy_promises_nothing_for_the_time_that_has_no_kind(tmp_path: Path)
     given = predict("free-host", seen, finding)
     assert given is not None
     assert given.predicted_saving_ns == (0, pytest.approx(0.5e6, rel=0.03))
+
+
+def test_what_one_step_alone_has_is_not_the_programs(tmp_path: Path):
+    """A thread that waits for a processor does so anywhere: in one of three steps here."""
+    steps = iter([0.0, 1000.0, 0.0])
+
+    def body(trace: Trace) -> None:
+        held_by("train.py(4): own", us=next(steps))(trace)
+
+    assert check("O13", ran(tmp_path, body)) is None
+
+
+def test_two_calls_of_a_kind_on_one_line_are_told_together(tmp_path: Path):
+    def body(trace: Trace) -> None:
+        def both() -> None:
+            for name, us in (("load", 60.0), ("loads", 90.0)):
+                frame = f"/usr/lib/python3.11/pickle.py(12): {name}"
+                framed(trace, frame, lambda us=us: setattr(trace, "now", trace.now + us))
+            small(trace, 40)
+
+        framed(trace, STEP, both)
+
+    (place,) = found("O13", ran(tmp_path, body)).where
+    assert place.op == "loads()"
+    assert place.ns > 100e3  # more than either of them
 
 
 def test_python_between_launches_is_launching(tmp_path: Path):

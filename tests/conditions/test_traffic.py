@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from gobrrr.model.live import Switches
+from tests.conditions.lives import ran
 from tests.conditions.makers import extra, seen_of, shipped, what_its_calls_lose
 from tests.evidence import check, findings, found, predict
 from tests.traces import Trace
@@ -101,6 +103,40 @@ def test_conversions_between_matmuls(tmp_path: Path):
     assert finding.at_stake_ns == (0, pytest.approx(520e3, rel=0.01))
     assert finding.treatments == ["compile"]
     assert predict("cast-once", seen, finding) is not None
+
+
+SMALL = [8, 96]
+
+
+def small_layers(trace: Trace, product_us: float = 2.0) -> None:
+    """Autocast on small layers: three conversions of 1.5 us a product, 20 us of host time each."""
+    for _ in range(20):
+        for _ in range(3):
+            trace.op("aten::copy_", [SMALL, SMALL], 1.5, dtypes=["bfloat16", "float32"], host_us=20.0)
+        trace.op("aten::mm", [SMALL, [96, 96]], product_us, host_us=20.0)
+    with trace.inside("autograd::engine::evaluate_function: MmBackward0"):
+        trace.op("aten::mm", [SMALL, [96, 96]], 2.0, host_us=10.0)
+
+
+def test_conversions_on_small_layers_cost_their_dispatch(tmp_path: Path):
+    seen = ran(tmp_path, small_layers, switches=Switches(autocast="bfloat16"))
+    finding = found("M04", seen)
+    part = 60 / 81 * seen.wall_ns  # by hand: 60 of 81 launches that take equally long
+    assert finding.at_stake_ns == (0, pytest.approx(part, rel=0.2))
+    assert finding.treatments[0] == "no-autocast"
+    given = predict("no-autocast", seen, finding)
+    assert given is not None
+    assert given.predicted_saving_ns[1] == pytest.approx(part, rel=0.2)
+    assert given.predicted_saving_ns[0] > 0.7 * part  # products of 2 us that take twice as long are no matter
+
+
+def test_autocast_stays_where_products_are_large(tmp_path: Path):
+    seen = ran(tmp_path, casts, switches=Switches(autocast="bfloat16"))
+    assert "no-autocast" not in found("M04", seen).treatments
+
+
+def test_without_autocast_nobody_leaves_it_out(tmp_path: Path):
+    assert "no-autocast" not in found("M04", ran(tmp_path, small_layers)).treatments
 
 
 def weights(trace: Trace, backward: bool = False) -> None:

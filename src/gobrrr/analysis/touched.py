@@ -37,14 +37,20 @@ class Touched:
 def touched(before: StepGraph, after: StepGraph) -> Touched:
     """What `after`, a changed `before`, no longer has to do or to wait for."""
     lasts = np.where(before.gone, 0.0, before.duration)
-    left = np.where(after.gone, 0.0, after.duration)
-    work = _less(lasts, left) + _less(before.gap, after.gap)
-    work += _less(before.latency, after.latency) + _less(before.held, after.held)
+    work = np.zeros(len(lasts))
+    for one, other in (
+        (before.duration, after.duration),
+        (before.gap, after.gap),
+        (before.latency, after.latency),
+        (before.held, after.held),
+    ):
+        work += _less(np.where(before.gone, 0.0, one), np.where(after.gone, 0.0, other))
     moved = (before.stream != after.stream) | (before.after != after.after)
     free = moved & ~after.gone
     work[free] = np.maximum(work[free], lasts[free])  # it no longer holds up what was behind it
-    other = before.after[free & (before.after != after.after)]
-    np.maximum.at(work, other[other >= 0], lasts[other[other >= 0]])
+    awaited = before.after[free & (before.after != after.after)]
+    awaited = awaited[awaited >= 0]
+    np.maximum.at(work, awaited, lasts[awaited])
     rows = before.waits
     waited = before.events.end_ns[rows] - before.events.start_ns[rows]
     cut = np.where(after.cut & ~before.cut, waited, 0).astype(np.float64)

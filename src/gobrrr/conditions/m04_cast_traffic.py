@@ -13,18 +13,18 @@ another kernel is free.
 ## What it costs
 
     cost (low)  = 0: what an operation in float32 needs has to be converted
-    cost (high) = all conversions
+    cost (high) = all conversions + idle time of the device that launching them causes
 
 Those of weights in inference are M06's: they vanish. In training a weight is converted after each step of the optimizer
-at least, unless the optimizer writes the 16-bit copy itself. It counts only as far as the device is what the step waits
-for: W - host bounds it.
+at least, unless the optimizer writes the 16-bit copy itself. The first term counts only as far as the device is what
+the step waits for (W - host), the second as far as it idles: on small layers a conversion costs its dispatch and not
+its bytes.
 
 ## What helps
 
 - Training: parameters in bfloat16 and float32 master weights in the optimizer, so that nothing is cast in the step.
 - `torch.compile`: conversions of activations become part of the kernels around them.
-
-It gives nothing in a launch-bound step but for the launches (O01).
+- No autocast, where its conversions cost more than products in float32 would (seen in a live run): small layers.
 
 ## Sick
 
@@ -46,12 +46,13 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import Found, of_calls
+from gobrrr.analysis.autocasting import worth_leaving_out
+from gobrrr.analysis.claims import Found
 from gobrrr.analysis.copies import casts, weight_casts
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.path import step_saving
 from gobrrr.analysis.weights import repeated_casts
 from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
+from gobrrr.conditions.vanishing import vanishing
 from gobrrr.model.diagnosis import NotChecked
 
 CODE = "M04"
@@ -70,26 +71,28 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         return None
     ns, count = evidence.calls.ns[calls], evidence.steps.count
     weights = weight_casts(evidence, calls)
-    low = np.zeros(len(ns))
+    gone = vanishing(evidence, calls, np.zeros(len(ns)), ns)
     bytes_ = sum(evidence.group_of(call).work.bytes or 0.0 for call in calls.tolist())
     facts = [
         f"{units.things(len(calls) / count, 'conversion')} a step: {units.duration(float(ns.sum()) / count)} of "
-        f"{units.duration(evidence.wall_ns)} for {units.bytes_(bytes_ / count)}"
+        f"{units.duration(evidence.wall_ns)} for {units.bytes_(bytes_ / count)}, and {units.duration(gone.idle_ns)} to "
+        "launch them"
     ]
     if weights.any():
         facts.append(
             f"{units.count(int(weights.sum()) / count)} of them convert weights: "
             f"{units.duration(float(ns[weights].sum()) / count)}"
         )
+    small = worth_leaving_out(evidence, float(ns.sum()) + gone.idle_ns * count)
     return finding(
         evidence,
         CODE,
         TITLE,
         where=places(evidence, by_signature(evidence, calls)),
-        at_stake=step_saving(evidence, calls, low, ns),
-        claim=of_calls(calls, low, ns),
+        at_stake=gone.at_stake,
+        claim=gone.claim,
         gone=calls,
         certainty=certainty_of(evidence, "medium"),
-        treatments=[*(["cast-once"] if weights.any() else []), "compile"],
+        treatments=[*(["no-autocast"] if small else []), *(["cast-once"] if weights.any() else []), "compile"],
         facts=facts,
     )

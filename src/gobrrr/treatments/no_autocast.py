@@ -1,0 +1,35 @@
+"""Leave autocast out of a step whose layers are small.
+
+Autocast converts inputs, weights and gradients in front of products that 16 bits would make faster. On small layers the
+conversions take longer than that: each is an operation of its own, which costs its dispatch however few bytes it moves.
+
+Replayed: no conversion between floating types runs or is launched. Products in 16 bits run in float32 then: at the most
+as long as now, at the least longer by what the peaks of the two types say, and never under twice as long.
+"""
+
+from __future__ import annotations
+
+from gobrrr import units
+from gobrrr.analysis.autocasting import autocast_to, in_float32
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.copies import casts
+from gobrrr.analysis.effects import all_of, without
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import Plan
+from gobrrr.treatments.wording import said, where
+
+NAME = "no-autocast"
+NUMERICS = "rounding"
+CODE = """
+loss = loss_of(model(x), y)  # without torch.autocast around it
+"""
+
+
+def predict(evidence: Evidence, found: Found) -> Plan | None:
+    """Without conversions, and with products in float32."""
+    if found.finding.code != "M04" or autocast_to(evidence) is None:
+        return None
+    calls = casts(evidence)
+    how = said("no torch.autocast around layers this small", where(found.finding))
+    assumes = f"{units.things(len(calls) / evidence.steps.count, 'conversion')} a step vanish; low: float32 is slower"
+    return Plan(how, assumes, all_of(without(evidence, calls), in_float32(evidence)))
