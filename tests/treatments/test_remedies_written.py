@@ -10,6 +10,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from gobrrr.analysis.evidence import Evidence  # noqa: E402
+from gobrrr.model.live import Switches  # noqa: E402
 from gobrrr.treatments import Treatment, catalogue  # noqa: E402
+from tests.conditions.lives import live_of  # noqa: E402
 from tests.conditions.makers import shipped  # noqa: E402
 from tests.treatments.remedies.examples import EXAMPLES  # noqa: E402
 from tests.treatments.remedies.on_gpu import EXAMPLES as ON_GPU  # noqa: E402
@@ -37,7 +40,7 @@ ADVICE = {
     "batched-loop": "O04", "bucket-or-pack": "M11", "free-host": "O13", "other-form": "C07",
     "compute-once": "R02", "kv-cache": "R03",
     "grouped-matmul": "O04", "keep-order": "M09", "log-less": "O12",
-    "need-weights-false": "M02", "no-barrier": "N03", "no-checkpoint": "R01", "pad-dimensions": "C02",
+    "need-weights-false": "M02", "no-autocast": "M04", "no-barrier": "N03", "no-checkpoint": "R01", "pad-dimensions": "C02",
     "remove-sync": "O02", "reorder-contraction": "C05", "whole-graph": "O10",
 }  # fmt: skip
 """Comments, with the line that they are about: what to write there depends on more than is seen."""
@@ -66,7 +69,9 @@ def text_of(name: str, code: str, evidence: Evidence) -> str:
 @pytest.mark.parametrize("name", ADVICE)
 def test_advice_is_a_comment(name: str, launch_bound: Evidence) -> None:
     looped = name in ("grouped-matmul", "batched-loop")
-    assert is_advice(text_of(name, ADVICE[name], shipped("moe_host_loop.faulty") if looped else launch_bound))
+    seen = shipped("moe_host_loop.faulty") if looped else launch_bound
+    under_autocast = replace(seen, live=live_of(switches=Switches(autocast="bfloat16")))
+    assert is_advice(text_of(name, ADVICE[name], under_autocast if name == "no-autocast" else seen))
 
 
 @contextmanager
