@@ -40,8 +40,8 @@ ADVICE = {
     "batched-loop": "O04", "bucket-or-pack": "M11", "free-host": "O13", "other-form": "C07",
     "compute-once": "R02", "kv-cache": "R03",
     "grouped-matmul": "O04", "keep-order": "M09", "log-less": "O12",
-    "need-weights-false": "M02", "no-autocast": "M04", "no-barrier": "N03", "no-checkpoint": "R01", "pad-dimensions": "C02",
-    "remove-sync": "O02", "reorder-contraction": "C05", "whole-graph": "O10",
+    "need-weights-false": "M02", "no-autocast": "M04", "no-barrier": "N03", "no-checkpoint": "R01",
+    "pad-dimensions": "C02", "remove-sync": "O02", "reorder-contraction": "C05", "whole-graph": "O10",
 }  # fmt: skip
 """Comments, with the line that they are about: what to write there depends on more than is seen."""
 

@@ -15,8 +15,10 @@ from gobrrr.model.machine import Ceiling, Machine
 def of(
     live: Live | None, wall: Wall, recorded_ns: float | None, machine: Machine | None, roofs: Sequence[str], once: Spans
 ) -> list[str]:
-    """All of them; `roofs`: names of those that floors rest on and that are only known from below; `once`: first uses of
-    kernels, which are left out of the step."""
+    """All of them.
+
+    `roofs`: names of those that floors rest on and that are only known from below; `once`: first uses of kernels.
+    """
     return [
         *of_step(live), *of_times(wall, recorded_ns), *of_first_uses(once), *of_ceilings(machine, roofs)
     ]  # fmt: skip
