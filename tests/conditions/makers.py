@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.model.diagnosis import Finding
+from gobrrr.model.recording import Dependence, HostLoop, RecordedCall, Recording, Site
+from gobrrr.model.work import OpCall
 from tests.analysis.tables import evidence
 from tests.conftest import H100, H100_EXTRA
 from tests.evidence import evidence_from
@@ -23,6 +26,20 @@ def seen_of(folder: Path, body: Callable[[Trace], None], count: int = 3, **optio
         with trace.step(number):
             body(trace)
     return evidence_from(trace.write(folder))
+
+
+def followed(
+    evidence: Evidence, turns: int, names: Sequence[str], depends: Dependence = "no", within: str = ""
+) -> Evidence:
+    """The same as a live run saw it: a loop of so many turns, each of these operations, at train.py:12."""
+    calls = tuple(RecordedCall(OpCall(name=one), "forward", 0) for _ in range(turns) for one in names)
+    begins = tuple(range(0, len(calls) + 1, len(names)))
+    carried = names[0] if depends in ("yes", "layers") else ""
+    seen = Recording(
+        target="", calls=calls, sites=(Site(user="train.py(13): step"),), peak_bytes=0, start_bytes=0, module_calls=0,
+        on_cpu=False, loops=(HostLoop("train.py(12): step", begins, depends, carried, within),),
+    )  # fmt: skip
+    return replace(evidence, seen=seen)
 
 
 def shipped(name: str) -> Evidence:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from msgspec import structs
 
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.model.recording import Dependence
 from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import evidence_of
 from tests.conditions.lives import live_of
-from tests.conditions.makers import extra, seen_of, shipped
+from tests.conditions.makers import extra, followed, seen_of, shipped
 from tests.evidence import certain, check, evidence_from, findings, found, predict
 from tests.traces import Trace
 
@@ -147,6 +150,105 @@ def test_a_loop_over_timesteps(tmp_path: Path):
     assert finding.evidence[0] == "aten::select counts up: 50 turns a step, 100 pieces of device work, 2 a turn"
     # it is all that makes this step launch-bound
     assert [one.code for one in findings(seen) if one.code in ("O01", "O04")] == ["O04"]
+
+
+LOOPED = ("aten::select", "aten::mm", "aten::tanh")
+
+
+def test_a_trace_does_not_know_what_the_turns_need(tmp_path: Path):
+    seen = certain(seen_of(tmp_path, cells))
+    finding = found("O04", seen)
+    assert (finding.at_stake_ns[0], finding.certainty) == (0.0, "medium")
+    assert any("is not known" in fact for fact in finding.evidence)
+    assert finding.treatments == ["cuda-graph", "compile", "batched-loop"]
+    given = predict("batched-loop", seen, finding)
+    assert given is not None
+    assert (given.predicted_saving_ns[0], given.expected_ns) == (0.0, pytest.approx(0.0, abs=1.0))
+    assert "only if the turns do not need each other" in given.assumes
+
+
+@pytest.mark.parametrize("depends", ["no", "sum"])
+def test_turns_that_do_not_need_each_other_are_batched(depends: Dependence, tmp_path: Path):
+    seen = followed(seen_of(tmp_path, cells), 50, LOOPED, depends)
+    finding = found("O04", seen)
+    assert (finding.where[0].source, finding.where[0].count) == ("train.py(12): step", 50)
+    assert finding.treatments == ["batched-loop", "cuda-graph"]
+    assert any("do not need each other" in fact for fact in finding.evidence)
+    assert predict("recurrent-layer", seen, finding) is None
+
+
+def test_turns_that_need_each_other_are_never_batched(tmp_path: Path):
+    seen = followed(seen_of(tmp_path, cells), 50, LOOPED, "yes")
+    finding = found("O04", seen)
+    assert finding.treatments == ["cuda-graph", "compile"]
+    assert any("aten::select reads what the turn before made" in fact for fact in finding.evidence)
+    assert all(predict(name, seen, finding) is None for name in ("batched-loop", "grouped-matmul", "recurrent-layer"))
+
+
+def test_the_timesteps_of_a_cell_are_one_call_of_its_layer(tmp_path: Path):
+    finding = found("O04", followed(seen_of(tmp_path, cells), 50, LOOPED, "yes", "LSTMCell"))
+    assert finding.treatments == ["recurrent-layer", "cuda-graph", "compile"]
+
+
+def test_layers_of_a_live_run_are_no_loop(tmp_path: Path):
+    assert check("O04", followed(seen_of(tmp_path, cells), 50, LOOPED, "layers")) is None
+
+
+def test_few_turns_of_few_operations_are_no_finding(tmp_path: Path):
+    few = partial(cells, turns=8)
+    assert check("O04", followed(seen_of(tmp_path, few), 8, LOOPED)) is None
+
+
+def norms(trace: Trace, turns: int = 40) -> None:
+    for turn in range(turns):
+        trace.op("aten::linalg_vector_norm", [[64 + turn, 64]], 2.0, dtype="float32", host_us=20.0)
+        with trace.inside("aten::_local_scalar_dense"):
+            trace.item()
+
+
+READING = ("aten::linalg_vector_norm", "aten::_local_scalar_dense")
+
+
+def reading(folder: Path) -> Evidence:
+    """A loop that reads the norm of each of 40 tensors."""
+    return followed(certain(seen_of(folder, norms)), 40, READING)
+
+
+def test_a_read_for_each_tensor_is_one_finding_with_its_loop(tmp_path: Path):
+    seen = reading(tmp_path)
+    finding = found("O02", seen)
+    assert (finding.where[0].source, finding.where[0].count) == ("train.py(12): step", 40)
+    assert "40 turns a step, 40 values read one by one" in finding.evidence[0]
+    assert finding.treatments == ["read-once", "remove-sync"]
+    assert check("O04", seen) is None
+    given = predict("read-once", seen, finding)
+    assert given is not None
+    assert given.predicted_saving_ns[0] > 0.3 * seen.wall_ns
+
+
+def test_on_a_cpu_a_loop_of_reads_costs_its_dispatch(tmp_path: Path):
+    def body(trace: Trace) -> None:
+        for turn in range(40):
+            trace.op("aten::linalg_vector_norm", [[64 + turn, 64]], 2.0, dtype="float32", host_us=20.0)
+            trace.view("aten::_local_scalar_dense", [[]], [])
+
+    seen = replace(seen_of(tmp_path, body), live=structs.replace(live_of(), kind="cpu"))
+    assert found("O02", followed(seen, 40, READING)).treatments == ["read-once"]
+    assert check("O02", seen) is None  # waits there are none
+
+
+def test_a_read_at_the_end_of_a_long_turn_is_not_what_the_loop_is_for(tmp_path: Path):
+    """It is the turn that is to be batched."""
+
+    def body(trace: Trace) -> None:
+        for _ in range(20):
+            for _ in range(8):
+                trace.op("aten::mm", [[64, 64], [64, 64]], 2.0, host_us=20.0)
+            with trace.inside("aten::_local_scalar_dense"):
+                trace.item()
+
+    seen = followed(seen_of(tmp_path, body), 20, (*["aten::mm"] * 8, "aten::_local_scalar_dense"))
+    assert found("O04", seen).where[0].source == "train.py(12): step"
 
 
 def test_layers_that_repeat_are_not_counted_up(tmp_path: Path):

@@ -16,8 +16,8 @@ from gobrrr.hardware.efficiency import load
 from gobrrr.model.diagnosis import Finding, Place
 from gobrrr.treatments import Treatment, catalogue
 from gobrrr.treatments.base import treatment_of
-from tests.conditions.makers import extra, seen_of, shipped
-from tests.conditions.test_loops import cells, compiled
+from tests.conditions.makers import extra, followed, seen_of, shipped
+from tests.conditions.test_loops import LOOPED, cells, compiled
 from tests.evidence import certain, evidence_from, found, predict
 from tests.traces import Trace
 
@@ -37,22 +37,23 @@ OWN = {
     "max-autotune": set(), "set-to-none": set(),
     "allocator": {"O06"}, "batched-loop": {"O04"}, "bf16-autocast": {"C01", "C03"}, "bucket-or-pack": {"M11"},
     "cast-at-source": {"C04"}, "cast-once": {"M04", "M06"}, "channels-last": {"C06", "M03", "M05"},
-    "comm-overlap": {"N01"}, "compile": {"C02", "M01", "M02", "M03", "M04", "M05", "O01"}, "cuda-graph": {"O01", "O04"},
+    "comm-overlap": {"N01"}, "compile": {"C02", "M01", "M02", "M03", "M04", "M05", "O01", "O04"},
+    "cuda-graph": {"O01", "O04"},
     "cudnn-benchmark": {"C06"}, "dataloader-workers": {"D01"}, "debug-off": {"O08"}, "eager-trace": {"Q03"},
     "foreach": {"O11"}, "fused-norm": {"M03"}, "fused-optimizer": {"O03"}, "gather-backward": {"M08"},
     "free-host": {"O13"}, "other-form": {"C07"}, "compute-once": {"R02"}, "kv-cache": {"R03"},
     "gc-freeze": {"O07"}, "grouped-matmul": {"O01", "O04"}, "keep-order": {"M05", "M09"}, "larger-batch": {"O01"},
     "limit-threads": {"O09"}, "log-less": {"O12"}, "need-weights-false": {"M02"}, "no-barrier": {"N03"},
     "no-autocast": {"M04"}, "no-checkpoint": {"R01"}, "no-sync": {"N02"}, "pad-dimensions": {"C02"},
-    "preallocate": {"M10"},
-    "prefetch-pinned": {"D01", "D02"}, "record-shapes": {"Q02"}, "remove-sync": {"O02"},
+    "preallocate": {"M10"}, "prefetch-pinned": {"D01", "D02"}, "read-once": {"O02"}, "record-shapes": {"Q02"},
+    "recurrent-layer": {"O04"}, "remove-sync": {"O02"},
     "reorder-contraction": {"C05"}, "sdpa": {"M02"}, "sparse-embedding": {"M07"}, "static-shapes": {"O05"},
     "tf32": {"C01", "C03"}, "warm-up": {"O05"}, "whole-graph": {"O10"},
 }  # fmt: skip
 NEEDS_MORE = {("limit-threads", "O09"), ("prefetch-pinned", "D01"), ("prefetch-pinned", "D02"), ("cast-once", "M04"),
               ("no-autocast", "M04"),
               ("grouped-matmul", "O01"), ("grouped-matmul", "O04"), ("channels-last", "M03"), ("channels-last", "M05"),
-              ("batched-loop", "O04")}  # fmt: skip
+              ("batched-loop", "O04"), ("read-once", "O02"), ("recurrent-layer", "O04")}  # fmt: skip
 """A finding alone is not enough for these: they look for threads, copies, loops, images or batch norms."""
 
 
@@ -158,7 +159,7 @@ def test_loading_modules_is_over_after_a_warm_up(tmp_path: Path):
 
 
 def test_a_loop_in_one_turn_takes_a_turn_s_launches(tmp_path: Path):
-    seen = certain(seen_of(tmp_path, cells))
+    seen = followed(certain(seen_of(tmp_path, cells)), 50, LOOPED)
     given = predict("batched-loop", seen, found("O04", seen))
     assert given is not None
     busy = seen.budget.busy_ns / seen.steps.count
@@ -249,6 +250,26 @@ def test_there_is_no_grouped_matmul_without_a_loop(launch_bound):
     assert predict("grouped-matmul", launch_bound, found("O01", launch_bound)) is None
 
 
+def expert(trace: Trace, host_us: float, back: str = "aten::index_add_") -> None:
+    """Four products of an expert, and its rows put back: six launches."""
+    for name in (*["aten::mm"] * 4, "aten::gelu", back):
+        trace.op(name, [[64, 1024], [1024, 1024]], 3.0, host_us=host_us)
+
+
+@pytest.mark.parametrize(("wait", "back"), [("aten::item", "aten::index_add_"), ("aten::nonzero", "aten::tanh")])
+def test_a_decode_loop_does_not_get_one(wait: str, back: str, tmp_path: Path):
+    """It asks for a number in each turn, or for rows that it puts nowhere."""
+    trace = Trace()
+    for number in range(3):
+        with trace.step(number):
+            for _ in range(16):
+                with trace.inside(wait):
+                    trace.item()
+                expert(trace, 40.0, back)
+    seen = certain(evidence_from(trace.write(tmp_path)))
+    assert predict("grouped-matmul", seen, found("O01", seen)) is None
+
+
 def test_a_loop_over_experts_gets_one(tmp_path: Path):
     trace = Trace()
     for number in range(3):
@@ -256,8 +277,7 @@ def test_a_loop_over_experts_gets_one(tmp_path: Path):
             for _ in range(16):
                 with trace.inside("aten::nonzero"):
                     trace.item()
-                for _ in range(6):
-                    trace.op("aten::mm", [[64, 1024], [1024, 1024]], 3.0, host_us=40.0)
+                expert(trace, 40.0)
     seen = certain(evidence_from(trace.write(tmp_path)))
     given = predict("grouped-matmul", seen, found("O01", seen))
     assert given is not None
@@ -275,8 +295,7 @@ def test_a_turn_that_waits_twice_is_one_turn(tmp_path: Path):
                 trace.item()
                 with trace.inside("aten::nonzero"):
                     trace.item()
-                for _ in range(6):
-                    trace.op("aten::mm", [[64, 1024], [1024, 1024]], 3.0, host_us=100.0)
+                expert(trace, 100.0)
     seen = certain(evidence_from(trace.write(tmp_path)))
     given = predict("grouped-matmul", seen, found("O01", seen))
     assert given is not None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from importlib import import_module
@@ -23,7 +23,8 @@ from gobrrr.analysis.evidence import Evidence  # noqa: E402
 from gobrrr.model.live import Switches  # noqa: E402
 from gobrrr.treatments import Treatment, catalogue  # noqa: E402
 from tests.conditions.lives import live_of  # noqa: E402
-from tests.conditions.makers import shipped  # noqa: E402
+from tests.conditions.makers import extra, shipped  # noqa: E402
+from tests.conditions.test_loops import reading  # noqa: E402
 from tests.treatments.remedies.examples import EXAMPLES  # noqa: E402
 from tests.treatments.remedies.on_gpu import EXAMPLES as ON_GPU  # noqa: E402
 from tests.treatments.remedies.pasting import is_advice  # noqa: E402
@@ -41,7 +42,8 @@ ADVICE = {
     "compute-once": "R02", "kv-cache": "R03",
     "grouped-matmul": "O04", "keep-order": "M09", "log-less": "O12",
     "need-weights-false": "M02", "no-autocast": "M04", "no-barrier": "N03", "no-checkpoint": "R01",
-    "pad-dimensions": "C02", "remove-sync": "O02", "reorder-contraction": "C05", "whole-graph": "O10",
+    "pad-dimensions": "C02", "read-once": "O02", "recurrent-layer": "O04", "remove-sync": "O02",
+    "reorder-contraction": "C05", "whole-graph": "O10",
 }  # fmt: skip
 """Comments, with the line that they are about: what to write there depends on more than is seen."""
 
@@ -67,11 +69,15 @@ def text_of(name: str, code: str, evidence: Evidence) -> str:
 
 
 @pytest.mark.parametrize("name", ADVICE)
-def test_advice_is_a_comment(name: str, launch_bound: Evidence) -> None:
-    looped = name in ("grouped-matmul", "batched-loop")
-    seen = shipped("moe_host_loop.faulty") if looped else launch_bound
-    under_autocast = replace(seen, live=live_of(switches=Switches(autocast="bfloat16")))
-    assert is_advice(text_of(name, ADVICE[name], under_autocast if name == "no-autocast" else seen))
+def test_advice_is_a_comment(name: str, launch_bound: Evidence, tmp_path: Path) -> None:
+    about_it: dict[str, Callable[[], Evidence]] = {
+        "grouped-matmul": lambda: shipped("moe_host_loop.faulty"),
+        "batched-loop": lambda: shipped("moe_host_loop.faulty"),
+        "recurrent-layer": lambda: extra("holdout/lstm_cells"),
+        "read-once": lambda: reading(tmp_path),
+        "no-autocast": lambda: replace(launch_bound, live=live_of(switches=Switches(autocast="bfloat16"))),
+    }
+    assert is_advice(text_of(name, ADVICE[name], about_it.get(name, lambda: launch_bound)()))
 
 
 @contextmanager

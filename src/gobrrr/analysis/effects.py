@@ -12,7 +12,7 @@ import numpy as np
 
 from gobrrr.analysis.claims import Claim, Found
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Effect, Plan
+from gobrrr.analysis.gains import EXPECTED, Effect, Plan
 from gobrrr.analysis.graph import F8
 from gobrrr.analysis.host_record import HOST_KINDS
 from gobrrr.analysis.idle import CAUSES
@@ -104,6 +104,14 @@ def sooner(plan: Plan) -> Plan:
     if effect is None:
         return plan
     return replace(plan, effect=lambda share: effect(min(2.0 * share, 1.0)))
+
+
+def at_most(plan: Plan) -> Plan:
+    """The plan with nothing at the least and nothing expected: what it may save rests on what is not known."""
+    effect = plan.effect
+    if effect is None:
+        return plan
+    return replace(plan, effect=lambda share: effect(share) if share > EXPECTED else unchanged)
 
 
 def perhaps(effect: Effect) -> Effect:

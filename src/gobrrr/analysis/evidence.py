@@ -33,6 +33,7 @@ from gobrrr.model.tree import parents
 from gobrrr.model.work import OpCall, Tensor, TensorList
 
 if TYPE_CHECKING:
+    from gobrrr.analysis.host_loops import HostLoop
     from gobrrr.analysis.places.where import Where
 
 
@@ -254,6 +255,13 @@ class Evidence:
         from gobrrr.analysis.places.where import where_time_goes  # it takes evidence itself
 
         return where_time_goes(self)
+
+    @cached_property
+    def host_loops(self) -> list[HostLoop]:
+        """Loops on the host that cost more than what they compute."""
+        from gobrrr.analysis.host_loops import find_host_loops  # it takes evidence itself
+
+        return find_host_loops(self)
 
     def _frame(self, row: int, wanted: Callable[[str], bool]) -> str | None:
         if row < 0 or not self.frames or self.host_parents is None:

@@ -1,6 +1,7 @@
-"""Loops on the host, by the index that they count up: `x[t]`, `w[e]`, `idx == e`.
+"""Loops on the host: as a live run saw them, else by the index that they count up: `x[t]`, `w[e]`, `idx == e`.
 
-The profiler records the integers that an operation was called with. Where the same operation on the same shapes is
+A live run knows the program's loops by their lines, and whether their turns need each other's results. A trace does
+not: the profiler records the integers that an operation was called with. Where the same operation on the same shapes is
 called with 0, 1, 2, ... in turn, the host runs a loop over timesteps, experts or rows. Layers of a model repeat as
 well, but nothing counts them.
 """
@@ -9,14 +10,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.intervals import covered, union
 from gobrrr.model.events import I8, Kind
+from gobrrr.model.recording import Dependence, HostLoop
 
 COUNTED = ("aten::select", "aten::narrow", "aten::slice", "aten::eq", "aten::index_select")
 """Operations that take the index of a turn: of a row, a timestep, an expert."""
@@ -30,24 +33,135 @@ LEAST_TURNS = 16
 """With fewer turns a loop's launches are few; attention heads, chunks and micro-batches are counted like that."""
 
 
+CELL_MODULES = ("LSTMCell", "GRUCell", "RNNCell")
+CELLS = ("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell")
+"""One timestep of a recurrent layer: the next one needs its result."""
+
+
+LEAST_CALLS = 128
+"""Operations of a live run's loop that has fewer turns: four micro-batches of a model, tasks, samples."""
+
+
 @dataclass(frozen=True)
 class Loop:
     """One loop of the recorded steps. `begins`: where each turn begins on the host, on the recorded timeline, in ns.
 
-    `row`: the counting operation of its first turn. A loop ends with a last turn as long as its median one.
+    `row`: the first operation of its first turn; of a trace the one that counts. `end`: None: not known. `calls`: of a
+    live run, the first of `seen.calls` of each turn, and the end of the last one. `depends`, `carried` and `source` as
+    `HostLoop` has them. `cell`: a recurrent layer's timestep, where a turn is one ("lstm_cell", "GRUCell").
     """
 
     row: int
     begins: I8
+    end: int | None = None
+    calls: tuple[int, ...] = ()
+    depends: Dependence = "unknown"
+    carried: str = ""
+    source: str | None = None
+    cell: str | None = None
 
     @property
     def stop(self) -> int:
-        """Where the last turn ends, taken to be as long as the median one."""
-        return int(self.begins[-1] + np.median(np.diff(self.begins)))
+        """Where the last turn ends; where that is not known it is taken to be as long as the median one."""
+        return self.end if self.end is not None else int(self.begins[-1] + np.median(np.diff(self.begins)))
+
+    @property
+    def apart(self) -> bool:
+        """Whether its turns are known not to need each other's results, but for a sum."""
+        return self.depends in ("no", "sum")
+
+    @property
+    def needing(self) -> bool:
+        """Whether its turns are known to need each other's results."""
+        return self.depends == "yes"
 
 
 def find_loops(evidence: Evidence) -> list[Loop]:
-    """Loops of at least `LEAST_TURNS` turns in the recorded steps, the one with the longest reach first, disjoint."""
+    """The loops of the recorded steps with at least `LEAST_TURNS` turns a step; those of a live run may lie within each
+    other. Layers of a model are none."""
+    if evidence.seen is not None and evidence.seen.loops is not None:
+        return _seen(evidence, evidence.seen.loops)
+    return [_with_cells(evidence, one) for one in _counted(evidence)]
+
+
+def _seen(evidence: Evidence, loops: Sequence[HostLoop]) -> list[Loop]:
+    """The loops of a live run, in each of the recorded steps."""
+    turns: Counter[str] = Counter()
+    for one in loops:
+        turns[one.source] += len(one.turns) - 1
+    calls = {one.source: one.turns[-1] - one.turns[0] for one in loops}
+    often = [one for one in loops if turns[one.source] >= LEAST_TURNS or calls[one.source] >= LEAST_CALLS]
+    wanted = [one for one in often if _of_interest(evidence, one)]
+    if not wanted:
+        return []
+    row, begin, end = _calls(evidence)
+    placed = (_placed(one, row[step], begin[step], end[step]) for step in range(len(row)) for one in wanted)
+    return [one for one in placed if one is not None]
+
+
+def _of_interest(evidence: Evidence, loop: HostLoop) -> bool:
+    """Not the layers of a model, and no loop of training steps."""
+    assert evidence.seen is not None
+    if loop.depends == "layers":
+        return False
+    calls = evidence.seen.calls[loop.turns[0] : loop.turns[-1]]
+    trained = any(one.phase == "optimizer" for one in calls)
+    return not trained and not (loop.depends == "yes" and any(one.phase == "backward" for one in calls))
+
+
+def _calls(evidence: Evidence) -> tuple[I8, I8, I8]:
+    """(the row, the begin and the end on the host) of each dispatched call in each recorded step; begin LATE: none."""
+    events, steps = evidence.events, evidence.recorded_steps
+    rows = np.flatnonzero(evidence.dispatched >= 0)
+    step = np.maximum(np.searchsorted(np.array(steps.begins), events.start_ns[rows], side="right") - 1, 0)
+    shape = (len(steps.begins), len(evidence.seen.calls) if evidence.seen is not None else 0)
+    row, begin, end = np.full(shape, -1, dtype=np.int64), np.full(shape, LATE), np.zeros(shape, dtype=np.int64)
+    order = np.argsort(-events.start_ns[rows], kind="stable")  # the first one, which is around the others, stays
+    rows, step = rows[order], step[order]
+    call = evidence.dispatched[rows]
+    row[step, call], begin[step, call] = rows, events.start_ns[rows]
+    np.maximum.at(end, (step, call), events.end_ns[rows])
+    return row, begin, end
+
+
+LATE = np.iinfo(np.int64).max
+
+
+def _placed(loop: HostLoop, row: I8, begin: I8, end: I8) -> Loop | None:
+    """A loop in one recorded step; None where too few of its turns are found there."""
+    first, stop = loop.turns[0], loop.turns[-1]
+    begins = np.minimum.reduceat(begin[first:stop], np.array(loop.turns[:-1]) - first)
+    begins = np.unique(begins[begins < LATE])
+    if 2 * len(begins) < len(loop.turns):
+        return None
+    at = first + int(np.argmin(begin[first:stop]))
+    return Loop(
+        row=int(row[at]),
+        begins=begins,
+        end=int(end[first:stop].max()),
+        calls=loop.turns,
+        depends=loop.depends,
+        carried=loop.carried,
+        source=loop.source,
+        cell=loop.within if loop.within in CELL_MODULES else None,
+    )
+
+
+def _with_cells(evidence: Evidence, loop: Loop) -> Loop:
+    """A trace's loop: where a recurrent layer's timesteps are in it, its turns depend on each other."""
+    events = evidence.events
+    kinds = np.array([name.removeprefix("aten::") in CELLS for name in events.names] or [False], dtype=bool)
+    rows = np.flatnonzero(kinds[events.name] & (events.kind == Kind.OP))
+    start = events.start_ns[rows]
+    rows = rows[(start >= loop.begins[0]) & (start < loop.stop)]
+    if len(rows) < len(loop.begins):
+        return loop
+    cell = events.name_of(int(rows[0]))
+    return replace(loop, depends="yes", carried=cell, cell=cell.removeprefix("aten::"))
+
+
+def _counted(evidence: Evidence) -> list[Loop]:
+    """Loops that count, the one with the longest reach first, disjoint."""
     events, steps = evidence.events, evidence.recorded_steps
     begin = steps.begins[0] if steps.begins else steps.start
     wanted = np.array([name in COUNTED for name in events.names], dtype=bool)

@@ -19,7 +19,7 @@ from gobrrr.analysis.loops import Loop, work_of
 from gobrrr.analysis.optimizers import STEP, Updates, optimizer_spans, updates
 from gobrrr.analysis.path import KERNEL_GAP_NS
 from gobrrr.analysis.price import Class
-from gobrrr.analysis.waits import expert_loop, inner_waits
+from gobrrr.analysis.waits import expert_loop, inner_waits, reading_ops
 from gobrrr.analysis.what_if import (
     FIXED_NS,
     Change,
@@ -371,3 +371,13 @@ def unwaiting(evidence: Evidence) -> Effect:
     """The host does not wait inside the step."""
     rows = inner_waits(evidence)
     return lambda _: lambda graph: unwaited(graph, rows)
+
+
+def unread(evidence: Evidence, waits: I8) -> Effect:
+    """The host does not wait in `waits`, and at the most does nothing of what reads a value: operation, copy, wait."""
+    begin, end = spans_of(evidence, reading_ops(evidence, waits))
+
+    def effect(share: float) -> Change:
+        return lambda graph: hosted(unwaited(graph, waits), begin, end, 1.0 - share)
+
+    return effect

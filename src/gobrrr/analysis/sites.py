@@ -1,4 +1,4 @@
-"""The program's line of each operation: a step's operations as they were dispatched, matched with the profiled ones.
+"""A step's operations as they were dispatched, matched with the profiled ones: the program's line of each operation.
 
 The profiler names a function by the line it begins at. The step that was looked at operation by operation knows the
 line itself, for the backward pass that of the forward operation. The n-th operation of a name in one is the n-th in the

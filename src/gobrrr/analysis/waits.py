@@ -6,10 +6,20 @@ import numpy as np
 
 from gobrrr.analysis.calls import Call, classify
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.loops import find_loops
 from gobrrr.model.events import I8, Kind
 
 LOOP = 8
-"""This many waits a step with a matmul between one and the next are a loop over experts."""
+"""This many waits a step for the rows of a turn, with a matmul between one and the next, are a loop over experts."""
+
+MOST_PRODUCTS = 4
+"""Matmuls of an expert: a gate, two products, and another for what is shared."""
+
+READING = ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero")
+"""Operations that do nothing but read a value."""
+
+SELECTING = ("nonzero", "masked_select")
+PUT_BACK = ("index_add_", "index_add", "index_put_", "index_copy_", "scatter_add_", "scatter_", "scatter_reduce_")
 
 CAUSES = (
     "item", "is_nonzero", "nonzero", "equal", "allclose", "masked_select", "_unique", "_unique2",
@@ -65,12 +75,48 @@ def cause_of(evidence: Evidence, wait: int) -> int | None:
     return found
 
 
+def selecting(evidence: Evidence, waits: I8) -> I8:
+    """Those of `waits` in which the program asks which rows it has to take: `torch.where(idx == e)`, `x[mask]`."""
+    causes = [cause_of(evidence, row) for row in waits.tolist()]
+    wanted = [one is not None and evidence.events.name_of(one).removeprefix("aten::") in SELECTING for one in causes]
+    found: I8 = waits[np.array(wanted, dtype=bool)]
+    return found
+
+
 def expert_loop(evidence: Evidence, waits: I8) -> float | None:
-    """Waits a step that have a matmul between them and the next one; None if there are fewer than `LOOP`."""
+    """Turns a step of a loop over experts: each asks for its rows, multiplies them, and puts the result back; None if
+    there are fewer than `LOOP`.
+
+    A loop that asks for numbers instead, or multiplies as often as a whole model does, decodes or searches: its turns
+    need each other's results. So do those of which a live run says it.
+    """
     events, links = evidence.events, evidence.priced.links
+    waits = selecting(evidence, waits)
+    if len(waits) < LOOP:
+        return None
+    for one in find_loops(evidence):
+        if one.depends == "yes":
+            waits = waits[(events.start_ns[waits] < one.begins[0]) | (events.start_ns[waits] >= one.stop)]
     matmul = np.array([group.work.family == "matmul" for group in evidence.priced.groups] or [False])
     launched = matmul[evidence.priced.group] & (links.launch >= 0)
     matmuls = np.sort(events.start_ns[links.launch[launched]])
-    between = np.diff(np.searchsorted(matmuls, np.sort(events.start_ns[waits]))) > 0
-    looped = float(between.sum()) / evidence.recorded_steps.count
-    return looped if looped >= LOOP else None
+    products = np.diff(np.searchsorted(matmuls, np.sort(events.start_ns[waits])))
+    looped = float((products > 0).sum()) / evidence.recorded_steps.count
+    if looped < LOOP or np.median(products[products > 0]) > MOST_PRODUCTS:
+        return None
+    return looped if _put_back(evidence) >= looped / 2 else None
+
+
+def _put_back(evidence: Evidence) -> float:
+    """Operations a step that put rows into a tensor."""
+    events, steps = evidence.events, evidence.recorded_steps
+    kinds = np.array([name.removeprefix("aten::") in PUT_BACK for name in events.names] or [False], dtype=bool)
+    start = events.start_ns[np.flatnonzero(kinds[events.name] & (events.kind == Kind.OP))]
+    return float(((start >= steps.start) & (start < steps.stop)).sum()) / steps.count
+
+
+def reading_ops(evidence: Evidence, waits: I8) -> I8:
+    """The operations that the waits are in, of those that do nothing but read a value: rows, each once."""
+    causes = [cause_of(evidence, row) for row in waits.tolist()]
+    known = sorted({row for row in causes if row is not None})
+    return np.array([row for row in known if evidence.events.name_of(row) in READING], dtype=np.int64)

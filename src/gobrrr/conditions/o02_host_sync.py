@@ -1,8 +1,9 @@
-"""The host waits for the device in the middle of a step and the queue runs dry.
+"""The program reads values from the device: the host waits, the queue runs dry, and each read costs host time.
 
 `loss.item()`, `if tensor:`, `x[mask]`, `nonzero`, `tensor.cpu()`, a copy into pageable memory: each needs a value
 that the device has not computed yet. The host stops until the device has caught up; then the device stops until the
-host has dispatched again.
+host has dispatched again. Where the device is idle anyway a read still costs what the operation, the copy and the wait
+take of the host, and what it reads is often made only to be read: one small operation for each of many tensors.
 
 ## How it is recognised
 
@@ -11,21 +12,30 @@ memory) inside the step, by the operation around them. A wait after which no wor
 step's own end, often put there by a benchmark or by the profiler: it is no finding, unless an operation such as
 `aten::item` caused it and another step follows. Where Python frames were recorded and read, the source line is named.
 
+A live run also tells loops in which most turns compute little and end in a read, such as the norm of each parameter's
+gradient, and whose turns do not need each other: one finding with the loop's line, on a CPU as well. One read in a step
+costs a CPU its dispatch, and is no finding there.
+
 ## What it costs
 
 Never the time for which the host was blocked: most of that is work that the device has to do anyway. The step is
 replayed without these waits, all else equal:
 
     cost (low)  = W - replay without the waits, less W - its low end
-    cost (high) = the larger of W - replay and the `sync_drain` line of the budget
+    cost (high) = the larger of W - replay without the waits and without the reads' own operations on the host, and
+                  the `sync_drain` line of the budget
 
 `sync_drain` is the time in which the device had nothing to do because of a wait. It is an upper bound: what follows
 a wait may be launch-bound in any case (O01), and then removing the wait only uncovers that. Nothing is reported
 where the replay gains less than 1 % of the step, or less than 30 us.
 
+Of a loop of reads: the idle time of the device (on a CPU the step's time) that launching and Python take within it at
+the most, half of it at the least; one call for all of them is launched as well.
+
 ## What helps
 
 - Keep the value on the device: accumulate losses there and read them every N steps; `torch.where` and `clamp` for `if`.
+- One call for all tensors and one read: `torch._foreach_norm`, `torch.stack(...).tolist()`.
 - `masked_fill`, `nonzero_static`, `repeat_interleave(output_size=...)` for shapes that depend on data.
 - For a loop over experts, sort the tokens once and use a grouped matmul: no sync and no loop.
 - Pinned memory and `non_blocking=True` for copies back, with an event.
@@ -58,17 +68,24 @@ from collections import defaultdict
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import Claim, Found, of_gaps
+from gobrrr.analysis.claims import Claim, Found, of_calls, of_gaps
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.idle import CAUSES, DRAINING
+from gobrrr.analysis.host_loops import HostLoop, inside_of
+from gobrrr.analysis.idle import CAUSES, DRAINING, LAUNCHING, PYTHON
 from gobrrr.analysis.path import path_of
+from gobrrr.analysis.regions import unread
 from gobrrr.analysis.waits import cause_of, expert_loop, inner_waits
-from gobrrr.conditions.common import MOST_PLACES, finding
+from gobrrr.conditions.common import MOST_PLACES, finding, launching
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
 CODE = "O02"
 TITLE = "host waits for the device"
+TITLE_LOOP = "values are read one by one in a loop"
+
+READ = "aten::item"
+LOOP_SHARE = 0.1
+"""A loop with this share of the step is certain."""
 
 _Asker = tuple[str, str | None]
 
@@ -79,13 +96,21 @@ LEAST_GAIN_NS = 30_000
 """What the replay can't tell from nothing: the host takes 10 to 30 us to notice that a wait is over."""
 
 
+KEPT = 0.5
+"""Share of a loop's idle time that may stay: one call for all tensors goes through them on the host as well."""
+
+
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Waits inside the step, worth what the replay without them gains."""
+    """Waits inside the step, worth what the replay without them gains; and loops that read value by value."""
     waits = inner_waits(evidence)
+    reading = [one for one in evidence.host_loops if one.for_reading]
+    if reading:
+        return _loops(evidence, reading, waits)
     if not len(waits):
         return None
     wall = evidence.wall_ns
-    gain = wall - evidence.without_waits(waits)
+    least = wall - evidence.without_waits(waits)
+    gain = max(wall - _unread(evidence, waits), least)
     if gain < max(LEAST_GAIN_SHARE * wall, LEAST_GAIN_NS):
         return None
     drained = evidence.line("overhead", DRAINING)
@@ -97,7 +122,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     facts = [
         f"{units.count(count)} waits a step inside the step, from {names}"
         + (f", in {', '.join(lines)}" if lines else ""),
-        f"replayed without them a step takes {units.duration(wall - gain)} instead of {units.duration(wall)}",
+        f"replayed without them a step takes {units.duration(wall - least)} instead of {units.duration(wall)}, and "
+        f"{units.duration(wall - gain)} without the reads' own operations on the host",
         f"the device had nothing to do for {units.duration(drained)} a step because of waits",
         f"the host issues a step in {units.duration(path_of(evidence).host)}: it is the next bound",
     ]
@@ -111,11 +137,72 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         CODE,
         TITLE,
         where=places,
-        at_stake=(gain - path_of(evidence).spread.down, max(gain, drained)),
+        at_stake=(least - path_of(evidence).spread.down, max(gain, drained)),
         claim=_claim(evidence, max(gain, drained)),
         certainty="high" if gain >= 0.5 * drained else "medium",
         treatments=["remove-sync"],
         facts=facts,
+    )
+
+
+def _unread(evidence: Evidence, waits: I8) -> float:
+    """Wall time of one step, replayed without the waits and without what the host does to read a value."""
+    graph = unread(evidence, waits)(1.0)(evidence.graph)
+    return min(evidence.length(graph), evidence.wall_ns)
+
+
+def _loops(evidence: Evidence, loops: list[HostLoop], waits: I8) -> Found | None:
+    """Loops whose turns are there for the values that are read at their ends."""
+    count, path = evidence.steps.count, path_of(evidence)
+    inside = inside_of(evidence, loops)
+    gaps, behind = launching(evidence)
+    gaps = gaps[inside[behind]]
+    ns = evidence.budget.gaps.of(LAUNCHING, PYTHON, DRAINING)[gaps].astype(np.float64)
+    calls = np.flatnonzero(inside[evidence.calls.first]) if evidence.on_cpu else np.empty(0, dtype=np.int64)
+    own = np.maximum(np.nan_to_num(evidence.calls.ns[calls] - evidence.calls.floor_ns[calls]), 0.0)
+    idle = float(ns.sum()) / count
+    low, high = path.host_saving(KEPT * idle, idle)
+    first: dict[str | None, HostLoop] = {}
+    for one in loops:
+        first.setdefault(one.loop.source, one)
+    lines = list(first.values())[:MOST_PLACES]
+    facts = [_reading(evidence, line, loops) for line in lines]
+    if len(waits):
+        each = sum(len(rows) for rows in _asked(evidence, waits).values()) / evidence.recorded_steps.count
+        facts.append(f"{units.count(each)} waits for the device a step in all")
+    taken = "dispatch and Python take" if evidence.on_cpu else "the device idles for"
+    return finding(
+        evidence,
+        CODE,
+        TITLE_LOOP,
+        where=[
+            Place(
+                op=READ,
+                module=evidence.module(one.loop.row),
+                source=one.loop.source,
+                count=sum(other.reads for other in loops if other.loop.source == one.loop.source)
+                / evidence.recorded_steps.count,
+            )
+            for one in lines
+        ],
+        at_stake=(low, high + float(own.sum()) / count),
+        claim=of_gaps(evidence, gaps, ns, KEPT * ns, causes=(LAUNCHING, PYTHON, DRAINING))
+        + of_calls(calls, np.zeros(len(calls)), own),
+        certainty="high" if idle >= LOOP_SHARE * evidence.wall_ns else "medium",
+        treatments=["read-once", *(["remove-sync"] if len(waits) else [])],
+        facts=[*facts, f"{taken} {units.duration(idle)} a step within the loop"],
+    )
+
+
+def _reading(evidence: Evidence, line: HostLoop, loops: list[HostLoop]) -> str:
+    same = [one for one in loops if one.loop.source == line.loop.source]
+    turns, reads = (
+        sum(given) / evidence.recorded_steps.count
+        for given in ([one.turns for one in same], [one.reads for one in same])
+    )
+    return (
+        f"{line.loop.source}: {units.things(turns, 'turn')} a step, {units.things(reads, 'value')} read one by one; "
+        f"{units.count(line.computing)} operations a turn compute what is read, and no turn needs another's"
     )
 
 

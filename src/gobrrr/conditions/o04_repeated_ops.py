@@ -1,32 +1,53 @@
-"""A loop on the host runs the same few tiny operations for each timestep, expert or row.
+"""A loop on the host runs the same few small operations turn by turn: timesteps, experts, heads, rows, models.
 
 A cell of a recurrent net for each of 100 timesteps, a loop over 32 experts with a handful of tokens each: what is one
 operation on a larger tensor is issued a hundred times, each with the host time of a launch.
 
 ## How it is recognised
 
-An operation that takes an index (`select`, `slice`, `narrow`, `index_select`, `eq`) is called on the same shapes with
-0, 1, 2, ... in turn, 16 times or more: the host counts. Between one and the next it launches work, and that work is
-shorter than the host's time for a launch. What the backward pass does for these operations belongs to the loop.
-Layers of a model that repeat are not counted up and are no such loop.
+A live run follows one step: which instructions of the program come again in the same run of a function, and which
+memory each operation reads and writes. So it knows each loop by its line, with its turns, comprehensions and `while`
+among them, and whether its turns need each other:
+
+- No turn reads what an earlier one wrote: they can be one operation on all turns at once.
+- A turn only adds to what the ones before left (a sum, a largest value, a row put in its place): the same, then added.
+- A turn reads what an earlier one made: a recurrence, a decoder, an iteration. No batch of turns exists.
+- Each turn also has weights of its own, more than all turns share: layers of a model. They are no such loop.
+- Numbers that the program reads in one turn may come back in a later one: not known.
+
+In a trace an operation that takes an index (`select`, `slice`, `narrow`, `index_select`, `eq`) is called on the same
+shapes with 0, 1, 2, ... in turn: the host counts. What its turns need of each other is not recorded; only a recurrent
+layer's cells are known to need it.
+
+A loop is told with 16 turns a step or more, if its work is shorter than the host's time for a launch. What the backward
+pass does for its operations belongs to it. Loops of updates (O11), of an optimizer (O03), and those that are there to
+read numbers (O02) are other conditions'.
 
 ## What it costs
 
     cost (high) = idle time of the device that launching and Python cause within the loops
-    cost (low)  = half of it: a recurrence keeps its order, and what replaces the loop is launched as well;
-                      less what the step's estimated time may be too long by
+    cost (low)  = half of it: what replaces the loop is launched as well;
+                      less what the step's estimated time may be too long by;
+                      nothing, where it is not known whether the turns need each other
 
-On a CPU the high end also has what the loops' operations compute beyond their floors: the begin and end of each.
+On a CPU, and where the turns do not need each other, the high end also has what the loops' operations take beyond their
+floors: the begin and end of each, and a device that one turn does not fill.
 
 A step never gets shorter than the device's busy time. What the loop costs is part of a launch-bound step (O01), which
 keeps only the rest.
 
 ## What helps
 
+Where the turns do not need each other:
+
 - Experts: sort the tokens and use a grouped matmul.
-- Timesteps: the library's own recurrent layer (`torch.nn.LSTM`), or the input's part of all timesteps in one matmul.
-- Rows: one operation on the stacked tensors, `torch.func.vmap`, `torch.bmm`.
-- A CUDA graph of the loop, where its turns depend on each other.
+- Heads, rows, models: one operation on the stacked tensors, `torch.func.vmap`, `torch.bmm`.
+
+Where they do:
+
+- A recurrent cell: the library's own layer (`torch.nn.LSTM`, `GRU`, `RNN`), or the input's part of all timesteps in one
+  matmul.
+- All else: `torch.compile` of a turn, a CUDA graph of the loop.
 
 ## Sick
 
@@ -44,87 +65,112 @@ out, state = torch.nn.LSTM(512, 512)(x, state)
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
-from numpy.typing import NDArray
 
 from gobrrr import units
 from gobrrr.analysis.claims import F8, Found, of_calls, of_gaps
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.host_loops import HostLoop, inside_of
 from gobrrr.analysis.idle import LAUNCHING, PYTHON
-from gobrrr.analysis.loops import Loop, find_loops, work_of
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.waits import expert_loop, inner_waits
-from gobrrr.conditions.common import finding, launching
+from gobrrr.conditions.common import MOST_PLACES, finding, launching
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
 CODE = "O04"
-TITLE = "the same tiny operations in a loop on the host"
+TITLE = "the same small operations in a loop on the host"
 
 KEPT = 0.5
 """Share of the loop's idle time that may stay: what replaces it is launched too, or keeps the order of its turns."""
 
-LEAST_LAUNCHES = 2
-"""Launches a turn; a loop that only indexes is the business of the one around it."""
-
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Counting loops whose kernels are shorter than their launches."""
-    links, path = evidence.priced.links, path_of(evidence)
-    loops = find_loops(evidence)
-    inside = np.zeros(len(links.device), dtype=bool)
-    told: list[tuple[Loop, I8]] = []
-    for loop in loops:
-        mine = work_of(evidence, loop)
-        own = evidence.events.duration_ns[links.device[mine]]
-        if len(mine) >= LEAST_LAUNCHES * len(loop.begins) and np.median(own) < path.host_per_launch:
-            inside[mine] = True
-            told.append((loop, mine))
+    """Loops whose kernels are shorter than their launches."""
+    told = [one for one in evidence.host_loops if not one.for_reading]
     if not told:
         return None
+    path, inside = path_of(evidence), inside_of(evidence, told)
     gaps, behind = launching(evidence)
     gaps = gaps[inside[behind]]
     ns = evidence.budget.gaps.of(LAUNCHING, PYTHON)[gaps].astype(np.float64)
     idle = float(ns.sum()) / evidence.steps.count
-    experts = expert_loop(evidence, inner_waits(evidence)) is not None
     low, high = path.host_saving(KEPT * idle, idle)
-    calls, beyond = _own_cost(evidence, inside)
+    known = [one for one in told if one.loop.apart or one.loop.needing]
+    calls, beyond = _own_cost(evidence, told)
     busy = "the step spends" if evidence.on_cpu else "the device idles for"
     then = "in dispatch and Python within them" if evidence.on_cpu else "a step within them"
     return finding(
         evidence,
         CODE,
         TITLE,
-        where=[_place(evidence, *told[0])],
-        at_stake=(low, high + float(beyond.sum()) / evidence.steps.count),
-        claim=of_gaps(evidence, gaps, ns, causes=(LAUNCHING, PYTHON)) + of_calls(calls, np.zeros(len(calls)), beyond),
-        certainty="high" if idle >= 0.2 * evidence.wall_ns else "medium",
-        treatments=["grouped-matmul" if experts else "batched-loop", *([] if evidence.on_cpu else ["cuda-graph"])],
+        where=[_place(evidence, one) for one in _by_line(told)],
+        at_stake=(low if known else 0.0, high + float(beyond.sum()) / evidence.steps.count),
+        claim=of_gaps(evidence, gaps, ns, ns if known else np.zeros(len(ns)), causes=(LAUNCHING, PYTHON))
+        + of_calls(calls, np.zeros(len(calls)), beyond),
+        certainty="high" if idle >= 0.2 * evidence.wall_ns and known else "medium",
+        treatments=_treatments(evidence, told),
         facts=[*_facts(evidence, told), f"{busy} {units.duration(idle)} {then}"],
     )
 
 
-def _own_cost(evidence: Evidence, inside: NDArray[np.bool_]) -> tuple[I8, F8]:
-    """(calls of the loops, ns of each beyond its floor) on a CPU: a tiny operation's begin and end. Else nothing."""
-    if not evidence.on_cpu:
-        return np.empty(0, dtype=np.int64), np.empty(0)
+def _treatments(evidence: Evidence, told: list[HostLoop]) -> list[str]:
+    """What helps each kind of loop; where it is not known what the turns need, first what asks nothing of that."""
+    whole = ["compile"] if evidence.on_cpu else ["cuda-graph", "compile"]
+    apart, needing = any(one.loop.apart for one in told), any(one.loop.needing for one in told)
+    experts = not all(one.loop.needing for one in told) and expert_loop(evidence, inner_waits(evidence)) is not None
+    batched = ["grouped-matmul"] if experts else ["batched-loop"]
+    layer = ["recurrent-layer"] if _cells(told) else []
+    if apart or experts:
+        return [*batched, *layer, *(whole if needing else whole[:-1])]
+    return [*layer, *whole, *([] if all(one.loop.needing for one in told) else batched)]
+
+
+def _cells(told: list[HostLoop]) -> bool:
+    return any(one.loop.cell is not None for one in told)
+
+
+def _by_line(told: list[HostLoop]) -> list[HostLoop]:
+    """The first loop of each line, those with the most turns first."""
+    first: dict[str | None, HostLoop] = {}
+    for one in told:
+        first.setdefault(one.loop.source, one)
+    return list(first.values())[:MOST_PLACES]
+
+
+def _own_cost(evidence: Evidence, told: list[HostLoop]) -> tuple[I8, F8]:
+    """(calls of the loops, ns of each beyond its floor): a tiny operation's begin and end, a device that is not full.
+
+    On a GPU only of loops whose turns can be made at once.
+    """
+    inside = inside_of(evidence, [one for one in told if evidence.on_cpu or one.loop.apart])
     calls = np.flatnonzero(inside[evidence.calls.first])
     return calls, np.maximum(np.nan_to_num(evidence.calls.ns[calls] - evidence.calls.floor_ns[calls]), 0.0)
 
 
-def _facts(evidence: Evidence, told: list[tuple[Loop, I8]]) -> list[str]:
+def _facts(evidence: Evidence, told: list[HostLoop]) -> list[str]:
     links, count = evidence.priced.links, evidence.recorded_steps.count
-    loop, mine = told[0]
-    ops = [evidence.events.name_of(row) for row in links.op[mine].tolist() if row >= 0]
-    common = sorted(set(ops), key=lambda name: (-ops.count(name), name))[:3]
-    turns = sum(len(one.begins) for one, _ in told) / count
-    launches = sum(len(work) for _, work in told) / count
+    mine = told[0].work
+    ops = Counter(evidence.events.name_of(row) for row in links.op[mine].tolist() if row >= 0)
+    common = sorted(ops, key=lambda name: (-ops[name], name))[:3]
     median = units.duration(float(np.median(evidence.events.duration_ns[links.device[mine]])))
     each = units.duration(path_of(evidence).host_per_launch)
     pieces = "operations that compute" if evidence.on_cpu else "pieces of device work"
+    facts = []
+    for first in _by_line(told):
+        same = [one for one in told if one.loop.source == first.loop.source]
+        turns = sum(one.turns for one in same) / count
+        launches = sum(len(one.work) for one in same) / count
+        where = first.loop.source or f"{evidence.events.name_of(first.loop.row)} counts up"
+        facts += [
+            f"{where}: {units.things(turns, 'turn')} a step, {units.count(launches)} {pieces}, "
+            f"{units.count(launches / turns)} a turn",
+            _need(evidence, first),
+        ]
     return [
-        f"{evidence.events.name_of(loop.row)} counts up: {units.things(turns, 'turn')} a step, "
-        f"{units.count(launches)} {pieces}, {units.count(launches / turns)} a turn",
+        *facts,
         f"most are {', '.join(common)}; "
         + (
             f"the median one computes for {median}, dispatching one takes {each}"
@@ -134,11 +180,27 @@ def _facts(evidence: Evidence, told: list[tuple[Loop, I8]]) -> list[str]:
     ]
 
 
-def _place(evidence: Evidence, loop: Loop, mine: I8) -> Place:
+def _need(evidence: Evidence, one: HostLoop) -> str:
+    """What its turns need of each other, in words."""
+    depends = one.loop.depends
+    if depends == "no":
+        return "its turns do not need each other: none reads what an earlier one wrote"
+    if depends == "sum":
+        return "its turns do not need each other: each only adds to what the ones before left"
+    if depends == "yes":
+        return (
+            f"its turns need each other: {one.loop.carried} reads what the turn before made, so they can't be batched"
+        )
+    if one.loop.calls:
+        return "whether its turns need each other is not known: a number that one reads may come back in a later one"
+    return "whether its turns need each other is not known: that is seen in a live run (gobrrr run, gobrrr diagnose)"
+
+
+def _place(evidence: Evidence, one: HostLoop) -> Place:
     return Place(
-        op=evidence.events.name_of(loop.row),
-        module=evidence.module(loop.row),
-        source=evidence.source(loop.row),
-        count=len(loop.begins),
-        ns=float(evidence.events.duration_ns[evidence.priced.links.device[mine]].sum()),
+        op=evidence.events.name_of(one.loop.row),
+        module=evidence.module(one.loop.row),
+        source=one.loop.source or evidence.source(one.loop.row),
+        count=one.turns,
+        ns=float(evidence.events.duration_ns[evidence.priced.links.device[one.work]].sum()),
     )

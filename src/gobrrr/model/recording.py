@@ -10,6 +10,9 @@ from gobrrr.model.work import OpCall
 
 Phase = Literal["forward", "backward", "optimizer"]
 Place = Literal["device", "host"]
+Dependence = Literal["no", "sum", "yes", "layers", "unknown"]
+"""Whether a turn of a loop needs what an earlier one made: no; only by adding to it (sum); yes; yes, and each turn has
+tensors of its own, as the layers of a model have; not known."""
 
 
 class RecordedCall(msgspec.Struct, frozen=True, gc=False):
@@ -65,6 +68,21 @@ class CallLine(msgspec.Struct, frozen=True, gc=False):
     source: str
 
 
+class HostLoop(msgspec.Struct, frozen=True, gc=False):
+    """A loop of the program, as the step that was looked at went through it once.
+
+    `source`: its line, "path/file.py(12): forward". `turns`: indices into `Recording.calls`, of the first call of each
+    turn and of what follows the last one. `carried`: an operation that reads what an earlier turn made; `within`: the
+    kind of module that all of these are in, such as "GRUCell", "" where they are not all in one.
+    """
+
+    source: str
+    turns: tuple[int, ...]
+    depends: Dependence
+    carried: str = ""
+    within: str = ""
+
+
 class Assumption(msgspec.Struct, frozen=True, gc=False):
     """A value that the program asked for and that only real data could give: what was put in its place, and where."""
 
@@ -112,6 +130,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[CallLine, ...] = ()  # calls that the program's own functions made, in order; of a live run
     code: dict[str, str] = {}  # what stands on the program's lines, by their source; of a live run
     again: tuple[Again, ...] | None = None  # of a live run: work that had been done before; None: not looked for
+    loops: tuple[HostLoop, ...] | None = None  # of a live run; None: not known
     streams: dict[str, str] = {}  # file objects of other processes, by address: "pipe", "socket"; of a live run
     on_cpu: bool  # nothing was on a GPU: the CPU's operations were taken as the device's
     assumptions: tuple[Assumption, ...] = ()

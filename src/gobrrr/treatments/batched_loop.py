@@ -1,11 +1,12 @@
 """Put the turns of a loop on the host into one operation.
 
-Turns that do not depend on each other become one batched operation (`bmm`, `torch.func.vmap`, a grouped matmul).
-Timesteps that do become a call of the library's recurrent layer, which launches the same kernels without the host's
-time between them.
+Turns that do not need each other's results become one batched operation: `bmm` or `matmul` on stacked tensors,
+`torch.func.vmap` of the turn, `torch.func.stack_module_state` for a list of modules, a grouped matmul for shapes that
+differ. A sum over the turns is made of the results. Timesteps of a recurrence can't be batched: see recurrent-layer.
 
 Replayed: the turns' launches are those of one turn, at the least with half of the loop's host time on top; the
-device's work there takes as long as now at the least, and what its floors say at the most.
+device's work there takes as long as now at the least, and what its floors say at the most. Where it is not known
+whether the turns need each other, as from a trace, nothing is promised nor expected.
 
 It needs the turns' shapes to be equal, or padding, or the grouped form.
 """
@@ -13,19 +14,19 @@ It needs the turns' shapes to be equal, or padding, or the grouped form.
 from __future__ import annotations
 
 from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import all_of, of_claim
+from gobrrr.analysis.effects import all_of, at_most, of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.loops import find_loops
+from gobrrr.analysis.host_loops import share_of
 from gobrrr.analysis.regions import as_one_turn
-from gobrrr.treatments.wording import said, where
+from gobrrr.treatments.wording import place, said
 
 NAME = "batched-loop"
 NUMERICS = "rounding"
-HOW = "one batched operation for all turns; of a recurrence torch.nn.LSTM, GRU or RNN"
+HOW = "one operation for all turns: torch.bmm or torch.func.vmap on stacked tensors, torch._foreach_... on lists"
 CODE = """
-h = torch.nn.LSTM(inputs, hidden)(x)[0]  # all timesteps of a recurrence in one call
-y = torch.bmm(x.unflatten(0, (experts, -1)), w)  # as many products of one shape in one
+y = torch.bmm(x.unflatten(0, (heads, -1)), w)  # as many products of one shape in one
+y = torch.func.vmap(turn)(xs)  # or any function of one turn, on the stacked inputs of all
 """
 
 
@@ -33,8 +34,20 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     """One turn's launches for all of a loop's, whose kernels then do the work of all turns."""
     if found.finding.code != "O04":
         return None
-    how = said(HOW, where(found.finding))
+    loops = [one for one in evidence.host_loops if not one.for_reading]
+    mine = [one for one in loops if one.loop.apart]
+    known = bool(mine)
+    mine = mine or [one for one in loops if one.loop.depends == "unknown"]
+    if not mine:
+        return None
+    lines = dict.fromkeys(place(one.loop.source or evidence.source(one.loop.row)) for one in mine)
+    how = "\n".join(said(HOW, line) for line in lines)
     assumes = "the turns have one shape, or a grouped form takes theirs"
+    if not known:
+        assumes = f"only if the turns do not need each other's results, which is not known; {assumes}"
     if evidence.on_cpu:
-        return of_claim(evidence, found, how, assumes)
-    return Plan(how, assumes, all_of(*(as_one_turn(evidence, loop) for loop in find_loops(evidence))), once=True)
+        share = share_of(loops, mine)
+        plan = of_claim(evidence, found, how, assumes, least=share if known else 0.0, most=share)
+    else:
+        plan = Plan(how, assumes, all_of(*(as_one_turn(evidence, one.loop) for one in mine)), once=True)
+    return plan if known else at_most(plan)

@@ -13,9 +13,10 @@ conversions (M04) and layout copies (M05) between nothing and all of them, becau
 beside pointwise calls. For norms (M03) from those that are written out to all, for it turns the images of convolutions
 channels-last by itself (torch/_inductor/graph.py, decide_layout_opt). Misaligned matmuls (C02) it pads where that is
 quicker (torch/_inductor/fx_passes/pad_mm.py): from nothing to all of the claim, which is what is expected. For
-a launch-bound step (O01) chains are one launch each, and the host issues what is left of the forward and backward
-passes from a compiler's wrapper: 3.9 times what a launch call alone takes in the same trace for each launch, from 4.3
-to 3.3, as the shipped pairs of an eager and a compiled step show (`analysis/compiled.py`).
+a launch-bound step (O01), or a loop whose turns need each other (O04), chains are one launch each, and the host issues
+what is left of the forward and backward passes from a compiler's wrapper: 3.9 times what a launch call alone takes in
+the same trace for each launch, from 4.3 to 3.3, as the shipped pairs of an eager and a compiled step show
+(`analysis/compiled.py`).
 
 The first calls compile for tens of seconds; varying shapes and branches on data compile again or break the graph.
 The result is rounded differently: fused float32 intermediates where eager mode rounds to bfloat16 after each
@@ -39,10 +40,11 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.norms import written_share
 from gobrrr.analysis.path import path_of
+from gobrrr.analysis.program import program_of
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import applying
 from gobrrr.treatments.way import COMPILER, Unapplied, Unfit, Way
-from gobrrr.treatments.wording import changed_model
+from gobrrr.treatments.wording import changed_model, line, place
 
 NAME = "compile"
 NUMERICS = "rounding"
@@ -63,7 +65,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         every, found = found, of_the_model(evidence, found)
         if len(every.claim.unit) and not len(found.claim.unit):
             return None  # all of it is the optimizer's
-    how = changed_model(evidence, "torch.compile({})")
+    how = _how(evidence, found)
     if code == "M01":
         if not evidence.training:
             return of_claim(evidence, found, how, "every chain becomes one kernel; no graph breaks")
@@ -83,14 +85,24 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if code in ("M04", "M05"):
         assumes = "high: each of them can be fused with a call next to it; no graph breaks"
         return of_claim(evidence, found, how, assumes, least=0.0)
-    if code != "O01" or compiled_share(evidence) >= MOSTLY:
+    if code not in ("O01", "O04") or compiled_share(evidence) >= MOSTLY:
         return None
     chains = [chain for one in evidence.fusion.chains if (chain := one.without_head()) is not None]
     gone = np.array([call for chain in chains for call in chain.calls[1:]], dtype=np.int64)
     gone = gone[in_the_model(evidence)[gone]]
     of = f"{units.count(len(gone) / evidence.steps.count)} of {units.count(path_of(evidence).launches)}"
     assumes = f"{of} pieces of device work a step vanish by fusion; no graph breaks; the rest is launched by a wrapper"
-    return Plan(how, assumes, compiled(evidence, gone), last=True)
+    return Plan(how, assumes, compiled(evidence, gone), once=True, last=True)
+
+
+def _how(evidence: Evidence, found: Found) -> str:
+    """The line to change: of a loop without a model the function that it is in."""
+    program = program_of(evidence)
+    looped = next((one.source for one in found.finding.where if one.source), None)
+    name = looped.rpartition(": ")[2] if looped is not None and found.finding.code == "O04" else ""
+    if program.model is None and program.step is None and name.isidentifier():
+        return line(f"{name} = torch.compile({name})", place(looped))
+    return changed_model(evidence, "torch.compile({})")
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:

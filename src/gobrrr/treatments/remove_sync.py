@@ -4,8 +4,9 @@ Accumulate losses on the device and read them every N steps; replace an `if` on 
 operations whose output size depends on data their size (`nonzero_static`, `repeat_interleave(output_size=...)`).
 `torch.cuda.set_sync_debug_mode("warn")` prints the line of each wait.
 
-Replayed: the host goes on without these waits. That is never the time for which it was blocked: where the device or
-the host is the bound on both sides of a wait, removing it gives nothing.
+Replayed: the host goes on without these waits, and at the most without the operations that read a value. That is never
+the time for which it was blocked: where the device or the host is the bound on both sides of a wait, removing it gives
+nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from gobrrr.analysis.calls import Call, classify
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.regions import unwaiting
+from gobrrr.analysis.regions import unread
+from gobrrr.analysis.waits import inner_waits
 from gobrrr.model.diagnosis import Finding
 from gobrrr.treatments.wording import place, said
 
@@ -31,7 +33,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     """The host does not wait inside the step."""
     if found.finding.code != "O02":
         return None
-    effect = unwaiting(evidence)
+    effect = unread(evidence, inner_waits(evidence))
     return Plan(_how(found.finding), "the host has nothing else to wait for", effect, once=True)
 
 

@@ -64,6 +64,9 @@ def _shortened(seen: Recording, folders: tuple[str, ...]) -> Recording:
         for one in seen.lines
     )
     code = {_shorter(source, folders): text for source, text in seen.code.items()}
+    if seen.loops is not None:
+        loops = tuple(msgspec.structs.replace(one, source=_shorter(one.source, folders)) for one in seen.loops)
+        seen = msgspec.structs.replace(seen, loops=loops)
     return msgspec.structs.replace(seen, sites=sites, lines=lines, code=code)
 
 

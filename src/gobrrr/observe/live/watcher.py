@@ -437,6 +437,8 @@ class Watcher:
             notes.append(f"some operations of the step {seen.failed}: they are missing")
         if seen is not None and seen.unnamed:
             notes.append(f"the program's objects {seen.unnamed}")
+        if seen is not None and seen.unfollowed:
+            notes.append(f"the program's loops {seen.unfollowed}")
         if seen is not None and seen.unread:
             what = "could not be looked at for casts, padding and repeated indices"
             notes.append(f"{seen.unread} operations of the step {what}")

@@ -18,13 +18,15 @@ from typing import Any
 import msgspec
 import torch
 
+from gobrrr.guarded import Parts
 from gobrrr.model.live import TensorUse
 from gobrrr.model.program import Program
-from gobrrr.model.recording import Again, CallLine, RecordedCall, Recording, Site
+from gobrrr.model.recording import Again, CallLine, HostLoop, RecordedCall, Recording, Site
 from gobrrr.observe.live.again.repeats import Repeats
 from gobrrr.observe.live.objects.seen import Objects
 from gobrrr.observe.live.ops.graphs import GraphBook
 from gobrrr.observe.live.ops.mode import Dispatched, Numbered, following
+from gobrrr.observe.live.ops.turns import Turns
 from gobrrr.observe.live.ops.uses import Uses
 from gobrrr.observe.live.watches.calls import CallWatch, code_of
 from gobrrr.observe.static.sites import Sites
@@ -33,6 +35,8 @@ __all__ = ["GraphBook", "Looking", "LookingAgain", "Repeats", "Seen", "looking",
 
 _HOOKED = r"Using `torch\.compile\(module\)` when there are global hooks(?#gobrrr)"
 """The comment keeps the filter apart from any of the program's own."""
+
+LOOPS = "the program's loops"
 
 _LINE = re.compile(r"(.*)\(\d+\): ")
 
@@ -48,6 +52,7 @@ class Seen:
     ran in under autocast. `unread`: operations whose arguments could not be looked at for `uses`.
     `program`: the objects of the program that it used; `unnamed`: why some of them are not known, "" where none failed.
     `again`: work that had been done before; from step to step only where a second step was looked at.
+    `loops`: those of the program; `unfollowed`: why they are not known, "" where that did not fail.
     """
 
     calls: tuple[RecordedCall, ...]
@@ -64,10 +69,12 @@ class Seen:
     autocast: str | None = None
     unread: int = 0
     lines: tuple[CallLine, ...] = ()
+    loops: tuple[HostLoop, ...] | None = None
     streams: dict[str, str] = field(default_factory=dict)
     program: Program | None = None
     unnamed: str = ""
     again: tuple[Again, ...] | None = None
+    unfollowed: str = ""
 
     @property
     def whole(self) -> bool:
@@ -96,9 +103,15 @@ class Seen:
             seconds=self.seconds,
             lines=self.lines,
             again=self.again,
+            loops=self.loops,
             streams=self.streams,
-            code=code_of({one.source for one in self.lines} | {one.user for one in self.sites if one.user}),
+            code=code_of(self._sources()),
         )
+
+    def _sources(self) -> set[str]:
+        """Lines of the program that are named somewhere."""
+        called, looped = (one.source for one in self.lines), (one.source for one in self.loops or ())
+        return {*called, *looped, *(one.user for one in self.sites if one.user)}
 
 
 class Looking:
@@ -115,10 +128,12 @@ class Looking:
         self._sites = Sites()
         self._uses = Uses(self._sites)
         self._objects = Objects()
-        capturing = lambda: self._book.capturing  # noqa: E731
-        self._mode = Dispatched(self._sites, self._uses, capturing, self._objects, self._repeats)
-        self._on: ExitStack | None = None
+        self._parts = Parts()
         self._calls = CallWatch()
+        turns = Turns(self._calls)
+        capturing = lambda: self._book.capturing  # noqa: E731
+        self._mode = Dispatched(self._sites, self._uses, capturing, self._objects, self._repeats, turns)
+        self._on: ExitStack | None = None
         self._replays = self._unseen = 0
         self._began = 0.0
 
@@ -163,10 +178,12 @@ class Looking:
             compiled=self._sites.compiled,
             seconds=time.perf_counter() - self._began,
             lines=self._calls.found(),
+            loops=self._parts.make(LOOPS, lambda: self._mode.loops(calls), None),
             streams=self._calls.streams,
             program=self._objects.found(_files(self._sites.found)),
             unnamed=self._objects.failed,
             again=self._repeats.found(calls, self._sites.found),
+            unfollowed=self._parts.failed.get(LOOPS, ""),
         )
         self._calls = CallWatch()
         self._uses, self._mode = Uses(self._sites), Dispatched(self._sites)  # they hold the program's parameters

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from types import FrameType
 from typing import Any
 
 import torch
@@ -12,11 +14,14 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gobrrr.guarded import failed
-from gobrrr.model.recording import Place, RecordedCall
+from gobrrr.model.recording import HostLoop, Place, RecordedCall
 from gobrrr.model.work import OpCall
 from gobrrr.observe.live.again.repeats import Repeats
 from gobrrr.observe.live.apart import beneath
 from gobrrr.observe.live.objects.seen import Objects
+from gobrrr.observe.live.ops.dependence import dependence, over_the_host
+from gobrrr.observe.live.ops.flow import Access, Flow
+from gobrrr.observe.live.ops.turns import Turns
 from gobrrr.observe.live.ops.uses import Uses
 from gobrrr.observe.static.arguments import op_call, schema_of, tensor_record
 from gobrrr.observe.static.owners import NO_TASK, Owners, with_recomputed
@@ -42,9 +47,12 @@ class Dispatched(TorchDispatchMode):
         paused: Callable[[], bool] | None = None,
         objects: Objects | None = None,
         repeats: Repeats | None = None,
+        turns: Turns | None = None,
     ) -> None:
         super().__init__()
-        self.sites, self.uses, self.objects, self.repeats = sites, uses, objects, repeats
+        self.sites, self.uses, self.objects, self.repeats, self.turns = sites, uses, objects, repeats, turns
+        self.flow: list[Access | None] = []  # of each draft
+        self._flow = Flow()
         self.drafts: list[tuple[RecordedCall, int, bool]] = []  # with the backward pass it is in, and the grad mode
         self.left_out = 0
         self.failed = ""  # what is said of the last operation that could not be written down
@@ -69,23 +77,55 @@ class Dispatched(TorchDispatchMode):
                 return func.decompose(*args, **kwargs)
         outputs = func(*args, **kwargs)
         if self._paused is None or not self._paused():
+            watch = self.turns.watch if self.turns is not None else None
+            listening = watch is not None and watch.pause()
             with torch._C.DisableTorchFunction():  # the program's own modes have no part in this
                 try:
-                    self._written(func, args, kwargs, outputs, plain=plain)
+                    self._written(func, args, kwargs, outputs, sys._getframe(1), plain=plain)
                 except Exception as error:  # the step is the user's: it goes on
                     self.failed = failed("an operation of the step", error)
+            if watch is not None and listening:
+                watch.resume()
         return outputs
 
     def adopt(self, calls: tuple[RecordedCall, ...]) -> None:
         """Take calls that were recorded before, with sites of this recording, as run now."""
         self.left_out += max(len(self.drafts) + len(calls) - MOST_CALLS, 0)
         self.drafts += [(one, NO_TASK, False) for one in calls[: MOST_CALLS - len(self.drafts)]]
+        self.flow += [None] * (len(self.drafts) - len(self.flow))
+
+    def loops(self, calls: tuple[RecordedCall, ...]) -> tuple[HostLoop, ...] | None:
+        """The program's loops, with what their turns need of each other; None where they could not be followed."""
+        if self.turns is None or not self.turns.whole:
+            return None
+        result = []
+        for one in self.turns.found():
+            depends, readers = dependence(calls, self.flow, one.turns)
+            carried = calls[readers[0]].call.name if readers else ""
+            kinds = {self._kind_of(calls[at]) for at in readers}
+            through = kinds.pop() if len(kinds) == 1 and not over_the_host(calls, one.turns) else ""
+            result.append(HostLoop(one.source, one.turns, depends, carried, through))
+        return tuple(result)
+
+    def _kind_of(self, call: RecordedCall) -> str:
+        """The class of the innermost module around a call; "" for none."""
+        modules = self.sites.found[call.site].modules
+        return modules[-1].rpartition("_")[0] if modules else ""
 
     def finished(self) -> tuple[RecordedCall, ...]:
         """The calls, with those marked that a backward pass repeats from the forward pass."""
         return with_recomputed(self.drafts)
 
-    def _written(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any, *, plain: bool) -> None:
+    def _written(
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        outputs: Any,
+        caller: FrameType,
+        *,
+        plain: bool,
+    ) -> None:
         if len(self.drafts) >= MOST_CALLS:
             self.left_out += 1
             return
@@ -105,6 +145,9 @@ class Dispatched(TorchDispatchMode):
         asked = name == "aten::_local_scalar_dense" and place == "device"
         waits = asked or (copy != "" and not non_blocking(func, args, kwargs))
         recorded = self._put(call, place, waits=waits, copy=copy)
+        if self.turns is not None:
+            self.flow[-1] = self._flow.see(func, args, kwargs, written)
+            self.turns.see(len(self.drafts) - 1, name, caller)
         if self.uses is not None:
             self.uses.see(func, args, kwargs, outputs, recorded)
         if self.objects is not None and not self.optimizing:  # whose state nobody has a name for
@@ -131,6 +174,7 @@ class Dispatched(TorchDispatchMode):
             node=owned.node,
         )
         self.drafts.append((recorded, owned.task, owned.grad))
+        self.flow.append(None)
         return recorded
 
 
@@ -141,7 +185,16 @@ class Numbered(Dispatched):
         super().__init__(Sites(), paused=paused, repeats=repeats)
         self._seen = 0
 
-    def _written(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any, *, plain: bool) -> None:
+    def _written(
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        outputs: Any,
+        caller: FrameType,
+        *,
+        plain: bool,
+    ) -> None:
         if plain:
             self._numbered(func, args, kwargs, outputs, self._seen)
             self._seen += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dis
+import inspect
 import linecache
 import os
 import stat
@@ -29,15 +31,20 @@ STREAMS = frozenset(("write", "writelines", "flush", "read", "read1", "readinto"
 
 class CallWatch:
     """From `open()` to `close()` it writes down what the program's own functions call on this thread, and which file
-    objects are pipes and sockets (`streams`, by address).
+    objects are pipes and sockets (`streams`, by address). `entered` and `called` tell one run of a function from the
+    next: an address may be that of another frame before.
 
     It uses the interpreter's profile function. Where the program has one of its own, nothing is written down.
     """
 
     def __init__(self) -> None:
         self.streams: dict[str, str] = {}
+        self.entered: dict[int, int] = {}  # by the address of a running frame: a number of its own
+        self.called: dict[int, tuple[int, int]] = {}  # and of its last call of C: a number, and the instruction
+        self.following = False  # every call so far was told of
         self._made: list[tuple[CodeType, str, int]] = []
         self._own: dict[CodeType, bool] = {}
+        self._yields: dict[CodeType, int] = {}
         self._left = MOST_CALLS
         self._thread: int | None = None
 
@@ -45,6 +52,7 @@ class CallWatch:
         """Begin."""
         if self._thread is None and sys.getprofile() is None:
             self._thread = threading.get_ident()
+            self.following = True
             sys.setprofile(self._see)
 
     def close(self) -> None:
@@ -52,6 +60,17 @@ class CallWatch:
         if self._thread == threading.get_ident() and sys.getprofile() == self._see:
             sys.setprofile(None)
         self._thread = None
+
+    def pause(self) -> bool:
+        """What is called from now on is none of the program's; whether it was listened to until now."""
+        if sys.getprofile() != self._see:
+            return False
+        sys.setprofile(None)
+        return True
+
+    def resume(self) -> None:
+        """The program's calls go on."""
+        sys.setprofile(self._see)
 
     def found(self) -> tuple[CallLine, ...]:
         """The calls, in order."""
@@ -71,8 +90,11 @@ class CallWatch:
             return
         if event == "call":
             caller, callee = frame.f_back, frame.f_code.co_name
+            if not (frame.f_code.co_flags & inspect.CO_GENERATOR and self._resumes(frame)):
+                self.entered[id(frame)] = self._left
         elif event == "c_call":
             caller, callee = frame, getattr(argument, "__name__", "")
+            self.called[id(frame)] = self._left, frame.f_lasti
             if callee in STREAMS and (other := other_end(argument.__self__)):
                 self.streams[hex(id(argument.__self__))] = other
         else:
@@ -83,10 +105,19 @@ class CallWatch:
         mine = self._own.get(code)
         if mine is None:
             mine = self._own[code] = is_users(code.co_filename)
-        if mine:
+        if mine and len(self._made) < MOST_LINES:
             self._made.append((code, function(callee), caller.f_lineno))
-        if self._left <= 0 or len(self._made) >= MOST_LINES:
+        if self._left <= 0:
+            self.following = False
             sys.setprofile(None)
+
+    def _resumes(self, frame: FrameType) -> bool:
+        """Whether a generator goes on behind a `yield`, and does not begin."""
+        code = frame.f_code
+        if code not in self._yields:
+            offsets = [one.offset for one in dis.get_instructions(code) if one.opname == "YIELD_VALUE"]
+            self._yields[code] = min(offsets, default=sys.maxsize)
+        return id(frame) in self.entered and frame.f_lasti >= self._yields[code]
 
 
 def other_end(stream: object) -> str:

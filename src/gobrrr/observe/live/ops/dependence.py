@@ -1,0 +1,146 @@
+"""Whether a turn of a loop needs what an earlier turn made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+
+from gobrrr.model.recording import Dependence, RecordedCall
+from gobrrr.model.work import Scalar
+from gobrrr.observe.live.ops.flow import ANY, Access, Region, overlap
+
+READ_BY_HOST = ("aten::_local_scalar_dense",)
+FROM_HOST = ("aten::lift_fresh", "aten::scalar_tensor", "aten::full", "aten::fill_")
+"""Operations that put a number of the program's into a tensor."""
+
+TAKEN = ("aten::index", "aten::index_select", "aten::gather")
+"""Operations that take some of a tensor, which may be put back where they came from with something added."""
+
+MOST_COMPARED = 200_000
+"""Pairs of regions that are compared for one loop: with more it is not known whether its turns depend."""
+
+
+@dataclass
+class _Turns:
+    """What the turns so far have written, by storage, and what was found."""
+
+    before: dict[int, dict[Region, None]] = field(default_factory=dict)
+    own: dict[int, list[Region]] = field(default_factory=dict)
+    sums: set[int] = field(default_factory=set)  # storages that only grow by sums from turn to turn
+    taken: dict[int, int] = field(default_factory=dict)  # storages taken out of a carried one, by which
+    outside: set[int] = field(default_factory=set)  # storages of this turn that no turn wrote
+    compared: int = 0
+    unknown: bool = False
+
+    def carried(self, region: Region) -> bool:
+        """Whether an earlier turn wrote some of it, and this turn has not written it itself."""
+        earlier = self.before.get(region.storage)
+        if earlier is None:
+            return False
+        if any(one == region or one[1:3] == region[1:3] for one in self.own.get(region.storage, ())):
+            return False
+        if region in earlier:
+            return True
+        self.compared += len(earlier)
+        if self.compared > MOST_COMPARED:
+            self.unknown = True
+            return False
+        return any(overlap(one, region) for one in earlier)
+
+    def ended(self) -> None:
+        """A turn is over."""
+        for storage, regions in self.own.items():
+            self.before.setdefault(storage, {}).update(dict.fromkeys(regions))
+        self.own, self.taken, self.outside = {}, {}, set()
+
+
+def dependence(
+    calls: Sequence[RecordedCall], flow: Sequence[Access | None], turns: Sequence[int]
+) -> tuple[Dependence, list[int]]:
+    """How a loop's turns depend on each other, and the calls that read what an earlier turn made.
+
+    `turns`: the first call of each turn, and the end of the last one.
+    """
+    seen, outside = _Turns(), list[set[int]]()
+    readers: list[int] = []
+    for first, stop in pairwise(turns):
+        for at in range(first, stop):
+            access = flow[at] if at < len(flow) else None
+            if access is None:
+                seen.unknown = True
+            elif not _looked(seen, calls[at].call.name, access):
+                readers.append(at)
+        outside.append(seen.outside)
+        seen.ended()
+    if readers:
+        return ("layers" if _layered(outside) else "yes"), readers
+    if seen.unknown or over_the_host(calls, turns):
+        return "unknown", []
+    return ("sum" if seen.sums else "no"), []
+
+
+def _looked(seen: _Turns, name: str, access: Access) -> bool:
+    """Take one operation in; False where it needs what an earlier turn made, beyond adding to a sum."""
+    fine, adds, took = True, False, -1
+    for region, argument in access.reads:
+        storage = region.storage
+        if storage not in seen.before and storage not in seen.own:
+            seen.outside.add(storage)
+        if storage in seen.taken:
+            took = seen.taken[storage]
+            adds |= access.summed is not None
+            fine &= access.summed is not None or took in (one.storage for one in access.writes)
+        elif seen.carried(region):
+            if name in TAKEN:
+                took = storage
+            elif access.summed in (ANY, argument):
+                adds = True
+            else:
+                fine = False
+        elif storage in seen.sums:
+            fine = False
+    for region in access.writes:
+        if took >= 0 and region.storage != took:
+            seen.taken[region.storage] = took
+        elif adds or took >= 0:
+            seen.sums.add(region.storage)
+        if access.covers or region.storage not in seen.own:
+            seen.own.setdefault(region.storage, []).append(region)
+    return fine
+
+
+def _layered(outside: list[set[int]]) -> bool:
+    """Whether each turn has tensors of its own, such as weights, more than all turns share: layers, no recurrence."""
+    times = Counter(storage for one in outside for storage in one)
+    alone = median(sum(times[storage] == 1 for storage in one) for one in outside)
+    return alone > sum(number == len(outside) for number in times.values())
+
+
+def over_the_host(calls: Sequence[RecordedCall], turns: Sequence[int]) -> bool:
+    """Whether the program reads numbers in the turns and later ones may be made from them."""
+    inside = range(turns[0], turns[-1])
+    if not any(calls[at].call.name in READ_BY_HOST for at in inside):
+        return False
+    if any(calls[at].call.name in FROM_HOST for at in inside):
+        return True
+    return any(_wanders(calls, turns, place) for place in range(turns[1] - turns[0]))
+
+
+def _wanders(calls: Sequence[RecordedCall], turns: Sequence[int], place: int) -> bool:
+    """Whether the numbers that the `place`-th operation of the turns is called with differ, and do not count turns."""
+    own = [calls[first + place].call for first, stop in pairwise(turns) if first + place < stop]
+    same = [one for one in own if one.name == own[0].name]
+    given = ([part.text for part in one.inputs if isinstance(part, Scalar)] for one in same)
+    return any(len(set(column)) > 1 and not _counts(column) for column in zip(*given, strict=False))
+
+
+def _counts(column: Sequence[str]) -> bool:
+    """Whether numbers go up or down by as much from each to the next, as an index does."""
+    try:
+        numbers = [int(one) for one in column]
+    except ValueError:
+        return False
+    return len({after - before for before, after in pairwise(numbers)}) == 1

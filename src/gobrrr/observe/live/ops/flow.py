@@ -1,0 +1,182 @@
+"""Which memory each operation of a step reads and writes: which storage, and which bytes of it.
+
+A storage is known by a number of its own. It is held by a weak reference, so that its address is not given to another
+one while it counts; its memory is freed as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from gobrrr.observe.static.memory import storage_of
+from gobrrr.observe.static.sides import tensors_of
+
+OVERWRITTEN = frozenset(
+    (
+        "copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "random_", "exponential_", "arange",
+        "_foreach_copy_", "_foreach_zero_", "set_", "resize_",
+    )
+)  # fmt: skip
+"""Operations that write all of an argument without reading it."""
+
+PARTLY_WRITTEN = frozenset(
+    ("index_put_", "_index_put_impl_", "masked_fill_", "index_fill_", "index_copy_", "scatter_", "masked_scatter_")
+)
+"""Operations that write some of an argument without reading it, unless they add to it."""
+
+ANY = -1
+
+SUMMED = {
+    **dict.fromkeys(
+        (
+            "add", "add_", "mul", "mul_", "maximum", "minimum", "logaddexp", "logical_or", "logical_and",
+            "logical_or_", "logical_and_", "bitwise_or", "bitwise_and", "bitwise_or_", "bitwise_and_", "cat",
+            "_foreach_add_", "_foreach_mul_",
+        ),
+        ANY,
+    ),
+    **dict.fromkeys(
+        (
+            "sub", "sub_", "index_add_", "index_add", "scatter_add_", "scatter_add", "scatter_reduce_", "index_put_",
+            "_index_put_impl_", "index_reduce_", "addmm", "addmm_", "baddbmm", "baddbmm_", "addcmul", "addcmul_",
+            "addcdiv", "addcdiv_",
+        ),
+        0,
+    ),
+}  # fmt: skip
+"""Operations that add to what an earlier turn left: sums whose terms can be made at once. The argument that may be the
+earlier one; `ANY`: each."""
+
+
+class Region(NamedTuple):
+    """Bytes of a storage: `first` up to `stop`, in steps of `dims`: (bytes from one to the next, how many)."""
+
+    storage: int
+    first: int
+    stop: int
+    item: int
+    dims: tuple[tuple[int, int], ...]
+
+
+class Read(NamedTuple):
+    """What is read, by which argument."""
+
+    region: Region
+    argument: int
+
+
+@dataclass(frozen=True)
+class Access:
+    """What one operation reads and writes. `summed`: the argument that it may add to; None: none."""
+
+    reads: tuple[Read, ...]
+    writes: tuple[Region, ...]
+    covers: bool = True  # all of what is written is new
+    summed: int | None = None
+
+
+NOTHING = Access((), ())
+
+
+class Flow:
+    """Told by `see` what each operation was called with."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, StorageWeakRef]] = {}
+
+    def see(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], written: list[Any]) -> Access | None:
+        """What it reads and writes; None where that can't be told. A view reads nothing."""
+        name, overload, changed = _schema(func)
+        found = list(_arguments(args, kwargs, changed))
+        if any(storage_of(one) is None for one in (*written, *(one for one, *_ in found))):
+            return None
+        given = {self._number(one) for one, *_ in found}
+        made = [one for one in written if self._number(one) not in given]
+        changes = [one for one, _, changing in found if changing]
+        if written and not changes and not made:
+            return NOTHING
+        adding = not _replaces(name, args, kwargs)
+        keeps = "out" in overload or name in OVERWRITTEN or (name in PARTLY_WRITTEN and not adding)
+        return Access(
+            reads=tuple(Read(self._region(one), place) for one, place, changing in found if not (changing and keeps)),
+            writes=tuple(map(self._region, (*changes, *made))),
+            covers="out" in overload or name not in PARTLY_WRITTEN,
+            summed=SUMMED.get(name) if adding else None,
+        )
+
+    def _number(self, tensor: Any) -> int:
+        storage = storage_of(tensor)
+        known = self._known.get(storage._cdata)
+        if known is None:
+            known = self._known[storage._cdata] = len(self._known), StorageWeakRef(storage)
+        return known[0]
+
+    def _region(self, tensor: Any) -> Region:
+        item = tensor.element_size()
+        dims = tuple(
+            sorted(
+                ((stride * item, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if stride),
+                reverse=True,
+            )
+        )
+        first = tensor.storage_offset() * item
+        length = item + sum(step * (size - 1) for step, size in dims) if tensor.numel() else 0
+        return Region(self._number(tensor), first, first + length, item, dims)
+
+
+def overlap(one: Region, other: Region) -> bool:
+    """Whether two regions of one storage share a byte; True where that is not clear."""
+    if one.storage != other.storage or one.stop <= other.first or other.stop <= one.first:
+        return False
+    if one.item != other.item:
+        return True
+    mine, theirs = dict(one.dims), dict(other.dims)
+    if len(mine) < len(one.dims) or len(theirs) < len(other.dims):
+        return True
+    steps = sorted({*mine, *theirs}, reverse=True)
+    ranges = [(step, theirs.get(step, 1) - 1, mine.get(step, 1) - 1) for step in steps]
+    return _reached(other.first - one.first, ranges, one.item)
+
+
+def _reached(distance: int, ranges: list[tuple[int, int, int]], item: int) -> bool:
+    """Whether a distance is a sum of steps, each taken from -`below` to `above` times, but for less than an item."""
+    if not ranges:
+        return abs(distance) < item
+    step, below, above = ranges[0]
+    near = distance // step
+    return any(
+        _reached(distance - times * step, ranges[1:], item) for times in (near, near + 1) if -below <= times <= above
+    )
+
+
+@lru_cache(maxsize=4096)
+def _schema(func: Any) -> tuple[str, str, frozenset[int | str]]:
+    """(name, overload, positions and names of the arguments that it changes)."""
+    schema = func._schema
+    changed: set[int | str] = set()
+    for place, one in enumerate(schema.arguments):
+        if one.alias_info is not None and one.alias_info.is_write:
+            changed |= {place, one.name}
+    return schema.name.removeprefix("aten::"), schema.overload_name, frozenset(changed)
+
+
+def _arguments(
+    args: tuple[Any, ...], kwargs: dict[str, Any], changed: frozenset[int | str]
+) -> Iterator[tuple[Any, int, bool]]:
+    """Each tensor with the place of its argument, and whether it is changed."""
+    given: Iterable[tuple[int | str, Any]] = (*enumerate(args), *kwargs.items())
+    for key, value in given:
+        for one in tensors_of((value,)):
+            yield one, key if isinstance(key, int) else len(args), key in changed
+
+
+def _replaces(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an indexed write puts values in the place of others, and doesn't add them."""
+    if name not in ("index_put_", "_index_put_impl_"):
+        return name in PARTLY_WRITTEN
+    return not (kwargs.get("accumulate", False) or (len(args) > 3 and args[3]))

@@ -1,0 +1,48 @@
+"""Compute the values of a loop in one call, and read them once.
+
+A loop that takes the norm of each parameter's gradient with `.item()`, or a metric of each class, dispatches a few
+operations and a read for every turn. `torch._foreach_norm`, or the same operation on the stacked tensors, makes all the
+values in one call; `.tolist()` reads them in one. What is computed from them, such as the total norm, can often stay a
+tensor: `torch.nn.utils.clip_grad_norm_` reads nothing.
+
+Replayed: of a loop of `n` turns one turn's launches stay, at the least with half of the loop's host time on top, and
+the host does not wait in it.
+
+Names with `_foreach_` are not part of torch's stable interface.
+"""
+
+from __future__ import annotations
+
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import all_of, of_claim
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.regions import as_one_turn, unread
+from gobrrr.analysis.waits import inner_waits
+from gobrrr.treatments.wording import place, said
+
+NAME = "read-once"
+NUMERICS = "rounding"
+HOW = "make the values in one call (torch._foreach_norm, torch.stack) and read them once (.tolist())"
+CODE = """
+norms = torch._foreach_norm([p.grad for p in model.parameters()])  # one call for all
+values = torch.stack(norms).tolist()  # one read
+"""
+
+
+def predict(evidence: Evidence, found: Found) -> Plan | None:
+    """One turn's launches for all of a loop's, and no wait in it."""
+    loops = [one for one in evidence.host_loops if one.for_reading]
+    if found.finding.code != "O02" or not loops:
+        return None
+    lines = dict.fromkeys(place(one.loop.source) for one in loops)
+    how = "\n".join(said(HOW, line) for line in lines)
+    assumes = "the same operation makes all the values"
+    if evidence.on_cpu:
+        return of_claim(evidence, found, how, assumes)
+    waits = inner_waits(evidence)
+    start = evidence.events.start_ns[waits]
+    mine = waits[[any(one.loop.begins[0] <= at < one.loop.stop for one in loops) for at in start.tolist()]]
+    return Plan(
+        how, assumes, all_of(unread(evidence, mine), *(as_one_turn(evidence, one.loop) for one in loops)), once=True
+    )

@@ -1,0 +1,223 @@
+"""Loops of the program as one step goes through them: their lines, their turns, and what those need of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+from gobrrr.model.recording import HostLoop  # noqa: E402
+from gobrrr.observe.live.ops.dispatch import watch  # noqa: E402
+from gobrrr.observe.live.ops.flow import Region, overlap  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+WEIGHTS = [torch.randn(8, 8) for _ in range(6)]
+ROWS = torch.randn(20, 8)
+LINEAR, CELL, TABLE = nn.Linear(8, 8), nn.RNNCell(8, 8), nn.Embedding(16, 8)
+
+
+def loops(step: Callable[[], Any]) -> list[HostLoop]:
+    found = watch(step).loops
+    assert found is not None
+    return list(found)
+
+
+def heads() -> None:
+    """A comprehension."""
+    torch.stack([torch.softmax(ROWS @ one, -1) for one in WEIGHTS])
+
+
+def generated() -> None:
+    """A generator expression that is summed."""
+    sum((ROWS @ one).sum() for one in WEIGHTS)
+
+
+def rows_in_place() -> None:
+    """Each turn writes a row of its own."""
+    out = torch.zeros(20, 8)
+    for at in range(20):
+        out[at] = torch.relu(ROWS[at] * 2)
+
+
+def columns_in_place() -> None:
+    """Interleaved in memory, and apart."""
+    out = ROWS.clone()
+    for at in range(8):
+        out[:, at] = torch.relu(out[:, at] * 2)
+
+
+def scan() -> None:
+    """Each turn reads the row before."""
+    out = torch.zeros(20, 8)
+    for at in range(1, 20):
+        out[at] = out[at - 1] * 0.9 + ROWS[at]
+
+
+def summed_losses() -> None:
+    """A loss added up over samples."""
+    total: Any = 0.0
+    for one in ROWS:
+        total = total + LINEAR(one).square().mean()
+    total.backward()
+    LINEAR.zero_grad()
+
+
+def experts() -> None:
+    """Rows that are taken out, and put back with something added."""
+    chosen, out = torch.arange(20) % 6, torch.zeros(20, 8)
+    for at, one in enumerate(WEIGHTS):
+        mine = chosen == at
+        out[mine] += ROWS[mine] @ one
+
+
+def layers() -> None:
+    """Each turn has a weight of its own."""
+    hidden = ROWS
+    for one in WEIGHTS:
+        hidden = torch.tanh(hidden @ one)
+
+
+def timesteps() -> None:
+    """A recurrence."""
+    hidden = torch.zeros(2, 8)
+    for at in range(10):
+        hidden = CELL(ROWS[at : at + 2], hidden)
+
+
+def until_small() -> None:
+    """A while loop, whose condition reads a number."""
+    size, hidden = 1.0, ROWS
+    while size > 1e-2:
+        hidden = hidden * 0.5
+        size = hidden.abs().max().item()
+
+
+def residual() -> None:
+    """What is added to is read as well."""
+    hidden = ROWS
+    for _ in range(6):
+        hidden = hidden + torch.tanh(hidden @ WEIGHTS[0])
+
+
+def decoding() -> None:
+    """The next token goes through the program's own numbers."""
+    token = 3
+    with torch.no_grad():
+        for _ in range(8):
+            token = int((TABLE(torch.tensor([token])) @ WEIGHTS[0] @ ROWS[:16].T).argmax())
+
+
+def norms() -> float:
+    """A number is read in each turn, and comes back in none."""
+    return float(sum(one.norm().item() ** 2 for one in WEIGHTS))
+
+
+def counted_classes() -> list[int]:
+    """The number of the turn is no number that was read."""
+    return [int((ROWS.gt(at) & ROWS.ne(at)).sum()) for at in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("step", "turns", "depends"),
+    [
+        (heads, 6, "no"), (generated, 6, "sum"), (rows_in_place, 20, "no"), (columns_in_place, 8, "no"),
+        (scan, 19, "yes"), (summed_losses, 20, "sum"), (experts, 6, "sum"), (layers, 6, "layers"),
+        (timesteps, 10, "yes"), (residual, 6, "yes"), (decoding, 8, "unknown"), (norms, 6, "no"),
+        (counted_classes, 6, "no"),
+    ],
+)  # fmt: skip
+def test_a_loop_is_known_by_its_turns_and_what_they_need(step: Callable[[], Any], turns: int, depends: str) -> None:
+    (one,) = loops(step)
+    assert (len(one.turns) - 1, one.depends) == (turns, depends)
+
+
+def test_a_loop_has_the_line_that_it_begins_at() -> None:
+    line = scan.__code__.co_firstlineno + 3
+    assert loops(scan)[0].source.endswith(f"test_host_loops.py({line}): scan")
+
+
+def test_a_while_loop_needs_what_it_reads() -> None:
+    (one,) = loops(until_small)
+    assert one.depends == "yes"
+
+
+def test_what_carries_a_recurrence_is_told_with_the_module_that_it_is_in() -> None:
+    (one,) = loops(timesteps)
+    assert one.within == "RNNCell"
+    (one,) = loops(residual)
+    assert (one.carried, one.within) == ("aten::mm", "")
+
+
+def test_loops_within_each_other_are_told_apart() -> None:
+    def step() -> None:
+        for row in ROWS[:5]:
+            hidden = row * 2
+            for _ in range(7):
+                hidden = torch.tanh(hidden @ WEIGHTS[0])
+
+    outer, *inner = loops(step)
+    assert (len(outer.turns) - 1, outer.depends) == (5, "no")
+    assert [(len(one.turns) - 1, one.depends) for one in inner] == [(7, "yes")] * 5
+
+
+def test_an_operator_that_dispatches_the_same_twice_is_one_turn() -> None:
+    def step() -> None:
+        for at in range(5):
+            ROWS[at, 0] + ROWS[at, 1]
+
+    (one,) = loops(step)
+    assert len(one.turns) - 1 == 5
+
+
+def test_loops_of_torch_are_none_of_the_program_s() -> None:
+    gru = nn.GRU(8, 8)
+
+    def step() -> None:
+        gru(ROWS[:6, None])
+        nn.Sequential(*[LINEAR] * 6)(ROWS)
+
+    assert loops(step) == []
+
+
+def test_what_listens_to_calls_keeps_its_place() -> None:
+    """A profile function of the program's stays: then the loops are not known."""
+    import sys
+
+    def listening(*_: Any) -> None: ...
+
+    sys.setprofile(listening)
+    try:
+        assert watch(heads).loops is None
+        assert sys.getprofile() is listening
+    finally:
+        sys.setprofile(None)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shared"),
+    [
+        (ROWS[0], ROWS[1], False), (ROWS[:, 0], ROWS[:, 1], False), (ROWS[:, :4], ROWS[:, 3], True),
+        (ROWS[:, :4], ROWS[:, 4], False), (ROWS[::2], ROWS[1::2], False), (ROWS[2:6], ROWS[5], True),
+        (ROWS[:4, :4], ROWS[3:, 3:], True), (ROWS[:4, :4], ROWS[4:, 4:], False), (ROWS.t()[0], ROWS[0], True),
+        (ROWS[0, 0], ROWS[0, 0], True), (ROWS[0, 0], ROWS[0, 1], False),
+    ],
+)  # fmt: skip
+def test_regions_share_what_their_indices_do(one: Any, other: Any, shared: bool) -> None:
+    def region(tensor: Any) -> Region:
+        dims = tuple(
+            sorted(((step * 4, size) for step, size in zip(tensor.stride(), tensor.shape, strict=True)), reverse=True)
+        )
+        first = tensor.storage_offset() * 4
+        return Region(0, first, first + 4 + sum(step * (size - 1) for step, size in dims), 4, dims)
+
+    def elements(tensor: Any) -> set[int]:
+        places = torch.arange(ROWS.numel()).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        return set(places.flatten().tolist())
+
+    assert bool(elements(one) & elements(other)) is shared
+    assert overlap(region(one), region(other)) is overlap(region(other), region(one)) is shared
