@@ -50,7 +50,7 @@ class Kind:
 @dataclass
 class Simulated:
     """One run of a budget. `step_s` is scattered by `noise`; `load_s` is what a process takes to be there, `load` how
-    many times as slow the machine is once the first steps were seen."""
+    many times as slow the machine is once the first steps were seen; `once_s`: what is measured once on it."""
 
     budget_s: float
     step_s: float
@@ -62,6 +62,7 @@ class Simulated:
     renews: bool = True
     start_s: float = 0.0
     down: bool = True
+    once_s: float = 0.0
     kept_s: dict[str, float] = field(default_factory=dict)
     starts: int = 0
 
@@ -87,17 +88,20 @@ class Simulated:
         try:
             with self._alive(within_s):
                 left = within_s - (self.now - begin)
-                seen = looking.Looking(None, left, spent_s + within_s - left, first=not kept, clock=lambda: self.now)
+                seen = looking.Looking(None, left, spent_s + within_s - left, first=not kept,
+                                       once_s=self.once_s, clock=lambda: self.now)
                 own = self.now
                 self._steps(kept, seen)
                 took = self.now - own
+                with seen.once() as affordable:
+                    self.passes(self.once_s if affordable else 0.0)
         except Ended:
             self.down = True
             raise (Late if kept else UsageError)(f"--budget {2 * self.budget_s:.0f}") from None
         step = self._step(kept)
         ways = tuple(self._candidate(one, step) for one in self.kinds)
         return Looked(diagnosis=samples.overhead(), step_ns=step * 1e9, candidates=ways, fingerprint="f",
-                      versions=VERSIONS, seconds=took)  # fmt: skip
+                      versions=VERSIONS, seconds=took, once_s=0.0 if affordable else self.once_s)  # fmt: skip
 
     def _steps(self, kept: Sequence[str], seen: looking.Looking) -> None:
         step = self._step(kept)

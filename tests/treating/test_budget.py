@@ -81,20 +81,26 @@ def test_the_same_of_every_step_compile_time_and_budget(step: float, other: bool
                 kept_promise(Simulated(budget, step, ways(compile_s, saves, other)))
 
 
+FUSED, COMPILE = Kind("fused", 0.3, 0.2), Kind("compile", 0.4, 0.3, 10.0)
+
+
+@pytest.mark.parametrize("once", [0.0, 15.0], ids=["", "once"])
+@pytest.mark.parametrize("kinds", [[FUSED], [FUSED, COMPILE]], ids=["fused", "compile"])
 @pytest.mark.parametrize("step", [0.6, 1.3, 5.0])
-@pytest.mark.parametrize("budget", [20.0, 30.0, 45.0])
-def test_the_budget_that_is_named_has_a_decided_trial_in_it(step: float, budget: float) -> None:
-    kinds = [Kind("fused", 0.3, 0.2)]
-    found = kept_promise(Simulated(budget, step, kinds))
+@pytest.mark.parametrize("budget", [20.0, 45.0])
+def test_the_budget_that_is_named_has_a_decided_trial_in_it(
+    step: float, budget: float, kinds: list[Kind], once: float
+) -> None:
+    """`once`: the larger budget has room for what is measured once on a machine, and measures it."""
+    found = kept_promise(Simulated(budget, step, kinds, once_s=once))
     if isinstance(found, Treated) and decided(found):
         return
     needs = named(found)
     assert needs is not None
-    bench = Simulated(needs, step, kinds)
-    again = kept_promise(bench)
+    again = kept_promise(Simulated(needs, step, kinds, once_s=once, seed=1))
     assert isinstance(again, Treated)
     assert decided(again)
-    assert again.kept == ("fused",)
+    assert again.kept
 
 
 @pytest.mark.parametrize(("budget", "least"), [(75.0, 1), (150.0, 2)])
@@ -119,4 +125,4 @@ def test_what_is_said_where_a_compiler_alone_takes_too_long_is_how_much_more_it_
     found = kept_promise(Simulated(120.0, 0.03, ways(300.0, 0.4, other=False)))
     assert isinstance(found, Treated)
     assert found.stopped.startswith("no trial was decided in the time: compile was ended after 1")
-    assert found.stopped.endswith(" s, --budget 240 gives it twice as long")
+    assert found.stopped.endswith(" s, --budget 270 gives it twice as long")

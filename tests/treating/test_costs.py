@@ -154,8 +154,8 @@ def test_what_was_ended_in_an_earlier_run_is_not_begun_with_less(tmp_path: Path)
     assert run(110)[0].trials
     bench, found = run(90)
     assert not bench.trials
-    assert found.stopped == "the budget: 0 s of 90 s were spent; a trial takes about 100 s: --budget 100"
-    assert found.needs_s == 100
+    assert found.stopped == "the budget: 0 s of 90 s were spent; a trial takes about 100 s: --budget 110"
+    assert found.needs_s == 110
     assert run(200)[0].trials
 
 

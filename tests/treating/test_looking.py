@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from gobrrr.errors import UsageError
@@ -30,9 +32,11 @@ def looked(steps: list[float], within: float, *, spent: float = 0.0, first: bool
     return told
 
 
-def needed(step: float, left: int, elapsed: float) -> float:
-    """By hand: what was spent, the steps that are left, and a trial; each with a quarter more."""
-    return looking.enough(elapsed + 1.25 * left * step + 1.25 * step * pace.trial_steps(step))
+def needed(step: float, left: int, elapsed: float, budget: float) -> float:
+    """By hand: what was spent, the steps that are left, and a trial, each of the latter with a quarter more; and of
+    what the budget is larger by, 0.05 and 0.1 go elsewhere."""
+    whole = elapsed + 1.25 * left * step + 1.25 * step * pace.trial_steps(step, compiles=True)
+    return 10 * math.ceil((budget + (whole - budget) / 0.85) / 10)
 
 
 def test_a_short_step_is_looked_at_and_nothing_is_said_of_it() -> None:
@@ -42,9 +46,15 @@ def test_a_short_step_is_looked_at_and_nothing_is_said_of_it() -> None:
 def test_a_step_of_3_seconds_leaves_no_room_for_a_trial_in_60_and_that_is_said_at_once() -> None:
     told = looked([3.0], 60.0)
     assert told[:2] == [WARMING, WARMING]  # of one step it is not known what it takes a second time
-    assert pace.trial_steps(3.0) == 29
-    assert needed(3.0, 8, 6.0) == 150
-    assert told[2] == f"{WARMING} (a trial needs --budget 150)"
+    assert pace.trial_steps(3.0, compiles=True) == 30
+    assert needed(3.0, 8, 6.0, 60.0) == 170
+    assert told[2] == f"{WARMING} (a trial needs --budget 170)"
+
+
+@pytest.mark.parametrize(("once", "whole"), [(0.0, 120.0), (25.0, 150.0), (31.0, 120.0)])
+def test_a_budget_that_has_room_for_what_is_measured_once_also_pays_for_it(once: float, whole: float) -> None:
+    """A quarter of 120 s may go to it: 25 s are measured then, 31 s are not."""
+    assert looking.enough(115.0, once_s=once) == whole
 
 
 def test_with_what_is_kept_a_look_needs_no_trial_behind_it() -> None:
@@ -53,7 +63,7 @@ def test_with_what_is_kept_a_look_needs_no_trial_behind_it() -> None:
 
 def test_steps_that_do_not_fit_end_it_at_the_second_one_with_the_budget_that_does() -> None:
     with pytest.raises(
-        UsageError, match=r"a step takes about 3\.00 s: .* 16 s of 30 s were spent: --budget 160 has room"
+        UsageError, match=r"a step takes about 3\.00 s: .* 16 s of 30 s were spent: --budget 190 has room"
     ):
         looked([3.0], 20.0, spent=10.0)
 

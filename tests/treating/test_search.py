@@ -169,7 +169,7 @@ def test_a_trial_that_does_not_fit_the_budget_is_not_begun() -> None:
     search = Search(bench, bench.look(()), Options(budget_s=100), clock=lambda: now[0])
     found = search.run()
     assert len(bench.trials) == 2
-    assert found.stopped == "the budget: 80 s of 100 s were spent; a trial takes about 40 s: --budget 120"
+    assert found.stopped == "the budget: 80 s of 100 s were spent; a trial takes about 40 s: --budget 150"
     assert found.left["c"] == "the budget was spent before its turn"
 
 
@@ -321,7 +321,7 @@ def test_time_is_kept_for_the_trial_of_all_that_is_kept() -> None:
     found = Search(bench, bench.look(()), Options(budget_s=150), clock=lambda: now[0]).run()
     assert tried(bench) == ["a", "b"]
     assert bench.joined == [("a", "b")]
-    assert "a trial takes about 40 s, measuring all that is kept after it 40 s: --budget 160" in found.stopped
+    assert "a trial takes about 40 s, measuring all that is kept after it 40 s: --budget 190" in found.stopped
 
 
 def test_where_nothing_that_was_named_fits_its_reasons_are_said_first() -> None:

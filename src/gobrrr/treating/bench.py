@@ -69,7 +69,8 @@ class Here:
         The fewer of its steps are looked at, the shorter the time. Raises UsageError where it does not suffice.
         """
         begin = time.monotonic()
-        looking = Looking(self._stages, within_s, spent_s, first=not kept)
+        once_s = live.QUICK_S if not on_gpu() and not live.is_measured() else 0.0
+        looking = Looking(self._stages, within_s, spent_s, first=not kept, once_s=once_s)
         ways = list(self._ways.values())
         if kept and self._basis is None:  # this process has not seen the step as it was
             plain = self._examined((), looking)
@@ -95,7 +96,8 @@ class Here:
             fingerprint=self._fingerprint,
             versions=self._versions,
             notes=tuple(notes),
-            seconds=time.monotonic() - begin - looking.once_s,
+            seconds=time.monotonic() - begin - looking.measuring_s,
+            once_s=once_s if UNMEASURED in self._notes else 0.0,
         )
 
     def _examined(self, kept: Sequence[str], looking: Looking) -> pipeline.Examined:
@@ -111,7 +113,7 @@ class Here:
             arm.close()
             before.restore()
         profile = dataclasses.replace(profile, target=self._target)
-        with looking.once(live.QUICK_S) as affordable:
+        with looking.once() as affordable:
             if affordable:
                 profile = live.ready(profile, None, self._stages)
             elif live.on_cpu(profile) and not live.is_measured():

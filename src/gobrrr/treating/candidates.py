@@ -33,7 +33,7 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     """A step that was diagnosed with what is kept, and what could be tried next. `step_ns` None: it is not known.
 
     `sets`: candidates of several ways each, the best first. `seconds`: what that took, beside what is measured once on
-    a machine.
+    a machine. `once_s`: what that would have taken, where there was no time for it.
     """
 
     diagnosis: Diagnosis
@@ -46,6 +46,7 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     versions: Versions | None = None
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
+    once_s: float = 0.0
 
 
 def ways_of(workload: Workload, treatments: Iterable[Treatment] | None = None) -> tuple[list[Way], list[Unfit]]:

@@ -40,8 +40,21 @@ def _left(stage: str, done: int) -> int | None:
     return max(PROFILED - done, 0) + LOOKED if stage == RECORDING else None
 
 
-def enough(seconds: float) -> float:
-    """The budget to give where so many seconds are needed."""
+GROWS = pace.GRACE + WARMUP_SHARE
+"""Of what a budget is larger by, so much goes to waiting for a compiler and to warming up, and not to a trial."""
+
+
+def enough(seconds: float, budget_s: float = math.inf, once_s: float = 0.0) -> float:
+    """The budget to give where so many seconds are needed, of which `budget_s` was too short.
+
+    `once_s`: what is measured once on the machine as soon as a budget has room for it. It was not yet, so that a larger
+    budget also pays for that.
+    """
+    needs = _rounded(min(seconds, budget_s) + max(seconds - budget_s, 0.0) / (1.0 - GROWS))
+    return _rounded(needs + once_s / (1.0 - GROWS)) if 0 < once_s <= ONCE_SHARE * needs else needs
+
+
+def _rounded(seconds: float) -> float:
     return ROUND_S * math.ceil(seconds / ROUND_S)
 
 
@@ -49,18 +62,18 @@ class Looking:
     """Progress of looking at a step, which ends as soon as its steps show that the time does not suffice.
 
     `within_s` is what looking may take, `spent_s` what was spent before it. `first`: a trial has to fit behind it; that
-    none will is said at once, in the names of the stages.
+    none will is said at once, in the names of the stages. `once_s`: what is to be measured once on this machine.
     """
 
     def __init__(
-        self, stages: Stages | None, within_s: float, spent_s: float, *, first: bool = False,
+        self, stages: Stages | None, within_s: float, spent_s: float, *, first: bool = False, once_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._stages, self._within, self._spent, self._first, self._clock = stages, within_s, spent_s, first, clock
         self._began = self._last = clock()
         self._steps: list[float] = []
         self._needs = ""
-        self.once_s = 0.0
+        self._once, self.measuring_s = once_s, 0.0
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         """Pass a stage on. Raises UsageError where the steps that are still needed don't fit."""
@@ -78,14 +91,16 @@ class Looking:
         # the first step has what happens once in it: only where not even another one fits it says enough
         settled = self._steps[1:]
         step_s = median(settled or self._steps)
-        needs = enough(self._spent + elapsed + pace.ROOM * left * step_s + pace.trial_s(step_s))
-        if settled and self._first and needs > self._spent + self._within:
+        budget = self._spent + self._within
+        whole = self._spent + elapsed + pace.ROOM * left * step_s + pace.trial_s(step_s, compiles=True)
+        needs = enough(whole, budget, self._once)
+        if settled and self._first and whole > budget:
             self._needs = f" (a trial needs --budget {needs:g})"
         if elapsed + (left if settled else 1) * step_s <= self._within:
             return
         raise UsageError(
             f"a step takes about {units.duration(1e9 * step_s)}: diagnosing it takes {left} more of them, a trial "
-            f"{pace.trial_steps(step_s)}, and {self._spent + elapsed:.0f} s of {self._spent + self._within:.0f} s were "
+            f"{pace.trial_steps(step_s, compiles=True)}, and {self._spent + elapsed:.0f} s of {budget:.0f} s were "
             f"spent: --budget {needs:g} has room for one trial"
         )
 
@@ -95,8 +110,8 @@ class Looking:
         return WARMUP_SHARE * self._within
 
     @contextmanager
-    def once(self, seconds: float) -> Iterator[bool]:
-        """Whether what is done once on a machine, and takes so long, has room; what it takes then is in `once_s`."""
+    def once(self) -> Iterator[bool]:
+        """Whether what is measured once on a machine has room; what it takes then is in `measuring_s`."""
         begin = self._clock()
-        yield seconds <= ONCE_SHARE * (self._within - (begin - self._began))
-        self.once_s += self._clock() - begin
+        yield self._once <= ONCE_SHARE * (self._within - (begin - self._began))
+        self.measuring_s += self._clock() - begin

@@ -134,7 +134,7 @@ class Search:
         if self._decided or not late or found.stopped == INTERRUPTED:
             return
         one = max(late, key=lambda it: it.seconds)
-        found.needs_s = looking.enough(self._spending.budget_s + one.seconds)
+        found.needs_s = looking.enough(self._spending.budget_s + one.seconds, self._spending.budget_s, found.before.once_s)
         more = f"--budget {found.needs_s:g} gives it twice as long"
         found.stopped = f"no trial was decided in the time: {one.way} was ended after {one.seconds:.0f} s, {more}"
 
@@ -237,7 +237,7 @@ class Search:
         spent = f"the budget: {spending.spent:.0f} s of {spending.budget_s:g} s were spent"
         of_step = f" of a step of {units.duration(step)}" if step and step / 1e9 >= SLOW_S else ""
         beside = f", measuring all that is kept after it {one.after:.0f} s" if one.after >= 1.0 else ""
-        enough = looking.enough(spending.spent + one.needs + one.after)
+        enough = spending.enough(one.needs + one.after, found.before.once_s)
         more = f": --budget {enough:g}" if enough > spending.budget_s else ""
         found.stopped = f"{spent}; a trial{of_step} takes about {one.needs:.0f} s{beside}{more}"
         if not found.trials:

@@ -7,7 +7,8 @@ from typing import Protocol
 
 from gobrrr.treating.candidate import Candidate
 from gobrrr.treating.costs import Costs
-from gobrrr.treating.pace import GRACE
+from gobrrr.treating.looking import enough
+from gobrrr.treating.pace import GRACE, ROOM
 
 
 class Started(Protocol):
@@ -62,6 +63,11 @@ class Spending:
         if not others:
             return 0.0
         return GRACE * self.budget_s + self._bench.start_s + min(self.costs.of(one, step_s) for one in others)
+
+    def enough(self, seconds: float, once_s: float) -> float:
+        """The budget in which as many seconds have room after what was spent by now, which may take longer another
+        time. `once_s`: what is still to be measured once on this machine."""
+        return enough(ROOM * self.spent + seconds, self.budget_s, once_s)
 
     def _starting(self) -> float:
         return self._bench.start_s if self._bench.down else 0.0
