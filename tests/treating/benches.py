@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from gobrrr.model.contention import Contention
 from gobrrr.model.treated import Timing, TrialRecord, Untried, Versions
 from gobrrr.treating.candidate import Candidate
 from gobrrr.treating.candidates import Looked
@@ -33,6 +34,7 @@ class FakeBench:
     """`then`: the candidates once some ways are kept (their names joined by "+"), else those of before without them.
 
     `saved`: what each way saves of the step; `verdicts`: where that is not what it saves that decides.
+    `others`: how many of two processors other processes have while trials are timed.
     """
 
     candidates: Sequence[Candidate]
@@ -57,6 +59,7 @@ class FakeBench:
     compile_s: Mapping[str, float] = field(default_factory=dict)
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unapplied: Mapping[str, str] = field(default_factory=dict)
+    others: float = 0.0
 
     def look(self, kept: Sequence[str], within_s: float = math.inf, spent_s: float = 0.0) -> Looked:
         self.before_look(kept)
@@ -74,8 +77,14 @@ class FakeBench:
         timing = Timing(before_ns=STEP, after_ns=STEP * (1 - self.whole), spread_ns=1.0, rounds=5, steps=10)
         verdict = self.verdicts.get("all together", "helped")
         return TrialRecord(
-            way="all together", treatment="all together", kept=(), verdict=verdict, why="w", timing=timing
-        )
+            way="all together", treatment="all together", kept=(), verdict=verdict, why="w", timing=timing,
+            contention=self.contention,
+        )  # fmt: skip
+
+    @property
+    def contention(self) -> Contention:
+        """Of two processors others had so much, and the step waited for so much."""
+        return Contention(seconds=1.0, processors=2, others=self.others, waited=self.others / 2)
 
     def trial(self, kept: Sequence[str], way: Candidate, allowed: Allowed, instead_of: str = "") -> TrialRecord:
         self.trials.append((tuple(kept), way.way))
@@ -90,8 +99,8 @@ class FakeBench:
         )  # fmt: skip
         made = TrialRecord(
             way=way.way, treatment=way.treatment, kept=tuple(kept), verdict=verdict, why=self.whys.get(way.way, ""),
-            timing=timing, work=way.work, compile_s=self.compile_s.get(way.way), instead_of=instead_of,
-            members=way.members, leaves_out=way.leaves_out, unapplied=way.way in self.unapplied,
-            unfit_member=self.unapplied.get(way.way, ""),
+            timing=timing, work=way.work, contention=self.contention, compile_s=self.compile_s.get(way.way),
+            instead_of=instead_of, members=way.members, leaves_out=way.leaves_out,
+            unapplied=way.way in self.unapplied, unfit_member=self.unapplied.get(way.way, ""),
         )  # fmt: skip
         return replace(made, timing=None, died=self.died) if verdict == "inconclusive" else made

@@ -88,8 +88,9 @@ class Simulated:
         try:
             with self._alive(within_s):
                 left = within_s - (self.now - begin)
-                seen = looking.Looking(None, left, spent_s + within_s - left, first=not kept,
-                                       once_s=self.once_s, clock=lambda: self.now)
+                seen = looking.Looking(
+                    None, left, spent_s + within_s - left, first=not kept, once_s=self.once_s, clock=lambda: self.now
+                )
                 own = self.now
                 self._steps(kept, seen)
                 took = self.now - own

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gobrrr.model.contention import Contention
 from gobrrr.model.treated import Timing, TrialRecord, Versions
 from gobrrr.treating.ledger import LEAST, Ledger, calibrated, error_of, folder, quantile
 
@@ -184,3 +185,9 @@ def test_errors_beyond_the_interval_widen_it(errors: list[float]) -> None:
 def test_a_quantile_is_one_of_the_values(values: list[float]) -> None:
     assert quantile(values, 0.05) in values
     assert quantile(values, 0.05) <= quantile(values, 0.95)
+
+
+def test_a_trial_on_a_busy_machine_says_nothing_of_later_predictions() -> None:
+    busy = Contention(seconds=1.0, processors=2, others=1.5, waited=0.5)
+    assert error_of(record(contention=busy)) is None
+    assert error_of(record(contention=Contention(seconds=1.0, processors=2, others=1.5, waited=0.01))) is not None

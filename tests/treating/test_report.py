@@ -11,7 +11,7 @@ from gobrrr.report import treated as report
 from gobrrr.report.layout import ASCII, UNICODE, Page, length, plain
 from gobrrr.treating.choosing import Options
 from gobrrr.treating.ledger import Ledger
-from gobrrr.treating.treat import run
+from gobrrr.treating.treat import diagnosis_of, run
 from tests.treating.benches import FakeBench, candidate
 
 
@@ -201,3 +201,26 @@ def test_printing_a_result_prints_the_table() -> None:
 def test_an_empty_ledger_says_how_to_fill_it() -> None:
     found = LedgerErrors(folder="/x", trials=0, errors=())
     assert "gobrrr treat FILE.py:NAME adds them" in plain(report.ledger_lines(found, Page()))
+
+
+def test_a_trial_on_a_busy_machine_is_told_before_the_numbers_and_makes_them_about() -> None:
+    ways = [candidate("a", 0.4)]
+    busy, quiet = (treated(FakeBench(ways, saved={"a": 0.3}, others=others)) for others in (1.6, 0.1))
+    shown = " ".join(text(busy).split())
+    assert "! The machine was busy while the trial was timed: other processes had 1.6 of the 2 processors." in shown
+    assert "about 1.43 times as fast (on a busy machine)" in shown
+    assert "timed on a busy machine" in text(busy)
+    assert "busy" not in text(quiet)
+
+
+def test_what_the_first_diagnosis_says_before_its_numbers_stands_before_those_of_treat() -> None:
+    bench = FakeBench([candidate("a", 0.4)])
+    told = "The machine was busy while the step was timed: other processes had 1.9 of the 2 processors."
+    look = bench.look
+    bench.look = lambda *given: msgspec.structs.replace(  # type: ignore[method-assign]
+        look(*given), diagnosis=msgspec.structs.replace(look(()).diagnosis, caveats=[told])
+    )
+    found = treated(bench)
+    assert found.caveats[0] == told
+    assert " ! The machine was busy while the step was timed" in text(found)
+    assert diagnosis_of(found).caveats[0] == told

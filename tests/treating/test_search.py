@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gobrrr.errors import UsageError
 from gobrrr.model.treated import Treated, Untried
-from gobrrr.report.treated import not_at_once
+from gobrrr.report.treated import uncertain
 from gobrrr.treating.choosing import Options
 from gobrrr.treating.ledger import Ledger
 from gobrrr.treating.search import Died, Search
@@ -105,7 +105,7 @@ def test_a_better_way_of_a_kept_treatment_stands_in_its_place() -> None:
     bench = FakeBench(ways, saved=bench.saved, verdicts={"all together": "inconclusive"})
     found = treated(bench)
     assert (found.step_after_ns, found.faster) == pytest.approx((0.7 * 0.6 * STEP, 1 / (0.7 * 0.6)))
-    assert not_at_once(found)
+    assert uncertain(found)
 
 
 def test_a_way_that_helps_less_than_the_kept_one_does_not_stand_in_its_place() -> None:
@@ -388,12 +388,12 @@ def test_both_steps_are_as_they_were_timed_in_turns_and_a_host_that_drifts_is_to
     )
     assert (found.step_before_ns, found.step_after_ns) == (STEP, pytest.approx(0.7 * 0.8 * STEP))
     assert any(
-        "took 500 us when it was diagnosed" in one and "1.00 ms when its trial timed it in turns" in one
-        for one in found.notes
+        "took 500 us when it was diagnosed" in one and "1.00 ms when a trial timed it in turns" in one
+        for one in found.caveats
     )
     found = treated(FakeBench(ways, saved={"a": 0.3}))
     assert (found.step_before_ns, found.step_after_ns) == (STEP, 0.7 * STEP)
-    assert not any("when it was diagnosed" in one for one in found.notes)
+    assert not any("when it was diagnosed" in one for one in found.caveats)
     found = treated(FakeBench(ways, step=5e5))
     assert (found.step_before_ns, found.step_after_ns) == (5e5, None)
 

@@ -38,6 +38,11 @@ class Contention(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             return None if self.others is None else min(self.others / max(self.processors, 1), 1.0)
         return min(self.waited, 1.0 if self.others is None else self.others, 1.0)
 
+    @property
+    def disturbed(self) -> bool:
+        """Whether others are known to have had so much that what was timed meanwhile is off by it."""
+        return self.others is not None and (self.lost or 0.0) >= DISTURBED
+
     def in_words(self) -> str:
         """What others had, as a clause; how long a thread waited, where only that is known; "" where it is little."""
         said = []

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from gobrrr.model import show
+from gobrrr.model.contention import Contention
 from gobrrr.model.diagnosis import Diagnosis, Interval, Verdict
 
 FORMAT = 1
@@ -71,7 +72,7 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
     hung, which it is taken for after a silence of `limit_s` (None: as long as gobrrr itself waits). `late`: it was
     ended by the budget, after `seconds`. `unapplied`: the way found out that it can't be applied here. `members`: the
     ways of a set that is tried at once; `unfit_member`: which of them can't be applied. `leaves_out`: the one of `kept`
-    that was left out, against all of them.
+    that was left out, against all of them. `contention`: what other processes had while it was timed.
     """
 
     way: str
@@ -82,6 +83,7 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
     predicted_saving_ns: Interval | None = None
     expected_ns: float | None = None
     timing: Timing | None = None
+    contention: Contention | None = None
     numerics: Numerics | None = None
     memory_before_bytes: int | None = None
     memory_after_bytes: int | None = None
@@ -116,6 +118,11 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
             return None
         return self.timing.before_ns - self.timing.after_ns / self.work
 
+    @property
+    def disturbed(self) -> bool:
+        """Whether it was timed while others had the processors."""
+        return self.timing is not None and self.contention is not None and self.contention.disturbed
+
 
 class Untried(msgspec.Struct, frozen=True, kw_only=True):
     """A way that was not tried, and why: it doesn't fit the workload, conflicts, or nothing is predicted for it."""
@@ -147,7 +154,8 @@ class Treated(msgspec.Struct, frozen=True, kw_only=True):
     with all that is kept, per unit of work, of the trial that measured that last. `faster`: how many times as fast it
     became: the ratio of the two where they are of one trial, else what the trials gave one upon the other, multiplied.
     `together`: several kept ways at once against the step as it was; None where that was not measured. `needs_s`: the
-    least budget in which one trial can be decided, where this one was too short for it; else None.
+    least budget in which one trial can be decided, where this one was too short for it; else None. `caveats`: what a
+    reader must know before the numbers.
     """
 
     target: str
@@ -161,6 +169,7 @@ class Treated(msgspec.Struct, frozen=True, kw_only=True):
     order: tuple[str, ...] = ()
     stopped: str = ""
     notes: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
     step_before_ns: float | None = None
     step_after_ns: float | None = None
     faster: float | None = None

@@ -46,7 +46,8 @@ def lines(treated: Treated, page: Page) -> list[Line]:
 def _head(treated: Treated, page: Page) -> list[Line]:
     device = name_of(treated.before.device or "device unknown")
     top: Line = [(f" {basename(treated.target)}", "bold"), (f"{page.joint}{device}", "")]
-    return [top, *page.wrapped(headline(treated, page.glyphs.arrow), first=" ")]
+    caveats = [line for one in treated.caveats for line in page.wrapped(sanitise(one), first=" ! ", style="yellow")]
+    return [top, *page.wrapped(headline(treated, page.glyphs.arrow), first=" "), *caveats]
 
 
 def headline(treated: Treated, arrow: str = "->") -> str:
@@ -60,7 +61,7 @@ def headline(treated: Treated, arrow: str = "->") -> str:
         what = "nothing was tried" if not tried else "nothing that was tried is worth keeping"
         return f"{units.duration(before)} a step; {what} ({counted})"
     kept = " + ".join(sanitise(one) for one in treated.kept)
-    doubt = not_at_once(treated)
+    doubt = uncertain(treated)
     about, doubt = ("about ", f" ({doubt})") if doubt else ("", "")
     times = f": {about}{treated.faster:.3g} times as fast" if treated.faster else ""
     work = " for the same work" if any(one.work != 1.0 for one in treated.trials if one.way in treated.kept) else ""
@@ -68,15 +69,19 @@ def headline(treated: Treated, arrow: str = "->") -> str:
     return f"{units.duration(before)} a step {arrow} {then} with {kept}{times}{doubt} ({counted})"
 
 
-def not_at_once(treated: Treated) -> str:
-    """Why the step before and after were not timed in turns in this run; "" where they were."""
+def uncertain(treated: Treated) -> str:
+    """Why the step before and after are not certain: not timed in turns in this run, or on a busy machine; else ""."""
     if treated.together is not None and treated.together.timing is not None:
+        if treated.together.disturbed:
+            return "on a busy machine"
         return "" if treated.together.verdict != "inconclusive" else "not judged at once"
     mine = [one for one in treated.trials if is_kept(one, treated)]
     old = [one for one in mine if one.from_ledger]
     at_once = bool(mine) and set(mine[-1].members) == set(treated.kept)
     apart = (len(treated.kept) > 1 and not at_once) or any(one.instead_of for one in mine)
     whys = ["not timed at once"] if apart else []
+    busy = any(one.disturbed for one in treated.trials if is_kept(one, treated))
+    whys += ["on a busy machine"] if busy else []
     return ", ".join([*whys, *(["by trials of the ledger"] if old else [])])
 
 
@@ -197,6 +202,8 @@ def told(one: TrialRecord) -> list[str]:
         out = [f"{sanitise(one.leaves_out)} {'stays' if stays else 'was left out again'}: measured against all of them"]
     if one.from_ledger:
         out.append(f"from the ledger, {sanitise(one.from_ledger)[:10]}; --again runs it again")
+    if one.disturbed:
+        out.append("timed on a busy machine")
     if one.verdict in ("unsafe", "inconclusive") and one.why:
         out.append(sanitise(one.why))
     if one.verdict == "helped" and one.compile_s:

@@ -134,6 +134,8 @@ def error_of(one: TrialRecord) -> float | None:
     saving, expected = one.saving_ns, one.replayed_expected_ns
     if one.timing is None or saving is None or expected is None or one.verdict == "inconclusive":
         return None
+    if one.disturbed:
+        return None  # what it saves beside other processes says nothing of what it saves alone
     if one.instead_of and one.instead_of not in one.kept:
         return None  # of an earlier form: measured without the way that it was to replace, and predicted beyond it
     # the prediction is of the step as it was diagnosed, the measurement of the step as it was timed

@@ -134,7 +134,9 @@ class Search:
         if self._decided or not late or found.stopped == INTERRUPTED:
             return
         one = max(late, key=lambda it: it.seconds)
-        found.needs_s = looking.enough(self._spending.budget_s + one.seconds, self._spending.budget_s, found.before.once_s)
+        found.needs_s = looking.enough(
+            self._spending.budget_s + one.seconds, self._spending.budget_s, found.before.once_s
+        )
         more = f"--budget {found.needs_s:g} gives it twice as long"
         found.stopped = f"no trial was decided in the time: {one.way} was ended after {one.seconds:.0f} s, {more}"
 
@@ -251,6 +253,8 @@ class Search:
         base = self._chooser.base(choice)
         known = self._ledger.find(looked.versions, looked.fingerprint, base, way)
         if known is None:
+            return None
+        if known.disturbed:
             return None
         if known.verdict == "inconclusive":  # times that scattered, memory that was short: another day they may not
             died = self._ledger.deaths(looked.versions, looked.fingerprint, base, way, self._options.limit_s)

@@ -16,6 +16,7 @@ from gobrrr.model.diagnosis import Diagnosis, Trial
 from gobrrr.model.treated import Treated, TrialRecord, Untried
 from gobrrr.model.workload import Workload
 from gobrrr.report.text import sanitise
+from gobrrr.treating import doubts
 from gobrrr.treating.candidates import Looked
 from gobrrr.treating.choosing import Choice, Found, Options, named
 from gobrrr.treating.ledger import Ledger
@@ -23,9 +24,6 @@ from gobrrr.treating.remote import Remote
 from gobrrr.treating.search import Bench, Search, Stages, Telling
 
 MOST_NAMES = 12
-DRIFT = 0.1
-"""A step whose time in turns differs by more of it from its time as diagnosed is said to."""
-
 
 IN_PROCESS = (
     "the workload ran in this process: a crash or a hang in a trial would have ended it; file.py:name gets its own"
@@ -117,7 +115,8 @@ def told(
         code=code_of(found),
         order=tuple(found.order) if not planned else tuple(_plan(one, step) for one in planned),
         stopped=found.stopped,
-        notes=(*found.before.notes, *found.notes, *_drifted(found), *notes),
+        notes=(*found.before.notes, *found.notes, *notes),
+        caveats=doubts.of_treatment(found),
         step_before_ns=found.measured[0] if found.measured is not None else step,
         step_after_ns=found.measured[1] if found.measured is not None else None,
         faster=found.faster,
@@ -125,17 +124,6 @@ def told(
         seconds=seconds,
         needs_s=found.needs_s,
     )
-
-
-def _drifted(found: Found) -> list[str]:
-    """Where the step took another time in turns than when it was diagnosed: predictions are of the latter."""
-    step, measured = found.before.step_ns, found.measured
-    if step is None or measured is None or abs(measured[0] - step) <= DRIFT * step:
-        return []
-    return [
-        f"the step took {units.duration(step)} when it was diagnosed, which is what was predicted from, and "
-        f"{units.duration(measured[0])} when its trial timed it in turns"
-    ]
 
 
 def _untried(found: Found, only: Sequence[str]) -> tuple[Untried, ...]:
@@ -191,7 +179,10 @@ def diagnosis_of(treated: Treated) -> Diagnosis:
     trials = [trial for _, trial in made if trial is not None]
     stopped = [f"stopped: {treated.stopped}"] if treated.stopped else []
     own = [note for note in treated.notes if note not in treated.before.notes]
-    return replace(treated.before, trials=trials, notes=[*told, *treated.before.notes, *others, *stopped, *own])
+    caveats = list(treated.caveats)
+    return replace(
+        treated.before, trials=trials, caveats=caveats, notes=[*told, *treated.before.notes, *others, *stopped, *own]
+    )
 
 
 def _outcome(one: TrialRecord) -> str:

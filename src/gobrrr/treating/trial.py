@@ -18,6 +18,7 @@ from gobrrr.model.treated import Numerics, TrialRecord
 from gobrrr.model.workload import Workload
 from gobrrr.observe.live.clock import on_gpu, wait
 from gobrrr.observe.live.state.snapshot import Snapshot, snapshot
+from gobrrr.system.reading import System
 from gobrrr.treating import numerics, pace, timing
 from gobrrr.treating.arms import Arm, Unrestored, ahead
 from gobrrr.treating.compiling import compiled
@@ -254,6 +255,8 @@ class _Trial:
             elif self._workload.reset is not None:
                 self._workload.reset()
 
+        system = System()
+        began = system.reading()
         compared = timing.compare(
             _side(self._before),
             _side(self._after),
@@ -267,7 +270,7 @@ class _Trial:
             clock=self._clock,
             progress=self._progress,
         )
-        self._found["timing"] = compared.timing
+        self._found["timing"], self._found["contention"] = compared.timing, system.since(began)
         again = compiled() - count
         self._found["recompiles_stopped"] = again == 0
         if again:
