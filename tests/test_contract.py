@@ -65,8 +65,8 @@ CONTRACT: Shape = {
                        "expected_ns": (*NUMBER, NONE), "mends": [str], "mends_ns": [NUMBER]}],
     "trials": [
         {
-            "treatment": str, "before_ns": NUMBER, "after_ns": NUMBER, "spread_ns": NUMBER,
-            "predicted_saving_ns": [NUMBER], "numerics": dict,
+            "treatment": str, "before_ns": (*NUMBER, NONE), "after_ns": (*NUMBER, NONE),
+            "spread_ns": (*NUMBER, NONE), "predicted_saving_ns": (list, NONE), "numerics": dict, "why": str,
             "verdict": {"helped", "no_change", "hurt", "unsafe", "inconclusive"},
         }
     ],

@@ -114,15 +114,17 @@ class Prescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """A treatment applied and measured."""
+    """A treatment applied, and what came of it. Times are None where it was not timed, `predicted_saving_ns` where
+    nothing predicts it; `why` says why there is no gain, or that the numbers differ."""
 
     treatment: str
-    before_ns: float
-    after_ns: float
-    spread_ns: float
-    predicted_saving_ns: Interval
+    before_ns: float | None
+    after_ns: float | None
+    spread_ns: float | None
+    predicted_saving_ns: Interval | None
     numerics: dict[str, Any]
     verdict: Verdict
+    why: str = ""
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):

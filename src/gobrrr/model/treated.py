@@ -199,10 +199,14 @@ class ErrorRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LedgerErrors(msgspec.Struct, frozen=True, kw_only=True):
-    """What `gobrrr ledger` shows: the errors by treatment, of all trials in a folder."""
+    """What `gobrrr ledger` shows: the errors by treatment, of all trials in a folder.
+
+    `repeated`: trials that were run again later; of those the newest alone counts, and is in `errors`.
+    """
 
     folder: str
     trials: int
     errors: tuple[ErrorRow, ...]
+    repeated: int = 0
     notes: tuple[str, ...] = ()
     format: int = FORMAT

@@ -243,6 +243,7 @@ def trials(diagnosis: Diagnosis, page: Page, *, most: int) -> list[Line]:
     lines: list[Line] = [spread([(" Tried", "bold")], [("saved (predicted)", "dim")], page.width)]
     for one in diagnosis.trials[:most]:
         lines.append(_trial(one, page))
+        lines += page.wrapped(sanitise(one.why), first=INDENT, style="dim") if one.why else []
     return [*lines, *more((len(diagnosis.trials) - most, "trial"))]
 
 
@@ -250,11 +251,20 @@ _VERDICT_STYLES = {"helped": "green", "hurt": "red", "unsafe": "red"}
 
 
 def _trial(one: Trial, page: Page) -> Line:
-    change = f"{units.duration(one.before_ns)} {page.glyphs.arrow} {units.duration(one.after_ns)}"
-    saved = f"{units.duration(one.before_ns - one.after_ns)} ({saving(one.predicted_saving_ns)})"
-    verdict = one.verdict.replace("_", " ")
+    before, after, saved, predicted = tried(one)
+    change = f"{before} {page.glyphs.arrow} {after}" if one.before_ns is not None else "not timed"
     left: Line = [("     ", ""), (name_of(one.treatment), ""), (f"  {change}  ", "")]
-    return spread([*left, (verdict, _VERDICT_STYLES.get(one.verdict, ""))], [(saved, "")], page.width)
+    verdict = (words.VERDICTS.get(one.verdict, one.verdict), _VERDICT_STYLES.get(one.verdict, ""))
+    return spread([*left, verdict], [(f"{saved} ({predicted})", "")], page.width)
+
+
+def tried(one: Trial) -> tuple[str, str, str, str]:
+    """The step before and after, what was saved, and what was predicted; "-" where that is not known."""
+    predicted = "-" if one.predicted_saving_ns is None else saving(one.predicted_saving_ns)
+    if one.before_ns is None or one.after_ns is None:
+        return "-", "-", "-", predicted
+    saved = "-" if one.verdict == "inconclusive" else units.duration(one.before_ns - one.after_ns)
+    return units.duration(one.before_ns), units.duration(one.after_ns), saved, predicted
 
 
 def tail(unchecked: Iterable[NotChecked], notes: Sequence[str], page: Page, *, needs: int, most: int) -> list[Line]:

@@ -48,6 +48,7 @@ class Detail:
     devices: int = 4
     unchecked: int = 9
     notes: int = 3
+    trials: int = 30  # they are what a treatment is about
 
 
 LEVELS = (
@@ -64,8 +65,8 @@ LEVELS = (
     Detail(prescriptions=2, held=2, facts=(3,), findings=1, evidence=2, devices=2, notes=1),
     Detail(prescriptions=2, held=2, facts=(2,), findings=1, evidence=1, devices=2, notes=1),
     Detail(prescriptions=2, held=1, facts=(), findings=0, evidence=1, devices=0, unchecked=4, notes=0),
-    Detail(prescriptions=1, held=1, facts=(), findings=0, evidence=0, devices=0, unchecked=1, notes=0),
-    Detail(prescriptions=1, held=1, facts=(), findings=0, evidence=0, devices=0, unchecked=0, notes=0),
+    Detail(prescriptions=1, held=1, facts=(), findings=0, evidence=0, devices=0, unchecked=1, notes=0, trials=6),
+    Detail(prescriptions=1, held=1, facts=(), findings=0, evidence=0, devices=0, unchecked=0, notes=0, trials=3),
 )
 
 
@@ -332,7 +333,7 @@ def _others(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
 
 
 def _trials(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
-    return advice.trials(diagnosis, page, most=max(detail.findings, 1))  # they are what a treatment is about
+    return advice.trials(diagnosis, page, most=detail.trials)
 
 
 def _tail(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from gobrrr import units
 from gobrrr.model.treated import Advised, ErrorRow, LedgerErrors, Numerics, Treated, TrialRecord
-from gobrrr.report import advice
+from gobrrr.report import advice, words
 from gobrrr.report.layout import ASCII, CODE, DEFAULT_WIDTH, UNICODE, Line, Page, fold, plain, row
 from gobrrr.report.pasted import folded
 from gobrrr.report.terminal import basename, knows_unicode
@@ -20,7 +20,6 @@ LEFT_LINES = 2
 SAME_MEMORY = 0.01
 """A peak that differs by less is the same."""
 
-VERDICTS = {"no_change": "no change", "inconclusive": "unclear"}
 STYLES = {"helped": "green", "hurt": "red", "unsafe": "red", "inconclusive": "yellow"}
 NOTHING_PREDICTS = "unknown"
 
@@ -92,7 +91,7 @@ def _row(page: Page, mark: str, name: str, rest: Sequence[str], verdict: str) ->
         widths, wide = widths[:3], wide + NUMBERS + MEMORY + 2
     cells = " ".join(f"{one:>{width}}" for one, width in zip(rest, widths, strict=False))
     lines = row(sanitise(name), wide, f" {cells} ", lead=f"{mark:<3}")
-    lines[-1].append((VERDICTS.get(verdict, verdict), STYLES.get(verdict, "")))
+    lines[-1].append((words.VERDICTS.get(verdict, verdict), STYLES.get(verdict, "")))
     return lines
 
 
@@ -296,7 +295,9 @@ def _tail(treated: Treated, page: Page) -> list[Line]:
 
 def ledger_lines(found: LedgerErrors, page: Page) -> list[Line]:
     """The ledger's errors by treatment."""
-    out: list[Line] = [[(f" {sanitise(found.folder)}", "bold"), (f"{page.joint}{found.trials:,} trials", "")], []]
+    trials = f"{found.trials:,} trial{'' if found.trials == 1 else 's'}"
+    again = f", {found.repeated:,} of them run again later and not counted below" if found.repeated else ""
+    out = [*page.wrapped(f"{sanitise(found.folder)}{page.joint}{trials}{again}", first=" ", style="bold"), []]
     if not found.errors:
         out += page.wrapped("No trial is kept here yet; gobrrr treat FILE.py:NAME adds them.", first=" ")
     else:

@@ -15,6 +15,9 @@ PRICED_ENOUGH = 0.8
 TINY_SHARE = 0.005
 """A line of the budget under this share is merged with others like it."""
 
+VERDICTS = {"no_change": "no change", "inconclusive": "unclear"}
+"""What a trial's verdict is called, where that is not its own word."""
+
 GROUPS = {
     "compute": "compute",
     "memory": "memory",

@@ -121,4 +121,6 @@ def ledger(folder: str | os.PathLike[str] | None = None) -> LedgerErrors:
         raise UsageError(f"{sanitise(str(where))}: is no folder; the trials of a ledger are files in one")
     book = Ledger.open(where)
     rows = tuple(book.errors_by_treatment())
-    return LedgerErrors(folder=str(book.where), trials=len(book.records), errors=rows, notes=tuple(book.notes))
+    trials, notes = len(book.records), tuple(book.notes)
+    repeated = trials - sum(one.trials for one in rows)
+    return LedgerErrors(folder=str(book.where), trials=trials, errors=rows, repeated=repeated, notes=notes)

@@ -162,49 +162,35 @@ def code_of(found: Found) -> str:
 def diagnosis_of(treated: Treated) -> Diagnosis:
     """The diagnosis before, with its trials filled in, those of kept ways first: what the other renderers show.
 
-    What a diagnosis has no place for is in its notes, before its own: what was kept and its code, all of it at once,
-    and the trials that have no time or no prediction.
+    What a diagnosis has no place for is in its notes, before its own: what was kept and its code, and why it ended.
     """
     from gobrrr.report.treated import headline
 
     told = [f"treated: {headline(treated)}"]
-    if (whole := treated.together) is not None:
-        told.append(f"tried: {_outcome(whole)}")
     kept = [one for one in treated.trials if one.way in treated.kept]
     rest = [one for one in treated.trials if one not in kept]
-    made = [(one, _trial(one)) for one in (*kept, *rest)]
-    others = [f"tried: {_outcome(one)}" for one, trial in made if trial is None]
     if treated.code:
         told.append(f"to paste:\n{treated.code}")
-    trials = [trial for _, trial in made if trial is not None]
+    whole = [treated.together] if treated.together is not None else []
+    trials = [_trial(one) for one in (*whole, *kept, *rest)]
     stopped = [f"stopped: {treated.stopped}"] if treated.stopped else []
     own = [note for note in treated.notes if note not in treated.before.notes]
     caveats = list(treated.caveats)
-    return replace(
-        treated.before, trials=trials, caveats=caveats, notes=[*told, *treated.before.notes, *others, *stopped, *own]
-    )
+    notes = [*told, *treated.before.notes, *stopped, *own]
+    return replace(treated.before, trials=trials, caveats=caveats, notes=notes)
 
 
-def _outcome(one: TrialRecord) -> str:
-    """A trial in one line."""
-    times = ""
-    if one.timing is not None:
-        times = f", {units.duration(one.timing.before_ns)} -> {units.duration(one.timing.after_ns / one.work)} a step"
-    return f"{one.way}: {one.verdict.replace('_', ' ')}{times}{f': {one.why}' if one.why else ''}"
-
-
-def _trial(one: TrialRecord) -> Trial | None:
+def _trial(one: TrialRecord) -> Trial:
     import msgspec
 
-    if one.timing is None or one.predicted_saving_ns is None:
-        return None
-    numerics = msgspec.to_builtins(one.numerics) if one.numerics is not None else {}
+    timing = one.timing
     return Trial(
         treatment=one.way,
-        before_ns=one.timing.before_ns,
-        after_ns=one.timing.after_ns / one.work,
-        spread_ns=one.timing.spread_ns,
+        before_ns=None if timing is None else timing.before_ns,
+        after_ns=None if timing is None else timing.after_ns / one.work,
+        spread_ns=None if timing is None else timing.spread_ns,
         predicted_saving_ns=one.predicted_saving_ns,
-        numerics=numerics,
+        numerics=msgspec.to_builtins(one.numerics) if one.numerics is not None else {},
         verdict=one.verdict,
+        why=one.why if one.verdict in ("unsafe", "inconclusive") else "",
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gobrrr import units
 from gobrrr.model.diagnosis import Diagnosis, Finding, Interval, Place, Prescription, Trial
-from gobrrr.report import advice
+from gobrrr.report import advice, words
 from gobrrr.report.neighbours import SAME_PLACE, neighbours
 from gobrrr.report.page.links import Link
 from gobrrr.report.page.markup import Markup, bar, code, el, join, section
@@ -151,11 +151,7 @@ def tried(one: Diagnosis) -> Markup | None:
 
 
 def _trial(item: Trial) -> Markup:
-    cells = (
-        units.duration(item.before_ns),
-        units.duration(item.after_ns),
-        units.duration(item.before_ns - item.after_ns),
-        advice.saving(item.predicted_saving_ns),
-    )
-    numbers = [el("td", cell, class_="n") for cell in cells]
-    return el("tr", el("th", item.treatment, scope="row"), numbers, el("td", item.verdict.replace("_", " ")))
+    numbers = [el("td", cell, class_="n") for cell in advice.tried(item)]
+    verdict = words.VERDICTS.get(item.verdict, item.verdict)
+    why = el("span", item.why, class_="sub") if item.why else None
+    return el("tr", el("th", item.treatment, scope="row"), numbers, el("td", verdict, why))
