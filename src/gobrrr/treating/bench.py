@@ -24,6 +24,7 @@ from gobrrr.observe.targets import find_callable
 from gobrrr.treating.arms import Arm
 from gobrrr.treating.candidate import Candidate
 from gobrrr.treating.candidates import Basis, Looked, advice_of, candidates_of, hides, step_of, ways_of
+from gobrrr.treating.completing import completed
 from gobrrr.treating.fingerprint import fingerprint
 from gobrrr.treating.looking import PROFILED_S, WINDOW_S, Looking
 from gobrrr.treating.pace import Allowed
@@ -52,6 +53,7 @@ class Here:
     start_s, down = 0.0, False
 
     def __init__(self, workload: Workload, target: str, *, alone: bool, stages: Stages | None = None) -> None:
+        workload, found = completed(workload)
         self._workload, self._target, self._stages = workload, target, stages
         self._fingerprint = fingerprint(workload)
         fit, unfit = ways_of(workload)
@@ -61,7 +63,7 @@ class Here:
         self._versions: Versions | None = None
         self._basis: Basis | None = None
         self._seen: Diagnosis | None = None
-        self._notes: list[str] = []
+        self._notes: list[str] = found
 
     def look(self, kept: Sequence[str], within_s: float = math.inf, spent_s: float = 0.0) -> Looked:
         """Diagnose the step with what is kept; the workload is as it was afterwards. What the step raises passes.
@@ -117,7 +119,7 @@ class Here:
             if affordable:
                 profile = live.ready(profile, None, self._stages)
             elif live.on_cpu(profile) and not live.is_measured():
-                self._notes = [UNMEASURED]
+                self._notes = list(dict.fromkeys([*self._notes, UNMEASURED]))
         if self._stages is not None:
             self._stages("predicting", 0, 1)
         return pipeline.examine(profile)

@@ -41,8 +41,8 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     whole = next(one for one in compile.ways(workload) if one.name == compile.NAME)
     if isinstance(whole, Unfit):
         yield Unfit(NAME, whole.why)
-    elif not applying.trains(workload):
-        yield Unfit(NAME, "without a backward no activations are kept")
+    elif not applying.goes_back(workload):
+        yield Unfit(NAME, f"{applying.NO_BACKWARD}: no activations are kept")
     else:
         yield Way(
             name=NAME, treatment=NAME, apply=_apply(whole), code=CODE.strip(), numerics="rounding", rank=COMPILER,

@@ -64,6 +64,20 @@ def trains(workload: Workload) -> bool:
     return workload.optimizer is not None or workload.loss is not None
 
 
+def goes_back(workload: Workload) -> bool:
+    """Whether a step has a backward pass, as far as its own code shows."""
+    return trains(workload) or reaching.goes_back(workload)
+
+
+NO_BACKWARD = "no backward is seen in the step"
+NO_MODEL = "which model the step runs is not known: return a gobrrr.Workload with model="
+
+
+def of_model(workload: Workload, why: str) -> str:
+    """Why a way does not fit the workload's model; of a step whose model is not known, that."""
+    return NO_MODEL if workload.model is None else why
+
+
 def modules_of(workload: Workload, *kinds: Any) -> list[Any]:
     """The model's modules, those of one of the classes `kinds` where any are given; none without an nn.Module."""
     module = module_of(workload)

@@ -28,7 +28,7 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Effect, Plan
 from gobrrr.analysis.narrower import half_the_bytes
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying, reaching
+from gobrrr.treatments import applying
 from gobrrr.treatments.way import MODEL, Unfit, Way
 from gobrrr.treatments.wording import changed_inputs, changed_model
 
@@ -82,8 +82,8 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
 
     module = applying.module_of(workload)
     if module is None:
-        yield Unfit(NAME, "the workload names no model")
-    elif applying.trains(workload) or reaching.goes_back(workload):
+        yield Unfit(NAME, applying.of_model(workload, "its model is no nn.Module"))
+    elif applying.goes_back(workload):
         yield Unfit(NAME, "it trains: weights in bfloat16 lose small updates")
     elif not any(one.dtype == torch.float32 for one in module.parameters()):
         yield Unfit(NAME, "the model has no float32 parameters")

@@ -94,7 +94,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     kinds = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)
     found = applying.modules_of(workload, kinds)
     if not found:
-        yield Unfit(NAME, "the model has no 2-d convolutions")
+        yield Unfit(NAME, applying.of_model(workload, "the model has no 2-d convolutions"))
     elif workload.loader is not None and workload.step is not None:
         yield Unfit(NAME, "the images come from a loader into a step of its own: change their order there")
     elif all(_last(one.weight) for one in found if one.weight.shape[1] > 1):

@@ -38,9 +38,9 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     """Each of the model's repeated blocks."""
     blocks = applying.repeated_blocks(applying.module_of(workload))
     if not blocks:
-        yield Unfit(NAME, "no block of the model is repeated")
-    elif not applying.trains(workload):
-        yield Unfit(NAME, "without a backward no activations are kept")
+        yield Unfit(NAME, applying.of_model(workload, "no block of the model is repeated"))
+    elif not applying.goes_back(workload):
+        yield Unfit(NAME, f"{applying.NO_BACKWARD}: no activations are kept")
     else:
         yield Way(
             name=NAME, treatment=NAME, apply=_apply, code=CODE.strip(), numerics="none", rank=REMATERIALISATION,

@@ -117,7 +117,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     yield _way(NAME, _pasted(whole), _whole({}))
     blocks = applying.repeated_blocks(module)
     if not blocks:
-        yield Unfit(f"{NAME}:regional", "no block of the model is repeated")
+        yield Unfit(f"{NAME}:regional", applying.of_model(workload, "no block of the model is repeated"))
     elif any(_is_compiled(one) for one in blocks):
         yield Unfit(f"{NAME}:regional", "its blocks are compiled already")
     else:

@@ -117,7 +117,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
             conflicts=frozenset({*conflicts, names[1]}),
         )  # fmt: skip
     if applying.module_of(workload) is None:
-        yield Unfit(names[1], "the workload names no model")
+        yield Unfit(names[1], applying.of_model(workload, "its model is no nn.Module"))
     elif not applying.trains(workload) and workload.step is None:
         yield Unfit(names[1], "the whole step is the forward")
     else:

@@ -53,7 +53,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     elif not applying.on_cuda(workload) or torch.cuda.get_device_capability() < LEAST:
         yield Unfit(NAME, "it needs a CUDA device of compute capability 8.9 or more")
     elif not quantizing.linears(workload):
-        yield Unfit(NAME, "no nn.Linear with dimensions that are multiples of 16")
+        yield Unfit(NAME, applying.of_model(workload, "no nn.Linear with dimensions that are multiples of 16"))
     else:
         trains = applying.trains(workload) or workload.step is not None
         yield Way(

@@ -117,7 +117,7 @@ def in_groups(name: str, form: str, other: str, note: str) -> str:
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
     """The fused form, and the foreach form, of the workload's own optimizer."""
     names = (NAME, f"{NAME}:foreach")
-    why = _unfit(workload.optimizer) or _sparse(workload)
+    why = _unknown(workload) or _unfit(workload.optimizer) or _sparse(workload)
     if why:
         yield from (Unfit(name, why) for name in names)
         return
@@ -199,12 +199,19 @@ def _kind(optimizer: Any) -> Any:
     return next((one for one in type(optimizer).__mro__ if one.__module__.startswith("torch.optim")), type(optimizer))
 
 
+def _unknown(workload: Workload) -> str:
+    """Why there is no optimizer to change; "" where there is one."""
+    if workload.optimizer is not None:
+        return ""
+    if workload.step is None:
+        return "the workload has no optimizer"
+    return "which optimizer the step runs is not known: return a gobrrr.Workload with optimizer="
+
+
 def _unfit(optimizer: Any) -> str:
     """Why the form of an optimizer's update can't be chosen; "" where it can."""
     import torch
 
-    if optimizer is None:
-        return "the workload has no optimizer"
     if not isinstance(optimizer, torch.optim.Optimizer):
         return f"{type(optimizer).__name__} is not one of torch.optim"
     if not getattr(type(optimizer).step, "__module__", "").startswith("torch.optim"):

@@ -19,7 +19,7 @@ from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying, quantizing, reaching
+from gobrrr.treatments import applying, quantizing
 from gobrrr.treatments.way import MODEL, Unfit, Way
 
 NAME = "int8-weights"
@@ -41,10 +41,10 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     """Every linear layer whose dimensions fit, of a model that is not trained."""
     if not quantizing.installed():
         yield Unfit(NAME, "torchao is not installed")
-    elif applying.trains(workload) or reaching.goes_back(workload):
+    elif applying.goes_back(workload):
         yield Unfit(NAME, "it trains")
     elif not quantizing.linears(workload):
-        yield Unfit(NAME, "no nn.Linear with dimensions that are multiples of 16")
+        yield Unfit(NAME, applying.of_model(workload, "no nn.Linear with dimensions that are multiples of 16"))
     else:
         yield Way(
             name=NAME, treatment=NAME, apply=quantizing.in_fewer_bits(_config), code=CODE.strip(),

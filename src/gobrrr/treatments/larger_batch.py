@@ -28,7 +28,7 @@ from gobrrr.analysis.path import path_of
 from gobrrr.analysis.program import program_of
 from gobrrr.analysis.regions import larger
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying, reaching
+from gobrrr.treatments import applying
 from gobrrr.treatments.way import SETTINGS, Unfit, Way
 from gobrrr.treatments.wording import BATCH_SIZE, argument, made_with, said
 
@@ -96,13 +96,13 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     sizes = {one.shape[0] if one.dim() else None for one in given}
     if workload.loader is not None:
         yield Unfit(NAME, "batches come from a loader: its batch_size is in the source")
-    elif workload.model is None:
-        yield Unfit(NAME, "which of the step's inputs are a batch is not known without a model")
+    elif workload.model is None or not sizes:
+        yield Unfit(NAME, "which of the step's inputs are a batch is not known: a gobrrr.Workload names its inputs")
     elif len(sizes) != 1 or None in sizes:
         yield Unfit(NAME, "its tensors do not share a first dimension")
     else:
         (size,) = sizes
-        trains = applying.trains(workload) or reaching.goes_back(workload)
+        trains = applying.goes_back(workload)
         yield Way(
             name=NAME,
             treatment=NAME,

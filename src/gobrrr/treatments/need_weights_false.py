@@ -48,7 +48,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     asked = {id(part) for one in applying.modules_of(workload, quiet) for part in one.modules()}
     found = [one for one in applying.modules_of(workload, torch.nn.MultiheadAttention) if id(one) not in asked]
     if not found:
-        yield Unfit(NAME, "the model has no nn.MultiheadAttention of its own")
+        yield Unfit(NAME, applying.of_model(workload, "the model has no nn.MultiheadAttention of its own"))
         return
     yield Way(
         name=NAME,

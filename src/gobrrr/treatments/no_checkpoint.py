@@ -67,7 +67,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     """A library's flags off, and `torch.utils.checkpoint.checkpoint` straight through wherever it is called."""
     flagged = _flagged(workload)
     if not applying.trains(workload) and workload.step is None:
-        yield Unfit(NAME, "without a backward nothing is computed again")
+        yield Unfit(NAME, f"{applying.NO_BACKWARD}: nothing is computed again")
     elif not flagged and not any(_asks(code) for code in reaching.code_of(workload)) and not _wrapped(workload):
         yield Unfit(NAME, "nothing in it calls torch.utils.checkpoint")
     else:

@@ -68,7 +68,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     """
     found = _odd(workload)
     if not found:
-        yield Unfit(NAME, "no nn.Linear has an odd dimension that is worth padding")
+        yield Unfit(NAME, applying.of_model(workload, "no nn.Linear has an odd dimension that is worth padding"))
         return
     listed = [f"{name}: ({one.in_features}, {one.out_features})" for name, one in found]
     yield Way(

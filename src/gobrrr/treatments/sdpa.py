@@ -80,6 +80,9 @@ CUDNN_FIRST = 9
 H100 (https://pytorch.org/blog/pytorch2-5)."""
 
 
+WRITTEN_OUT = "no switch for it in the model: attention that is written out is changed in the source"
+
+
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
     """The library's switch where attention is written out, and which kernel a call of the function tries first.
 
@@ -93,7 +96,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
             as_if=(NAME,), conflicts=frozenset({"need-weights-false"}),
         )  # fmt: skip
     else:
-        yield Unfit(NAME, "no switch for it in the model: attention that is written out is changed in the source")
+        yield Unfit(NAME, applying.of_model(workload, WRITTEN_OUT))
     for name, kernel in FIRST.items():
         if not applying.on_cuda(workload):
             yield Unfit(f"{NAME}:{name}-first", "on a CPU there is one fused kernel only")

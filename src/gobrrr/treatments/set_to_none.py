@@ -38,7 +38,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
     """The optimizer's and the model's own `zero_grad`, where the step asks for zeros."""
     if workload.optimizer is None and applying.module_of(workload) is None:
-        yield Unfit(NAME, "the workload names neither a model nor an optimizer")
+        yield Unfit(NAME, "neither the step's nn.Module nor its optimizer is known: a gobrrr.Workload names them")
     elif not any("zero_grad" in code.co_names and _zeros(code) for code in reaching.code_of(workload)):
         yield Unfit(NAME, "the step does not ask for zeros, and None is the default")
     else:

@@ -229,7 +229,7 @@ def test_graphs_need_cuda_and_inputs_on_it(monkeypatch: pytest.MonkeyPatch):
     assert "Adagrad" in why_not(NAMES[0], replace(alone, optimizer=adagrad))
     damped = torch.optim.SGD(bare.model.parameters(), lr=0.1, momentum=0.9, dampening=0.1)
     assert "dampening" in why_not(NAMES[0], replace(alone, optimizer=damped))
-    assert "no model" in why_not(NAMES[1], replace(bare, model=None))
+    assert "which model" in why_not(NAMES[1], replace(bare, model=None))
     assert "whole step" in why_not(NAMES[1], replace(inference(), inputs=()))
 
 

@@ -179,7 +179,7 @@ def test_what_is_no_batch_is_not_doubled():
     workload = training()
     assert "loader" in why_not("larger-batch", fed())
     assert "first dimension" in why_not("larger-batch", replace(workload, targets=(torch.zeros(3),)))
-    assert "without a model" in why_not("larger-batch", replace(workload, model=None))
+    assert "a gobrrr.Workload names its inputs" in why_not("larger-batch", replace(workload, model=None))
 
 
 class Scaled(nn.Module):

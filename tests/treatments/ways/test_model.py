@@ -68,7 +68,7 @@ def test_what_trains_is_not_cast():
     assert "trains" in why_not("bf16-cast", training())
     hidden = closure(training())
     assert "trains" in why_not("bf16-cast", replace(hidden, optimizer=None))
-    assert "no model" in why_not("bf16-cast", replace(inference(), model=None))
+    assert "which model" in why_not("bf16-cast", replace(inference(), model=None))
     assert "no float32" in why_not("bf16-cast", inference(Net().double(), torch.rand(2, 8).double()))
 
 
