@@ -18,6 +18,7 @@ from gobrrr import api, catalogues, cli, live
 from gobrrr.errors import InputError
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.report import json, terminal
+from gobrrr.targets import names_in
 from tests.report import samples
 from tests.test_api import CONDITIONS, TREATMENTS
 from tests.traces import Trace
@@ -399,3 +400,28 @@ def test_a_folder_of_two_ranks_is_asked_together(run: Run, h100_extra: Path, tmp
     first, asked = found["what_ifs"]
     assert first["step_ns"] == pytest.approx(found["unprofiled_wall_ns"]["value"])
     assert asked["step_ns"] < first["step_ns"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["treat", "w.py:step", "--budget", "soon"], "--budget takes a number of seconds; see: gobrrr treat --help"),
+        (["diagnose", "t.json", "--width", "wide"], "--width takes a whole number; see: gobrrr diagnose --help"),
+    ],
+)
+def test_what_is_no_number_is_said_plainly(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(arguments) == 2
+    assert capsys.readouterr().err.strip() == f"gobrrr: {said}"
+
+
+def test_a_file_without_a_name_is_told_what_it_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "w.py"
+    text = "import gobrrr\ndef one(x): ...\ndef _own(): ...\ndef two(x=1, *, y=2): ...\nclass C: ...\n"
+    file.write_text(f"{text}w = gobrrr.Workload(step=two)\nn = 3\n")
+    assert names_in(str(file)) == ["w", "two", "one"]
+    for command in (["treat"], ["predict", "--on", "h100"], ["count"], ["diagnose"]):
+        assert cli.main([*command, str(file)]) == 2
+        assert f"name one of its callables: {file}:w, {file}:two, {file}:one" in capsys.readouterr().err
+    file.write_text("x = 1\n")
+    assert cli.main(["treat", str(file)]) == 2
+    assert "no function or Workload" in capsys.readouterr().err

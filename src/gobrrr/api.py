@@ -14,7 +14,7 @@ from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.model.envelope import Envelope
 from gobrrr.report import json, terminal
 from gobrrr.report.text import sanitise
-from gobrrr.targets import called, check_target, is_live
+from gobrrr.targets import called, check_step, check_target, is_live
 from gobrrr.treating.door import diagnosis_of as diagnosis_of
 from gobrrr.treating.door import ledger as ledger
 from gobrrr.treating.door import treat as treat
@@ -299,6 +299,7 @@ def record(step: Callable[..., Any] | str | Workload, *args: Any, **kwargs: Any)
     if isinstance(step, str):
         if args or kwargs:
             raise UsageError(f"{sanitise(step)}: a named step takes no arguments; give it a Workload's inputs")
+        check_step(step)
         return static.record_target(step)
     if isinstance(step, Workload):
         return static.record_workload(step)

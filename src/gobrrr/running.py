@@ -16,6 +16,7 @@ from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.observe.live import make_watcher
 
 if TYPE_CHECKING:
+    from gobrrr.observe.live.loops import script as scripts
     from gobrrr.observe.live.loops.loop import Finder, Found
     from gobrrr.observe.live.watcher import Options, Watcher
 
@@ -65,22 +66,30 @@ def run(
     ran = scripts.run(script, arguments, is_module=module, loop=WhenTorchArrives(eye), stop_after=stop_after)
     found: Found | None = ran.found
     if found is None or not made:
-        return Ran(status=ran.status, why_not=f"{script}: it never imported torch, so that there was nothing to see")
+        why = "it never imported torch, so that there was nothing to see"
+        return Ran(status=ran.status, why_not=f"{script}: {why}{_ending(ran)}")
     if found.failure is not None or found.how is None:
         more = f" ({'; '.join(found.remarks)})" if found.remarks else ""
-        return Ran(status=ran.status, why_not=f"{script}: {found.failure or found.text}{more}")
+        return Ran(status=ran.status, why_not=f"{script}: {found.failure or found.text}{more}{_ending(ran)}")
     if _number("RANK", 0) > 0:
         return Ran(status=ran.status)  # the first rank speaks for all
     watcher = made[0]
-    watcher.steps_from = found.text
+    watcher.steps_from, watcher.found_late = found.text, found.how != "optimizer"
     watcher.remarks += found.remarks
     try:
         diagnosis = live.diagnose_profile(watcher.profile(script, cpu_name()), on=on, stages=stages)
     except GobrrrError as error:
-        return Ran(status=ran.status, why_not=str(error))
+        return Ran(status=ran.status, why_not=f"{error}{_ending(ran)}")
     except Exception as error:  # the script's own exit status stands
         return Ran(status=ran.status, why_not=f"{script}: its step {failed('the step', error)}")
     return Ran(status=ran.status, diagnosis=diagnosis)
+
+
+def _ending(ran: scripts.Ran) -> str:
+    """How a script ended, where that may be why there is no answer."""
+    if ran.error is not None:
+        return f". The script ended in an error: {ran.error}"
+    return f". The script ended itself (sys.exit), with status {ran.status}" if ran.exited else ""
 
 
 def _in_lines(watcher: Watcher, told: Callable[[str], None], *, stop_after: bool) -> live.Stages:

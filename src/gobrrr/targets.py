@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import glob
 import os
@@ -15,6 +16,7 @@ from gobrrr.model.workload import Workload
 from gobrrr.report.text import sanitise
 
 STDIN = "-"
+MOST_NAMES = 8
 _LIVE = re.compile(r"[^:]+:[^\W\d][\w.]*")
 
 
@@ -42,17 +44,56 @@ def check_target(target: object) -> str:
     if name == STDIN or "://" in name:
         return name
     exists = os.path.exists(name) or bool(any(mark in name for mark in "*?[") and glob.glob(name))
-    if name.endswith(".py"):
+    if name.endswith(".py") and exists:
         shown = sanitise(name)
-        raise UsageError(f"{shown}: a script is run by gobrrr run {shown}; of a file, name the step: {shown}:step")
+        raise UsageError(f"{shown} is no trace: a script is run by gobrrr run {shown}; {_steps_in(name)}")
     if names_a_step(name):
         raise UsageError(f"{sanitise(name)} names a step and no trace: gobrrr diagnose runs it")
     if exists:
         return name
     home = name.rpartition(":")[0]
     if home.endswith(".py") and os.path.exists(home):
-        raise UsageError(f"{sanitise(name)}: a step is named {sanitise(home)}:NAME, a callable of that file")
+        raise UsageError(f"{sanitise(name)}: {_steps_in(home)}")
     raise InputError(f"{sanitise(name) or repr(name)}: no such file or folder{_nearest_file(name)}")
+
+
+def check_step(name: str) -> None:
+    """Refuse a file of Python of which no step is named, and say what it has."""
+    if name.endswith(".py") and os.path.exists(name):
+        raise UsageError(f"{sanitise(name)}: {_steps_in(name)}")
+
+
+def _steps_in(file: str) -> str:
+    """What in a file of Python can be named as a step, in words. The file is read, not run."""
+    shown = sanitise(file)
+    names = names_in(file)
+    if not names:
+        return f"a step is named {shown}:NAME, but no function or Workload of that name stands at the file's top level"
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    listed = ", ".join(f"{shown}:{one}" for one in names[:MOST_NAMES])
+    return f"name one of its callables: {listed}{more}"
+
+
+def names_in(file: str) -> list[str]:
+    """The names at the top level of a file that may be steps: Workloads, functions called without arguments, others."""
+    try:
+        body = ast.parse(Path(file).read_bytes()).body
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return []
+    workloads: list[str] = []
+    plain: list[str] = []
+    others: list[str] = []
+    for one in body:
+        if isinstance(one, ast.FunctionDef) and not one.name.startswith("_"):
+            needed = len(one.args.posonlyargs) + len(one.args.args) - len(one.args.defaults)
+            (others if needed or None in one.args.kw_defaults else plain).append(one.name)
+        elif isinstance(one, ast.Assign) and _makes_a_workload(one.value):
+            workloads += [name.id for name in one.targets if isinstance(name, ast.Name)]
+    return list(dict.fromkeys([*workloads, *plain, *others]))
+
+
+def _makes_a_workload(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] == Workload.__name__
 
 
 def called(target: Any) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from gobrrr import running
 from gobrrr.errors import InputError, UsageError
 from gobrrr.observe.live.loops import script
 from gobrrr.observe.live.loops.arrival import WhenTorchArrives
@@ -280,6 +281,7 @@ def process():
         (None, "No such file"),
         (b"step = = 3\n", r"is not Python: .* \(line 1\)"),
         (b"\x7fELF\x00\x00\xff", "is not Python"),
+        (b"\x00\x00", r"is not Python: [^()]*$"),  # of no line
         (b"x = '\xff'\n", "is not Python"),
     ],
 )
@@ -312,6 +314,37 @@ def test_what_is_returned(tmp_path: Path, process: tuple, capsys: pytest.Capture
     ran = script.run(str(tmp_path / name), loop=Quiet())
     assert ran == script.Ran(status=1, found=["open", "close"], error="ValueError: why")
     assert capsys.readouterr().err.count("ValueError: why") == 1
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "import torch, argparse\nargparse.ArgumentParser().parse_args(['--nope'])",
+            "ended itself (sys.exit), with status 2",
+        ),
+        ("import sys\nsys.exit(0)", "ended itself (sys.exit), with status 0"),
+        ("import torch\nraise ValueError('why')", "The script ended in an error: ValueError: why"),
+    ],
+)
+def test_why_there_is_no_loop_says_how_the_script_ended(tmp_path: Path, process: tuple, text: str, said: str) -> None:
+    ran = running.run(str(tmp_path / write(tmp_path, text)), [], module=False, on=None, stop_after=False)
+    assert said in ran.why_not
+    quiet = running.run(str(tmp_path / write(tmp_path, "import torch")), [], module=False, on=None, stop_after=False)
+    assert "ended" not in quiet.why_not
+
+
+@needs_torch
+def test_a_loop_that_is_too_short_is_counted_from_its_first_step(tmp_path: Path, process: tuple) -> None:
+    """Two steps of an optimizer are two; of 15 calls ten went into finding that they are the loop."""
+    train = "import torch\nnet = torch.nn.Linear(2, 2)\n{}\nfor _ in range({}):\n    {}\n"
+    sgd = train.format("sgd = torch.optim.SGD(net.parameters())", 2, "net(torch.ones(2)).sum().backward(); sgd.step()")
+    ran = running.run(str(tmp_path / write(tmp_path, sgd)), [], module=False, on=None, stop_after=False)
+    assert "the loop ended after 2 steps, while warming up" in ran.why_not
+    calls = str(tmp_path / write(tmp_path, train.format("", 15, "net(torch.ones(2))")))
+    ran = running.run(calls, [], module=False, on=None, stop_after=False, steps="module")
+    assert "the loop ended after 6 steps, counted from where the loop was found, while" in ran.why_not
 
 
 @pytest.mark.parametrize(

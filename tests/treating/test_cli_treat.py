@@ -126,7 +126,7 @@ def test_a_wrong_call_is_said_in_one_line(run: Run, arguments: list[str], said: 
 
 def test_a_file_without_a_name_asks_for_one(run: Run, tmp_path: Path) -> None:
     (tmp_path / "w.py").write_text("")
-    assert "of a file, name the step" in refused(run("treat", str(tmp_path / "w.py")))
+    assert "w.py: a step is" in refused(run("treat", str(tmp_path / "w.py")))
 
 
 def test_a_ledger_that_is_a_file_does_not_end_the_run(run: Run, asked: list[Any], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -17,6 +18,10 @@ from gobrrr.errors import GobrrrError, UsageError
 from gobrrr.report import failures, output
 
 INTERRUPTED = 130
+
+_NO_NUMBER = re.compile(
+    r"Invalid value for .?(?P<option>-[-\w]+).*\bvalid (?P<kind>float|int|number)\w*\b.*", re.DOTALL
+)
 
 
 @app.callback(invoke_without_command=True)
@@ -92,5 +97,15 @@ def _run(arguments: Sequence[str], begun: float) -> int:
         if arguments and arguments[0] not in getattr(command, "commands", ()) and Path(arguments[0]).is_file():
             raise UsageError(f"no such command; to diagnose a trace: gobrrr diagnose {arguments[0]}") from None
         where = getattr(getattr(error, "ctx", None), "command_path", "gobrrr")
-        raise UsageError(f"{error.format_message().rstrip('.')}; see: {where} --help") from None
+        raise UsageError(f"{_said(error).rstrip('.')}; see: {where} --help") from None
     return 0
+
+
+def _said(error: Any) -> str:
+    """What the parser says of a call; that something is no number, in our words."""
+    said = str(error.format_message())
+    found = _NO_NUMBER.fullmatch(said)
+    if found is None:
+        return said
+    unit = " of seconds" if getattr(getattr(error, "param", None), "metavar", "") == "SECONDS" else ""
+    return f"{found['option']} takes a {'whole number' if found['kind'] == 'int' else 'number'}{unit}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gobrrr.errors import UsageError
 from gobrrr.model.plain import plain_text
 from gobrrr.report.text import sanitise
-from gobrrr.targets import check_target, names_a_step
+from gobrrr.targets import check_step, check_target, names_a_step
 
 if TYPE_CHECKING:
     from gobrrr.model.diagnosis import Diagnosis
@@ -60,6 +60,7 @@ def treat(
     )  # fmt: skip
     where = _folder("ledger", ledger)
     if isinstance(workload, str) and not names_a_step(workload):
+        check_step(workload)
         check_target(workload)
         raise UsageError(f"{sanitise(workload)} is no step: a step to treat is named file.py:callable")
     return run(workload, options, ledger=where, limit_s=limit, stages=stages, begun=since)

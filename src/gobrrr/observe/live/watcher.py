@@ -86,7 +86,8 @@ STEADY = 1.25
 class Watcher:
     """`open()`, then `boundary()` whenever a step has ended and the next begins, until `done`; `close()` in any case.
 
-    One watcher is open at a time. `gives_way`: it is closed where another is to be opened.
+    One watcher is open at a time. `found_late`: the loop had turns before it was found, of which nothing is known.
+    `gives_way`: it is closed where another is to be opened.
 
     `profile(target)` then is what was observed. Nothing stays in the program: hooks, settings and the profiler are gone
     when it is done, and after `close()`.
@@ -95,6 +96,7 @@ class Watcher:
     options: Options = field(default_factory=Options)
     progress: Progress | None = None
     steps_from: str = ""
+    found_late: bool = False
     gives_way: bool = False
 
     def __post_init__(self) -> None:
@@ -156,6 +158,7 @@ class Watcher:
         """
         if self.done or not self._opened or self._of_another_thread() or self._under_another():
             return
+        self._seen += 1
         now = time.perf_counter()
         if self.phase is Phase.WARMUP:
             self._warm(now)
@@ -199,9 +202,11 @@ class Watcher:
         if self.displaced:
             return "a watch or a diagnosis of the program's own began meanwhile, and this one gave way"
         others = f" ({self._elsewhere} others ran on other threads)" if self._elsewhere else ""
+        after = "counted from where the loop was found, " if self.found_late else ""
+        seen = f"{self._seen} step{'' if self._seen == 1 else 's'}"
         return (
-            f"the loop ended after {max(self._steps, 0)} steps{others}, while {self.phase.value}; "
-            f"looking takes up to {self.options.most} steps"
+            f"the loop ended after {seen}{others}, {after}while {self.phase.value}; looking takes up to "
+            f"{self.options.most} steps"
         )
 
     def _of_another_thread(self) -> bool:
@@ -238,7 +243,7 @@ class Watcher:
 
     def _reset(self) -> None:
         self._watches, self._parts = Watches(), Parts()
-        self._steps = -1
+        self._steps, self._seen = -1, 0
         self._stamps: list[float] = []
         self._graphs_made: list[int] = []
         self._clock = Clock()

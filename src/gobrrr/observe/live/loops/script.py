@@ -35,12 +35,14 @@ class Stopped(BaseException):
 class Ran:
     """How a script ended.
 
-    `status`: the exit status that Python would have ended with. `stopped`: it was ended early by us. `found`: the eye's
+    `status`: the exit status that Python would have ended with. `stopped`: it was ended early by us. `exited`: it ended
+    itself, by sys.exit or what calls it (argparse). `found`: the eye's
     own record. `error`: the exception that the script ended with, in one line; it has been printed already.
     """
 
     status: int
     stopped: bool = False
+    exited: bool = False
     found: Any = None
     error: str | None = None
 
@@ -100,7 +102,7 @@ def run(
     _flush()
     if os.getpid() != here:  # the script forked, and this is its child: it ends here, without a report
         raise SystemExit(ended.status)
-    return Ran(status=ended.status, stopped=ended.stopped, found=loop.found(), error=ended.error)
+    return Ran(status=ended.status, stopped=ended.stopped, exited=ended.exited, found=loop.found(), error=ended.error)
 
 
 # -- what to run
@@ -120,7 +122,8 @@ def _script(target: str) -> _Program:
     try:
         code = compile(source, file_name, "exec", dont_inherit=True)
     except SyntaxError as error:
-        raise InputError(f"{target} is not Python: {error.msg} (line {error.lineno})") from None
+        line = f" (line {error.lineno})" if error.lineno else ""  # none where it holds zero bytes
+        raise InputError(f"{target} is not Python: {error.msg}{line}") from None
     except (ValueError, UnicodeDecodeError) as error:
         raise InputError(f"{target} is not Python: {error}") from None
     return _Program(code, target, file_name, SourceFileLoader("__main__", file_name))
@@ -178,7 +181,7 @@ class _Ended:
 
     def __init__(self) -> None:
         self.status = 0
-        self.stopped = False
+        self.stopped = self.exited = False
         self.error: str | None = None
 
     def caught(self) -> _Catching:
@@ -190,7 +193,7 @@ class _Ended:
         if any(isinstance(one, Stopped) for one in _chain(error)):
             self.stopped = True
         elif isinstance(error, SystemExit):
-            self.status = _exit_status(error)
+            self.exited, self.status = True, _exit_status(error)
         else:
             self.status = INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
             self.error = traceback.format_exception_only(type(error), error)[-1].strip()
