@@ -95,10 +95,10 @@ def test_version(run: Run) -> None:
         (["diagnose"], "Missing argument 'TARGET'; see: gobrrr diagnose --help"),
         (["nope"], "No such command 'nope'"),
         (["diagnose", "x", "--nope"], "No such option: --nope"),
-        (["diagnose", "x", "--width", "wide"], "Invalid value for '--width'"),
+        (["diagnose", "x", "--width", "wide"], "--width takes a whole number"),
         (["diagnose", "no/such/trace.json"], "no such file or folder"),
         (["diagnose", "train.py:step"], "train.py: no such file"),
-        (["diagnose", "train.py"], "gobrrr run train.py"),
+        (["diagnose", "train.py"], "train.py: no such file"),
         (["report", "no.json"], "no such file"),
         (["machine", "abacus"], "unknown device 'abacus'"),
     ],
@@ -425,3 +425,16 @@ def test_a_file_without_a_name_is_told_what_it_has(tmp_path: Path, capsys: pytes
     file.write_text("x = 1\n")
     assert cli.main(["treat", str(file)]) == 2
     assert "no function or Workload" in capsys.readouterr().err
+
+
+def test_what_ends_a_run_is_wrapped_on_a_terminal_and_whole_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for terminal_, most in ((True, 80), (False, 10_000)):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda there=terminal_: there)
+        assert cli.main(["machine", "nosuch"]) == 2
+        said = capsys.readouterr().err.rstrip("\n").split("\n")
+        assert (len(said) > 1) is terminal_
+        assert max(map(len, said)) <= most
+        assert " ".join(" ".join(said).split()).startswith("gobrrr: unknown device 'nosuch'; known: ")

@@ -80,7 +80,8 @@ class Prediction:
             raise UsageError("there is no replayed timeline: the step with the changes could not be checked")
         one = self.diagnosis
         placed = Placed(one.places, one.held_by, self.place) if self.place is not None else None
-        chrome.save(self.events, path, title=title(self.what_if), placed=placed)
+        device = self.what_if.machine or one.device
+        chrome.save(self.events, path, title=title(self.what_if), device=device, placed=placed)
 
     def __str__(self) -> str:
         return terminal.for_print(self.diagnosis, self.what_if)
@@ -147,7 +148,10 @@ def _replayed(
     """(the step as it is, the step with the treatments on the machine, its events, those of its timeline in order)."""
     combiner = Combiner(mine, examined.diagnosis.unprofiled_wall_ns)
     asked = combiner.combined(treatments, machine)
-    return combiner.combined(()).what_if, asked.what_if, *_timeline(asked, _replayable(examined))
+    record = asked.what_if
+    if treatments and machine is not None:
+        record = replace(record, there_ns=combiner.combined((), machine).what_if.step_ns)
+    return combiner.combined(()).what_if, record, *_timeline(asked, _replayable(examined))
 
 
 def _same(one: WhatIf, other: WhatIf) -> bool:
@@ -282,11 +286,15 @@ def _panel(examined: pipeline.Examined, evidence: Evidence, stages: Stages | Non
     sets = [one for size in range(len(names) + 1) for one in combinations(names, size)]
     few = sets if len(names) <= FEW else [one for one in sets if len(one) in (0, 1, len(names))]
     asked = [(one, None) for one in sets] + [(one, machine) for machine in machines for one in few]
-    rows = []
+    rows: list[WhatIf] = []
+    there: dict[str, float] = {}
     for at, (one, machine) in enumerate(asked):
         if stages is not None:
             stages("replaying what-ifs", at, len(asked))
-        rows.append(combiner.combined(one, machine).what_if)
+        row = combiner.combined(one, machine).what_if
+        if machine is not None and not one:  # it is each machine's first
+            there[machine.name] = row.step_ns
+        rows.append(row if machine is None or not one else replace(row, there_ns=there[machine.name]))
     return replace(diagnosis, what_ifs=rows, what_if_roofs=_roofs(machines))
 
 

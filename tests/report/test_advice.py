@@ -36,10 +36,15 @@ def test_what_is_about_the_measurement_is_found_and_not_to_be_done() -> None:
     assert "no gain" not in text
 
 
-def test_a_treatment_without_gain_for_a_stake_stays_in_the_list() -> None:
-    launch = finding("O01", "launch-bound", (0, 2e6), ["compile"])
-    text = plain(advice.prescriptions(of([launch], ("compile", "O01", (0, 0))), Page(), most=4))
-    assert "no gain" in text
+def test_a_treatment_without_gain_is_not_to_be_done_and_its_finding_is_shown_with_its_cost() -> None:
+    launch = finding("O01", "launch-bound", (0, 2e6), ["compile", "cuda-graph"])
+    one = of([launch], ("cuda-graph", "O01", (0, 1e6)), ("compile", "O01", (0, 0)))
+    assert "compile" not in plain(advice.prescriptions(one, Page(), most=4))
+    alone = of([launch], ("compile", "O01", (-1e6, 0)))
+    assert advice.prescriptions(alone, Page(), most=4) == []
+    text = plain(advice.other_findings(alone, Page(), most=4))
+    assert "Found, with no remedy that is predicted to save time" in text
+    assert "0 to 2.00 ms" in text
 
 
 NORMS = finding("M03", "normalization traffic", (0, 9e6), ["compile"])

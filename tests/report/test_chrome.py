@@ -152,7 +152,9 @@ def test_read_back_it_is_the_step_that_was_predicted(name: str, tmp_path: Path):
     path, treatments = CASES[name]
     made = changes.predict(read_trace(str(path)), treatments)
     made.save_trace(tmp_path / "out.json.gz")
-    events = read_trace(str(tmp_path / "out.json.gz")).ranks[0].events
+    read = read_trace(str(tmp_path / "out.json.gz")).ranks[0]
+    assert {one.name for one in read.meta.devices} == {made.diagnosis.device}
+    events = read.events
     links = link(events)
     steps = find_steps(events, links)
     assert steps.count == made.diagnosis.steps

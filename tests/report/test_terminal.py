@@ -233,9 +233,11 @@ def test_findings_without_a_treatment_are_shown() -> None:
     assert all(code in text for code in ("O01", "M01", "O04", "M07"))
 
 
-def test_no_gain_is_an_answer() -> None:
+def test_what_brings_no_gain_is_nothing_to_do() -> None:
     treatment = Prescription(treatment="compile", finding="M01", predicted_saving_ns=(0, 0), how="compile it")
-    assert "no gain" in terminal.render(samples.diagnosis(prescriptions=[treatment]))
+    text = terminal.render(samples.diagnosis(prescriptions=[treatment]))
+    assert "What to do" not in text
+    assert "Found, with no remedy that is predicted to save time" in text
 
 
 def test_a_prescription_without_its_finding_is_shown() -> None:

@@ -47,6 +47,21 @@ def test_says_what_where_and_how_much() -> None:
     assert f"then {what_if.bound(entry.regime)}: most of the step is" in text
 
 
+def test_what_the_machine_saves_is_not_told_under_a_treatments_name() -> None:
+    step = ONE.what_ifs[0].step_ns
+    entry = replace(found(["compile"], OTHER), step_ns=0.4 * step, expected_ns=0.6 * step, there_ns=0.4 * step)
+    text = " ".join(shown(ONE, entry).split())
+    assert f"{OTHER} alone saves {units.duration(0.6 * step)} (60 %); compile there saves nothing" in text
+    both = replace(entry, there_ns=0.5 * step)
+    text = " ".join(shown(ONE, both).split())
+    assert (
+        f"alone saves {units.duration(0.5 * step)} (50 %); compile there saves {units.duration(0.1 * step)} (20 %)"
+        in text
+    )
+    assert "compile there saves" in what_if.headline(ONE, both)
+    assert "alone" not in shown(ONE, found(["compile"]))
+
+
 def test_the_new_budget_is_listed_from_one_per_cent() -> None:
     entry = found(["cuda-graph"])
     text = shown(ONE, entry)

@@ -81,9 +81,8 @@ def _heading(page: Page, *, several: bool) -> Line:
 
 
 def worth_doing(diagnosis: Diagnosis) -> list[Prescription]:
-    """The treatments of the step, ranked: not those of findings about the measurement, which save nothing of it."""
-    about = {one.code for one in diagnosis.findings if one.at_stake_ns == (0, 0)}
-    return [one for one in diagnosis.prescriptions if not about.issuperset(one.mends) or one.predicted_saving_ns[1] > 0]
+    """The treatments of the step that may save some of it, ranked."""
+    return [one for one in diagnosis.prescriptions if one.predicted_saving_ns[1] > 0]
 
 
 def _prescription(

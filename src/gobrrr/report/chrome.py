@@ -37,28 +37,38 @@ def kept(events: EventTable, rows: I8) -> I8:
     return result
 
 
-def save(events: EventTable, path: str | PathLike[str], *, title: str = "", placed: Placed | None = None) -> None:
-    """Write a timeline; gzipped where the name ends in .gz. `placed`: the places of the program that its events lie in,
-    which become tracks of their own. Raises UsageError where it can't be written."""
+def save(
+    events: EventTable, path: str | PathLike[str], *, title: str = "", device: str | None = None,
+    placed: Placed | None = None,
+) -> None:  # fmt: skip
+    """Write a timeline of devices of one name; gzipped where the file's ends in .gz. `placed`: the places of the program
+    that its events lie in, which become tracks of their own. Raises UsageError where it can't be written."""
     target = Path(path)
     document = {
         "schemaVersion": 1,
         "displayTimeUnit": "ms",
+        "deviceProperties": [{"id": one, "name": device} for one in _devices(events)] if device else [],
         "gobrrr": {"what": "a replayed timeline: estimated, not recorded", "change": title},
-        "traceEvents": [*_names(events), *_events(events), *_arrows(events), *_places(events, placed)],
+        "traceEvents": [*_names(events, device), *_events(events), *_arrows(events), *_places(events, placed)],
     }
     data = bytes_without_home(msgspec.json.encode(document))
     files.write(target, gzip.compress(data, 6, mtime=0) if target.suffix == ".gz" else data)
 
 
-def _names(events: EventTable) -> Iterator[dict[str, Any]]:
+def _devices(events: EventTable) -> list[int]:
+    """The ids of the devices that work."""
+    found: list[int] = np.unique(events.device[events.of(*DEVICE_KINDS)]).tolist()
+    return found
+
+
+def _names(events: EventTable, name: str | None) -> Iterator[dict[str, Any]]:
     """What Perfetto calls the rows: the host's threads under one process, each device's streams under another."""
     yield _named("process_name", 0, 0, "host")
     for index, thread in enumerate(events.threads):
         yield _named("thread_name", 0, index, thread)
     rows = events.of(*DEVICE_KINDS)
-    for device in np.unique(events.device[rows]).tolist():
-        yield _named("process_name", _pid(device), 0, f"device {device}")
+    for device in _devices(events):
+        yield _named("process_name", _pid(device), 0, f"device {device}: {name}" if name else f"device {device}")
         for stream in np.unique(events.stream[rows[events.device[rows] == device]]).tolist():
             yield _named("thread_name", _pid(device), stream, f"stream {stream}")
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -16,15 +18,25 @@ INTERNAL_ERROR = 70
 
 
 def complain(message: str, status: int) -> int:
-    """Print the message in one line that is safe for a terminal, and return the status."""
+    """Print the message, safe for a terminal and in one line unless that is narrower, and return the status."""
     from gobrrr.report.text import sanitise  # it lays text out: not for `--help`
 
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
     line = f"gobrrr: {sanitise(message)}".encode(encoding, "replace").decode(encoding)
+    line = _wrapped(line)
     if sys.stderr is not None:  # where it is closed there is nobody to tell
         with suppress(OSError, ValueError):
             print(line, file=sys.stderr)
     return status
+
+
+def _wrapped(line: str) -> str:
+    """A line between words at the width of a terminal; elsewhere as it is, for whatever reads it."""
+    with suppress(OSError, ValueError, AttributeError):
+        if sys.stderr.isatty():
+            width = shutil.get_terminal_size().columns
+            return textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return line
 
 
 class _Tracebacks(logging.Handler):

@@ -23,6 +23,8 @@ def lines(diagnosis: Diagnosis, page: Page, entry: WhatIf) -> list[Line]:
     whole = ", ".join(both)
     for text in [whole] if cell_len(whole) + 3 <= page.width else [f"{both[0]},", *both[1:]]:
         out += page.wrapped(text, first="   ")
+    if text := apart(now, entry):
+        out += page.wrapped(text, first="   ")
     if text := work(entry):
         out += page.wrapped(text, first="   ", style="dim")
     if entry.lines:
@@ -37,7 +39,9 @@ def lines(diagnosis: Diagnosis, page: Page, entry: WhatIf) -> list[Line]:
 def headline(diagnosis: Diagnosis, entry: WhatIf) -> str:
     """One combination in one line of ASCII: its name, its step and what it saves."""
     now = as_it_is(diagnosis)
-    return to_ascii(f"what if {title(entry)}: {times(now, entry, '->')}, {saving(now, entry)}")
+    parts = apart(now, entry)
+    whole = f"{saving(now, entry)}{f' ({parts})' if parts else ''}"
+    return to_ascii(f"what if {title(entry)}: {times(now, entry, '->')}, {whole}")
 
 
 def as_it_is(diagnosis: Diagnosis) -> WhatIf | None:
@@ -69,6 +73,16 @@ def saving(now: WhatIf | None, entry: WhatIf) -> str:
     if share < 0:
         return f"takes {units.duration(-entry.expected_ns)} longer ({units.percent(-share)})"
     return f"saves {units.duration(entry.expected_ns)} ({units.percent(share)})"
+
+
+def apart(now: WhatIf | None, entry: WhatIf) -> str:
+    """What of a saving on another machine is the machine's, and what the treatments' there; "" where it is of one."""
+    if now is None or entry.there_ns is None:
+        return ""
+    there = replace(entry, step_ns=entry.there_ns, expected_ns=now.step_ns - entry.there_ns)
+    here = replace(entry, expected_ns=entry.there_ns - entry.step_ns)
+    names = " + ".join(sanitise(one) for one in entry.treatments)
+    return f"{sanitise(entry.machine or '')} alone {saving(now, there)}; {names} there {saving(there, here)}"
 
 
 def between(saved: Interval) -> str:
