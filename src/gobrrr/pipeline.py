@@ -151,7 +151,10 @@ def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
         findings=_ranked(findings, prescriptions),
         prescriptions=prescriptions,
         notes=notes,
-        caveats=caveats.of(live, wall, recorded_ns, machine, bounds[1], lead.once),
+        caveats=[
+            *caveats.of_files(profile.ranks),
+            *caveats.of(live, wall, recorded_ns, machine, bounds[1], lead.once),
+        ],
         lower_bounds=bounds[1],
         machine=machine.name if machine else None,
         steps_from=steps.how,

@@ -26,7 +26,7 @@ from gobrrr.observe.live.loops import step_intent  # noqa: E402
 from gobrrr.observe.live.loops.loop import Finder  # noqa: E402
 from gobrrr.observe.live.ops.dispatch import looking  # noqa: E402
 from gobrrr.observe.live.ops.scaling import scale_workload  # noqa: E402
-from gobrrr.observe.live.ops.state import kept  # noqa: E402
+from gobrrr.observe.live.state.kept import Kept  # noqa: E402
 from gobrrr.observe.live.watcher import Options, Watcher  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -219,7 +219,8 @@ def test_state_that_is_kept_and_a_batch_that_grows(kind: Any) -> None:
     alone, seen = kind(), kind()
     with alone, torch.no_grad():
         model(ids)
-    with seen, torch.no_grad(), kept(model):
+    with seen, Kept() as kept, torch.no_grad():
+        kept.keep(Workload(model=model))
         model(ids)
     assert seen.seen == alone.seen
     grown = kind()

@@ -16,7 +16,6 @@ from gobrrr.analysis.dispatched import counted_live  # noqa: E402
 from gobrrr.errors import UsageError  # noqa: E402
 from gobrrr.model.workload import Workload  # noqa: E402
 from gobrrr.observe.live.ops.scaling import follows, rebatchable, scale, scale_workload, scaled  # noqa: E402
-from gobrrr.observe.live.ops.state import kept  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -114,19 +113,6 @@ def test_a_training_step_leaves_its_model_and_optimizer_as_they_were() -> None:
     for one, other in zip(optimizer.state.values(), state, strict=True):
         assert all(torch.equal(one[name], other[name]) for name in other)
     assert torch.equal(torch.get_rng_state(), number)
-
-
-def test_what_a_step_is_seen_to_use_is_put_back_without_being_named() -> None:
-    model = nn.Linear(2, 2)
-    optimizer = torch.optim.Adam(model.parameters())
-    before = model.weight.detach().clone()
-    with kept():
-        model(torch.ones(1, 2)).sum().backward()
-        optimizer.step()
-        assert not torch.equal(model.weight, before)
-    assert torch.equal(model.weight, before)
-    assert model.weight.grad is None
-    assert not optimizer.state
 
 
 def test_a_size_that_does_not_fit_ends_the_test_at_the_one_before() -> None:

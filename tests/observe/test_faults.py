@@ -13,6 +13,7 @@ from gobrrr.errors import EmptyTraceError, InputError, NotATraceError
 from gobrrr.model.profile import Profile
 from gobrrr.observe import source
 from gobrrr.observe.trace import read_trace
+from gobrrr.pipeline import diagnose
 from tests.observe.traces import busy_ns, kernel, launch, op, step, trace, write
 
 
@@ -40,6 +41,19 @@ def test_cut_off_json(tmp_path: Path) -> None:
         f"the file is cut off: 60 whole events before the cut were read, the last {unfinished} bytes are the start of "
         "an event and were dropped; everything behind the cut is missing, so that totals are lower bounds"
     )
+
+
+def test_a_cut_trace_is_named_before_the_numbers(tmp_path: Path) -> None:
+    data = json.dumps(trace([kernel(ts=n) for n in range(100)])).encode()
+    cut, whole = data[: data.index(b'"ts": 60')], data
+    assert diagnose(read(tmp_path, whole)).caveats == []
+    write(tmp_path / "rank1.json", cut)
+    write(tmp_path / "rank0.json", whole)
+    (tmp_path / "t.json").unlink()
+    found = diagnose(read_trace(tmp_path)).caveats
+    assert [one.partition(" cut off")[0] for one in found] == ["Of 2 traces rank1.json is"]
+    alone = diagnose(read_trace(tmp_path / "rank1.json")).caveats
+    assert [one.partition(" (")[0] for one in alone] == ["The trace is cut off or damaged"]
 
 
 def test_cut_off_between_two_events(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""What a reader must know before the numbers: what disturbed the measuring of the step, or of its machine."""
+"""What a reader must know before the numbers: a trace is not whole, or what disturbed the measuring."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from gobrrr import units
@@ -10,6 +11,7 @@ from gobrrr.model.contention import DISTURBED
 from gobrrr.model.diagnosis import Wall
 from gobrrr.model.live import Live
 from gobrrr.model.machine import Ceiling, Machine
+from gobrrr.model.profile import RankProfile
 
 
 def of(
@@ -82,6 +84,16 @@ def of_first_uses(once: Spans) -> list[str]:
         f"recording. That does not come back after warm-up and is left out of the step. To record without it: "
         "torch.profiler.schedule(wait=1, warmup=3, active=3)."
     ]
+
+
+def of_files(ranks: Sequence[RankProfile]) -> list[str]:
+    """That files of a trace are cut off or damaged, by their names."""
+    cut = [re.split(r"[/\\]", one.meta.source)[-1] for one in ranks if not one.whole]
+    if not cut:
+        return []
+    are = "is" if len(cut) == 1 else "are"
+    which = f"Of {len(ranks)} traces {', '.join(cut)} {are}" if len(ranks) > 1 else "The trace is"
+    return [f"{which} cut off or damaged (the notes say where): what is missing there is counted nowhere."]
 
 
 def of_ceilings(machine: Machine | None, roofs: Sequence[str]) -> list[str]:

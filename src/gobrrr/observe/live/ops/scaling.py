@@ -23,7 +23,7 @@ from gobrrr.model.workload import Workload
 from gobrrr.observe.live.apart import apart
 from gobrrr.observe.live.clock import wait
 from gobrrr.observe.live.ops.dispatch import watch
-from gobrrr.observe.live.ops.state import kept
+from gobrrr.observe.live.state.kept import Kept
 from gobrrr.observe.targets import step_of
 
 FACTORS = (1, 2, 4)
@@ -58,8 +58,9 @@ def scale_workload(
         done += 1
         return run_ns(run)
 
-    keep = [one for one in (workload.model, workload.optimizer) if one is not None]
-    return scale(step, inputs, time=time, count=count, keep=keep)
+    with Kept() as kept:
+        kept.keep(workload)
+        return scale(step, inputs, time=time, count=count)
 
 
 def run_ns(run: Callable[[], Any]) -> float:
@@ -113,29 +114,27 @@ def scale(
     *,
     time: Callable[[Callable[[], Any]], float],
     count: Callable[[Recording], Counted] | None = None,
-    keep: Sequence[Any] = (),
 ) -> Scaling:
     """`step(*inputs)` with its batch multiplied by each of `factors`, of which the first is 1.
 
     `time` runs what it is given as often as it likes and returns the ns of one run; `count` counts what one run
-    dispatched. Modules and optimizers that the step uses, and those in `keep`, are as they were afterwards. A size that
-    does not fit into memory, or that the step refuses, ends the test with a note. Exceptions at factor 1 pass through.
+    dispatched. What the step changes stays changed. A size that does not fit into memory, or that the step refuses,
+    ends the test with a note. Exceptions at factor 1 pass through.
     """
     points: list[tuple[float, float, float | None]] = []
     moved: list[float | None] = []
     end = ""
-    with kept(*keep):
-        for factor in factors:
-            try:
-                ns, work = _one(step, scaled(inputs, factor), time, count)
-            except Exception as error:
-                if not points:
-                    raise
-                end = _refused(error, factor)
-                _release()
-                break
-            points.append((float(factor), ns, work.flop if work is not None else None))
-            moved.append(work.bytes if work is not None else None)
+    for factor in factors:
+        try:
+            ns, work = _one(step, scaled(inputs, factor), time, count)
+        except Exception as error:
+            if not points:
+                raise
+            end = _refused(error, factor)
+            _release()
+            break
+        points.append((float(factor), ns, work.flop if work is not None else None))
+        moved.append(work.bytes if work is not None else None)
     note = "; ".join(filter(None, (follows(points, moved), end)))
     return Scaling(points=tuple(points), note=note, bytes=tuple(moved) if count is not None else ())
 
