@@ -5,6 +5,7 @@ Expected FLOPs are worked out by hand: 2 a multiply-add, the backward pass of a 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import gobrrr  # noqa: E402
-from gobrrr import cost  # noqa: E402
+from gobrrr import api, cost  # noqa: E402
 from tests.spread import spread  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -430,3 +431,24 @@ def test_a_program_for_a_gpu_counts_as_on_the_cpu(make: Any) -> None:
     assert [getattr(on_gpu, field) for field in FLOPS] == [getattr(on_cpu, field) for field in FLOPS]
     copied = 2 * 6 * 8 * 4 if make is moved_as_programs_do else 0  # the input, read and written
     assert on_gpu.bytes_as_run - on_cpu.bytes_as_run in (0, copied / 2, copied)
+
+
+@pytest.mark.parametrize("kind", ["Adam", "NAdam", "SGD", "ASGD"])
+def test_an_optimizer_counts_its_steps_at_the_same_place_everywhere(kind: str) -> None:
+    """torch keeps the step counters of all but ASGD on the host, wherever the parameters are."""
+
+    def made(device: str) -> Step:
+        weight = torch.zeros(4, 4, device=device).requires_grad_()
+        weight.grad = torch.zeros(4, 4, device=device)
+        step: Step = getattr(torch.optim, kind)([weight], lr=0.1).step
+        return step
+
+    def places(device: str) -> Counter[tuple[str, str]]:
+        recording = api.record(lambda: gobrrr.Workload(step=made(device)))
+        return Counter((one.call.name, one.place) for one in recording.calls)
+
+    found = [places(device) for device in DEVICES]
+    waits = [{place for name, place in one if name == "aten::_local_scalar_dense"} for one in found]
+    assert waits == [{"Adam": {"host"}, "NAdam": {"host"}, "SGD": set(), "ASGD": {"device"}}[kind]] * 3
+    if kind != "ASGD":
+        assert found[0] == found[1] == found[2]

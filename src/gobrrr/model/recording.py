@@ -34,6 +34,7 @@ class RecordedCall(msgspec.Struct, frozen=True, gc=False):
     host_copy: Literal["", "HtoD", "DtoH"] = ""
     node: str = ""  # of the backward pass: the autograd node that runs it
     new_bytes: int = 0  # of storages that it made
+    counter: bool = False  # of an optimizer's step count: on the host, wherever the parameters are
     replayed: bool = False  # dispatched when a CUDA graph was captured, and run by a replay of it
 
 

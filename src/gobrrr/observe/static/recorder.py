@@ -48,7 +48,7 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.sides, self.sites, self.values, self.memory, self.doubles = sides, sites, values, memory, doubles
         self.recording = False
-        self.optimizing = False
+        self.optimizing = self.counters_on_host = False
         self.drafts: list[tuple[RecordedCall, int, bool]] = []  # with the backward pass it is in, and the grad mode
         self.assumptions: dict[tuple[str, str | None], Assumption] = {}
         self.needed = 1.0
@@ -100,8 +100,17 @@ class Recorder(TorchDispatchMode):
             call = op_call(func, args, kwargs, outputs=tuple(map(tensor_record, written)))
             copy: Copy = self.sides.crossing(read, written) if name in COPIES else ""
             waits = bool(copy) and self.copy_waits and not non_blocking(func, args, kwargs)
-            self._put(call, place, made, copy=copy, waits=waits)
+            counter = place == "host" and self._counts(read, written)
+            self._put(call, place, made, copy=copy, waits=waits, counter=counter)
         return outputs
+
+    def _counts(self, read: list[Any], written: list[Any]) -> bool:
+        """Whether an operation of an optimizer is about its step counters alone: numbers that follow from constants."""
+        numbers = (*read, *written)
+        return self.optimizing and self.counters_on_host and bool(numbers) and all(self._known(one) for one in numbers)
+
+    def _known(self, tensor: Any) -> bool:
+        return not tensor.dim() and self.values.one(tensor) is not None
 
     def _mixed(self, name: str, read: list[Any]) -> None:
         """Note an operation on a device whose other operand is on the host: it runs here, and fails on a GPU."""
@@ -150,7 +159,9 @@ class Recorder(TorchDispatchMode):
             return
         side = self.sides.of(tensor)
         call = op_call(aten._local_scalar_dense.default, (tensor,), {})
-        self._put(call, side, 0, waits=side == "device" or not counted)
+        self._put(
+            call, side, 0, waits=side == "device" or not counted, counter=side == "host" and self._counts([tensor], [])
+        )
 
     def assume(self, tensor: Any) -> Any:
         """A stand-in for a value that only real data has."""
@@ -171,7 +182,9 @@ class Recorder(TorchDispatchMode):
         if len(self.assumptions) < MOST_ASSUMPTIONS:
             self.assumptions.setdefault((what, line), Assumption(what, str(stand_in), line))
 
-    def _put(self, call: OpCall, place: Side, made: int, *, waits: bool = False, copy: Copy = "") -> None:
+    def _put(
+        self, call: OpCall, place: Side, made: int, *, waits: bool = False, copy: Copy = "", counter: bool = False
+    ) -> None:
         owned = self._owners.of_this(self.sites.here, self.needed)
         if len(self.drafts) >= MOST_CALLS:
             raise NeedsData(
@@ -188,6 +201,7 @@ class Recorder(TorchDispatchMode):
             host_copy=copy,
             node=owned.node,
             new_bytes=made,
+            counter=counter,
         )
         self.drafts.append((recorded, owned.task, owned.grad))
 

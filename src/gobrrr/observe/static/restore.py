@@ -198,9 +198,16 @@ def _before(keeper: Keeper, recorder: Recorder) -> Callable[..., None]:
                 for group, rate in zip(optimizer.param_groups, rates, strict=True):
                     if rate is not None:
                         group["lr"] = rate
-        recorder.optimizing = True
+        recorder.optimizing, recorder.counters_on_host = True, _counts_on_host(optimizer)
 
     return hook
+
+
+def _counts_on_host(optimizer: Any) -> bool:
+    """Whether the step counters of an optimizer are on the host where its parameters are on a GPU, as those of torch
+    are: but for the forms that count on the device, and ASGD."""
+    on_device = any(group.get("capturable") or group.get("fused") for group in optimizer.param_groups)
+    return not on_device and not isinstance(optimizer, torch.optim.ASGD)
 
 
 def _after(recorder: Recorder) -> None:

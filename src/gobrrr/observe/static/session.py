@@ -116,9 +116,10 @@ class Session:
 
 
 def _on_device(call: RecordedCall) -> RecordedCall:
+    """A call of a program that runs on a CPU, as it would run on a GPU: all but an optimizer's step counters there."""
     import msgspec
 
-    return msgspec.structs.replace(call, place="device")
+    return call if call.counter else msgspec.structs.replace(call, place="device")
 
 
 def record_step(step: Callable[..., Any], inputs: Sequence[Any], keywords: dict[str, Any], target: str) -> Recording:
