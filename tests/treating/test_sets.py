@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gobrrr.model.treated import Treated
-from gobrrr.report.treated import is_kept, not_at_once
+from gobrrr.report.treated import is_kept, uncertain
 from gobrrr.treating import sets
 from gobrrr.treating.bench import stacked
 from gobrrr.treating.candidate import Candidate
@@ -111,7 +111,7 @@ def test_the_set_is_tried_at_once_and_all_of_it_is_kept() -> None:
     assert told.step_after_ns == pytest.approx(0.3 * STEP)
     assert told.faster == pytest.approx(1 / 0.3)
     assert bench.joined == []
-    assert not not_at_once(told)
+    assert not uncertain(told)
     assert is_kept(told.trials[0], told)
     assert "the set that is predicted to save the most" in told.order[0]
 

@@ -203,11 +203,9 @@ class Watcher:
             return "a watch or a diagnosis of the program's own began meanwhile, and this one gave way"
         others = f" ({self._elsewhere} others ran on other threads)" if self._elsewhere else ""
         after = "counted from where the loop was found, " if self.found_late else ""
-        seen = f"{self._seen} step{'' if self._seen == 1 else 's'}"
-        return (
-            f"the loop ended after {seen}{others}, {after}while {self.phase.value}; looking takes up to "
-            f"{self.options.most} steps"
-        )
+        seen = f"{self._seen} step{'' if self._seen == 1 else 's'}{others}"
+        most = f"looking takes up to {self.options.most} steps"
+        return f"the loop ended after {seen}, {after}while {self.phase.value}; {most}"
 
     def _of_another_thread(self) -> bool:
         """A profiler can only be stopped from the thread that started it."""
