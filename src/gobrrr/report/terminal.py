@@ -77,7 +77,7 @@ def _all_of(diagnosis: Diagnosis) -> Detail:
     most = max(counts)
     return Detail(
         prescriptions=most, facts=[sys.maxsize] * len(diagnosis.findings), findings=most, evidence=most, devices=most,
-        unchecked=most, notes=most,
+        unchecked=most, notes=most, trials=most,
     )  # fmt: skip
 
 
