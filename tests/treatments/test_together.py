@@ -23,8 +23,8 @@ from gobrrr.model.diagnosis import Wall, WhatIf
 from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import Examined, examine
 from gobrrr.treatments.base import Planned
-from gobrrr.treatments.prescribing import as_uncertain, plans
-from gobrrr.treatments.together import Combiner, Seat
+from gobrrr.treatments.prescribing import plans
+from gobrrr.treatments.together import Combiner, Seat, as_uncertain
 from tests.analysis.slow_simulator import every
 from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, examined, short
 from tests.conftest import H100
@@ -306,16 +306,17 @@ def test_nothing_takes_less_than_no_time(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("saved", "low", "high"),
+    ("expected", "low", "high"),
     [
-        ((9.0, 8.9, 9.1), 4.0, 23.0),  # of 4 to 25, what is left of 10 (1) may be none or twice as long
-        ((10.0, 10.0, 10.0), 4.0, 25.0),
-        ((2.0, 1.9, 2.1), 1.9, 9.0),  # 6 less may all be of the 8 that are left; of 15 more at the least 7 are not
-        ((0.0, 0.0, 0.5), 0.0, 5.0),
+        (9.0, 4.0, 10.0),  # one of ten is left: of a step of 4 that may be nothing
+        (10.0, 4.0, 10.0),
+        (2.0, 1.9, 5.0),  # 6 less may all be of the 8 that are left; 15 more make the saving as many times as large
+        (0.0, -0.1, 0.1),
+        (-2.0, -2.1, -1.9),
     ],
 )
-def test_a_saving_is_no_surer_than_the_step(saved: tuple[float, float, float], low: float, high: float) -> None:
-    wall = Wall(value=10.0, low=4.0, high=25.0, how="estimated")
-    assert as_uncertain(saved, wall, 10.0) == (saved[0], low, high)
+def test_a_saving_is_no_surer_than_the_step(expected: float, low: float, high: float) -> None:
+    wall, given = Wall(value=10.0, low=4.0, high=25.0, how="estimated"), (expected - 0.1, expected + 0.1)
+    assert as_uncertain(expected, given, 10.0, wall) == (low, high)
     sure = Wall(value=10.0, low=10.0, high=10.0, how="measured")
-    assert as_uncertain(saved, sure, 10.0) == saved
+    assert as_uncertain(expected, given, 10.0, sure) == (given[0], min(given[1], 10.0))

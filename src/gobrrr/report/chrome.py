@@ -41,8 +41,8 @@ def save(
     events: EventTable, path: str | PathLike[str], *, title: str = "", device: str | None = None,
     placed: Placed | None = None,
 ) -> None:  # fmt: skip
-    """Write a timeline of devices of one name; gzipped where the file's ends in .gz. `placed`: the places of the program
-    that its events lie in, which become tracks of their own. Raises UsageError where it can't be written."""
+    """Write a timeline of devices of one name; gzipped where the file's ends in .gz. `placed`: the places of the
+    program that its events lie in, which become tracks of their own. Raises UsageError where it can't be written."""
     target = Path(path)
     document = {
         "schemaVersion": 1,

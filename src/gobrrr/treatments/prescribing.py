@@ -55,8 +55,7 @@ def prescribe(
         given = [prescription(name, mine, step_ns) for name, mine in by_name.items()]
     else:
         each = [
-            parts.make(name, partial(replayed, combiner, name, mine, step_ns, wall), None)
-            for name, mine in by_name.items()
+            parts.make(name, partial(replayed, combiner, name, mine, step_ns), None) for name, mine in by_name.items()
         ]
         given = [one for one in each if one is not None]
     # a step that does more work gets no shorter: throughput comes last
@@ -84,30 +83,14 @@ def prescription(name: str, mine: Sequence[tuple[Found, Plan]], step_ns: float) 
     )
 
 
-def as_uncertain(saved: tuple[float, float, float], wall: Wall, step_ns: float) -> tuple[float, float, float]:
-    """(expected, least, most) of a saving, no surer than the step itself is.
-
-    Where the step takes less or more than expected, what the treatment leaves of it may be shorter or longer by no more
-    than all of it: the rest of the difference is the saving's.
-    """
-    expected, low, high = saved
-    if wall.value is None or wall.low is None or wall.high is None:
-        return saved
-    left = step_ns - expected
-    less, more = (max(one - left, 0.0) for one in (wall.value - wall.low, wall.high - wall.value))
-    return expected, min(low, expected - less), max(high, expected + more)
-
-
-def replayed(
-    combiner: Combiner, name: str, mine: Sequence[tuple[Found, Plan]], step_ns: float, wall: Wall
-) -> Prescription:
+def replayed(combiner: Combiner, name: str, mine: Sequence[tuple[Found, Plan]], step_ns: float) -> Prescription:
     """One treatment with its plans for all that it mends, as the step's replay with them says."""
 
     def within(ns: float) -> float:
         return min(max(0.0, ns), step_ns)
 
     saved = combiner.saving([name])
-    expected, low, high = (within(one) for one in as_uncertain(saved, wall, step_ns))
+    expected, low, high = (within(one) for one in saved)
     alone = [saved[0] if len(mine) == 1 else combiner.saving_for(name, found.finding.code) for found, _ in mine]
     order = sorted(range(len(mine)), key=lambda at: -alone[at])
     return replace(

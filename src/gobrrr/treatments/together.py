@@ -111,6 +111,21 @@ def _turn(one: Planned) -> tuple[bool, bool, bool, bool]:
     return word_of(name) in LAST, name not in FIRST, name not in NARROWER, plan.last
 
 
+def as_uncertain(expected: float, gains: tuple[float, float], step_ns: float, wall: Wall) -> tuple[float, float]:
+    """The ends of a saving that is expected of a step, no surer than the step itself is, and no more than all of it.
+
+    Where the step takes less or more than expected, what the treatment leaves of it may be shorter or longer by no more
+    than all of it: the rest of the difference is the saving's. It grows no more than the step does.
+    """
+    low, high = gains
+    if wall.value is None or not wall.low or wall.high is None:
+        return gains
+    left = step_ns - expected
+    less, more = (max(one - left, 0.0) for one in (wall.value - wall.low, wall.high - wall.value))
+    most = min(expected + more, expected * wall.high / wall.value)
+    return min(low, expected - less), min(max(high, most), step_ns)
+
+
 class Combiner:
     """Replays a step under combinations of the plans that were made for it; several ranks run together."""
 
@@ -223,6 +238,8 @@ class Combiner:
         step, low, high = (max(one, 0.0) for one in ends)
         wall = self.wall
         gains = min(min(*saved, *there) + least, now), min(max(saved) + most, now)
+        if mine or machine is not None:
+            gains = as_uncertain(now - step, gains, now, wall)
         if not mine and machine is None and wall.low is not None and wall.high is not None:
             return (step, min(wall.low, step), max(wall.high, step)), gains
         if machine is not None and wall.value:
