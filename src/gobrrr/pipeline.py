@@ -151,10 +151,7 @@ def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
         findings=_ranked(findings, prescriptions),
         prescriptions=prescriptions,
         notes=notes,
-        caveats=[
-            *caveats.of_files(profile.ranks),
-            *caveats.of(live, wall, recorded_ns, machine, bounds[1], lead.once),
-        ],
+        caveats=caveats.of(profile.ranks, live, wall, recorded_ns, machine, bounds[1], lead.once),
         lower_bounds=bounds[1],
         machine=machine.name if machine else None,
         steps_from=steps.how,

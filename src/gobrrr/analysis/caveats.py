@@ -15,15 +15,15 @@ from gobrrr.model.profile import RankProfile
 
 
 def of(
-    live: Live | None, wall: Wall, recorded_ns: float | None, machine: Machine | None, roofs: Sequence[str], once: Spans
-) -> list[str]:
+    ranks: Sequence[RankProfile], live: Live | None, wall: Wall, recorded_ns: float | None, machine: Machine | None,
+    roofs: Sequence[str], once: Spans,
+) -> list[str]:  # fmt: skip
     """All of them.
 
     `roofs`: names of those that floors rest on and that are only known from below; `once`: first uses of kernels.
     """
-    return [
-        *of_step(live), *of_times(wall, recorded_ns), *of_first_uses(once), *of_ceilings(machine, roofs)
-    ]  # fmt: skip
+    measured = [*of_step(live), *of_times(wall, recorded_ns), *of_first_uses(once)]
+    return [*of_files(ranks), *measured, *of_ceilings(machine, roofs)]
 
 
 def lost(live: Live | None) -> float:
