@@ -73,4 +73,4 @@ def predict(name: str, evidence: Evidence, finding: Finding) -> Prescription | N
     if not evidence.replayable:
         return prescription(name, [(found_, plan)], evidence.wall_ns)
     alone = Seat(evidence, ((name, found_, plan),), np.empty(0, dtype=np.int64))
-    return replayed(Combiner([alone], wall), name, [(found_, plan)], evidence.wall_ns, wall)
+    return replayed(Combiner([alone], wall), name, [(found_, plan)], evidence.wall_ns)
