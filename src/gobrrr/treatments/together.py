@@ -228,10 +228,10 @@ class Combiner:
                 corners.append(self._after(names, machine, share, off, end))
                 saved.append(now * (1 - corners[-1] / before[end]) if before[end] > 0 else 0.0)
         mine = self.seats[0].of(names)
-        bound = now - min(after, *corners)
+        bound, touched = now - min(after, *corners), now
         if machine is None and work_of(mine) == 1.0:
-            bound = min(bound, self.watch.touched(self._changes(names, MOST, machine)))
-        saved = [min(one, bound) for one in saved]
+            touched = self.watch.touched(self._changes(names, MOST, machine))
+        saved = [min(one, bound, touched) for one in saved]
         there = [] if machine is not None else [before[0] - one for one in corners[:2]]
         most, least = sum(one.beyond for one in mine), sum(one.beyond_low for one in mine)
         ends = after - (most + least) / 2, min(*corners, after) - most, max(*corners, after) - least
@@ -239,7 +239,8 @@ class Combiner:
         wall = self.wall
         gains = min(min(*saved, *there) + least, now), min(max(saved) + most, now)
         if mine or machine is not None:
-            gains = as_uncertain(now - step, gains, now, wall)
+            widened = as_uncertain(now - step, gains, now, wall)
+            gains = widened[0], max(min(widened[1], touched + most), gains[1])
         if not mine and machine is None and wall.low is not None and wall.high is not None:
             return (step, min(wall.low, step), max(wall.high, step)), gains
         if machine is not None and wall.value:
