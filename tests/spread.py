@@ -28,6 +28,7 @@ def spread(values: Sequence[Any], every: int = EVERY) -> list[Any]:
 
 
 def _chosen(value: Any, at: int, every: int) -> bool:
+    value = value.values[0] if hasattr(value, "marks") else value
     name = value.name.partition(".json")[0] if isinstance(value, Path) else None
     return at % every == 0 if name is None else crc32(name.encode()) % every == 0
 

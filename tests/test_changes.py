@@ -85,7 +85,7 @@ def faults(found: Diagnosis) -> list[str]:
 # -- the contract, on recorded steps ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", spread(EVERY, 6), ids=short)
+@pytest.mark.parametrize("path", spread(EVERY), ids=short)
 def test_the_contract_holds_with_what_ifs_and_on_another_machine(path: Path):
     """And the step on another machine is the same by both ways of asking for it."""
     read, plain = profile(path), diagnosis(path)
@@ -359,7 +359,7 @@ def evidence(path: Path) -> Evidence:
     return found
 
 
-@pytest.mark.parametrize("pair", MENDED, ids=named)
+@pytest.mark.parametrize("pair", spread(MENDED, 4), ids=named)
 def test_what_is_mended_is_not_to_be_mended_again(pair: Pair):
     """The treatment that made the fixed step promises no more of it for sure."""
     assert pair.fixed is not None
@@ -370,7 +370,7 @@ def test_what_is_mended_is_not_to_be_mended_again(pair: Pair):
             assert one.predicted_saving_ns[0] <= SURE * wall, one
 
 
-@pytest.mark.parametrize("pair", MENDED, ids=named)
+@pytest.mark.parametrize("pair", spread(MENDED, 4), ids=named)
 def test_what_host_and_device_leave_idle_is_all_that_a_faster_host_is_promised_for_sure(pair: Pair):
     """Of the fixed step as it was measured without the profiler, what its device does not work."""
     if pair.fixed is None or pair.group == "ddp":
@@ -384,7 +384,7 @@ def test_what_host_and_device_leave_idle_is_all_that_a_faster_host_is_promised_f
 
 
 @pytest.mark.parametrize(
-    "path", [one for one in SHIPPED if ".fixed." in one.name or "_compiled." in one.name], ids=short
+    "path", spread([one for one in SHIPPED if ".fixed." in one.name or "_compiled." in one.name], 4), ids=short
 )
 def test_kernels_of_a_mended_step_are_promised_nothing_for_sure(path: Path):
     found = diagnosis(path)

@@ -16,7 +16,7 @@ from gobrrr.api import load, save
 from gobrrr.report.json import to_json
 from tests.analysis.tables import DDP, HOLDOUT, PUBLIC, SHIPPED, diagnosis, short
 from tests.conftest import ROOT
-from tests.spread import spread
+from tests.spread import slow, spread
 
 CHECKER = ROOT.parent / "shared" / "tools" / "check_contract.py"
 EVERY = [*SHIPPED, *DDP, *HOLDOUT, *PUBLIC]
@@ -237,7 +237,7 @@ def test_it_survives_a_file(path: Path, tmp_path: Path):
     assert load(tmp_path / "saved.json") == diagnosis(path)
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", [slow(name) if name.startswith("ddp_accum") else name for name in PAIRS])
 def test_a_folder_of_two_ranks(name: str, pairs: dict[str, Path], tmp_path: Path):
     found = as_json(pairs[name])
     assert misfits(found, CONTRACT) == []

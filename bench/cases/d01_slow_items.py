@@ -13,6 +13,7 @@ from gobrrr import Workload
 CASE, CODE, RUNS_ON = "D01", "D01", "cpu"
 ITEM_S = 0.02
 ITEMS = 400
+TURNS = 8
 
 
 class _Slow(Dataset[torch.Tensor]):
@@ -52,7 +53,7 @@ def _made(dataset: Dataset[torch.Tensor], device: str) -> Workload:
 
     def step() -> None:
         batch = next(batches).to(device, non_blocking=True)
-        for _ in range(8):
+        for _ in range(TURNS):
             model(batch.repeat(64, 1)).square().mean().backward()
             model.zero_grad(set_to_none=True)
 

@@ -7,11 +7,12 @@ import torch
 from gobrrr import Workload
 
 CASE, CODE, RUNS_ON = "L05", "O03", "cpu"
+LAYERS = 100
 
 
 def _made(device: str, **options: bool) -> Workload:
     torch.manual_seed(0)
-    model = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(100)]).to(device)
+    model = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(LAYERS)]).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), **options)
     x = torch.randn(16, 64, device=device)
 
@@ -24,7 +25,7 @@ def _made(device: str, **options: bool) -> Workload:
 
 
 def faulty(device: str = "cpu") -> Workload:
-    """A Python loop over 200 parameters."""
+    """A Python loop over two parameters a layer."""
     return _made(device, foreach=False)
 
 

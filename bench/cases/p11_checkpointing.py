@@ -8,6 +8,7 @@ from torch.utils.checkpoint import checkpoint
 from gobrrr import Workload
 
 CASE, CODE, RUNS_ON = "P11", "R01", "cpu"
+BLOCKS = 6
 
 
 def _block() -> torch.nn.Module:
@@ -16,7 +17,7 @@ def _block() -> torch.nn.Module:
 
 def _made(device: str, again: bool) -> Workload:
     torch.manual_seed(0)
-    blocks = torch.nn.ModuleList([_block() for _ in range(6)]).to(device)
+    blocks = torch.nn.ModuleList([_block() for _ in range(BLOCKS)]).to(device)
     x = torch.randn(256, 256, device=device)
 
     def step() -> None:

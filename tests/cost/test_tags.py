@@ -56,6 +56,22 @@ def test_the_table_has_no_op_twice() -> None:
 
 
 @pytest.mark.torch
+def test_the_table_is_what_torch_says_in_this_process() -> None:
+    """Of `aten`: what other tests load may add operations of torch's own to `prims`."""
+    torch = pytest.importorskip("torch")
+    if torch.__version__.partition("+")[0] != tags().torch:
+        pytest.skip(f"made from torch {tags().torch}")
+    from tools.make_op_tags import table
+
+    made, kept = table(), json.loads(PATH.read_text(encoding="utf-8"))
+    for kind in ("pointwise", "view"):
+        assert [one for one in made[kind] if one.startswith("aten::")] == [
+            one for one in kept[kind] if one.startswith("aten::")
+        ]
+
+
+@pytest.mark.slow  # a process that loads torch
+@pytest.mark.torch
 def test_the_table_is_what_torch_says() -> None:
     torch = pytest.importorskip("torch")
     if torch.__version__.partition("+")[0] != tags().torch:

@@ -17,7 +17,7 @@ from tests.once import once
 
 Trace = dict[str, Any]
 
-MOST_EVENTS = 400
+MOST_EVENTS, FEW_EVENTS = 400, 100
 """A cut has no more events of host and device: so short that thousands of them are diagnosed in minutes."""
 
 H200 = ROOT / "tests" / "data" / "h200"
@@ -42,23 +42,25 @@ RANKS = (H100_EXTRA / "ddp_good.rank0.json.gz", H100_EXTRA / "ddp_good.rank1.jso
 
 
 @cache
-def packed(path: Path) -> bytes:
+def packed(path: Path, most: int = MOST_EVENTS) -> bytes:
     """A cut of a trace as JSON: what begins in its first two steps, and the device work that was launched there."""
-    return once(f"a cut of {path}", lambda: _packed(path))
+    if most < MOST_EVENTS:
+        return _packed(packed(path), most)
+    return once(f"a cut of {path}", lambda: _packed(gzip.decompress(path.read_bytes()), most))
 
 
-def _packed(path: Path) -> bytes:
-    whole: Trace = msgspec.json.decode(gzip.decompress(path.read_bytes()))
-    return msgspec.json.encode(whole | {"traceEvents": _cut(whole["traceEvents"])})
+def _packed(data: bytes, most: int) -> bytes:
+    whole: Trace = msgspec.json.decode(data)
+    return msgspec.json.encode(whole | {"traceEvents": _cut(whole["traceEvents"], most)})
 
 
-def trace(path: Path) -> Trace:
+def trace(path: Path, most: int = MOST_EVENTS) -> Trace:
     """The cut, to be changed as one likes."""
-    made: Trace = msgspec.json.decode(packed(path))
+    made: Trace = msgspec.json.decode(packed(path, most))
     return made
 
 
-def _cut(events: list[Trace]) -> list[Trace]:
+def _cut(events: list[Trace], most: int) -> list[Trace]:
     timed = [one for one in events if one.get("ph") == "X" and one.get("cat") != "Trace"]
     marks = sorted(
         (one for one in timed if one.get("cat") == "user_annotation" and one["name"].startswith("ProfilerStep")),
@@ -68,10 +70,10 @@ def _cut(events: list[Trace]) -> list[Trace]:
     end = marks[2]["ts"] if len(marks) > 2 else float("inf")
     on_device = {"kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation"}
     host = [one for one in timed if one.get("cat") not in on_device and begin <= one["ts"] < end]
-    host = sorted(host, key=lambda one: one["ts"])[: MOST_EVENTS * 2 // 3]
+    host = sorted(host, key=lambda one: one["ts"])[: most * 2 // 3]
     called = {one["args"]["correlation"] for one in host if "correlation" in one.get("args", {})}
     work = [one for one in timed if one.get("cat") in on_device and one.get("args", {}).get("correlation") in called]
-    kept = [*host, *work[: MOST_EVENTS // 3]]
+    kept = [*host, *work[: most // 3]]
     meta = [one for one in events if one.get("ph") == "M"][:6]
     arrows = [one for one in events if one.get("ph") in ("s", "f") and one.get("id") in called][:40]
     return [*kept, *meta, *arrows]

@@ -37,6 +37,9 @@ from tests.fuzz.mutators import MUTATORS, RECORDS, encode
 LIMIT_S = 30
 """An input that takes longer hangs."""
 
+SIZES = (bases.FEW_EVENTS, bases.FEW_EVENTS, bases.FEW_EVENTS, bases.MOST_EVENTS)
+"""Of the cuts: as a rule short, as most of what goes wrong needs few events."""
+
 CODE = " " * 12
 """What the lines of a remedy's code begin with."""
 
@@ -83,7 +86,7 @@ def made(seed: int, number: int, folder: Path) -> Input:
 
 def damaged(path: Path, rng: Random) -> tuple[bytes, str]:
     """(a cut of a trace after one to five mutators, their names)."""
-    trace, names = bases.trace(path), []
+    trace, names = bases.trace(path, rng.choice(SIZES)), []
     for _ in range(rng.choice((1, 1, 2, 2, 3, 4, 5))):
         name = rng.choice(list(MUTATORS))
         names.append(name)

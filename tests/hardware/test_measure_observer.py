@@ -83,6 +83,7 @@ class TestHere:
     def test_it_runs(self, cpu: Bench, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
         monkeypatch.setattr(observer, "ROUNDS", 3)
         monkeypatch.setattr(observer, "TURNS", 50)
+        monkeypatch.setattr(observer, "RECORDING_MODES", ("with_stack", "record_shapes+with_stack"))
         records = observer.measure_observer(cpu, cpu.now() + 60)
         entries = [one for one in records if isinstance(one, Entry)]
         assert all(one.group == "observer" and 0 < one.amount.value < 1e-2 for one in entries)

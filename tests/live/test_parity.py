@@ -11,14 +11,19 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
+from gobrrr import pipeline  # noqa: E402
 from gobrrr.hardware import cache  # noqa: E402
 from gobrrr.hardware.measure.device import cpu_name  # noqa: E402
 from gobrrr.model.measured import Curve, CurvePoint, Entry, Environment, Measurement, Quantity  # noqa: E402
+from gobrrr.observe.live.loops.loop import Finder  # noqa: E402
+from gobrrr.observe.live.watcher import Options, Watcher  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
+from tests.live.look import CPU, diagnosed  # noqa: E402
 
+WINDOWS = {"warmup": 2, "most_warmup": 8, "window": 4, "profiled": 2}
 MODEL = """
 import torch
 
@@ -79,8 +84,6 @@ def kept_machine(folder: Path) -> None:
     def entry(group: str, name: str, unit: str, value: float) -> Entry:
         return Entry(group=group, name=name, unit=unit, amount=Quantity(value=value, low=value, high=value, runs=1))
 
-    import torch
-
     environment = Environment(
         device_name=cpu_name(), kind="cpu", torch=str(torch.__version__), date="2026-01-01", threads=2
     )
@@ -125,6 +128,7 @@ def codes(found: dict[str, Any]) -> list[str]:
     return [one["code"] for one in found["findings"]]
 
 
+@pytest.mark.slow  # two processes that load torch
 def test_a_plain_loop(tmp_path: Path) -> None:
     kept_machine(tmp_path)
     script, _ = ran(tmp_path, MODEL + LOOP)
@@ -133,6 +137,32 @@ def test_a_plain_loop(tmp_path: Path) -> None:
     assert "O03" in codes(script)
     assert "O03" in codes(step)
     assert script["live"]["steps_from"].startswith("steps of AdamW")
+
+
+def test_a_plain_loop_in_this_process() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(20)])
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    x = torch.randn(8, 64)
+
+    def step() -> None:
+        model(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    watcher = Watcher(options=Options(**WINDOWS))
+    finder = Finder(watcher)
+    finder.open()
+    try:
+        for _ in range(40):
+            step()
+    finally:
+        finder.close()
+    found = [pipeline.diagnose(watcher.profile("train.py", "a CPU"), on=CPU), diagnosed(step, **WINDOWS)]
+    assert [one.regime for one in found] == ["overhead"] * 2
+    assert all("O03" in {finding.code for finding in one.findings} for one in found)
+    assert found[0].live is not None
+    assert found[0].live.steps_from.startswith("steps of AdamW")
 
 
 @pytest.mark.slow

@@ -232,19 +232,20 @@ def test_data_loader_workers(tmp_path: Path, method: str) -> None:
     assert (ours.returncode, ours.stdout, ours.stderr) == (theirs.returncode, theirs.stdout, theirs.stderr)
 
 
+WRONG_SHAPES = """
+import torch
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(5, 4))
+def go(x):
+    return net(x)
+with torch.no_grad():
+    go(torch.ones(2, 4))
+"""
+
+
+@pytest.mark.slow  # two processes that load torch
 @needs_torch
 def test_a_traceback_through_what_we_put_in(tmp_path: Path) -> None:
-    name = write(
-        tmp_path,
-        """
-        import torch
-        net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(5, 4))
-        def go(x):
-            return net(x)
-        with torch.no_grad():
-            go(torch.ones(2, 4))
-        """,
-    )
+    name = write(tmp_path, WRONG_SHAPES)
     command = [sys.executable, "-c", FINDER_DRIVER.format(source=SOURCE), name]
     ours, theirs = _run(command, tmp_path, {}), by_python(name, folder=tmp_path)
     assert "shapes cannot be multiplied" in theirs.stderr
@@ -309,6 +310,24 @@ def test_a_folder_and_an_unknown_module(tmp_path: Path, process: tuple, monkeypa
     sys.modules.pop("pkg")
 
 
+@needs_torch
+def test_a_traceback_of_this_process_names_nothing_of_ours(
+    tmp_path: Path, process: tuple, capsys: pytest.CaptureFixture
+) -> None:
+    from gobrrr.observe.live.loops.loop import Finder
+    from tests.live.loops import Fake, state
+
+    path = tmp_path / write(tmp_path, WRONG_SHAPES)
+    before = state()
+    ran = script.run(str(path), loop=Finder(Fake()))
+    said = capsys.readouterr().err
+    assert ran.status == 1
+    assert "shapes cannot be multiplied" in said
+    assert f'File "{path}", line 5, in go' in said
+    assert str(Path(script.__file__).parents[3]) not in said
+    assert state() == before
+
+
 def test_what_is_returned(tmp_path: Path, process: tuple, capsys: pytest.CaptureFixture) -> None:
     name = write(tmp_path, "raise ValueError('why')")
     ran = script.run(str(tmp_path / name), loop=Quiet())
@@ -362,8 +381,16 @@ def test_stopped(tmp_path: Path, process: tuple, capsys: pytest.CaptureFixture, 
     assert capsys.readouterr().err == ""
 
 
-@needs_torch
-def test_torch_is_not_imported_before_the_script_does(tmp_path: Path) -> None:
+STAND_IN = "import os\ndef get_num_threads(): return int(os.environ['OMP_NUM_THREADS'])\n"
+"""A module named torch that is quick to load."""
+
+
+@pytest.mark.parametrize(
+    "torch", [STAND_IN, pytest.param(None, marks=[pytest.mark.slow, needs_torch])], ids=["a stand-in", "torch"]
+)
+def test_torch_is_not_imported_before_the_script_does(tmp_path: Path, torch: str | None) -> None:
+    if torch is not None:
+        write(tmp_path, torch, "torch.py")
     name = write(
         tmp_path,
         """

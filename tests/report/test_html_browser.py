@@ -21,6 +21,7 @@ from tests.report import samples
 from tests.report.browser import Opened, browser
 from tests.report.test_held import BUILDING, nodes
 from tests.report.test_html import ATTACK, full, hostile, line
+from tests.spread import slow, spread
 
 GPT = H100 / "gpt_eager_attn.faulty.json.gz"
 REPLAYED = H100 / "mlp_tiny.fixed.json.gz"
@@ -69,14 +70,14 @@ def narrow(dark: bool = False) -> dict[str, Any]:
     return {"viewport": {"width": 400, "height": 800}, "color_scheme": "dark" if dark else "light"}
 
 
-@pytest.mark.parametrize("name", samples.ALL)
+@pytest.mark.parametrize("name", spread(sorted(samples.ALL)))
 def test_every_sample_opens(show: Any, name: str) -> None:
     for options in ({}, {"viewport": {"width": 320, "height": 640}, "color_scheme": "dark"}):
         page = show(samples.ALL[name](), **options)
         assert page.js(WIDE) <= page.js("window.innerWidth")
 
 
-@pytest.mark.parametrize("path", SHIPPED[::5], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", spread(SHIPPED[::5], 3), ids=lambda path: path.name)
 def test_a_shipped_trace_draws_all_its_points(show: Any, path: Path) -> None:
     one = diagnosis(path)
     page = show(one, **narrow())
@@ -222,8 +223,9 @@ def test_without_places_there_is_nothing_to_search_on_the_timeline(show: Any) ->
     assert page.js("document.getElementById('timeline-search')") is None
 
 
-def test_twelve_thousand_kernels_stay_fluid(show: Any) -> None:
-    page = show(full(pieces=12_000))
+@pytest.mark.parametrize("kernels", [7_000, slow(12_000)])
+def test_thousands_of_kernels_stay_fluid(show: Any, kernels: int) -> None:
+    page = show(full(pieces=kernels))
     page.page.click("[data-zoom=in]")
     times = page.js("""async () => {
       const frame = () => new Promise(done => requestAnimationFrame(done));

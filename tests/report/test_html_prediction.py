@@ -15,6 +15,7 @@ from gobrrr.report import html, json
 from gobrrr.report.page.machines import own
 from tests.report.browser import Opened, browser
 from tests.report.test_html import ATTACK, MOST_BYTES, TAGS, Seen, full
+from tests.spread import slow
 
 MS = 1e6
 RUN_WORDS = re.compile(r"profil|\btraces?\b|recorded|under it|replayed", re.IGNORECASE)
@@ -173,8 +174,10 @@ def chromium() -> Iterator[Any]:
 OPTION = "id => echarts.getInstanceByDom(document.getElementById(id)).getOption()"
 
 
-@pytest.mark.parametrize("width", [1280, 400, 320])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [(1280, "light"), (320, "dark"), *map(slow, [(1280, "dark"), (400, "light"), (400, "dark"), (320, "light")])],
+)
 def test_the_charts_are_drawn_at_any_width(chromium: Any, tmp_path: Path, width: int, scheme: str) -> None:
     file = tmp_path / "page.html"
     file.write_text(html.render(prediction()), encoding="utf-8")

@@ -18,6 +18,7 @@ from tests.conftest import H100
 from tests.report.browser import Opened, browser
 from tests.report.test_html import ATTACK
 from tests.report.what_ifs import OTHER, SLOW, entry, with_what_ifs
+from tests.spread import slow
 
 GPT = H100 / "gpt_eager_attn.faulty.json.gz"
 SERIES = "echarts.getInstanceByDom(document.getElementById('what-if-roofline')).getOption().series"
@@ -286,7 +287,7 @@ def test_without_a_script_the_table_is_there(show: Any, one: Diagnosis) -> None:
         assert not page.page.locator(selector).first.is_visible()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark"), (320, "light")])
+@pytest.mark.parametrize(("width", "scheme"), [slow((1280, "light")), slow((390, "dark")), (320, "light")])
 def test_it_fits_any_width_and_prints(show: Any, one: Diagnosis, width: int, scheme: str) -> None:
     page = show(one, viewport={"width": width, "height": 800}, color_scheme=scheme)
     page.page.click("#what-if .combinations summary")
