@@ -68,3 +68,27 @@ def blocking_copy(trace: Trace, bytes_: int, us: float) -> None:
         call["dur"] = end - call["ts"]
         trace.now = end
         trace.synchronize("cudaStreamSynchronize")
+
+
+def item_by_item(trace: Trace, items: int = 64, made_us: float = 0.0) -> None:
+    """A loader's turn in this thread: `items` picked from a tensor and stacked; each takes `made_us` more to make."""
+    with trace.annotated("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"):
+        for _ in range(items):
+            trace.view("aten::select", [4096, 32], ["0", "7"], 8.0)
+            trace.now += made_us
+        with trace.inside("aten::stack"):
+            for _ in range(items):
+                trace.view("aten::unsqueeze", [32], ["0"], 4.0)
+            trace.view("aten::cat", [items, 32], ["0"], 20.0)
+
+
+def indexing(folder: Path, items: int = 64, made_us: float = 0.0) -> Evidence:
+    """Steps that load their batch so, and do little else."""
+    trace = Trace()
+    for number in range(4):
+        with trace.step(number):
+            item_by_item(trace, items, made_us)
+            trace.copy_in(2_000_000, 50.0, pinned=True)
+            trace.op("aten::mm", [[512, 512], [512, 512]], 20.0)
+            trace.synchronize()
+    return evidence_from(trace.write(folder))

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conditions.makers import blocking_copy
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.observe.trace import read_trace
+from gobrrr.pipeline import evidence_of
+from tests.conditions.makers import blocking_copy, indexing
 from tests.evidence import between, certain, check, evidence_from, found, predict
 from tests.traces import Trace
 
@@ -121,3 +124,76 @@ def test_a_slow_loader_hidden_behind_the_device_is_healthy(tmp_path: Path):
     result = check("D01", evidence)
     # only the first batch is waited for: 1.5 ms of four steps of 4 ms
     assert result is None or result.at_stake_ns[1] < 0.15 * evidence.wall_ns
+
+
+def test_a_data_set_in_memory_is_to_be_indexed_by_batch(tmp_path: Path):
+    """64 items, 12 us each of picking and joining, the copy of 20 us stays: 770 us of 790 go."""
+    seen = certain(indexing(tmp_path))
+    finding = found("D01", seen)
+    assert finding.treatments[0] == "index-batch"
+    assert any("item by item: 64 items a batch" in fact for fact in finding.evidence)
+    assert predict("dataloader-workers", seen, finding) is not None  # asked for, it has an answer; it is not told
+    given = predict("index-batch", seen, finding)
+    assert given is not None
+    low, high = given.predicted_saving_ns
+    assert 0.85 * 770e3 < low <= high <= 775e3
+    assert "index by batch" in given.how
+
+
+@pytest.mark.parametrize(("items", "made_us"), [(64, 40.0), (8, 400.0)])
+def test_items_that_take_longer_to_make_than_to_pick_are_for_workers(tmp_path: Path, items: int, made_us: float):
+    seen = certain(indexing(tmp_path, items, made_us))
+    finding = found("D01", seen)
+    assert finding.treatments[0] == "dataloader-workers"
+    assert predict("index-batch", seen, finding) is None
+
+
+STARTED = (
+    ("train.py(3): epoch", 5000.0, ("torch/utils/data/dataloader.py(500): __iter__", 4500.0,
+     ("torch/utils/data/dataloader.py(420): _get_iterator", 4400.0,
+      ("multiprocessing/process.py(110): start", 4000.0, None)))),
+)  # fmt: skip
+
+
+def framed(trace: Trace, frame) -> None:
+    name, us, inner = frame
+    trace._add("python_function", name, trace.now, us)
+    if inner is not None:
+        framed(trace, inner)
+
+
+def started(folder: Path, *frames) -> Evidence:
+    trace = Trace()
+    for number in range(4):
+        with trace.step(number):
+            for frame in frames:
+                framed(trace, frame)
+                trace.now += frame[1]
+            trace.copy_in(2_000_000, 50.0, pinned=True)
+            trace.op("aten::mm", [[512, 512], [512, 512]], 20.0)
+            trace.synchronize()
+    return certain(evidence_of(read_trace(str(trace.write(folder)), python=True).ranks[0])[0])
+
+
+def test_workers_that_each_epoch_starts_are_to_be_kept(tmp_path: Path):
+    seen = started(tmp_path, *STARTED)
+    finding = found("D01", seen)
+    assert any("workers are started in the step" in fact for fact in finding.evidence)
+    given = predict("dataloader-workers", seen, finding)
+    assert given is not None
+    assert "persistent_workers=True" in given.how
+    assert "num_workers" not in given.how
+    assert given.predicted_saving_ns[1] == pytest.approx(4.4e6, rel=0.05)
+
+
+def folder(above: Path, us: float) -> Path:
+    made = above / str(us)
+    made.mkdir()
+    return made
+
+
+def test_a_function_that_makes_a_batch_at_once_is_no_input_pipeline(tmp_path: Path):
+    """60 us of a step of some 150, in a function of the program's that is called like a loader."""
+    quick, slow = (started(folder(tmp_path, us), ("train.py(9): get_batch", us, None)) for us in (60.0, 600.0))
+    assert check("D01", quick) is None
+    assert found("D01", slow)

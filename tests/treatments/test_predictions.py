@@ -42,7 +42,7 @@ OWN = {
     "cudnn-benchmark": {"C06"}, "dataloader-workers": {"D01"}, "debug-off": {"O08"}, "eager-trace": {"Q03"},
     "foreach": {"O11"}, "fused-norm": {"M03"}, "fused-optimizer": {"O03"}, "gather-backward": {"M08"},
     "free-host": {"O13"}, "other-form": {"C07"}, "compute-once": {"R02"}, "kv-cache": {"R03"},
-    "gc-freeze": {"O07"}, "grouped-matmul": {"O01", "O04"}, "keep-order": {"M05", "M09"}, "larger-batch": {"O01"},
+    "gc-freeze": {"O07"}, "index-batch": {"D01"}, "grouped-matmul": {"O01", "O04"}, "keep-order": {"M05", "M09"}, "larger-batch": {"O01"},
     "limit-threads": {"O09"}, "log-less": {"O12"}, "need-weights-false": {"M02"}, "no-barrier": {"N03"},
     "no-autocast": {"M04"}, "no-checkpoint": {"R01"}, "no-sync": {"N02"}, "pad-dimensions": {"C02"},
     "preallocate": {"M10"}, "prefetch-pinned": {"D01", "D02"}, "read-once": {"O02"}, "record-shapes": {"Q02"},
@@ -51,7 +51,7 @@ OWN = {
     "tf32": {"C01", "C03"}, "warm-up": {"O05"}, "whole-graph": {"O10"},
 }  # fmt: skip
 NEEDS_MORE = {("limit-threads", "O09"), ("prefetch-pinned", "D01"), ("prefetch-pinned", "D02"), ("cast-once", "M04"),
-              ("no-autocast", "M04"),
+              ("no-autocast", "M04"), ("index-batch", "D01"),
               ("grouped-matmul", "O01"), ("grouped-matmul", "O04"), ("channels-last", "M03"), ("channels-last", "M05"),
               ("batched-loop", "O04"), ("read-once", "O02"), ("recurrent-layer", "O04")}  # fmt: skip
 """A finding alone is not enough for these: they look for threads, copies, loops, images or batch norms."""

@@ -175,7 +175,7 @@ def _axes(events: EventTable, links: Links, threads: I8) -> tuple[Axis, ...]:
         ALLOCATOR: driver & (meaning == Call.ALLOCATE),
         COMPILING: meaning == Call.COMPILE,
         COLLECTING: meaning == Call.COLLECT,
-        INPUT: meaning == Call.INPUT,
+        INPUT: loads(events, call)[rows],
         HOST_WORK: working[rows],
         LAUNCHING: driver | (events.kind[rows] == Kind.OP),
     }
@@ -190,6 +190,15 @@ def _axes(events: EventTable, links: Links, threads: I8) -> tuple[Axis, ...]:
         parts = [union(start[marked[cause][here]], stop[marked[cause][here]]) for cause in ORDER]
         axes.append(Axis(some, low, high, _taken(parts)))
     return tuple(axes)
+
+
+def loads(events: EventTable, call: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """One flag a row: whether it loads input. A function that makes a batch in less than `HOST_OP_NS`, as an operation
+    does that is not taken for work of the host's, is no input pipeline, whatever it is called.
+    """
+    quick = (events.kind == Kind.PYTHON) & (events.duration_ns < HOST_OP_NS)
+    found: NDArray[np.bool_] = (call[events.name] == Call.INPUT) & ~quick
+    return found
 
 
 def _taken(parts: list[Spans]) -> tuple[Ruler, ...]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.calls import Call, classify
+from gobrrr.analysis.calls import classify
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import HOST_OP_NS, INPUT, Gap
+from gobrrr.analysis.idle import loads as loading
 from gobrrr.model.events import ABSENT, I8, Kind
 
 INPUT_BYTES = 1 << 20
@@ -48,7 +49,7 @@ def input_gaps(evidence: Evidence) -> tuple[Gap, ...]:
 def host_rows(evidence: Evidence) -> I8:
     """Loaders, and outermost operations of at least `HOST_OP_NS` that compute on the host: nothing launched in them."""
     events = evidence.replayed
-    loads = classify(events.names)[events.name] == Call.INPUT
+    loads = loading(events, classify(events.names))
     loads &= np.isin(events.kind, (Kind.OP, Kind.ANNOTATION, Kind.PYTHON))
     computes = (events.kind == Kind.OP) & ~_launching(evidence) & (events.duration_ns >= HOST_OP_NS)
     parent = evidence.priced.links.op_parent

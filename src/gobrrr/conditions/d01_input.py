@@ -24,8 +24,13 @@ other processes do it. A step never gets shorter than the device's other work.
 - `pin_memory=True`, `.to(device, non_blocking=True)` and one batch ahead on a stream of its own: the copy overlaps.
 - Transforms on the device, or done once and stored.
 
-It does not help where the loader is fast and the gap is launching (O01). For a small dataset in memory, workers are
-slower than none: the batch then costs more to send between processes than to index.
+- A data set in memory whose items cost less to have than to pick: one index a batch, `x[at], y[at]`, or
+  `__getitems__`. It is that where over half of a batch's time passes in picking items (`aten::select` and the like)
+  and in joining them (`collate`, `aten::stack`), less than 100 us for each item. Workers are slower than none there:
+  the batch costs more to send between processes than to index.
+- One loader for all epochs, with `persistent_workers=True`: without it each epoch starts its workers anew.
+
+It does not help where the loader is fast and the gap is launching (O01).
 
 ## Sick
 
@@ -56,6 +61,7 @@ from gobrrr.analysis.claims import F8, Found, of_gaps, of_work
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.inputs import host_rows, input_gaps, input_stretches, inward_copies
 from gobrrr.analysis.intervals import Spans, covered, union
+from gobrrr.analysis.items import indexed, starts
 from gobrrr.analysis.path import path_of
 from gobrrr.conditions.common import LEAST_SHARE, MOST_PLACES, finding
 from gobrrr.model.diagnosis import NotChecked, Place
@@ -95,10 +101,14 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         at_stake=(low - path.spread.down, max(low, high)),
         claim=of_gaps(evidence, mine, length, seen.each) + of_work(evidence, inward_copies(evidence), certain=False),
         certainty="high" if seen.prepared >= 0.1 * wall else "medium",
-        treatments=["dataloader-workers", *([] if pageable or evidence.on_cpu else ["prefetch-pinned"])],
-        facts=_facts_cpu(seen, wall, path.busy)
+        treatments=[
+            "dataloader-workers" if indexed(evidence) is None else "index-batch",
+            *([] if pageable or evidence.on_cpu else ["prefetch-pinned"]),
+        ],
+        facts=[*_facts_cpu(seen, wall, path.busy), *_made_how(evidence)]
         if evidence.on_cpu
         else [
+            *_made_how(evidence),
             f"the device idles for {units.duration(seen.gaps)} of {units.duration(wall)} in front of its input; "
             f"{units.duration(seen.prepared)} of that in loading and host operations",
             f"copies from the host that nothing overlaps: {units.duration(seen.copies)} a step"
@@ -115,6 +125,23 @@ def _facts_cpu(seen: _Input, wall: float, busy: float) -> list[str]:
         f"{units.duration(seen.prepared)} of that in loaders and long operations on the host",
         f"the operations of the step compute for {units.duration(busy)}: the next bound",
     ]
+
+
+def _made_how(evidence: Evidence) -> list[str]:
+    """What the loader's time is, where it is not making the items."""
+    items, begun = indexed(evidence), starts(evidence).length / evidence.steps.count
+    facts = []
+    if items is not None:
+        facts.append(
+            f"the data set is indexed item by item: {items.items:,.0f} items a batch, and {units.percent(items.picking)} "
+            "of the loader's time passes in picking and joining them: index by batch"
+        )
+    if begun:
+        facts.append(
+            f"the loader's workers are started in the step: {units.duration(begun)} a step under the profiler; with "
+            "persistent_workers=True and one loader they start once"
+        )
+    return facts
 
 
 def _measure(evidence: Evidence) -> _Input:

@@ -11,7 +11,8 @@ thread). Told are as many workers as there are processors left, at most 8.
 
 A batch that is loaded in this thread has to be handed over then, which takes 0.4 ms and more: that is taken off the
 low end, and a batch that is loaded in less is promised nothing. For a small dataset in memory it harms: index a whole
-batch at once instead. Workers that each open a thread for every core slow each other down:
+batch at once instead (see index-batch). Where the step starts workers, as each epoch of a loader without
+`persistent_workers=True` does, it is their start that goes. Workers that each open a thread for every core slow each other down:
 `torch.set_num_threads(1)` in `worker_init_fn`.
 """
 
@@ -29,8 +30,11 @@ from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.inputs import input_gaps
+from gobrrr.analysis.intervals import Spans
+from gobrrr.analysis.items import starts
 from gobrrr.analysis.program import program_of
 from gobrrr.analysis.regions import loading_ns, not_loading
+from gobrrr.analysis.what_if import hosted
 from gobrrr.model.events import Kind
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import applying, loading
@@ -56,6 +60,9 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     """The loading leaves the host's path; a batch is there as often as the workers can make one."""
     if found.finding.code != "D01":
         return None
+    begun = starts(evidence)
+    if begun.length:
+        return _started_once(evidence, begun)
     idle = sum(gap.stop - gap.start for gap in input_gaps(evidence)) / evidence.steps.count
     single = _single(evidence)
     if 0 < idle <= HANDOVER_NS * single:
@@ -73,6 +80,16 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     effect = not_loading(evidence, HANDOVER_NS * single)
     assumes = "enough cores: item time * batch / workers is below the step"
     return Plan(how, assumes, effect, least_ns=(load / workers, slower), once=True)
+
+
+def _started_once(evidence: Evidence, begun: Spans) -> Plan:
+    """There are workers, and the step starts them: they are kept."""
+    given = {"persistent_workers": "True"}
+    made = program_of(evidence).loader
+    how = made_with(made, given) or line(f"{loader_of(made)}(..., {listed(given)})", OTHERS)
+    gone = [said("make the loader once, before the loop over epochs"), how]
+    assumes = "the same workers serve all epochs"
+    return Plan("\n".join(gone), assumes, lambda _: lambda graph: hosted(graph, begun.start, begun.stop, 0.0))
 
 
 def _single(evidence: Evidence) -> float:

@@ -41,7 +41,9 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     share = 1 - seen.image_share(evidence)
     if share <= 0:
         return None
-    told = f"hand on the permuted view{_of(evidence, seen)}: split before permute, no contiguous()"
+    told = "keep images in the model's order: an operation in between returns them as [N, C, H, W]"
+    if len(seen.others):
+        told = f"hand on the permuted view{_of(evidence, seen)}: split before permute, no contiguous()"
     how = said(told, where(found.finding))
     return of_claim(evidence, found, how, "high: every consumer takes the view's strides", least=0.0, most=share)
 

@@ -1,0 +1,51 @@
+"""Index a data set that lies in memory by batch, not item by item.
+
+A loader asks its data set for one item after another and stacks them: some operations and some Python for each item,
+however small it is. One index of many numbers makes the same batch in one operation. Workers would do the same work
+elsewhere, and hand it over.
+
+Replayed: of each batch what picks and joins its items goes, but for the copy that a batch needs; at the most all of
+it but that copy: the sampler then draws the numbers of a batch at once as well.
+"""
+
+from __future__ import annotations
+
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.graph import StepGraph
+from gobrrr.analysis.items import indexed
+from gobrrr.analysis.what_if import Change, hosted
+from gobrrr.treatments.wording import said
+
+NAME = "index-batch"
+NUMERICS = "none"
+CODE = """
+for at in torch.randperm(len(x)).split(1024):  # one index makes a batch
+    step(x[at], y[at])
+"""
+HOW = "\n".join(
+    [
+        said("index by batch: one index makes a whole batch, no loader needed"),
+        said("for at in torch.randperm(len(x)).split(batch_size): batch = x[at], y[at]"),
+        said("with a loader: __getitems__(self, at) of the data set returns x[at], y[at]; and collate_fn=lambda b: b"),
+    ]
+)
+
+
+def predict(evidence: Evidence, found: Found) -> Plan | None:
+    """What the docstring says, of a data set that is indexed item by item."""
+    seen = indexed(evidence) if found.finding.code == "D01" else None
+    if seen is None:
+        return None
+    least, most = max(seen.picking - seen.copying, 0.0), 1.0 - seen.copying
+
+    def effect(share: float) -> Change:
+        left = 1.0 - (least + share * (most - least))
+
+        def change(graph: StepGraph) -> StepGraph:
+            return hosted(graph, seen.turns.start, seen.turns.stop, left)
+
+        return change
+
+    return Plan(HOW, "the data set lies in memory, as one tensor or array a column", effect)
