@@ -238,6 +238,22 @@ def test_functions_without_frames_may_be_the_whole_step(tmp_path: Path):
     assert any("no frame" in fact for fact in finding.evidence)
 
 
+def test_a_break_costs_what_lies_between_the_compiled_pieces(tmp_path: Path):
+    """Five launches before, ten in a piece, six between, ten in a piece, nine behind: six are the break's."""
+
+    def body(trace: Trace) -> None:
+        eager(trace, 5)
+        for between in (6, 9):
+            with trace.inside("Torch-Compiled Region: 0/0"):
+                eager(trace, 10)
+            eager(trace, between)
+
+    seen = ran(tmp_path, body, compiled=Compiled(graphs=2, breaks=(BREAK,)))
+    finding = found("O10", seen)
+    assert finding.at_stake_ns[1] == pytest.approx(6 / 40 * whole_step(seen), rel=0.2)
+    assert any("outside of what is compiled" in fact for fact in finding.evidence)
+
+
 @pytest.mark.parametrize(
     "reason",
     ["Unsupported Tensor.backward() call: ...", "Call to `torch._dynamo.graph_break()`: User-inserted",

@@ -96,6 +96,21 @@ def test_an_adam_by_hand_needs_no_annotation(tmp_path: Path):
     assert "updates in place" in finding.evidence[0]
 
 
+def test_what_a_foreach_call_does_one_by_one_counts(tmp_path: Path):
+    """Where it has no kernel for all of them, as on a CPU, it calls the plain operation of each parameter."""
+
+    def body(trace: Trace) -> None:
+        with trace.annotated("Optimizer.step#Adam.step"):
+            for name in ("mul_", "addcmul_", "addcdiv_"):
+                with trace.inside(f"aten::_foreach_{name}"):
+                    for _ in range(40):
+                        trace.op(f"aten::{name}", [[64, 64]], 2.0, dtype="float32", host_us=20.0)
+
+    finding = found("O03", seen_of(tmp_path, body))
+    assert any("120 of them take one parameter each" in fact for fact in finding.evidence)
+    assert finding.at_stake_ns[1] > 100 * 15_000
+
+
 def test_the_foreach_form_is_healthy(tmp_path: Path):
     def body(trace: Trace) -> None:
         backward(trace)

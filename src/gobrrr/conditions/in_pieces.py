@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.claims import F8, Claim, Found, of_calls, of_gaps
+from gobrrr.analysis.compiled import REGIONS
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import LAUNCHING, PYTHON
+from gobrrr.analysis.intervals import inside_spans
 from gobrrr.analysis.path import path_of
-from gobrrr.analysis.scopes import scope_of
+from gobrrr.analysis.scopes import Scope, idle_under, scope_of, spans_of
 from gobrrr.conditions.m01_unfused_chain import check as chains_found
-from gobrrr.model.events import I8
+from gobrrr.model.events import I8, Kind
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,9 @@ class Pieces:
 def pieces_of(evidence: Evidence, lines: Iterable[str]) -> Pieces:
     """Of the functions that `lines` ("path/file.py(12): function") lie in."""
     scope, path, count = scope_of(evidence, lines), path_of(evidence), evidence.steps.count
-    ns = evidence.budget.gaps.of(LAUNCHING, PYTHON)[scope.gaps].astype(np.float64)
+    if not scope.known:
+        scope = _around_regions(evidence, scope)
+    ns = evidence.budget.gaps.of(LAUNCHING, PYTHON)[scope.gaps] * _outside(evidence, scope.gaps)
     calls, fused = _fusible(evidence, scope.calls)
     host, device = float(ns.sum()) / count, float(fused.sum()) / count
     saving = path.host_saving(0.0, host)[1] + path.device_saving(0.0, device)[1]
@@ -41,10 +45,43 @@ def pieces_of(evidence: Evidence, lines: Iterable[str]) -> Pieces:
     claim = of_gaps(evidence, scope.gaps, ns, nothing, causes=(LAUNCHING, PYTHON))
     claim += of_calls(calls, np.zeros_like(fused), fused)
     where = "in these functions" if scope.known else "in the step, as no frame of these functions was recorded"
-    facts = [f"launching and Python leave the device idle for {units.duration(host)} a step {where}"]
+    outside = ", outside of what is compiled" if len(_regions(evidence)) else ""
+    facts = [f"launching and Python leave the device idle for {units.duration(host)} a step {where}{outside}"]
     if device > 0:
         facts.append(f"fusing the pointwise chains there shortens the device's work by up to {units.duration(device)}")
     return Pieces(saving, claim, scope.known, facts)
+
+
+def _regions(evidence: Evidence) -> I8:
+    """Rows of calls of compiled code within the steps."""
+    events, steps = evidence.replayed, evidence.steps
+    named = np.array([name.startswith(REGIONS) for name in events.names] or [False], dtype=bool)
+    rows = np.flatnonzero(named[events.name] & np.isin(events.kind, (Kind.OP, Kind.ANNOTATION)))
+    return rows[(events.start_ns[rows] >= steps.start) & (events.start_ns[rows] < steps.stop)]
+
+
+def _outside(evidence: Evidence, gaps: I8) -> F8:
+    """The share of each idle stretch that passes outside of compiled code: one graph would launch what that does."""
+    inside = idle_under(evidence, spans_of(evidence, _regions(evidence)))[gaps]
+    length = np.maximum(evidence.budget.gaps.stop[gaps] - evidence.budget.gaps.start[gaps], 1)
+    share: F8 = 1.0 - inside / length
+    return share
+
+
+def _around_regions(evidence: Evidence, scope: Scope) -> Scope:
+    """Where no frame says which part of a step breaks: from its first to its last call of compiled code."""
+    events, rows = evidence.replayed, _regions(evidence)
+    if not len(rows):
+        return scope
+    edges = np.array(evidence.steps.begins or [evidence.steps.start], dtype=np.int64)
+    step = np.searchsorted(edges, events.start_ns[rows], side="right")
+    each = [rows[step == one] for one in np.unique(step)]
+    begin = np.array([int(events.start_ns[some].min()) for some in each], dtype=np.int64)
+    end = np.array([int(events.end_ns[some].max()) for some in each], dtype=np.int64)
+    gaps = scope.gaps[inside_spans(evidence.budget.gaps.start[scope.gaps], begin, end)]
+    launch = evidence.priced.links.launch[evidence.calls.first[scope.calls]]
+    called = inside_spans(events.start_ns[np.maximum(launch, 0)], begin, end) & (launch >= 0)
+    return replace(scope, gaps=gaps, calls=scope.calls[called])
 
 
 def _fusible(evidence: Evidence, calls: I8) -> tuple[I8, F8]:

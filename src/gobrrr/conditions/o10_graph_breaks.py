@@ -11,11 +11,13 @@ compiler makes by design are none: at `loss.backward()`, at an optimizer, at `to
 
 ## What it costs
 
-    cost (high) = idle time of the device that launching and Python cause in the functions that break
+    cost (high) = idle time of the device that launching and Python cause in the functions that break, outside of
+                      the calls of compiled code there
                     + what fusing the pointwise chains there would save (M01)
     cost (low)  = nothing: how much of it one graph would keep can't be told from outside
 
-The functions' time is found by their Python frames; where none was recorded, it is the whole step's.
+The functions' time is found by their Python frames; where none was recorded, it is the time between a step's first and
+last call of compiled code; where nothing was compiled, the whole step's.
 
 ## What helps
 
