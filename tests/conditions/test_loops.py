@@ -108,7 +108,7 @@ def test_what_a_foreach_call_does_one_by_one_counts(tmp_path: Path):
 
     finding = found("O03", seen_of(tmp_path, body))
     assert any("120 of them take one parameter each" in fact for fact in finding.evidence)
-    assert finding.at_stake_ns[1] > 100 * 15_000
+    assert finding.at_stake_ns[1] > 120 * 8_000
 
 
 def test_the_foreach_form_is_healthy(tmp_path: Path):

@@ -133,8 +133,8 @@ def _made_how(evidence: Evidence) -> list[str]:
     facts = []
     if items is not None:
         facts.append(
-            f"the data set is indexed item by item: {items.items:,.0f} items a batch, and {units.percent(items.picking)} "
-            "of the loader's time passes in picking and joining them: index by batch"
+            f"the data set is indexed item by item: {items.items:,.0f} items a batch, and "
+            f"{units.percent(items.picking)} of the loader's time passes in picking and joining them: index by batch"
         )
     if begun:
         facts.append(

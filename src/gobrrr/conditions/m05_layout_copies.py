@@ -30,8 +30,8 @@ Both count only as far as the device is what the step waits for: W - host bounds
 
 ## What helps
 
-- `model.to(memory_format=torch.channels_last)`, and the input as well, where the copies are between NCHW and NHWC. Where
-  the convolutions' weights have that order already, an operation in between returns the other one.
+- `model.to(memory_format=torch.channels_last)`, and the input as well, where the copies are between NCHW and NHWC.
+  Where the convolutions' weights have that order already, an operation in between returns the other one.
 - Views that the consumer takes as they are: an `einsum` or a matmul on the transposed view, attention on
   [B, S, H, D] strides; `reshape` only where the order fits.
 

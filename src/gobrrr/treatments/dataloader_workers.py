@@ -12,8 +12,8 @@ thread). Told are as many workers as there are processors left, at most 8.
 A batch that is loaded in this thread has to be handed over then, which takes 0.4 ms and more: that is taken off the
 low end, and a batch that is loaded in less is promised nothing. For a small dataset in memory it harms: index a whole
 batch at once instead (see index-batch). Where the step starts workers, as each epoch of a loader without
-`persistent_workers=True` does, it is their start that goes. Workers that each open a thread for every core slow each other down:
-`torch.set_num_threads(1)` in `worker_init_fn`.
+`persistent_workers=True` does, it is their start that goes. Workers that each open a thread for every core slow each
+other down: `torch.set_num_threads(1)` in `worker_init_fn`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ Autocast converts inputs, weights and gradients in front of products that 16 bit
 conversions take longer than that: each is an operation of its own, which costs its dispatch however few bytes it moves.
 
 Replayed: no conversion between floating types runs or is launched. Products in 16 bits run in float32 then: at the most
-as long as now, at the least longer by what the peaks of the two types say, and never under twice as long.
+as long as now, at the least longer by what the peaks of the two types say, as far as they are at their floors. On a
+processor without units for 16 bits float32 is the faster type: then they take as long as now at the least.
 """
 
 from __future__ import annotations
