@@ -61,6 +61,21 @@ def test_at_the_bandwidth_there_is_nothing_to_gain(tmp_path: Path):
     assert check("M08", seen_of(tmp_path, body)) is None
 
 
+def test_a_program_that_adds_by_itself_is_told_to_add_otherwise(tmp_path: Path):
+    def body(trace: Trace) -> None:
+        trace.op("aten::mm", [[4096, 4096]] * 2, 300.0)
+        printed = ["", "", "", "True", "True"]
+        trace.op("aten::_index_put_impl_", [[4, 64], [], VALUES, [], []], 4000.0, dtype="float32", concrete=printed)
+
+    seen = seen_of(tmp_path, body)
+    finding = found("M08", seen)
+    assert "backward" not in finding.title
+    given = predict("gather-backward", seen, finding)
+    assert given is not None
+    assert "index_add_" in given.how
+    assert "index_select" not in given.how
+
+
 def test_writing_without_adding_is_something_else(tmp_path: Path):
     assert check("M08", seen_of(tmp_path, lambda trace: backward(trace, accumulate="False"))) is None
 

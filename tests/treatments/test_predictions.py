@@ -218,6 +218,23 @@ def test_a_larger_batch_promises_nothing_certain(launch_bound):
     assert given.predicted_saving_ns[0] == 0
 
 
+@pytest.mark.parametrize(("shape", "dimension", "promised"), [
+    ([32, 512], 0, False), ([32, 3, 8, 8], 0, False), ([32, 64, 512], 0, True), ([64, 32, 512], 1, True),
+])  # fmt: skip
+def test_a_loop_over_the_elements_of_a_batch_grows_with_it(
+    shape: list[int], dimension: int, promised: bool, tmp_path: Path
+):
+    """Over vectors or images of the first dimension; over steps in time, [T, B, D] or [B, T, D], it does not."""
+
+    def body(trace: Trace) -> None:
+        for turn in range(32):
+            trace.view("aten::select", shape, [str(dimension), str(turn)])
+            trace.op("aten::mm", [[1, 512], [512, 512]], 2.0, dtype="float32", host_us=30.0)
+
+    seen = certain(seen_of(tmp_path, body))
+    assert (predict("larger-batch", seen, found("O01", seen)) is not None) is promised
+
+
 def test_a_batch_that_is_hardly_larger_is_no_remedy(tmp_path: Path):
     def seen(kernel_us: float):
         trace = Trace()

@@ -22,6 +22,7 @@ BACKWARD = "IndexBackward"
 class Adding:
     """Calls of one kind, each with what it launches (`calls`). `repeated`: share of the values that hit a place again.
 
+    `forward`: the program adds so itself, and no backward pass of indexing does.
     `bytes`: values read, target read and written, and `rows` of values, for one of `count` calls; `counted`: a live run
     saw the share.
     """
@@ -33,6 +34,7 @@ class Adding:
     bytes: float
     rows: float
     counted: bool
+    forward: bool
 
 
 def accumulations(evidence: Evidence) -> list[Adding]:
@@ -52,6 +54,11 @@ def _accumulates(evidence: Evidence, group: Group, call: int) -> bool:
     given = flag(group.call, 3)
     if given is not None:
         return given
+    return _in_backward(evidence, call)
+
+
+def _in_backward(evidence: Evidence, call: int) -> bool:
+    """Whether a call belongs to the backward pass of indexing."""
     around = (evidence.events.name_of(row) for row in evidence.ancestors(int(evidence.calls.op[call])))
     return any(BACKWARD in name for name in around)
 
@@ -72,6 +79,7 @@ def _adding(evidence: Evidence, group: Group, own: I8) -> Adding:
         bytes=(added + 2 * min(into, added)) * item,
         rows=added / max(float(np.prod(target.shape[1:], dtype=np.float64)), 1.0),
         counted=seen is not None,
+        forward=not any(_in_backward(evidence, call) for call in own.tolist()),
     )
 
 

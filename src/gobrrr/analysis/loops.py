@@ -181,6 +181,43 @@ def _counted(evidence: Evidence) -> list[Loop]:
     return _disjoint(sorted(loops, key=lambda one: one.begins[0] - one.stop))
 
 
+ALONG = ("aten::select", "aten::narrow", "aten::slice")
+"""Operations that take a part of a tensor along a dimension, which is their first number."""
+
+TIME_FIRST = 3
+"""Dimensions of [T, B, D]: a part of it along the first one is a step in time of a whole batch, and no element."""
+
+MOST_OF = 0.5
+"""A loop holds a step that it takes the greater part of."""
+
+
+def grows_with_batch(evidence: Evidence) -> bool:
+    """Whether a loop holds the step that goes through all of a tensor's first dimension, where a batch's elements lie.
+
+    Its turns are as many as there are elements: so many times the batch, so many times the turns.
+    """
+    steps = evidence.recorded_steps
+    whole = steps.stop - (steps.begins[0] if steps.begins else steps.start)
+    taken = [loop.stop - int(loop.begins[0]) for loop in find_loops(evidence) if _through_first(evidence, loop)]
+    return sum(taken) > MOST_OF * whole
+
+
+def _through_first(evidence: Evidence, loop: Loop) -> bool:
+    events, row = evidence.events, loop.row
+    dims, numbers = int(events.dims[row]), _integers(events.texts[int(events.concrete[row])])
+    if events.name_of(row) not in ALONG or dims < 0 or not numbers or numbers[0] != 0:
+        return False
+    try:
+        given = json.loads(events.texts[dims])
+    except (ValueError, UnicodeDecodeError):
+        return False
+    first = given[0] if isinstance(given, list) and given else None
+    if not isinstance(first, list) or not first or len(first) == TIME_FIRST:
+        return False
+    size = first[0]
+    return isinstance(size, int) and len(loop.begins) >= size >= LEAST_TURNS
+
+
 def work_of(evidence: Evidence, loop: Loop) -> I8:
     """Device work that a loop launches, and that the backward pass of its operations does (into `links.device`)."""
     events, links = evidence.events, evidence.priced.links

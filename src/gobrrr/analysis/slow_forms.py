@@ -17,10 +17,13 @@ from gobrrr.model.events import ABSENT, I8, Kind
 from gobrrr.model.tree import outermost
 
 KNOWN_SHARE = 0.2
-"""An operation of a slow form is told from this share of the step on."""
+"""An operation of a slow form is told from this share of the step on. Of the 68 H100 traces of this package and its tests
+without such a fault, the mended halves of pairs among them, one has more than 5 % of its step in any operation of a known
+slow form: `argsort` in a grouped mixture of experts, 12 %, which is no fault."""
 
 MOST_SHARE = 0.5
-"""Another one holds the step with more than this, as a place does (analysis/places/where.py)."""
+"""Another one holds the step with more than this, as a place does (analysis/places/where.py). In none of those 68 traces
+is there an operation, with any share, that no other condition judges and that takes more than twice its floor."""
 
 AT_ITS_FLOOR = 0.5
 """An operation that needs this share of its time for its bytes and FLOPs has no form that is much better."""
@@ -54,8 +57,17 @@ FACTORED = Form(
     "decomposes matrices, on few processors and in many steps that wait for one another",
     "a cheaper decomposition (cholesky, qr, torch.svd_lowrank, torch.lobpcg), once for many steps, or by batch",
 )
+SAMPLED = Form(
+    "goes through all weights for each draw, and reads the device to check them",
+    "all draws of a step at once (num_samples); for a draw of one the Gumbel trick, argmax(logits - log(-log(u)))",
+)
 INVERTED = Form("inverts matrices", "torch.linalg.solve, or torch.cholesky_solve, with the right-hand side")
-ADDED = Form("adds values one after the other where indices repeat", "index_select or F.embedding, torch.gather", "M08")
+ADDED = Form(
+    "adds values one after the other where indices repeat",
+    "in place of table[ids], whose backward pass adds so: index_select, F.embedding or torch.gather; in place of "
+    "index_put_(accumulate=True): index_add_",
+    "M08",
+)
 ONE_HOT = Form("writes a row of zeros for every index", "F.embedding or index_select; a loss that takes indices")
 PADDED = Form("copies the whole tensor to put an edge around it", "padding=... of the convolution or the pooling")
 FALLBACK = Form(
@@ -84,9 +96,10 @@ FORMS: dict[str, Form] = {
         (UNIQUE, "aten::_unique2 aten::unique_consecutive aten::unique_dim aten::_unique"),
         (SORTED, "aten::sort aten::argsort aten::msort aten::kthvalue aten::median aten::mode"),
         (ORDER, "aten::randperm"),
+        (SAMPLED, "aten::multinomial"),
         (REPEATED, "aten::repeat_interleave"),
         (FACTORED, "aten::linalg_svd aten::_linalg_svd aten::svd aten::linalg_eigh aten::_linalg_eigh aten::linalg_eig "
-         "aten::linalg_qr aten::linalg_lstsq aten::linalg_pinv aten::linalg_matrix_exp aten::linalg_eigvalsh"),
+         "aten::linalg_qr aten::linalg_svdvals aten::linalg_lstsq aten::linalg_pinv aten::linalg_matrix_exp aten::linalg_eigvalsh"),
         (INVERTED, "aten::linalg_inv aten::inverse aten::linalg_inv_ex"),
         (ADDED, "aten::_index_put_impl_ aten::index_add_ aten::scatter_add_ aten::scatter_reduce_"),
         (ONE_HOT, "aten::one_hot"),

@@ -2,7 +2,8 @@
 
 `table[ids]` copies rows; its backward pass adds the gradient of each row back into the table. For the result not to
 depend on the order, a GPU sorts the indices and gives all values of one place to one worker; a CPU adds with locked
-operations or on one thread. With many values for few places that is a queue.
+operations or on one thread. With many values for few places that is a queue. `index_put_(..., accumulate=True)` that
+the program calls itself is the same.
 
 ## How it is recognised
 
@@ -25,7 +26,8 @@ training twice as fast (pytorch#41162), 1.6 to 24 times for the backward pass of
 ## What helps
 
 `table.index_select(0, ids)` or `F.embedding(ids, table)`, which have a backward pass of their own; `torch.gather` along
-one dimension; for a handful of rows a one-hot matmul.
+one dimension; for a handful of rows a one-hot matmul. Where the program itself adds: `table.index_add_(0, ids, values)`
+in place of `table.index_put_((ids,), values, accumulate=True)`.
 
 ## Sick
 
@@ -56,6 +58,7 @@ from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "M08"
 TITLE = "repeated indices in the backward pass of indexing"
+TITLE_FORWARD = "values are added to repeated indices one by one"
 
 LEAST_REPEATED = 0.5
 
@@ -86,7 +89,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     return finding(
         evidence,
         CODE,
-        TITLE,
+        TITLE_FORWARD if all(one.forward for one in adding) else TITLE,
         where=_where(evidence, adding),
         at_stake=step_saving(evidence, calls, low, high),
         claim=of_calls(calls, low, high),

@@ -3,6 +3,8 @@
 `index_select` and `gather` go back with `index_add` and `scatter_add`, an embedding with a kernel of its own; none of
 them sorts on the way, or queues for a place. For a handful of rows the backward pass of a one-hot matmul is a matmul.
 
+Where the program adds values by index itself, with `index_put_(..., accumulate=True)`, `index_add_` does the same.
+
 Replayed: what the finding claims, from its low to its high end.
 
 The sums come out in another order, on a GPU in another one each time: with `use_deterministic_algorithms` these forms
@@ -11,6 +13,7 @@ sort as well and nothing is gained.
 
 from __future__ import annotations
 
+from gobrrr.analysis.accumulation import accumulations
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
@@ -23,6 +26,10 @@ CODE = """
 rows = table.index_select(0, ids)  # or torch.nn.functional.embedding(ids, table)
 """
 
+BACKWARD = ("rows = table.index_select(0, ids)", "table[ids]")
+FORWARD = ("table.index_add_(0, ids, values)", "table.index_put_((ids,), values, accumulate=True)")
+"""What to write, and in place of what: to read rows, and to add values to them."""
+
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
     """What the docstring says, of the finding's stake."""
@@ -30,5 +37,8 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if finding.code != "M08":
         return None
     assumes = "rows of one dimension are chosen, and sums in any order will do"
-    how = line("rows = table.index_select(0, ids)", where(finding), "for table[ids]")
+    code, old = BACKWARD
+    if all(one.forward for one in accumulations(evidence)) and len(accumulations(evidence)):
+        code, old = FORWARD
+    how = line(code, where(finding), f"for {old}")
     return of_claim(evidence, found, how, assumes)

@@ -7,7 +7,8 @@ Replayed, for the work of one of today's steps: the device's work takes as many 
 but for launch and ramp of each kernel, and the updates stay. In inference a product that memory binds reads its weights
 once, until its FLOPs take longer. At the least the host's time grows as well. That is throughput: the step itself gets
 no shorter. Where the host's time is enough for less than 1.2 times the batch, it is
-no remedy. `--what-if larger-batch=4` asks for a batch of four times the size, whatever bounds the step.
+no remedy; nor where a loop over a tensor's first dimension, in which the elements of a batch lie, holds the step: its
+turns grow with the batch. `--what-if larger-batch=4` asks for a batch of four times the size, whatever bounds the step.
 
 It changes the optimisation where the step trains: learning rate, schedule and generalisation. Gradient accumulation
 with fewer, larger micro-batches keeps them.
@@ -24,6 +25,7 @@ from typing import Any
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.loops import grows_with_batch
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.program import program_of
 from gobrrr.analysis.regions import larger
@@ -53,7 +55,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         return None
     path = path_of(evidence)
     factor = path.wall / path.busy if path.busy else 0.0
-    if factor < LEAST:
+    if factor < LEAST or grows_with_batch(evidence):
         return None
     times = min(factor, float(MOST))
     if evidence.on_cpu:
