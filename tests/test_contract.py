@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from bench.stored_profile import unpack
 from gobrrr.api import load, save
+from gobrrr.pipeline import diagnose
 from gobrrr.report.json import to_json
 from tests.analysis.tables import DDP, HOLDOUT, PUBLIC, SHIPPED, diagnosis, short
 from tests.conftest import ROOT
@@ -166,7 +168,22 @@ def unequal(one: dict[str, Any]) -> list[str]:
     faults += [f"{each['code']} is found and not checked" for each in one["not_checked"] if each["code"] in codes]
     if one["speed_of_light_ns"] is not None and one["speed_of_light_ns"] > whole * 1.001:
         faults.append("faster than light")
-    return faults + misplaced(one, whole)
+    return faults + misplaced(one, whole) + more_than_held(one)
+
+
+def more_than_held(one: dict[str, Any]) -> list[str]:
+    """A step whose only finding is that launching bounds it, and that a line of the program holds: no remedy for
+    launching begins above what that line can lose."""
+    codes = {each["code"] for each in one["findings"] if not each["code"].startswith("Q")}
+    held = one["places"][one["held_by"]] if one["held_by"] is not None else None
+    if held is None or held["kind"] != "line" or codes != {"O01"}:
+        return []
+    can = max(held["step_ns"], held["gone_ns"] or 0)
+    return [
+        f"{each['treatment']} begins above what {held['name']} can lose"
+        for each in one["prescriptions"]
+        if each["finding"] == "O01" and each["predicted_saving_ns"][0] > can + 1
+    ]
 
 
 def misplaced(one: dict[str, Any], whole: float) -> list[str]:
@@ -290,6 +307,25 @@ def test_the_check_finds_what_does_not_add_up():
     assert unequal({**good, "places": [good["places"][0], longer, *good["places"][2:]]}) == [
         "place 1 and those within it do not sum"
     ]
+
+
+LIVE = sorted((ROOT / "bench/results").glob("treatments_*/*.profile.xz"))
+QUICK = ("cpu_vit_serve", "policy_serve_one")
+"""Steps that a line holds, with no other finding than that launching bounds them."""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(one, marks=[] if one.name.split(".")[0] in QUICK else [pytest.mark.slow]) for one in LIVE],
+    ids=lambda one: one.name.split(".")[0],
+)
+def test_a_live_run_is_told_no_more_than_its_place_can_lose(path: Path):
+    made = json.loads(to_json(diagnose(unpack(path.read_bytes()))))
+    assert more_than_held(made) == []
+    if path.name.split(".")[0] in QUICK:
+        assert made["places"][made["held_by"]]["kind"] == "line"
+        longer = [{**each, "predicted_saving_ns": [1e12, 1e12]} for each in made["prescriptions"]]
+        assert len(more_than_held({**made, "prescriptions": longer})) == len(longer) > 0
 
 
 def test_a_file_from_before_there_were_places_has_none(tmp_path: Path):

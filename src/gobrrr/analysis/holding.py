@@ -36,7 +36,12 @@ WITHIN = (*OWN, HOST_WORK, LAUNCHING)
 """Causes within a function of a known kind."""
 
 LEAST = 0.1
-"""A line with less of the step than this is not told."""
+"""A line that calls something of a known kind is told from this share of the step on. In live runs of eight programs
+without a fault (mended forms of known ones, on a CPU) no line had more than 1 %."""
+
+LEAST_UNKNOWN = 0.2
+"""A line that holds the host with what nobody knows is told from here on. In those runs the most was 2 %; where the
+machine was so busy that a thread waited two thirds of the time for a processor, 11 and 16 %."""
 
 LONG_NS = 100_000
 """Python between two launches is shorter: 98.7 % of 41,254 such stretches in the 68 H100 traces of this package and its
@@ -82,8 +87,10 @@ def holders(evidence: Evidence) -> list[Holder]:
     """The lines that hold the host, most time first; nothing where no frames were read. What reports is left out."""
     if not evidence.frames:
         return []
-    least = LEAST * evidence.wall_ns * evidence.steps.count
-    return [one for one in every_holder(evidence) if one.total >= least]
+    whole = evidence.wall_ns * evidence.steps.count
+    return [
+        one for one in every_holder(evidence) if one.total >= whole * (LEAST_UNKNOWN if one.kind is None else LEAST)
+    ]
 
 
 def own_python(evidence: Evidence, gaps: I8) -> F8:

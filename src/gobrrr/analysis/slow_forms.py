@@ -17,12 +17,12 @@ from gobrrr.model.events import ABSENT, I8, Kind
 from gobrrr.model.tree import outermost
 
 KNOWN_SHARE = 0.2
-"""An operation of a slow form is told from this share of the step on. Of the 68 H100 traces of this package and its tests
-without such a fault, the mended halves of pairs among them, one has more than 5 % of its step in any operation of a known
-slow form: `argsort` in a grouped mixture of experts, 12 %, which is no fault."""
+"""An operation of a slow form is told from this share of the step on. Of the 68 H100 traces of this package and its
+tests without such a fault, the mended halves of pairs among them, one has more than 5 % of its step in an operation of
+a known slow form: `argsort` in a grouped mixture of experts, 12 %, which is no fault."""
 
 MOST_SHARE = 0.5
-"""Another one holds the step with more than this, as a place does (analysis/places/where.py). In none of those 68 traces
+"""Another one holds the step with more than this, as a place does (analysis/places/where.py). In none of those traces
 is there an operation, with any share, that no other condition judges and that takes more than twice its floor."""
 
 AT_ITS_FLOOR = 0.5
@@ -98,8 +98,9 @@ FORMS: dict[str, Form] = {
         (ORDER, "aten::randperm"),
         (SAMPLED, "aten::multinomial"),
         (REPEATED, "aten::repeat_interleave"),
-        (FACTORED, "aten::linalg_svd aten::_linalg_svd aten::svd aten::linalg_eigh aten::_linalg_eigh aten::linalg_eig "
-         "aten::linalg_qr aten::linalg_svdvals aten::linalg_lstsq aten::linalg_pinv aten::linalg_matrix_exp aten::linalg_eigvalsh"),
+        (FACTORED, "aten::linalg_svd aten::_linalg_svd aten::svd aten::linalg_eigh aten::_linalg_eigh "
+         "aten::linalg_eig aten::linalg_qr aten::linalg_svdvals aten::linalg_lstsq aten::linalg_pinv "
+         "aten::linalg_matrix_exp aten::linalg_eigvalsh"),
         (INVERTED, "aten::linalg_inv aten::inverse aten::linalg_inv_ex"),
         (ADDED, "aten::_index_put_impl_ aten::index_add_ aten::scatter_add_ aten::scatter_reduce_"),
         (ONE_HOT, "aten::one_hot"),

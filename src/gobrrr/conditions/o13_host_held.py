@@ -11,8 +11,8 @@ frame, or one around it, is of a known kind: by the function or the library that
 counts as well. All else counts only in stretches of more than 100 us (of 41,254 that were measured in programs without
 a fault of this kind 98.7 % are shorter), where the innermost frame is not torch's own, and as much as the median step
 has of it: a thread that waits for a processor does so anywhere. Time is added up by the program's line that makes the
-call; a line with less than a tenth of the step is not told. Loading (D01), compiling (O05), allocating (O06),
-collecting (O07), reporting (O12) and waiting for the device (O02) have conditions of their own.
+call; a line with less than a tenth of the step (of no known kind: a fifth) is not told. Loading (D01), compiling (O05),
+allocating (O06), collecting (O07), reporting (O12) and waiting for the device (O02) have conditions of their own.
 
 ## What it costs
 
