@@ -20,6 +20,10 @@ INDENT = " " * 10
 WHOLE = "--all shows all"
 COSTS = "costs, of a step"
 MEASUREMENT = "About the measurement, not the program"
+OF_MEASUREMENT = "Q"
+"""How the codes of what is about the measurement begin."""
+NOT_YET = "nothing yet"
+"""What mending a finding saves that takes no time of the step now, and will: memory that fills up."""
 AT_ROOF = {"compute": ("arithmetic", "less arithmetic"), "memory": ("moving bytes", "moving fewer bytes")}
 """Sides of the roofline: what the step does there, and what would make it shorter."""
 MOST = 0.5
@@ -81,8 +85,11 @@ def _heading(page: Page, *, several: bool) -> Line:
 
 
 def worth_doing(diagnosis: Diagnosis) -> list[Prescription]:
-    """The treatments of the step that may save some of it, ranked."""
-    return [one for one in diagnosis.prescriptions if one.predicted_saving_ns[1] > 0]
+    """The treatments of the step that may save some of it, ranked, and those of what takes no time of it yet."""
+    yet = {
+        one.code for one in diagnosis.findings if one.at_stake_ns[1] <= 0 and not one.code.startswith(OF_MEASUREMENT)
+    }
+    return [one for one in diagnosis.prescriptions if one.predicted_saving_ns[1] > 0 or one.finding in yet]
 
 
 def _prescription(
@@ -92,7 +99,7 @@ def _prescription(
     own_title = name_of(finding.title) if finding else ""
     title = f"{own_title} (where: see {seen})" if seen < rank else own_title
     places = finding.where if finding and seen == rank else []
-    lines = titled(f"  {rank}  ", code, title, saving(one.predicted_saving_ns), page)
+    lines = titled(f"  {rank}  ", code, title, amount(one, finding), page)
     told_where = "; ".join(part for part in (where(places), there) if part)
     return lines + page.wrapped(told_where, first=INDENT, rest=f"{INDENT}  ", style="dim")
 
@@ -147,6 +154,12 @@ def titled(lead: str, code: str, title: str, amount: str, page: Page) -> list[Li
 def saving(interval: Interval) -> str:
     """A predicted saving in words: an interval, or that there is none."""
     return "no gain" if interval[1] <= 0 else units.duration_range(*interval)
+
+
+def amount(one: Prescription, finding: Finding | None) -> str:
+    """What a treatment is predicted to save; `finding`: the one that it answers."""
+    yet = finding is not None and finding.at_stake_ns[1] <= 0 and one.predicted_saving_ns[1] <= 0
+    return NOT_YET if yet else saving(one.predicted_saving_ns)
 
 
 def where(places: Sequence[Place]) -> str:
