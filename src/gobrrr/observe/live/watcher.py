@@ -247,13 +247,11 @@ class Watcher:
         self._clock = Clock()
         self._times: Any = None
         self._recorder: Recorder | None = None
-        self._recorded = False
+        self._recorded, self._held = False, HeldWatch(self._parts)
         self._profiled_steps, self._most_profiled = 0, self.options.profiled
         self._sync_watch: SyncWatch | None = None
         self._looking: Looking | None = None
         self._second: LookingAgain | None = None
-        self._held = HeldWatch(self._parts)
-        self._warmup_steps = 0
         self._loops: Loops | None = None
 
     def _leave(self) -> None:
@@ -322,9 +320,8 @@ class Watcher:
 
     def _begin_profile(self) -> None:
         self.phase = Phase.PROFILE
-        self._profiled_steps = -LEAD_IN
         self._held.begin(self._steps, LEAD_IN)
-        self._recorder = Recorder()
+        self._profiled_steps, self._recorder = -LEAD_IN, Recorder()
         with self._rival.ours():
             self._recorder.begin()
         self._profile_began = time.perf_counter()  # what loading the profiler took is no recording
