@@ -42,6 +42,7 @@ OWN = {
     "cudnn-benchmark": {"C06"}, "dataloader-workers": {"D01"}, "debug-off": {"O08"}, "eager-trace": {"Q03"},
     "foreach": {"O11"}, "fused-norm": {"M03"}, "fused-optimizer": {"O03"}, "gather-backward": {"M08"},
     "free-host": {"O13"}, "other-form": {"C07"}, "compute-once": {"R02"}, "kv-cache": {"R03"},
+    "let-go": {"R04"},
     "gc-freeze": {"O07"}, "index-batch": {"D01"},
     "grouped-matmul": {"O01", "O04"}, "keep-order": {"M05", "M09"}, "larger-batch": {"O01"},
     "limit-threads": {"O09"}, "log-less": {"O12"}, "need-weights-false": {"M02"}, "no-barrier": {"N03"},

@@ -26,6 +26,7 @@ SPECIFIC_FIRST = (
     "O06",  # waiting for the driver is neither launching nor input
     "O07",  # a pause of the collector falls anywhere
     "O08",  # checks and tracers slow down whatever runs
+    "R04",  # what grows is why an operation, the host or a concatenation takes so long
     "C07",  # one operation in a slow form, whatever splits it among threads
     "O09",  # too many threads, too
     "O12",  # a log line is Python of its own

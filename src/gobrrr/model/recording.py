@@ -115,6 +115,56 @@ class Again(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     rows: tuple[tuple[int, int], ...] = ()
 
 
+class Tally(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Operations of one name at one line, in a step: how many, and the elements of the tensors that they were given."""
+
+    op: str
+    source: str | None
+    count: int
+    elements: int
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What the program held when `step` steps had run.
+
+    `nodes`: of autograd's graphs, reached from the results that were there; None: too many to count. `tensors` and
+    `bytes`: those that Python knows; `device_bytes`: all that tensors hold on the GPU; `hooks`: on modules and tensors.
+    """
+
+    step: int
+    nodes: int | None
+    tensors: int
+    bytes: int
+    device_bytes: int | None
+    hooks: int
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A result with its graph that is there when the next step has ended.
+
+    `nodes`: that its graph has; `chain`: its graph goes through those of earlier steps, and is longer in each.
+    """
+
+    op: str
+    source: str | None
+    nodes: int
+    chain: bool
+
+
+class Later(msgspec.Struct, frozen=True, kw_only=True):
+    """What a second look, at the step behind the first one, and the boundaries between steps tell of growth.
+
+    `first`, `second`: both steps by operation and line; `before`: steps that the loop had made before the first
+    recorded one, None where that is not known.
+    """
+
+    first: tuple[Tally, ...]
+    second: tuple[Tally, ...]
+    held: tuple[Held, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    before: int | None = None
+
+
 class Recording(msgspec.Struct, frozen=True, kw_only=True):
     """One step as it was dispatched. Independent of the machine that it is later predicted on.
 
@@ -132,6 +182,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     code: dict[str, str] = {}  # what stands on the program's lines, by their source; of a live run
     again: tuple[Again, ...] | None = None  # of a live run: work that had been done before; None: not looked for
     loops: tuple[HostLoop, ...] | None = None  # of a live run; None: not known
+    later: Later | None = None  # of a live run: the step behind it; None: not looked at
     streams: dict[str, str] = {}  # file objects of other processes, by address: "pipe", "socket"; of a live run
     on_cpu: bool  # nothing was on a GPU: the CPU's operations were taken as the device's
     assumptions: tuple[Assumption, ...] = ()

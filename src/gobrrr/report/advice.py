@@ -22,6 +22,10 @@ CODE_AT = " " * 7
 WHOLE = "--all shows all"
 COSTS = "costs, of a step"
 MEASUREMENT = "About the measurement, not the program"
+OF_MEASUREMENT = "Q"
+"""How the codes of what is about the measurement begin."""
+NOT_YET = "nothing yet"
+"""What mending a finding saves that takes no time of the step now, and will: memory that fills up."""
 AT_ROOF = {"compute": ("arithmetic", "less arithmetic"), "memory": ("moving bytes", "moving fewer bytes")}
 """Sides of the roofline: what the step does there, and what would make it shorter."""
 MOST = 0.5
@@ -56,7 +60,7 @@ def prescriptions(
         seen = first.setdefault(one.finding, rank)
         room = facts[len(first) - 1] if seen == rank and len(first) <= len(facts) else 0
         there = same_place(beside.get(one.finding, []), named) if seen == rank else ""
-        lines += _remedy(rank, one, page)
+        lines += _remedy(rank, one, by_code.get(one.finding), page)
         lines += _mends(one, by_code, seen if seen < rank else None, there, page)
         lines += _facts(by_code.get(one.finding), page, room)
         if one.then and room:
@@ -82,15 +86,18 @@ def _heading(page: Page, *, several: bool) -> Line:
 
 
 def worth_doing(diagnosis: Diagnosis) -> list[Prescription]:
-    """The treatments of the step that may save some of it, ranked."""
-    return [one for one in diagnosis.prescriptions if one.predicted_saving_ns[1] > 0]
+    """The treatments of the step that may save some of it, ranked, and those of what takes no time of it yet."""
+    yet = {
+        one.code for one in diagnosis.findings if one.at_stake_ns[1] <= 0 and not one.code.startswith(OF_MEASUREMENT)
+    }
+    return [one for one in diagnosis.prescriptions if one.predicted_saving_ns[1] > 0 or one.finding in yet]
 
 
-def _remedy(rank: int, one: Prescription, page: Page) -> list[Line]:
+def _remedy(rank: int, one: Prescription, finding: Finding | None, page: Page) -> list[Line]:
     """What to write: behind the treatment's name where that has room, else below it, all of it."""
-    lead, name, amount = f"  {rank}  ", name_of(one.treatment), saving(one.predicted_saving_ns)
+    lead, name, saves = f"  {rank}  ", name_of(one.treatment), amount(one, finding)
     said = clean_lines(one.how)
-    right: Line = [(amount, "bold")]
+    right: Line = [(saves, "bold")]
     if len(said) == 1:
         head: Line = [] if said[0].startswith(name) else [(f"{name}: ", "bold")]
         left: Line = [(lead, ""), *head, (said[0], CODE)]
@@ -160,6 +167,12 @@ def titled(lead: str, code: str, title: str, amount: str, page: Page) -> list[Li
 def saving(interval: Interval) -> str:
     """A predicted saving in words: an interval, or that there is none."""
     return "no gain" if interval[1] <= 0 else units.duration_range(*interval)
+
+
+def amount(one: Prescription, finding: Finding | None) -> str:
+    """What a treatment is predicted to save; `finding`: the one that it answers."""
+    yet = finding is not None and finding.at_stake_ns[1] <= 0 and one.predicted_saving_ns[1] <= 0
+    return NOT_YET if yet else saving(one.predicted_saving_ns)
 
 
 def where(places: Sequence[Place]) -> str:

@@ -13,7 +13,7 @@ from gobrrr import paths
 from gobrrr.model.events import Kind
 from gobrrr.model.live import Live
 from gobrrr.model.profile import DeviceProperties, Profile, RankProfile
-from gobrrr.model.recording import Recording
+from gobrrr.model.recording import Later, Recording
 from gobrrr.observe.installed import is_users
 from gobrrr.observe.live import processor
 from gobrrr.observe.live.frames import with_owners
@@ -67,7 +67,10 @@ def _shortened(seen: Recording, folders: tuple[str, ...]) -> Recording:
     if seen.loops is not None:
         loops = tuple(msgspec.structs.replace(one, source=_shorter(one.source, folders)) for one in seen.loops)
         seen = msgspec.structs.replace(seen, loops=loops)
-    return msgspec.structs.replace(seen, sites=sites, lines=lines, code=code)
+    later = seen.later
+    if later is not None:
+        later = msgspec.convert(_shorter(msgspec.to_builtins(later), folders), Later)
+    return msgspec.structs.replace(seen, sites=sites, lines=lines, code=code, later=later)
 
 
 def _on_processor(rank: RankProfile, fixed_ns: float, name: str) -> RankProfile:

@@ -18,7 +18,7 @@ from gobrrr.model.profile import Profile, RankProfile
 from gobrrr.observe.live.assemble import assembled
 from gobrrr.observe.live.clock import Clock, on_gpu, wait
 from gobrrr.observe.live.frames import current_folder
-from gobrrr.observe.live.ops.dispatch import GraphBook, Looking, LookingAgain, Repeats
+from gobrrr.observe.live.ops.dispatch import GraphBook, HeldWatch, Looking, LookingAgain, Repeats
 from gobrrr.observe.live.recorder import Loops, Recorder, profiler_cost, time_loops
 from gobrrr.observe.live.turns import give_back, take
 from gobrrr.observe.live.watches.rivals import RivalWatch, recording
@@ -247,12 +247,11 @@ class Watcher:
         self._clock = Clock()
         self._times: Any = None
         self._recorder: Recorder | None = None
-        self._recorded = False
+        self._recorded, self._held = False, HeldWatch(self._parts)
         self._profiled_steps, self._most_profiled = 0, self.options.profiled
         self._sync_watch: SyncWatch | None = None
         self._looking: Looking | None = None
         self._second: LookingAgain | None = None
-        self._warmup_steps = 0
         self._loops: Loops | None = None
 
     def _leave(self) -> None:
@@ -321,8 +320,8 @@ class Watcher:
 
     def _begin_profile(self) -> None:
         self.phase = Phase.PROFILE
-        self._profiled_steps = -LEAD_IN
-        self._recorder = Recorder()
+        self._held.begin(self._steps, LEAD_IN)
+        self._profiled_steps, self._recorder = -LEAD_IN, Recorder()
         with self._rival.ours():
             self._recorder.begin()
         self._profile_began = time.perf_counter()  # what loading the profiler took is no recording
@@ -361,6 +360,7 @@ class Watcher:
 
     def _begin_dispatch(self) -> None:
         self.phase = Phase.DISPATCH
+        self._held.boundary(self._steps)
         self._repeats = Repeats()
         self._looking = self._look(OPERATIONS, Looking(self.graphs, self._repeats))
         if self._looking is None:
@@ -391,9 +391,11 @@ class Watcher:
             self._begin_dispatch()
         elif self.phase is Phase.DISPATCH and self._looking is not None:
             self._parts.make(OPERATIONS, self._looking.close, None)
+            self._held.boundary(self._steps, self._looking.made)
             self._begin_again(self._looking)
         elif self._second is not None:
             self._parts.make(REPEATS, self._second.close, None)
+            self._second.holds(self._held, self._steps)
             self._finish()
         self._told(1, 1)
 

@@ -35,12 +35,18 @@ def what_to_do(one: Diagnosis) -> Markup | None:
 
 def _prescription(item: Prescription, by_code: Mapping[str, Finding], step: float | None) -> Markup:
     low, high = item.predicted_saving_ns
+    saves = advice.amount(item, by_code.get(item.finding))
     track = bar(high / step, "saving", low=low / step) if step else None
     return el(
         "li",
         el("h3", item.treatment),
         _mends(item, by_code),
-        el("p", el("b", advice.saving(item.predicted_saving_ns)), el("span", _of_step(item, step)), class_="saves"),
+        el(
+            "p",
+            el("b", saves),
+            el("span", _of_step(item, step)),
+            class_="saves",
+        ),
         track,
         _code(item.how),
         el("p", "Assumes: ", item.assumes, class_="sub") if item.assumes else None,

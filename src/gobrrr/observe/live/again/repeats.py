@@ -71,6 +71,14 @@ class Repeats:
         if self._looks and not self._parts.failed:
             self._parts.make(PART, lambda: self._looks[-1].values.wrote(func, args, kwargs), None)
 
+    def made(self) -> dict[int, int]:
+        """Which operation of the last look made, or wrote last, what a storage holds that is still there."""
+        if not self._looks or self._parts.failed:
+            return {}
+        values = self._looks[-1].values
+        alive = values.alive()
+        return {key: at for at, row in values.rows.items() for key in row.storages if key in alive}
+
     def found(self, calls: Sequence[RecordedCall], sites: Sequence[Site]) -> tuple[Again, ...]:
         """What was seen, in the positions of the first look's calls."""
         if not self._looks or self._parts.failed:

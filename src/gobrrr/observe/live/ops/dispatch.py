@@ -10,9 +10,10 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import msgspec
@@ -21,7 +22,8 @@ import torch
 from gobrrr.guarded import Parts
 from gobrrr.model.live import TensorUse
 from gobrrr.model.program import Program
-from gobrrr.model.recording import Again, CallLine, HostLoop, RecordedCall, Recording, Site
+from gobrrr.model.recording import Again, CallLine, HostLoop, Later, RecordedCall, Recording, Site, Tally
+from gobrrr.observe.live.again.held import HeldWatch, Origins
 from gobrrr.observe.live.again.repeats import Repeats
 from gobrrr.observe.live.objects.seen import Objects
 from gobrrr.observe.live.ops.graphs import GraphBook
@@ -31,7 +33,7 @@ from gobrrr.observe.live.ops.uses import Uses
 from gobrrr.observe.live.watches.calls import CallWatch, code_of
 from gobrrr.observe.static.sites import Sites
 
-__all__ = ["GraphBook", "Looking", "LookingAgain", "Repeats", "Seen", "looking", "watch"]
+__all__ = ["GraphBook", "HeldWatch", "Looking", "LookingAgain", "Repeats", "Seen", "looking", "watch"]
 
 _HOOKED = r"Using `torch\.compile\(module\)` when there are global hooks(?#gobrrr)"
 """The comment keeps the filter apart from any of the program's own."""
@@ -51,7 +53,8 @@ class Seen:
     where none are missing. `compiled`: a compiled module was run as it is written. `autocast`: the type that modules
     ran in under autocast. `unread`: operations whose arguments could not be looked at for `uses`.
     `program`: the objects of the program that it used; `unnamed`: why some of them are not known, "" where none failed.
-    `again`: work that had been done before; from step to step only where a second step was looked at.
+    `again`: work that had been done before; from step to step only where a second step was looked at. `later`: what
+    that one tells of growth.
     `loops`: those of the program; `unfollowed`: why they are not known, "" where that did not fail.
     """
 
@@ -75,6 +78,7 @@ class Seen:
     unnamed: str = ""
     again: tuple[Again, ...] | None = None
     unfollowed: str = ""
+    later: Later | None = None
 
     @property
     def whole(self) -> bool:
@@ -104,6 +108,7 @@ class Seen:
             lines=self.lines,
             again=self.again,
             loops=self.loops,
+            later=self.later,
             streams=self.streams,
             code=code_of(self._sources()),
         )
@@ -189,10 +194,26 @@ class Looking:
         self._uses, self._mode = Uses(self._sites), Dispatched(self._sites)  # they hold the program's parameters
         return self.seen
 
-    def again(self) -> None:
-        """A second look has told more of what is done again."""
+    def again(self, second: tuple[Tally, ...] = ()) -> None:
+        """A second look has told more of what is done again, and what the step behind this one did."""
         if self.seen is not None:
-            self.seen = replace(self.seen, again=self._repeats.found(self.seen.calls, self.seen.sites))
+            again = self._repeats.found(self.seen.calls, self.seen.sites)
+            later = Later(first=_tallied(self.seen), second=second)
+            self.seen = replace(self.seen, again=again, later=later)
+
+    def holds(self, watch: HeldWatch) -> None:
+        """What the boundaries between steps tell."""
+        if self.seen is not None and self.seen.later is not None:
+            held = () if watch.failed else tuple(watch.found)
+            later = msgspec.structs.replace(self.seen.later, held=held, kept=watch.kept, before=watch.before)
+            self.seen = replace(self.seen, later=later)
+
+    def made(self) -> Origins:
+        """The operation and the line of what this step made and is still there."""
+        if self.seen is None:
+            return {}
+        calls, sites = self.seen.calls, self.seen.sites
+        return {key: (calls[at].call.name, _line(sites[calls[at].site])) for key, at in self._repeats.made().items()}
 
     def found(self) -> Recording | None:
         """What was seen, as a recording; None before `close()`."""
@@ -218,6 +239,7 @@ class LookingAgain:
     def __init__(self, first: Looking, repeats: Repeats, book: GraphBook) -> None:
         self._first, self._repeats = first, repeats
         self._mode = Numbered(repeats, lambda: book.capturing)
+        self._places: list[tuple[str, str | None]] = []
         self._on: ExitStack | None = None
 
     def open(self) -> None:
@@ -233,7 +255,38 @@ class LookingAgain:
         on, self._on = self._on, None
         if on is not None:
             on.close()
-            self._first.again()
+            places = [(name, _line(self._mode.sites.found[at])) for name, at in self._mode.places]
+            self._places = places
+            self._first.again(_tallies(zip(places, self._mode.elements, strict=True)))
+
+    def holds(self, watch: HeldWatch, step: int) -> None:
+        """The last boundary, after `step` steps; the first look knows what all of them tell."""
+        watch.boundary(step, self.made)
+        self._first.holds(watch)
+
+    def made(self) -> Origins:
+        """The operation and the line of what this step made and is still there."""
+        return {key: self._places[at] for key, at in self._repeats.made().items()}
+
+
+def _line(site: Site) -> str | None:
+    return site.user or site.source
+
+
+def _tallied(seen: Seen) -> tuple[Tally, ...]:
+    return _tallies(
+        ((one.call.name, _line(seen.sites[one.site])), sum(prod(given.shape) for given in one.call.tensors))
+        for one in seen.calls
+    )
+
+
+def _tallies(calls: Iterable[tuple[tuple[str, str | None], int]]) -> tuple[Tally, ...]:
+    found: dict[tuple[str, str | None], list[int]] = {}
+    for place, elements in calls:
+        sums = found.setdefault(place, [0, 0])
+        sums[0] += 1
+        sums[1] += elements
+    return tuple(Tally(op=op, source=at, count=count, elements=size) for (op, at), (count, size) in found.items())
 
 
 def _files(sites: Sequence[Site]) -> list[str]:
@@ -260,16 +313,20 @@ def watch(
 
     `twice`: run it once more, and say what both have computed.
     """
-    repeats = Repeats()
+    repeats, held = Repeats(), HeldWatch()
+    if twice:
+        held.boundary(0)
     with looking(book, repeats) as one:
         step(*inputs)
     if twice:
+        held.boundary(1, one.made)
         second = LookingAgain(one, repeats, book if book is not None else GraphBook())
         second.open()
         try:
             step(*inputs)
         finally:
             second.close()
+        second.holds(held, 2)
     assert one.seen is not None
     return one.seen
 

@@ -179,11 +179,15 @@ class Dispatched(TorchDispatchMode):
 
 
 class Numbered(Dispatched):
-    """A second look, which only numbers what the operations compute."""
+    """A second look, which numbers what the operations compute, and counts them by line.
+
+    `places`: (name, site) of each; `elements`: of the tensors that they were given.
+    """
 
     def __init__(self, repeats: Repeats, paused: Callable[[], bool] | None = None) -> None:
         super().__init__(Sites(), paused=paused, repeats=repeats)
-        self._seen = 0
+        self.places: list[tuple[str, int]] = []
+        self.elements: list[int] = []
 
     def _written(
         self,
@@ -195,9 +199,18 @@ class Numbered(Dispatched):
         *,
         plain: bool,
     ) -> None:
-        if plain:
-            self._numbered(func, args, kwargs, outputs, self._seen)
-            self._seen += 1
+        if not plain or len(self.places) >= MOST_CALLS:
+            return
+        name = schema_of(func)[0]
+        if name.startswith(QUIET):
+            return
+        self.places.append((name, self._owners.of_this(self.sites.here, 1.0).site))
+        self.elements.append(sum(map(_elements, (*tensors_of(args), *tensors_of(kwargs)))))
+        self._numbered(func, args, kwargs, outputs, len(self.places) - 1)
+
+
+def _elements(tensor: Any) -> int:
+    return int(tensor.numel()) if tensor.layout is torch.strided and not tensor.is_nested else 0
 
 
 def _takes_itself_apart(kind: Any) -> bool:

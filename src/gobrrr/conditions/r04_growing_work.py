@@ -1,0 +1,213 @@
+"""Work that grows: each step, or each turn, does more than the one before.
+
+A hidden state that is kept with its graph makes each backward pass go through all earlier batches; a loss that is added
+up with its graph keeps the graph of every step; a list that is stacked in each step, a buffer that is read as a whole,
+a hook that each step registers anew: the step that was fast at the beginning takes seconds after an hour, or memory
+runs out.
+
+## How it is recognised
+
+- Operations of one name that become more, or whose tensors become larger, by the same amount in each recorded step, of
+  which there have to be three. In a live run two looks at steps behind them have to show it as well, and tell the line.
+- In a live run, between steps: nodes of autograd's graphs that can be reached from the results that are there, and
+  hooks on modules and tensors, more by as many at each of four boundaries. The line is that of the result whose graph
+  is still there when the next step has ended.
+- Within a step: four or more backward passes, each through more operations than the one before, behind forward passes
+  that are all alike.
+
+Silent are lengths that vary, a schedule that alternates, a curriculum that has ended, the first step of an optimizer,
+and a list of numbers that is only kept. Rows that a turn computes again are R03's, a tensor that is grown by
+concatenation is M10's.
+
+A trace does not say whether it goes on: what it shows is of low certainty.
+
+## What it costs
+
+    cost (high) = time of these calls * the share of them that was not there in the first step of the loop
+                      + idle time of the device that launching them causes
+    cost (low)  = the same of what was not there in the first recorded step
+
+Of turns: what the first turn's length would not have, at the least nothing, because the program may need all of it. The
+finding is told where this is 2 % of the step, or will be after 1,000 more steps. What only takes memory costs no time
+yet.
+
+## What helps
+
+- A state: `hidden = hidden.detach()` between steps, and no `retain_graph=True`.
+- A sum or a list of losses: `total += loss.detach()`, read once with `.item()` at the end.
+- A list that is stacked: a tensor of the most that comes, filled in place; a running sum in place of all values.
+- A buffer or a cache: a most size (`deque(maxlen=...)`), a sample of it, a window of the cache.
+- Hooks: registered once before the loop, or `handle.remove()` at the end of the step.
+- Turns: ask for the gradients of the turn's own state alone.
+
+## Sick
+
+```python
+for x in loader:
+    y, hidden = rnn(x, hidden)
+    loss(y).backward(retain_graph=True)
+```
+
+## Healthy
+
+```python
+for x in loader:
+    y, hidden = rnn(x, hidden.detach())
+    loss(y).backward()
+```
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.claims import NO_CALLS, NOTHING, Found
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.growing import Grown, grown
+from gobrrr.analysis.rising import Rising
+from gobrrr.conditions.common import LEAST_SHARE, MOST_PLACES, short_op
+from gobrrr.conditions.vanishing import Vanishing, vanishing
+from gobrrr.model.diagnosis import Certainty, Finding, NotChecked, Place
+
+CODE = "R04"
+TITLE = "work that grows from step to step"
+IN_TURNS = "backward passes that grow from turn to turn"
+TREATMENT = "let-go"
+AHEAD = 1_000
+"""Steps for which it is said what will be."""
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """What rises from step to step or turn to turn, and what is held."""
+    found = grown(evidence)
+    if found is None:
+        return NotChecked(code=CODE, needs="needs three recorded steps that are marked: profiler.step() in the loop")
+    gone, a_step = _vanishing(evidence, found)
+    wall = max(evidence.wall_ns, 1.0)
+    later_ns = a_step * AHEAD
+    low, high = gone.at_stake if gone is not None else (0.0, 0.0)
+    high = min(high, evidence.wall_ns)
+    if max(high, later_ns) < LEAST_SHARE * wall and not found.kept:
+        return None
+    facts = [*_facts(evidence, found), *_ahead(evidence, found, a_step)]
+    made = Finding(
+        code=CODE,
+        title=TITLE if found.rising or found.kept else IN_TURNS,
+        where=_places(evidence, found)[:MOST_PLACES],
+        at_stake_ns=(min(max(low, 0.0), high), high),
+        certainty=_certainty(found),
+        treatments=[TREATMENT],
+        evidence=facts,
+    )
+    return Found(made, gone.claim if gone is not None else NOTHING, NO_CALLS)
+
+
+def _vanishing(evidence: Evidence, found: Grown) -> tuple[Vanishing | None, float]:
+    """(what the growth takes now, what each step adds to a step), in ns."""
+    parts = [(one.calls, one.low, one.high, one.a_step) for one in found.rising]
+    if found.turns is not None:
+        none = np.zeros(len(found.turns.calls))
+        parts.append((found.turns.calls, none, found.turns.more, none))
+    if not parts:
+        return None, 0.0
+    calls, low, high, a_step = (np.concatenate(column) for column in zip(*parts, strict=True))
+    calls, first = np.unique(calls, return_index=True)
+    ns = evidence.calls.ns[calls]
+    now = vanishing(evidence, calls, ns * low[first], ns * high[first])
+    if evidence.on_cpu:  # the shortest operations have no device work, and take the host's time all the same
+        host = evidence.replayed.duration_ns
+        steps = evidence.recorded_steps.count
+        return now, sum(float(host[one.rows].sum()) / steps / one.mean * one.rate for one in found.rising)
+    more = vanishing(evidence, calls, ns * 0.0, ns * a_step[first])
+    return now, more.device_ns + more.idle_ns
+
+
+def _certainty(found: Grown) -> Certainty:
+    if found.kept or any(one.seen for one in found.rising):
+        return "high"
+    return "medium" if found.turns is not None else "low"
+
+
+def _places(evidence: Evidence, found: Grown) -> list[Place]:
+    count = evidence.steps.count
+    places = [
+        Place(
+            op=one.op,
+            module=evidence.module(int(one.rows[-1])),
+            source=one.source,
+            count=len(one.rows) / evidence.recorded_steps.count,
+            ns=float(evidence.calls.ns[one.calls].sum()) / count,
+        )
+        for one in found.rising
+    ]
+    if found.turns is not None:
+        ns = float(evidence.calls.ns[found.turns.calls].sum()) / count
+        places.append(Place(op=None, source=found.turns.source, count=len(found.turns.lengths), ns=ns))
+    held = [Place(op=one.op, source=one.source) for one in found.results]
+    if found.hooks is not None:
+        held += [Place(op=None, source=one) for one in found.hooked]
+    known = {one.source for one in places}
+    return [*places, *(one for one in held if one.source not in known)]
+
+
+def _facts(evidence: Evidence, found: Grown) -> list[str]:
+    facts = [_of_calls(one) for one in found.rising[:MOST_PLACES]]
+    if found.nodes is not None:
+        rate, now = units.things(found.nodes.rate, "autograd node"), units.count(found.nodes.now)
+        at = ", ".join(dict.fromkeys(f"{short_op(one.op)} ({one.source})" for one in found.results[:MOST_PLACES]))
+        held = f": held by the result of {at}" if at else ""
+        facts.append(f"graphs of earlier steps stay: {rate} more after each step, now {now}{held}")
+    if found.hooks is not None:
+        rate, now = units.things(found.hooks.rate, "hook"), units.count(found.hooks.now)
+        facts.append(f"{rate} more on modules and tensors after each step, now {now}")
+    if found.turns is not None:
+        lengths = found.turns.lengths
+        facts.append(
+            f"{len(lengths)} backward passes in a step, behind forward passes that are alike: "
+            f"{units.things(lengths[0], 'operation')} in the first, {units.count(lengths[1])} in the second, "
+            f"{units.count(lengths[-1])} in the last"
+        )
+    return facts
+
+
+def _of_calls(one: Rising) -> str:
+    at = f" ({one.source})" if one.source else ""
+    what = "call" if one.counted else "element"
+    ahead = units.count(one.last + one.rate * AHEAD)
+    return (
+        f"{short_op(one.op)}{at}: {units.things(one.rate, what)} more in each step, {units.count(one.last)} in the "
+        f"last recorded one; after {AHEAD:,} more steps {ahead}"
+    )
+
+
+def _ahead(evidence: Evidence, found: Grown, a_step: float) -> list[str]:
+    facts = []
+    if a_step > 0:
+        now, then = units.duration(evidence.wall_ns), units.duration(evidence.wall_ns + a_step * AHEAD)
+        facts.append(
+            f"each step takes {units.duration(a_step)} more than the one before: {now} now, {then} after {AHEAD:,} "
+            "more steps at this rate"
+        )
+    if found.bytes is not None and (found.kept or found.rising):
+        facts.append(_memory(evidence, found))
+    drift = evidence.live.times.drift if evidence.live is not None else None
+    if drift is not None and drift > 0 and found.rising:
+        facts.append(
+            f"without the profiler the last third of the steps took {units.percent(drift)} more than the first"
+        )
+    return facts
+
+
+def _memory(evidence: Evidence, found: Grown) -> str:
+    assert found.bytes is not None
+    rate, now = found.bytes.rate, found.bytes.now
+    said = (
+        f"tensors hold {units.bytes_(rate)} more after each step, {units.bytes_(now)} when the profile ended: "
+        f"{units.bytes_(now + rate * AHEAD)} after {AHEAD:,} more"
+    )
+    memory = evidence.live.memory if evidence.live is not None else None
+    if memory is None or memory.capacity_bytes is None:
+        return said
+    left = units.count(max(memory.capacity_bytes - now, 0.0) / rate)
+    return f"{said}, and all of the {units.bytes_(float(memory.capacity_bytes))} after {left}"

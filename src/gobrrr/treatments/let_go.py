@@ -1,0 +1,58 @@
+"""Let go of what earlier steps made, or bound how much of it is kept.
+
+A step then takes as long as the first one did. The numbers change only where the program meant the graph of earlier
+steps to be used: a backward pass through all of them is another gradient than one through the last.
+
+Replayed: what the finding claims, from its low to its high end. Of what is only held, nothing yet.
+"""
+
+from __future__ import annotations
+
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_claim
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.growing import Grown, grown
+from gobrrr.treatments.wording import place, said
+
+NAME = "let-go"
+NUMERICS = "statistics"
+CODE = """
+hidden = hidden.detach()  # between steps; total += loss.detach() or float(loss); no retain_graph=True
+"""
+CHAINED = (
+    "this result goes into the next step with its graph: detach() it before it does, float(loss) where it is a number; "
+    "no retain_graph=True"
+)
+LISTED = "this result is kept with its graph: keep .detach() of it, float(loss) or .item() where it is a number"
+COUNTED = (
+    "more calls in each step: bound what it goes through (clear the list, keep the last ones, register once), or "
+    "detach() what comes from the step before"
+)
+LARGER = (
+    "larger in each step: a tensor of the most that comes, filled in place; a running sum; a window or a sample of "
+    "what is kept, or clear the list"
+)
+HOOKED = "register the hook once before the loop, or handle.remove() at the end of the step"
+TURNED = "ask for the gradients of this turn's own tensors alone, and detach() what comes from earlier turns"
+MOST_TOLD = 3
+
+
+def predict(evidence: Evidence, found: Found) -> Plan | None:
+    """What the docstring says, of the finding's stake."""
+    what = grown(evidence) if found.finding.code == "R04" else None
+    if what is None:
+        return None
+    how = "\n".join(list(dict.fromkeys(_told(what)))[:MOST_TOLD])
+    return of_claim(evidence, found, how, "the program needs nothing of the earlier steps but their values")
+
+
+def _told(what: Grown) -> list[str]:
+    told = [said(CHAINED if one.chain else LISTED, place(one.source)) for one in what.results]
+    if what.hooks is not None:
+        told += [said(HOOKED, place(one)) for one in what.hooked] or [said(HOOKED)]
+    if not told:
+        told = [said(COUNTED if one.counted else LARGER, place(one.source)) for one in what.rising]
+    if what.turns is not None:
+        told.append(said(TURNED, place(what.turns.source)))
+    return told or [said(LISTED)]
