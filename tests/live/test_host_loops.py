@@ -182,6 +182,62 @@ def arrays() -> list[Any]:
     return [torch.relu(ROWS @ one).numpy() for one in WEIGHTS]
 
 
+def grown() -> None:
+    """Results that are put behind the earlier ones."""
+    out = ROWS[:0]
+    for row in ROWS:
+        out = torch.cat([out, torch.tanh(row[None] * 2)])
+
+
+def largest() -> None:
+    """A running maximum, which any order gives."""
+    best = torch.full((8,), -1.0)
+    for row in ROWS:
+        best = torch.maximum(best, row.abs())
+
+
+def normalised() -> None:
+    """Sinkhorn's iteration."""
+    plan = torch.exp(ROWS)
+    for _ in range(6):
+        plan = plan / plan.sum(0)
+        plan = plan / plan.sum(1, keepdim=True)
+
+
+def two_buffers() -> None:
+    """Ping-pong: each turn writes where the next one reads."""
+    one, other = ROWS.clone(), torch.empty_like(ROWS)
+    for _ in range(6):
+        torch.tanh(one, out=other)
+        one, other = other, one
+
+
+def cached() -> None:
+    """Keys that earlier turns have put into a cache."""
+    keys = torch.zeros(20, 8)
+    for at in range(20):
+        keys[at] = ROWS[at] * 2
+        torch.softmax(keys[: at + 1] @ ROWS[at], 0)
+
+
+def averaged() -> None:
+    """An average out of place."""
+    [mean * 0.9 + one * 0.1 for mean, one in zip(WEIGHTS, WEIGHTS[::-1])]
+
+
+def by_sample() -> None:
+    """A gradient for each sample."""
+    [torch.autograd.grad(LINEAR(row).square().sum(), LINEAR.weight) for row in ROWS]
+
+
+def power() -> None:
+    """A vector that is normalised in place."""
+    vector = ROWS[0].clone()
+    for _ in range(6):
+        vector.copy_(WEIGHTS[0] @ vector)
+        vector.div_(vector.norm())
+
+
 @pytest.mark.parametrize(
     ("step", "turns", "depends"),
     [
@@ -191,6 +247,8 @@ def arrays() -> list[Any]:
         (counted_classes, 6, "no"), (listed_tokens, 8, "unknown"), (indexed_by_list, 8, "unknown"),
         (through_numpy, 6, "unknown"), (written_by_numpy, 6, "unknown"), (scalars_written_back, 6, "unknown"),
         (kernels, 6, "unknown"), (collected, 6, "no"), (arrays, 6, "no"),
+        (grown, 20, "sum"), (largest, 20, "sum"), (normalised, 6, "yes"), (two_buffers, 6, "yes"), (cached, 20, "yes"),
+        (averaged, 6, "no"), (by_sample, 20, "no"), (power, 6, "yes"),
     ],
 )  # fmt: skip
 def test_a_loop_is_known_by_its_turns_and_what_they_need(step: Callable[[], Any], turns: int, depends: str) -> None:

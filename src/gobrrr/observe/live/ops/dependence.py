@@ -34,7 +34,9 @@ class _Turns:
     outside: set[int] = field(default_factory=set)  # storages of this turn that no turn wrote
     compared: int = 0
     unknown: bool = False
-    shared: set[int | None] = field(default_factory=set)  # storages that the host may have written since the turn before
+    shared: set[int | None] = field(
+        default_factory=set
+    )  # storages that the host may have written since the turn before
 
     def carried(self, region: Region) -> bool:
         """Whether an earlier turn wrote some of it, and this turn has not written it itself."""
