@@ -382,7 +382,8 @@ def test_what_reports_is_named_with_its_line(name: str, what: str, tmp_path: Pat
     "name",
     [
         "tqdm/std.py(1160): __iter__", "train.py(30): print_model", "torch/_logging/_internal.py(9): warning",
-        "logging/__init__.py(1734): getEffectiveLevel", "/home/me/wandb/train.py(30): forward", "/home/me/rich/json/encoder.py(30): encode",
+        "logging/__init__.py(1734): getEffectiveLevel",
+        "/home/me/wandb/train.py(30): forward", "/home/me/rich/json/encoder.py(30): encode",
     ],
 )  # fmt: skip
 def test_what_reports_nothing_is_healthy(name: str, tmp_path: Path):

@@ -222,7 +222,7 @@ def cached() -> None:
 
 def averaged() -> None:
     """An average out of place."""
-    [mean * 0.9 + one * 0.1 for mean, one in zip(WEIGHTS, WEIGHTS[::-1])]
+    [mean * 0.9 + one * 0.1 for mean, one in zip(WEIGHTS, WEIGHTS[::-1], strict=True)]
 
 
 def by_sample() -> None:

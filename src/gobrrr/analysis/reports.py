@@ -26,8 +26,10 @@ REPORTS = re.compile(
     """,
     re.X,
 )
-"""What reports, as the profiler names its frames. Asking a logger for its level is no report: torch's backward pass does
-that each time."""
+"""What reports, as the profiler names its frames.
+
+Asking a logger for its level is no report: torch's backward pass does that each time.
+"""
 
 WATCHER = "gobrrr/observe/live/watcher.py"
 

@@ -68,7 +68,8 @@ def dependence(
 ) -> tuple[Dependence, list[int]]:
     """How a loop's turns depend on each other, and the calls that read what an earlier turn made.
 
-    `turns`: the first call of each turn, and the end of the last one. `unseen`: what the host reads without an operation.
+    `turns`: the first call of each turn, and the end of the last one. `unseen`: what the host reads without
+    an operation.
     """
     seen, outside = _Turns(), list[set[int]]()
     readers: list[int] = []

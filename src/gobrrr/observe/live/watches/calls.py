@@ -45,8 +45,8 @@ KERNELS = f"triton{os.sep}runtime{os.sep}jit.py"
 class CallWatch:
     """From `open()` to `close()` it writes down what the program's own functions call on this thread, and which file
     objects are pipes and sockets (`streams`, by address). `entered` and `called` tell one run of a function from the
-    next: an address may be that of another frame before. `reading` is told of each tensor whose memory is read without an
-    operation, and how; None: of one that is not known.
+    next: an address may be that of another frame before. `reading` is told of each tensor whose memory is read
+    without an operation, and how; None: of one that is not known.
 
     It uses the interpreter's profile function. Where the program has one of its own, nothing is written down.
     """
