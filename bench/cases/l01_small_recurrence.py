@@ -1,4 +1,4 @@
-"""A small recurrence: bound by dispatch, on a GPU by launches; a CPU is no worse a place for it."""
+"""A small recurrence, turn by turn: bound by dispatch, on a GPU by launches; a CPU is no worse a place for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 from gobrrr import Workload
 
-CASE, CODE, RUNS_ON = "L01", "O01", "cpu"
+CASE, CODE, RUNS_ON = "L01", "O04", "cpu"
 TURNS = 400
 
 

@@ -180,7 +180,7 @@ RECIPES = (
         lambda s: parameters_one_by_one(s, fused=False), lambda s: parameters_one_by_one(s, fused=True),
     ),
     Recipe(
-        "timestep_loop", "an LSTM cell for each timestep, trained", "overhead", ("O04",), ("batched-loop",),
+        "timestep_loop", "an LSTM cell for each timestep, trained", "overhead", ("O04",), ("recurrent-layer",),
         lambda s: recurrence(s, whole=False), lambda s: recurrence(s, whole=True),
     ),
     Recipe(

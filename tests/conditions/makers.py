@@ -34,10 +34,11 @@ def followed(
     """The same as a live run saw it: a loop of so many turns, each of these operations, at train.py:12."""
     calls = tuple(RecordedCall(OpCall(name=one), "forward", 0) for _ in range(turns) for one in names)
     begins = tuple(range(0, len(calls) + 1, len(names)))
+    read = turns * names.count("aten::_local_scalar_dense")
     carried = names[0] if depends in ("yes", "layers") else ""
     seen = Recording(
         target="", calls=calls, sites=(Site(user="train.py(13): step"),), peak_bytes=0, start_bytes=0, module_calls=0,
-        on_cpu=False, loops=(HostLoop("train.py(12): step", begins, depends, carried, within),),
+        on_cpu=False, loops=(HostLoop("train.py(12): step", begins, depends, carried, within, read),),
     )  # fmt: skip
     return replace(evidence, seen=seen)
 

@@ -420,11 +420,26 @@ def test_what_reports_is_named_with_its_line(name: str, what: str, tmp_path: Pat
     "name",
     [
         "tqdm/std.py(1160): __iter__", "train.py(30): print_model", "torch/_logging/_internal.py(9): warning",
+        "logging/__init__.py(1734): getEffectiveLevel",
         "/home/me/wandb/train.py(30): forward", "/home/me/rich/json/encoder.py(30): encode",
     ],
 )  # fmt: skip
 def test_what_reports_nothing_is_healthy(name: str, tmp_path: Path):
     assert check("O12", ran(tmp_path, lambda trace: reports(trace, name))) is None
+
+
+def test_what_one_step_of_several_reports_is_not_each_step_s(tmp_path: Path):
+    """A thread that loses its processor within a frame stands there for long, once."""
+    steps = iter(range(3))
+
+    def body(trace: Trace) -> None:
+        if next(steps) == 1:
+            reports(trace, "<built-in function print>")
+        else:
+            eager(trace, 5)
+            framed(trace, "train.py(12): step", lambda: None)
+
+    assert check("O12", ran(tmp_path, body)) is None
 
 
 def test_reports_need_frames(tmp_path: Path):

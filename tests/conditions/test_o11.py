@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conditions.makers import extra, seen_of
+from gobrrr.model.recording import Dependence
+from tests.conditions.makers import extra, followed, seen_of
 from tests.conditions.test_loops import UPDATE, backward
 from tests.evidence import certain, check, findings, found, predict
 from tests.traces import Trace
@@ -67,6 +68,32 @@ def test_an_optimizer_is_the_other_finding(tmp_path: Path, body: Callable[[Trace
     seen = certain(seen_of(tmp_path, body))
     assert check("O11", seen) is None
     assert check("O03", seen) is not None
+
+
+MEAN = ("aten::mul", "aten::mul", "aten::add")
+
+
+@pytest.mark.parametrize(("depends", "named"), [("no", True), ("yes", False), ("unknown", False), (None, False)])
+def test_an_average_out_of_place_is_known_by_its_loop(tmp_path: Path, depends: Dependence | None, named: bool):
+    """A trace alone does not tell it from a chain of products and sums."""
+
+    def body(trace: Trace) -> None:
+        backward(trace)
+        for size in range(40):
+            for name in MEAN:
+                trace.op(name, [[64 + size, 64]], 2.0, dtype="float32")
+
+    seen = certain(seen_of(tmp_path, body))
+    if depends is not None:
+        seen = followed(seen, 40, MEAN, depends)
+    assert (check("O11", seen) is not None) is named
+    if named:
+        finding = found("O11", seen)
+        assert "120 updates a step of 40 tensors" in finding.evidence[0]
+        assert check("O04", seen) is None
+        given = predict("foreach", seen, finding)
+        assert given is not None
+        assert "torch._foreach_lerp_" in str(given)
 
 
 def test_few_tensors_are_no_finding(tmp_path: Path):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -122,18 +124,141 @@ def counted_classes() -> list[int]:
     return [int((ROWS.gt(at) & ROWS.ne(at)).sum()) for at in range(6)]
 
 
+def listed_tokens() -> None:
+    """The next token comes back through a list: reading it dispatches nothing on a CPU."""
+    token = [3]
+    with torch.no_grad():
+        for _ in range(8):
+            token = (TABLE(torch.tensor(token)) @ WEIGHTS[0] @ ROWS[:16].T).argmax(1).tolist()
+
+
+def indexed_by_list() -> None:
+    """The same through an index."""
+    token = [3]
+    for _ in range(8):
+        token = (TABLE.weight.detach()[token] @ WEIGHTS[0] @ ROWS[:16].T).argmax(1).tolist()
+
+
+def through_numpy() -> None:
+    """And through an array."""
+    hidden = ROWS.numpy()
+    for _ in range(6):
+        hidden = np.asarray(torch.tanh(torch.from_numpy(hidden) @ WEIGHTS[0]))
+
+
+def written_by_numpy() -> None:
+    """The memory of a tensor is the array's: what is written there is read in the next turn."""
+    state = torch.zeros(8)
+    for at in range(6):
+        out = torch.tanh(state + ROWS[at])
+        state.numpy()[:] = out.numpy()
+
+
+def scalars_written_back() -> None:
+    """A number that decides what is computed next."""
+    scale = 2.0
+    for at in range(6):
+        scale = max((ROWS[at] * scale).tolist())
+
+
+def kernels() -> None:
+    """What a kernel of the program's own reads and writes is not known."""
+    for one in WEIGHTS:
+        run(torch.empty_like(one), one)
+
+
+launcher: dict[str, Any] = {}
+exec(compile("def run(*tensors): pass", os.path.join("triton", "runtime", "jit.py"), "exec"), launcher)
+run = launcher["run"]
+
+
+def collected() -> list[Any]:
+    """Results that leave as lists, and come back in no turn."""
+    return [torch.relu(ROWS @ one).sum(0).tolist() for one in WEIGHTS]
+
+
+def arrays() -> list[Any]:
+    """Results that leave as arrays."""
+    return [torch.relu(ROWS @ one).numpy() for one in WEIGHTS]
+
+
+def grown() -> None:
+    """Results that are put behind the earlier ones."""
+    out = ROWS[:0]
+    for row in ROWS:
+        out = torch.cat([out, torch.tanh(row[None] * 2)])
+
+
+def largest() -> None:
+    """A running maximum, which any order gives."""
+    best = torch.full((8,), -1.0)
+    for row in ROWS:
+        best = torch.maximum(best, row.abs())
+
+
+def normalised() -> None:
+    """Sinkhorn's iteration."""
+    plan = torch.exp(ROWS)
+    for _ in range(6):
+        plan = plan / plan.sum(0)
+        plan = plan / plan.sum(1, keepdim=True)
+
+
+def two_buffers() -> None:
+    """Ping-pong: each turn writes where the next one reads."""
+    one, other = ROWS.clone(), torch.empty_like(ROWS)
+    for _ in range(6):
+        torch.tanh(one, out=other)
+        one, other = other, one
+
+
+def cached() -> None:
+    """Keys that earlier turns have put into a cache."""
+    keys = torch.zeros(20, 8)
+    for at in range(20):
+        keys[at] = ROWS[at] * 2
+        torch.softmax(keys[: at + 1] @ ROWS[at], 0)
+
+
+def averaged() -> None:
+    """An average out of place."""
+    [mean * 0.9 + one * 0.1 for mean, one in zip(WEIGHTS, WEIGHTS[::-1], strict=True)]
+
+
+def by_sample() -> None:
+    """A gradient for each sample."""
+    [torch.autograd.grad(LINEAR(row).square().sum(), LINEAR.weight) for row in ROWS]
+
+
+def power() -> None:
+    """A vector that is normalised in place."""
+    vector = ROWS[0].clone()
+    for _ in range(6):
+        vector.copy_(WEIGHTS[0] @ vector)
+        vector.div_(vector.norm())
+
+
 @pytest.mark.parametrize(
     ("step", "turns", "depends"),
     [
         (heads, 6, "no"), (generated, 6, "sum"), (rows_in_place, 20, "no"), (columns_in_place, 8, "no"),
         (scan, 19, "yes"), (summed_losses, 20, "sum"), (experts, 6, "sum"), (layers, 6, "layers"),
         (timesteps, 10, "yes"), (residual, 6, "yes"), (decoding, 8, "unknown"), (norms, 6, "no"),
-        (counted_classes, 6, "no"),
+        (counted_classes, 6, "no"), (listed_tokens, 8, "unknown"), (indexed_by_list, 8, "unknown"),
+        (through_numpy, 6, "unknown"), (written_by_numpy, 6, "unknown"), (scalars_written_back, 6, "unknown"),
+        (kernels, 6, "unknown"), (collected, 6, "no"), (arrays, 6, "no"),
+        (grown, 20, "sum"), (largest, 20, "sum"), (normalised, 6, "yes"), (two_buffers, 6, "yes"), (cached, 20, "yes"),
+        (averaged, 6, "no"), (by_sample, 20, "no"), (power, 6, "yes"),
     ],
 )  # fmt: skip
 def test_a_loop_is_known_by_its_turns_and_what_they_need(step: Callable[[], Any], turns: int, depends: str) -> None:
     (one,) = loops(step)
     assert (len(one.turns) - 1, one.depends) == (turns, depends)
+
+
+def test_reads_that_dispatch_nothing_are_counted() -> None:
+    assert loops(norms)[0].reads == 6
+    assert loops(collected)[0].reads == 5  # the last may be behind the loop
 
 
 def test_a_loop_has_the_line_that_it_begins_at() -> None:

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from bench.cases import s03_clip_by_hand, s15_nan_check  # noqa: E402
+from bench.cases import s03_clip_by_hand, s04_boolean_mask, s07_anchor_strides, s15_nan_check  # noqa: E402
 from gobrrr.analysis.chains import einsum_terms, orders  # noqa: E402
 from gobrrr.analysis.doubles import first_promotion  # noqa: E402
 from gobrrr.analysis.evidence import Evidence  # noqa: E402
@@ -108,7 +108,13 @@ def test_the_first_promotion_of_a_real_step():
     assert first_promotion(seen(lambda: torch.relu(x + 1.0) / 2.0)) is None
 
 
-@pytest.mark.parametrize("case", [s03_clip_by_hand, s15_nan_check])
+@pytest.mark.parametrize("case", [s04_boolean_mask, s07_anchor_strides])
+def test_the_forms_of_a_case_compute_the_same(case: Any):
+    sick, healthy = (one("cpu").step for one in (case.faulty, case.fixed))
+    torch.testing.assert_close(sick(), healthy())
+
+
+@pytest.mark.parametrize("case", [s03_clip_by_hand, s04_boolean_mask, s07_anchor_strides, s15_nan_check])
 def test_a_branch_on_a_value_waits_for_nothing_on_a_cpu(case: Any):
     found = diagnosed(case.faulty("cpu"), warmup=1, most_warmup=2, window=3, profiled=1, look=False)
     assert "O02" not in codes(found)

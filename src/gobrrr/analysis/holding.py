@@ -21,7 +21,7 @@ from gobrrr.analysis.idle import CAUSES, HOST_WORK, LAUNCHING, PYTHON, UNEXPLAIN
 from gobrrr.analysis.places import Where
 from gobrrr.analysis.places.labels import Sort
 from gobrrr.analysis.reports import reporting
-from gobrrr.analysis.scopes import spent_under
+from gobrrr.analysis.scopes import of_every_step, spent_under
 from gobrrr.model.events import ABSENT, I8, Kind
 from gobrrr.model.frame_names import file_of, is_users
 from gobrrr.model.tree import depths, outermost
@@ -223,7 +223,7 @@ def _grouped(
         total = np.bincount(which.reshape(-1), weights=ns[at]).astype(np.float64)
         longest = int(idle.row[at[ns[at].argmax()]])
         if kind is None:
-            share = _in_every_step(evidence, gap, total)
+            share = of_every_step(evidence, evidence.budget.gaps.stop[gap] - 1, total)
             result.append(Holder(None, told[longest][1], source, longest, gap, total * share, None, _NONE, _NONE_NS))
             continue
         rows = np.unique(outer[idle.row[at]])
@@ -243,15 +243,6 @@ def _of_kind(evidence: Evidence, kind: HostKind, what: str, source: str | None, 
         spent = spent_under(evidence, rows)
         calls, call_ns = spent.calls, spent.call_ns
     return Holder(kind, what, source, int(rows[0]), gap, total, int(inside.sum()), calls, call_ns)
-
-
-def _in_every_step(evidence: Evidence, gap: I8, ns: F8) -> float:
-    """The share of what gaps have that all steps have: a thread that waits for a processor does so anywhere."""
-    begins = np.array(evidence.steps.begins or (evidence.steps.start,))
-    step = np.maximum(np.searchsorted(begins, evidence.budget.gaps.stop[gap] - 1, side="right") - 1, 0)
-    each = np.bincount(step, weights=ns, minlength=len(begins))
-    usual = float(np.percentile(each, 50, method="lower"))
-    return min(usual * len(begins) / float(ns.sum()), 1.0)
 
 
 def _told(

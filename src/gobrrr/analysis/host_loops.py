@@ -21,9 +21,6 @@ LEAST_LAUNCHES = 2
 MOST_LOOPS = 2_000
 """Loops that are looked at: those within others come after these."""
 
-READ = "_local_scalar_dense"
-"""The operation with which the program reads a number."""
-
 MOST_TO_READ = 6
 """Operations for each number that is read, of a turn that is there for these numbers."""
 
@@ -106,7 +103,7 @@ def _reads(evidence: Evidence, loop: Loop) -> tuple[int, float]:
         return 0, 0.0
     names = [one.call.name.removeprefix("aten::") for one in evidence.seen.calls[loop.calls[0] : loop.calls[-1]]]
     computing = sum(one not in FREE for one in names)
-    return names.count(READ), computing / (len(loop.calls) - 1)
+    return loop.reads, computing / (len(loop.calls) - 1)
 
 
 def inside_of(evidence: Evidence, loops: list[HostLoop]) -> NDArray[np.bool_]:

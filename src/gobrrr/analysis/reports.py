@@ -18,7 +18,7 @@ REPORTS = re.compile(
     rf"""
     ^<built-in\ function\ print>$
     | ^<built-in\ method\ (write|flush|writelines)\ of\ (_io\.)?(TextIOWrapper|BufferedWriter|FileIO|BufferedRandom)\b
-    | {FROM_LIBRARY}logging/(__init__|handlers)\.py\(\d+\):
+    | {FROM_LIBRARY}logging/(__init__|handlers)\.py\(\d+\):\ (?!getEffectiveLevel|isEnabledFor|getLogger)
     | {FROM_LIBRARY}(tqdm|loguru|wandb|mlflow|tensorboardX?|neptune|comet_ml|clearml|aim|rich)/\S*\.py\(\d+\):
     | {FROM_LIBRARY}torch/utils/tensorboard/\S*\.py\(\d+\):
     | {FROM_LIBRARY}json/(__init__|encoder)\.py\(\d+\):\ (dump|dumps|encode|iterencode)$
@@ -26,7 +26,10 @@ REPORTS = re.compile(
     """,
     re.X,
 )
-"""What reports, as the profiler names its frames."""
+"""What reports, as the profiler names its frames.
+
+Asking a logger for its level is no report: torch's backward pass does that each time.
+"""
 
 WATCHER = "gobrrr/observe/live/watcher.py"
 

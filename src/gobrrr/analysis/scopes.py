@@ -106,6 +106,19 @@ class Spent:
     ns: float
 
 
+def of_every_step(evidence: Evidence, at: I8, ns: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
+    """The share of `ns`, spent at the times `at`, that the usual step has as well.
+
+    What is done once in many steps is no step's, and a thread that waits for a processor does so anywhere.
+    """
+    begins = np.array(evidence.steps.begins or (evidence.steps.start,))
+    step = np.maximum(np.searchsorted(begins, at, side="right") - 1, 0)
+    each = np.bincount(step, weights=ns, minlength=len(begins))
+    total = float(each.sum())
+    usual = float(np.percentile(each, 50, method="lower"))
+    return min(usual * len(begins) / total, 1.0) if total > 0 else 0.0
+
+
 def spent_under(evidence: Evidence, rows: I8) -> Spent:
     """What the steps spend under host events, given by their rows.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,12 +28,16 @@ class UpdateLoop:
 
     @property
     def turns(self) -> int:
-        """How many tensors are updated: how often its commonest in-place operation is called."""
-        return max(self.names.count(name) for name in set(self.names) if name in IN_PLACE)
+        """How many tensors are updated: how often its commonest in-place operation is called; else its rarest."""
+        times = Counter(self.names)
+        return max((times[name] for name in times if name in IN_PLACE), default=min(times.values()))
 
 
 def update_loops(evidence: Evidence) -> list[UpdateLoop]:
-    """Runs of at least `LEAST_RUN` updates by the program itself, half of them in place, none as an Adam makes them."""
+    """Runs of at least `LEAST_RUN` updates by the program itself, none as an Adam makes them.
+
+    Half of them are in place, or a live run knows them for one loop whose turns do not need each other.
+    """
     events = evidence.events
     rows = _outermost(evidence)
     names = [events.name_of(row).removeprefix("aten::") for row in rows.tolist()]
@@ -48,15 +53,29 @@ def update_loops(evidence: Evidence) -> list[UpdateLoop]:
         if not ends and names[at] in FREE:
             continue
         loop = UpdateLoop(rows[run], tuple(names[one] for one in run))
-        if _is_loop(loop):
+        if _is_loop(loop) and (_in_place(loop) or _apart(evidence, loop)):
             found.append(loop)
         run = [at] if at < len(rows) and not inside[at] and names[at] in UPDATES else []
     return found
 
 
 def _is_loop(loop: UpdateLoop) -> bool:
-    in_place = sum(name in IN_PLACE for name in loop.names)
-    return len(loop.rows) >= LEAST_RUN and 2 * in_place >= len(loop.rows) and not set(ADAPTIVE) & set(loop.names)
+    return len(loop.rows) >= LEAST_RUN and not set(ADAPTIVE) & set(loop.names)
+
+
+def _in_place(loop: UpdateLoop) -> bool:
+    return 2 * sum(name in IN_PLACE for name in loop.names) >= len(loop.names)
+
+
+def _apart(evidence: Evidence, loop: UpdateLoop) -> bool:
+    """Whether it is one loop of the program, and no turn of it needs another's result."""
+    if evidence.seen is None or evidence.seen.loops is None:
+        return False
+    calls = evidence.dispatched[loop.rows]
+    first, last = int(calls.min()), int(calls.max())
+    return first >= 0 and any(
+        one.depends == "no" and one.turns[0] <= first and last < one.turns[-1] for one in evidence.seen.loops
+    )
 
 
 def _outermost(evidence: Evidence) -> I8:

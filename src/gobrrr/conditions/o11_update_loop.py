@@ -6,9 +6,11 @@ takes the lists.
 
 ## How it is recognised
 
-60 or more pointwise updates a step in a row that the program calls itself, at least half of them in place, outside of
-an optimizer's step and of the backward pass. Views between them don't count. A run with operations of an Adam in it
-(`addcdiv_`, `sqrt`) is an optimizer's, and O03's; a loop that counts up is O04's, as far as it is none of this.
+60 or more pointwise updates a step in a row that the program calls itself, outside of an optimizer's step and of the
+backward pass. At least half of them are in place, or a live run knows them for a loop whose turns do not need each
+other (`average = 0.999 * average + 0.001 * parameter`). Views between them don't count. A run with operations of an
+Adam in it (`addcdiv_`, `sqrt`) is an optimizer's, and O03's; a loop that counts up is O04's, as far as it is none of
+this.
 
 ## What it costs
 

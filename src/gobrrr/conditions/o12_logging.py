@@ -12,6 +12,7 @@ reads at a pipe or a socket is no report.
 ## What it costs
 
     cost (high) = idle time of the device under these frames; on a CPU that computes, all time under them
+    cost        = what the usual step has of it: a report once in many steps is none of each
     cost (low)  = half of the time without waits: a report every N steps still has to be made
 
 ## What helps
@@ -51,7 +52,7 @@ from gobrrr.analysis.claims import Found, of_calls, of_gaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.reports import outside_of, reporting
-from gobrrr.analysis.scopes import spans_of, spent_under
+from gobrrr.analysis.scopes import Spent, of_every_step, spans_of, spent_under
 from gobrrr.conditions.common import MOST_PLACES, finding
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
@@ -70,9 +71,11 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     rows = reporting(evidence)
     if not len(rows):
         return None
-    count, spent = evidence.steps.count, spent_under(evidence, rows)
+    count, spent = evidence.steps.count, _usual(evidence, rows)
     idle = float(spent.gap_ns.sum()) / count
     total = spent.ns if evidence.on_cpu else idle
+    if total <= 0:
+        return None
     low, high = path_of(evidence).host_saving((1 - KEPT) * idle, idle)
     claim = of_gaps(evidence, np.arange(len(spent.gap_ns)), spent.gap_ns, (1 - KEPT) * spent.gap_ns)
     if evidence.on_cpu:
@@ -91,6 +94,14 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
             _kinds(evidence, rows),
         ],
     )
+
+
+def _usual(evidence: Evidence, rows: I8) -> Spent:
+    """What reports take of the usual step: what is reported once in many steps is none of each."""
+    spent, gaps, calls = spent_under(evidence, rows), evidence.budget.gaps, evidence.calls
+    at = np.concatenate((gaps.stop - 1, calls.start_ns[spent.calls]))
+    share = of_every_step(evidence, at, np.concatenate((spent.gap_ns, spent.call_ns)))
+    return Spent(spent.gap_ns * share, spent.calls, spent.call_ns * share, spent.ns * share)
 
 
 def _outermost(evidence: Evidence, rows: I8) -> list[int]:

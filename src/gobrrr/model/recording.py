@@ -74,7 +74,8 @@ class HostLoop(msgspec.Struct, frozen=True, gc=False):
 
     `source`: its line, "path/file.py(12): forward". `turns`: indices into `Recording.calls`, of the first call of each
     turn and of what follows the last one. `carried`: an operation that reads what an earlier turn made; `within`: the
-    kind of module that all of these are in, such as "GRUCell", "" where they are not all in one.
+    kind of module that all of these are in, such as "GRUCell", "" where they are not all in one. `reads`: how often the
+    program reads values of tensors in it, those reads included that dispatch nothing (`tolist`).
     """
 
     source: str
@@ -82,6 +83,7 @@ class HostLoop(msgspec.Struct, frozen=True, gc=False):
     depends: Dependence
     carried: str = ""
     within: str = ""
+    reads: int = 0
 
 
 class Assumption(msgspec.Struct, frozen=True, gc=False):

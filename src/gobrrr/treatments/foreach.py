@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -51,14 +52,23 @@ LISTED = {
     "div_": "torch._foreach_div_(tensors, others)",
     "copy_": "torch._foreach_copy_(copies, values)",
     "zero_": "torch._foreach_zero_(tensors)",
+    "mul": "results = torch._foreach_mul(tensors, factor)",
+    "add": "results = torch._foreach_add(tensors, others)",
+    "div": "results = torch._foreach_div(tensors, others)",
 }
 """What stands for an update of one tensor after another, by the operation of the update."""
+
+MEAN = LISTED["lerp_"]
+"""Of `a * decay + b * (1 - decay)`."""
 
 
 def _how(evidence: Evidence, finding: Finding) -> str:
     """The longest loop's operations, each once for all tensors."""
     loops = sorted(update_loops(evidence), key=lambda one: -len(one.rows))
-    ops = [op for op in dict.fromkeys(loops[0].names) if op in LISTED] if loops else ["lerp_"]
+    times = Counter(loops[0].names) if loops else Counter()
+    if set(times) == {"mul", "add"} and times["mul"] == 2 * times["add"]:
+        return line(MEAN, where(finding), "lists of all the tensors; where the two weights add up to 1")
+    ops = [op for op in times if op in LISTED] if loops else ["lerp_"]
     if not ops:
         return said("torch._foreach_...: one operation for the lists of all tensors", where(finding))
     return "\n".join(line(LISTED[op], where(finding), "lists of all the tensors, for the loop") for op in ops)

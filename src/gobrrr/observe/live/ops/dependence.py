@@ -10,9 +10,9 @@ from statistics import median
 
 from gobrrr.model.recording import Dependence, RecordedCall
 from gobrrr.model.work import Scalar
-from gobrrr.observe.live.ops.flow import ANY, Access, Region, overlap
+from gobrrr.observe.live.ops.flow import ANY, Access, HostRead, Region, overlap
 
-READ_BY_HOST = ("aten::_local_scalar_dense",)
+READ_BY_HOST = ("aten::_local_scalar_dense", "aten::equal", "aten::allclose")
 FROM_HOST = ("aten::lift_fresh", "aten::scalar_tensor", "aten::full", "aten::fill_")
 """Operations that put a number of the program's into a tensor."""
 
@@ -34,6 +34,9 @@ class _Turns:
     outside: set[int] = field(default_factory=set)  # storages of this turn that no turn wrote
     compared: int = 0
     unknown: bool = False
+    shared: set[int | None] = field(
+        default_factory=set
+    )  # storages that the host may have written since the turn before
 
     def carried(self, region: Region) -> bool:
         """Whether an earlier turn wrote some of it, and this turn has not written it itself."""
@@ -58,15 +61,20 @@ class _Turns:
 
 
 def dependence(
-    calls: Sequence[RecordedCall], flow: Sequence[Access | None], turns: Sequence[int]
+    calls: Sequence[RecordedCall],
+    flow: Sequence[Access | None],
+    turns: Sequence[int],
+    unseen: Sequence[HostRead] = (),
 ) -> tuple[Dependence, list[int]]:
     """How a loop's turns depend on each other, and the calls that read what an earlier turn made.
 
-    `turns`: the first call of each turn, and the end of the last one.
+    `turns`: the first call of each turn, and the end of the last one. `unseen`: what the host reads without
+    an operation.
     """
     seen, outside = _Turns(), list[set[int]]()
     readers: list[int] = []
     for first, stop in pairwise(turns):
+        seen.shared |= {one.storage for one in unseen if one.shared and one.at <= first}
         for at in range(first, stop):
             access = flow[at] if at < len(flow) else None
             if access is None:
@@ -77,7 +85,8 @@ def dependence(
         seen.ended()
     if readers:
         return ("layers" if _layered(outside) else "yes"), readers
-    if seen.unknown or over_the_host(calls, turns):
+    blind = any(one.storage is None for one in reads_within(unseen, turns))
+    if seen.unknown or blind or over_the_host(calls, turns, unseen):
         return "unknown", []
     return ("sum" if seen.sums else "no"), []
 
@@ -89,6 +98,7 @@ def _looked(seen: _Turns, name: str, access: Access) -> bool:
         storage = region.storage
         if storage not in seen.before and storage not in seen.own:
             seen.outside.add(storage)
+        seen.unknown |= storage in seen.shared
         if storage in seen.taken:
             took = seen.taken[storage]
             adds |= access.summed is not None
@@ -119,10 +129,22 @@ def _layered(outside: list[set[int]]) -> bool:
     return alone > sum(number == len(outside) for number in times.values())
 
 
-def over_the_host(calls: Sequence[RecordedCall], turns: Sequence[int]) -> bool:
+def reads_within(unseen: Sequence[HostRead], turns: Sequence[int]) -> list[HostRead]:
+    """What is read without an operation within the turns; behind the last operation it may be behind the loop."""
+    return [one for one in unseen if turns[0] < one.at < turns[-1]]
+
+
+def reads(calls: Sequence[RecordedCall], turns: Sequence[int], unseen: Sequence[HostRead]) -> int:
+    """How often the program reads values of tensors in the turns."""
+    return sum(calls[at].call.name in READ_BY_HOST for at in range(turns[0], turns[-1])) + len(
+        reads_within(unseen, turns)
+    )
+
+
+def over_the_host(calls: Sequence[RecordedCall], turns: Sequence[int], unseen: Sequence[HostRead]) -> bool:
     """Whether the program reads numbers in the turns and later ones may be made from them."""
     inside = range(turns[0], turns[-1])
-    if not any(calls[at].call.name in READ_BY_HOST for at in inside):
+    if not reads(calls, turns, unseen):
         return False
     if any(calls[at].call.name in FROM_HOST for at in inside):
         return True

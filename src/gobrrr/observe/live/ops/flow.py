@@ -70,6 +70,17 @@ class Read(NamedTuple):
     argument: int
 
 
+class HostRead(NamedTuple):
+    """Memory that the program reads, or shares, without an operation, before the `at`-th one.
+
+    `storage`: None: not known which, and what is written there neither; `shared`: it may write there from then on.
+    """
+
+    at: int
+    storage: int | None
+    shared: bool
+
+
 @dataclass(frozen=True)
 class Access:
     """What one operation reads and writes. `summed`: the argument that it may add to; None: none."""
@@ -108,6 +119,10 @@ class Flow:
             covers="out" in overload or name not in PARTLY_WRITTEN,
             summed=SUMMED.get(name) if adding else None,
         )
+
+    def storage(self, tensor: Any) -> int | None:
+        """The number of a tensor's storage; None where it has none, or where it can't be told."""
+        return self._number(tensor) if tensor is not None and storage_of(tensor) is not None else None
 
     def _number(self, tensor: Any) -> int:
         storage = storage_of(tensor)

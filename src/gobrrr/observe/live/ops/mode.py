@@ -19,8 +19,8 @@ from gobrrr.model.work import OpCall
 from gobrrr.observe.live.again.repeats import Repeats
 from gobrrr.observe.live.apart import beneath
 from gobrrr.observe.live.objects.seen import Objects
-from gobrrr.observe.live.ops.dependence import dependence, over_the_host
-from gobrrr.observe.live.ops.flow import Access, Flow
+from gobrrr.observe.live.ops.dependence import dependence, over_the_host, reads
+from gobrrr.observe.live.ops.flow import Access, Flow, HostRead
 from gobrrr.observe.live.ops.turns import Turns
 from gobrrr.observe.live.ops.uses import Uses
 from gobrrr.observe.static.arguments import op_call, schema_of, tensor_record
@@ -52,7 +52,11 @@ class Dispatched(TorchDispatchMode):
         super().__init__()
         self.sites, self.uses, self.objects, self.repeats, self.turns = sites, uses, objects, repeats, turns
         self.flow: list[Access | None] = []  # of each draft
+        self.reads: list[HostRead] = []
         self._flow = Flow()
+        self._running = 0  # operations that are being computed
+        if turns is not None:
+            turns.watch.reading = self._read
         self.drafts: list[tuple[RecordedCall, int, bool]] = []  # with the backward pass it is in, and the grad mode
         self.left_out = 0
         self.failed = ""  # what is said of the last operation that could not be written down
@@ -75,7 +79,11 @@ class Dispatched(TorchDispatchMode):
         if plain and torch.is_inference_mode_enabled() and composite(func):  # which doesn't take it apart first
             with self:
                 return func.decompose(*args, **kwargs)
-        outputs = func(*args, **kwargs)
+        self._running += 1
+        try:
+            outputs = func(*args, **kwargs)
+        finally:
+            self._running -= 1
         if self._paused is None or not self._paused():
             watch = self.turns.watch if self.turns is not None else None
             listening = watch is not None and watch.pause()
@@ -100,12 +108,25 @@ class Dispatched(TorchDispatchMode):
             return None
         result = []
         for one in self.turns.found():
-            depends, readers = dependence(calls, self.flow, one.turns)
+            depends, readers = dependence(calls, self.flow, one.turns, self.reads)
             carried = calls[readers[0]].call.name if readers else ""
             kinds = {self._kind_of(calls[at]) for at in readers}
-            through = kinds.pop() if len(kinds) == 1 and not over_the_host(calls, one.turns) else ""
-            result.append(HostLoop(one.source, one.turns, depends, carried, through))
+            through = kinds.pop() if len(kinds) == 1 and not over_the_host(calls, one.turns, self.reads) else ""
+            read = reads(calls, one.turns, self.reads)
+            result.append(HostLoop(one.source, one.turns, depends, carried, through, read))
         return tuple(result)
+
+    def _read(self, tensor: Any, how: str) -> None:
+        """The program reads memory without an operation; what an operation does itself is its own."""
+        if self._running or (self._paused is not None and self._paused()):
+            return
+        try:
+            with torch._C.DisableTorchFunction():
+                storage = self._flow.storage(tensor)
+        except Exception as error:  # the step is the user's: it goes on
+            self.failed = failed("a read of the step", error)
+            storage = None
+        self.reads.append(HostRead(len(self.drafts), storage, how != "tolist"))
 
     def _kind_of(self, call: RecordedCall) -> str:
         """The class of the innermost module around a call; "" for none."""

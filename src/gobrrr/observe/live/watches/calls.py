@@ -9,8 +9,11 @@ import os
 import stat
 import sys
 import threading
+from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
+
+import torch
 
 from gobrrr.model.recording import CallLine
 from gobrrr.observe.installed import is_users
@@ -29,10 +32,21 @@ STREAMS = frozenset(("write", "writelines", "flush", "read", "read1", "readinto"
 """Methods of file objects of which it is looked at what the file is connected to."""
 
 
+TO_HOST = frozenset(("tolist", "numpy", "data_ptr"))
+"""Methods of tensors with which the program reads their memory, or shares it, without an operation."""
+
+TO_OTHERS = frozenset(("_to_dlpack", "_to_dlpack_versioned", "_cuda_toDLPack"))
+"""The same for functions, of which the tensor is not known."""
+
+KERNELS = f"triton{os.sep}runtime{os.sep}jit.py"
+"""Where kernels are launched that no operation is dispatched for (`run`)."""
+
+
 class CallWatch:
     """From `open()` to `close()` it writes down what the program's own functions call on this thread, and which file
     objects are pipes and sockets (`streams`, by address). `entered` and `called` tell one run of a function from the
-    next: an address may be that of another frame before.
+    next: an address may be that of another frame before. `reading` is told of each tensor whose memory is read
+    without an operation, and how; None: of one that is not known.
 
     It uses the interpreter's profile function. Where the program has one of its own, nothing is written down.
     """
@@ -42,6 +56,7 @@ class CallWatch:
         self.entered: dict[int, int] = {}  # by the address of a running frame: a number of its own
         self.called: dict[int, tuple[int, int]] = {}  # and of its last call of C: a number, and the instruction
         self.following = False  # every call so far was told of
+        self.reading: Callable[[Any, str], None] | None = None
         self._made: list[tuple[CodeType, str, int]] = []
         self._own: dict[CodeType, bool] = {}
         self._yields: dict[CodeType, int] = {}
@@ -59,7 +74,7 @@ class CallWatch:
         """Stop; the interpreter's profile function is what it was, where the program has not changed it since."""
         if self._thread == threading.get_ident() and sys.getprofile() == self._see:
             sys.setprofile(None)
-        self._thread = None
+        self._thread = self.reading = None
 
     def pause(self) -> bool:
         """What is called from now on is none of the program's; whether it was listened to until now."""
@@ -92,11 +107,18 @@ class CallWatch:
             caller, callee = frame.f_back, frame.f_code.co_name
             if not (frame.f_code.co_flags & inspect.CO_GENERATOR and self._resumes(frame)):
                 self.entered[id(frame)] = self._left
+            if callee == "run" and self.reading is not None and frame.f_code.co_filename.endswith(KERNELS):
+                self.reading(None, callee)
         elif event == "c_call":
             caller, callee = frame, getattr(argument, "__name__", "")
             self.called[id(frame)] = self._left, frame.f_lasti
             if callee in STREAMS and (other := other_end(argument.__self__)):
                 self.streams[hex(id(argument.__self__))] = other
+            if self.reading is not None:
+                if callee in TO_OTHERS:
+                    self.reading(None, callee)
+                elif callee in TO_HOST and isinstance(argument.__self__, torch.Tensor):
+                    self.reading(argument.__self__, callee)
         else:
             return
         if caller is None:
