@@ -28,7 +28,7 @@ NUMBER = (int, float)
 NONE = type(None)
 REGIMES = {"compute", "memory", "overhead", "communication", "transfer", "input", "mixed", "unknown"}
 LINES = {"compute", "memory", "below_roof", "unpriced", "communication", "transfer", "overhead"}
-KINDS = {"program", "module", "function", "line", "call", "op", "annotation", "driver", "kernel", "unknown"}
+KINDS = {"program", "module", "function", "line", "call", "op", "annotation", "driver", "kernel", "input", "unknown"}
 CERTAINTY = {"high", "medium", "low"}
 THROUGHPUT = {"larger-batch"}
 """They make a step do more work and no shorter: ranked behind the others."""

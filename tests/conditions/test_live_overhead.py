@@ -24,6 +24,7 @@ from gobrrr.model.live import (
     Switches,
     Threads,
 )
+from gobrrr.model.recording import CallLine, Recording
 from tests.conditions.lives import framed, live_of, ran
 from tests.conditions.makers import seen_of
 from tests.evidence import check, claimed, findings, found, predict
@@ -97,6 +98,27 @@ def test_a_pause_of_each_step_lies_in_the_step(tmp_path: Path):
 def test_a_collector_that_hardly_runs_is_healthy(tmp_path: Path):
     for one in (collector(), collector((3, 9e5, 1)), collector(*((step, 1e3, 0) for step in range(10)))):
         assert told("O07", tmp_path, collector=one) is None
+
+
+def test_the_programs_own_collection_is_at_the_line_that_calls_it(tmp_path: Path):
+    """The frame tells where the function begins; the step that was looked at, the line of the call."""
+    step, name = "train.py(7): step", "<built-in function collect>"
+
+    def body(trace: Trace) -> None:
+        framed(trace, step, lambda: (eager(trace), framed(trace, name, lambda: setattr(trace, "now", trace.now + 500))))
+
+    seen = ran(tmp_path, body, collector=collector(*((one, 5e5, 2) for one in range(10))))
+    assert found("O07", seen).where[0].source == step
+    looked = Recording(
+        target="", calls=(), sites=(), peak_bytes=0, start_bytes=0, module_calls=0, on_cpu=False,
+        lines=(CallLine(caller=step, callee="collect", source="train.py(9): step"),),
+    )  # fmt: skip
+    known = replace(seen, seen=looked)
+    finding = found("O07", known)
+    assert finding.where[0].source == "train.py(9): step"
+    given = predict("gc-freeze", known, finding)
+    assert given is not None
+    assert "train.py:9" in given.how
 
 
 # -- O08

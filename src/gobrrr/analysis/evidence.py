@@ -240,14 +240,17 @@ class Evidence:
     def source(self, row: int) -> str | None:
         """The innermost line of the user's own code around a host event, "file.py(12): function"; None if not known.
 
-        Where a step was looked at as it was dispatched, the line that runs; else the one that the function begins at.
+        Where a step was looked at as it ran, the line that runs or that makes the call; else the one that the function
+        begins at.
 
         For an operation of the backward pass, that of the forward operation that it differentiates.
         """
         site = int(self.sites[row]) if row >= 0 and self.seen is not None else ABSENT
         if self.seen is not None and site >= 0 and (line := self.seen.sites[site].user) is not None:
             return line
-        return self._frame(row, is_users)
+        begin = self._frame(row, is_users)
+        called = self.where.line_of(row) if begin and self.seen is not None and self.seen.lines else None
+        return called or begin
 
     @cached_property
     def where(self) -> Where:

@@ -6,9 +6,12 @@ from typing import Literal
 
 import msgspec
 
-Kind = Literal["program", "module", "function", "line", "call", "op", "annotation", "driver", "kernel", "unknown"]
+Kind = Literal[
+    "program", "module", "function", "line", "call", "op", "annotation", "driver", "kernel", "input", "unknown"
+]
 """Of a place. "call": a function of a library that the program calls itself; "driver": a call of the driver's that
-waits, allocates or loads; "unknown": device work whose launch was not recorded."""
+waits, allocates or loads; "input": all that prepares the step's input, where no function around it is known; "unknown":
+device work whose launch was not recorded."""
 
 
 class PlaceNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,7 +20,7 @@ class PlaceNode(msgspec.Struct, frozen=True, kw_only=True):
     `id` is the place's position in the list, and `parent` the id of the place around it (None: the program, which is
     the first); a parent comes before its children. `name`: of a line what stands there, where that is known; `source`:
     the nearest line at or around the place, "path/file.py(28): train", or the line that its function begins at.
-    `calls`: how often it is entered, None of a line.
+    `calls`: how often it is entered, None of a line and of the input.
 
     `step_ns`: what the place has of the step, what is within it included. While the device works, an instant belongs to
     the place that launched the work; while it idles, to where the host is on its way to the next work. `own_ns`: the

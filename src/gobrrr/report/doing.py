@@ -45,6 +45,8 @@ READS = ("aten::item", "aten::_local_scalar_dense", "aten::nonzero", "aten::is_n
 
 def does(tree: Places, one: PlaceNode, *, cpu: bool) -> str:
     """What the place does, with all within it. `cpu`: whether operations are computed by the processor itself."""
+    if one.kind == "input":
+        return _prepares(tree, one, cpu=cpu)
     text = _causes(tree, one, one.device_ns, one.host_ns, one.step_ns, cpu=cpu)
     if one.backward_ns >= ALSO * one.step_ns:
         joint = ", " if one.device_ns > MOSTLY * one.step_ns and "; " in text else "; "
@@ -52,6 +54,14 @@ def does(tree: Places, one: PlaceNode, *, cpu: bool) -> str:
     if one.kind in ("function", "module"):
         text += made_of(tree, one, text)
     return text
+
+
+def _prepares(tree: Places, one: PlaceNode, *, cpu: bool) -> str:
+    """What the input consists of."""
+    inner = sorted(tree.below(one), key=lambda each: -each.step_ns)[:MOST_OPS]
+    names = ", ".join(bare(each) for each in inner)
+    made = f"; {names} and what is between them" if names else ""
+    return f"the {'step' if cpu else 'device'} waits for it{made}"
 
 
 def own(tree: Places, one: PlaceNode) -> str:

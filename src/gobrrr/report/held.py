@@ -46,10 +46,8 @@ def held(diagnosis: Diagnosis) -> list[Held]:
     first = tree.lifted(diagnosis.places[diagnosis.held_by], SAME)
     split = first.kind == "program" or tree.has_lines(first)
     told = [] if split else [_of_place(tree, first, cpu=cpu)]
-    loading = _loading(tree, first) if split else []
-    beside = _beside(tree, first, within=split)
-    others = [_of_place(tree, one, cpu=cpu) for one in beside if one not in loading]
-    if split and (rest := _of_rest(tree, first, loading, cpu=cpu)) is not None:
+    others = [_of_place(tree, one, cpu=cpu) for one in _beside(tree, first, within=split)]
+    if split and (rest := _of_rest(tree, first)) is not None:
         others.append(rest)
     others.sort(key=lambda one: -one.share)
     told += [one for one in others if one.share >= SMALLEST]
@@ -104,25 +102,13 @@ def _of_place(tree: Places, one: PlaceNode, *, cpu: bool) -> Held:
     return Held(one.id, where, what, tree.share(one.step_ns), does(tree, one, cpu=cpu))
 
 
-def _loading(tree: Places, one: PlaceNode) -> list[PlaceNode]:
-    """The operations right within the program that prepare its input."""
-    inner = tree.below(one) if one.kind == "program" else []
-    return [each for each in inner if each.kind == "op" and 2 * each.host_ns.get("input", 0) > each.step_ns]
-
-
-def _of_rest(tree: Places, one: PlaceNode, loading: list[PlaceNode], *, cpu: bool) -> Held | None:
-    """What the place has of its own, beside the places in it that are told; with it what prepares the input."""
-    ns = one.own_ns + sum(each.step_ns for each in loading)
-    if not ns:
+def _of_rest(tree: Places, one: PlaceNode) -> Held | None:
+    """What the place has of its own, beside the places in it that are told."""
+    if not one.own_ns:
         return None
     where, what = _named(tree, one)
-    share = tree.share(ns)
-    if loading and 2 * one.host_ns.get("input", 0) > ns:
-        names = ", ".join(bare(each) for each in sorted(loading, key=lambda each: -each.step_ns)[:MOST])
-        waits = f"the {'step' if cpu else 'device'} waits for it"
-        return Held(one.id, where, "the input", share, f"{waits}; {names} and what is between them")
     name = "outside any operation" if one.kind == "program" else f"elsewhere in {what}"
-    return Held(one.id, where, name, share, own(tree, one))
+    return Held(one.id, where, name, tree.share(one.own_ns), own(tree, one))
 
 
 def _named(tree: Places, one: PlaceNode) -> tuple[str, str]:

@@ -47,9 +47,10 @@ class Sort(IntEnum):
     ANNOTATION = 6
     DRIVER = 7  # a call of the driver's that waits, allocates or loads
     KERNEL = 8
+    INPUT = 9
 
 
-KINDS = ("program", "module", "function", "line", "call", "op", "annotation", "driver", "kernel")
+KINDS = ("program", "module", "function", "line", "call", "op", "annotation", "driver", "kernel", "input")
 """What each `Sort` is called in the diagnosis; `Sort.NONE` is the root's."""
 
 KEPT_CALLS = (Call.WAIT, Call.ALLOCATE, Call.COMPILE)

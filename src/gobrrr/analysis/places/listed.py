@@ -63,7 +63,11 @@ def listed(evidence: Evidence, where: Where, wall_ns: float) -> Listed:
                 kind=_kind(at, sort),  # type: ignore[arg-type]
                 name=PROGRAM if at == ROOT else code.get(text, text) if sort == Sort.LINE else text,
                 source=source,
-                calls=None if sort == Sort.LINE else 1.0 if at == ROOT else float(where.calls[at]) / where.steps,
+                calls=None
+                if sort in (Sort.LINE, Sort.INPUT)
+                else 1.0
+                if at == ROOT
+                else float(where.calls[at]) / where.steps,
                 step_ns=int(within[one, :-1].sum()),
                 own_ns=int(parts[one, :-1].sum()),
                 device_ns=int(within[one, 0]),

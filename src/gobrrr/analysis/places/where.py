@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.idle import CAUSES, host_time
+from gobrrr.analysis.idle import CAUSES, INPUT, host_time
 from gobrrr.analysis.origins import NODE, forward_ops
 from gobrrr.analysis.places.instants import Idle, Track, idle_pieces
 from gobrrr.analysis.places.labels import Sort, same_labels, sorts
@@ -24,6 +24,11 @@ MOST = 0.5
 """A place that has more than this share of the step holds it."""
 
 UNKNOWN = "launched before the recording"
+
+INPUT_PLACE = "the input"
+"""What prepares the input, and is in no function of the program that is known."""
+
+_INPUT = CAUSES.index(INPUT)
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,18 @@ class Where:
         """The node that each host event lies in."""
         return self.tree.of_row
 
+    def line_of(self, row: int) -> str | None:
+        """The source line that calls a host event; None where the function around it is all that is known."""
+        at, tree = int(self.node_of[row]), self.tree
+        if tree.labels[int(tree.label[at])][0] == Sort.FUNCTION:
+            at = int(tree.parent[at])  # of a function itself, the line that calls it
+        while at > ROOT:
+            sort, text = tree.labels[int(tree.label[at])]
+            if sort in (Sort.LINE, Sort.FUNCTION):
+                return text if sort == Sort.LINE else None
+            at = int(tree.parent[at])
+        return None
+
     def total(self, values: I8) -> I8:
         """Each node's own values with those of all nodes below it."""
         result = values.copy()
@@ -78,13 +95,16 @@ def where_time_goes(evidence: Evidence) -> Where:
     sort = sorts(events, parent, is_users)
     label, labels = same_labels(events.names, sort, events.name)
     line, labels = _lines(evidence, parent, sort, labels)
-    planting, node = plant(parent, label, line, labels)
     idle = idle_pieces(events, links, evidence.budget.gaps, host_time(events, links), parent, main)
+    loads = _loads(evidence, parent, sort, idle)
+    line[loads] = len(labels)
+    labels.append((int(Sort.INPUT), INPUT_PLACE))
+    planting, node = plant(parent, label, line, labels)
     busy = evidence.budget.own_ns
     launched = _launched_at(evidence, node)
     worked = _kernels(evidence, planting, launched)
+    idled = _idled(planting, node, idle)
     tree = planting.done(node)
-    idled = np.where(idle.row >= 0, node[np.maximum(idle.row, 0)], ROOT)
     op = links.op[evidence.budget.work]
     behind = (op >= 0) & (forward[np.maximum(op, 0)] >= 0)
     waiting = (idle.row >= 0) & (forward[np.maximum(idle.row, 0)] >= 0)
@@ -105,6 +125,27 @@ def where_time_goes(evidence: Evidence) -> Where:
         main=main,
         idle=idle,
     )
+
+
+def _loads(evidence: Evidence, parent: I8, sort: NDArray[np.uint8], idle: Idle) -> I8:
+    """The places right within the program that prepare its input: while they run the device waits for it."""
+    top = outermost(parent, sort != Sort.NONE)
+    known = np.flatnonzero((idle.row >= 0) & (top[np.maximum(idle.row, 0)] >= 0))
+    at = top[idle.row[known]]
+    op, work = evidence.priced.links.op[evidence.budget.work], evidence.budget.own_ns
+    worked = (op >= 0) & (top[np.maximum(op, 0)] >= 0)
+    spent = _summed(len(parent), at, idle.ns[known]) + _summed(len(parent), top[op[worked]], work[worked])
+    fed = np.bincount(at, weights=idle.part[known, _INPUT], minlength=len(parent))
+    return np.flatnonzero(np.isin(sort, (Sort.OP, Sort.ANNOTATION)) & (fed > MOST * spent))
+
+
+def _idled(planting: Planting, node: I8, idle: Idle) -> I8:
+    """The node of each piece of idle time. What waits for input and is in no place of the program is the input's."""
+    idled = np.where(idle.row >= 0, node[np.maximum(idle.row, 0)], ROOT)
+    waits = np.flatnonzero((idled == ROOT) & (idle.part[:, _INPUT] > MOST * idle.ns))
+    if len(waits):
+        idled[waits] = planting.children(idled[waits], np.repeat(planting.label(Sort.INPUT, [INPUT_PLACE]), len(waits)))
+    return idled
 
 
 def _summed(count: int, at: I8, values: I8) -> I8:
