@@ -1,8 +1,11 @@
 """How long the trace door takes on a large trace, as whole processes, beside `json.loads` of the same file.
 
     python -m bench.bench_trace [SOURCE] [--target-mb 383] [--runs 5] [--out bench/results/trace_reading.json]
+    python -m bench.bench_trace --places [--runs 5] [--out bench/results/trace_reading.json]
 
-SOURCE is the trace that is copied until it is large enough: by default the largest of the shipped ones.
+SOURCE is the trace that is copied until it is large enough: by default the largest of the shipped ones. With `--places`
+it is measured which share of reading and diagnosing the shipped traces the places take, in processor time; the results
+keep their other figures.
 """
 
 from __future__ import annotations
@@ -15,10 +18,16 @@ import os
 import platform
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import gobrrr
+import gobrrr.analysis.places.where
+import gobrrr.pipeline
 from bench.make_trace import copies_for, read_source, write_copies
 from bench.process import run, summary
 
@@ -86,8 +95,61 @@ def _time(timed: dict[str, list[str]], runs: int) -> dict[str, dict[str, float |
     return {name: summary([each[name] for each in rounds]) for name in timed}
 
 
+def place_cost(traces: Sequence[Path], runs: int) -> dict[str, Any]:
+    """Processor time of reading and diagnosing each trace, and how much of it the places take: the least of `runs`."""
+    taken = [0.0]
+    with ExitStack() as stack:
+        for module, name in PLACES:
+            stack.enter_context(mock.patch.object(module, name, _clocked(getattr(module, name), taken)))
+        rounds = [[_diagnosed(path, taken) for path in traces] for _ in range(runs + 1)][1:]
+    rows = {path.name: [round(min(one) * 1e3, 2) for one in zip(*(each[at] for each in rounds), strict=True)]
+            for at, path in enumerate(traces)}  # fmt: skip
+    whole, places = (sum(column) for column in zip(*rows.values(), strict=True))
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "command": "python -m bench.bench_trace --places",
+        "what": "milliseconds of processor time, the least of the runs: [read and diagnose, of that the places]",
+        "runs": runs,
+        "machine": machine(),
+        "share": round(places / whole, 4),
+        "largest_share": round(max(part / all_ for all_, part in rows.values()), 4),
+        "traces": rows,
+    }
+
+
+PLACES = (
+    (gobrrr.analysis.places.where, "where_time_goes"),
+    (gobrrr.pipeline, "listed"),
+    (gobrrr.pipeline, "place_of"),
+    (gobrrr.pipeline, "with_host"),
+)
+"""What makes the places: none of these calls another."""
+
+
+def _clocked(function: Callable[..., Any], taken: list[float]) -> Callable[..., Any]:
+    def timed(*args: Any) -> Any:
+        start = time.process_time()
+        try:
+            return function(*args)
+        finally:
+            taken[0] += time.process_time() - start
+
+    return timed
+
+
+def _diagnosed(path: Path, taken: list[float]) -> tuple[float, float]:
+    """(seconds of reading and diagnosing a trace, of that the places)."""
+    taken[0], start = 0.0, time.process_time()
+    gobrrr.diagnose(str(path))
+    return time.process_time() - start, taken[0]
+
+
+def shipped() -> list[Path]:
+    return sorted(SHIPPED.glob("*.json.gz"))
+
+
 def largest_shipped() -> Path:
-    return max(SHIPPED.glob("*.json.gz"), key=lambda path: path.stat().st_size)
+    return max(shipped(), key=lambda path: path.stat().st_size)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -96,8 +158,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--target-mb", type=float, default=TARGET_MB)
     parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--places", action="store_true")
     options = parser.parse_args(arguments)
-    results = measure(options.source, options.target_mb, options.runs)
+    before = json.loads(options.out.read_text()) if options.out.is_file() else {}
+    if options.places:
+        results = {**before, "places": place_cost(shipped(), options.runs)}
+    else:
+        results = measure(options.source, options.target_mb, options.runs)
+        results |= {key: before[key] for key in ("places",) if key in before}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(results, indent=1) + "\n")
     print(json.dumps(results, indent=1))
