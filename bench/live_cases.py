@@ -1,15 +1,18 @@
 """Each reproduction of bench/cases, sick and healthy, diagnosed live: is the fault named on the one, not on the other?
 
     python -m bench.live_cases [CASE ...]
+    python -m bench.live_cases --held [CASE ...]
 
 Every form runs in a process of its own, so that settings and compiled code of one don't reach the next. What the
-fault's own findings promise stands beside what the fix really saves. Writes bench/results/live_cases.json.
+fault's own findings promise stands beside what the fix really saves. Writes bench/results/live_cases.json. With
+`--held` the sick forms alone are looked at, for what holds their step: bench/results/live_held.json.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import linecache
 import os
 import pkgutil
 import subprocess
@@ -21,6 +24,7 @@ from typing import Any
 
 import bench.cases
 
+HELD = Path(__file__).parent / "results" / "live_held.json"
 OUT = Path(__file__).parent / "results" / "live_cases.json"
 FORMS = ("faulty", "fixed")
 LONGEST_S = 300
@@ -37,6 +41,7 @@ def names(device: str) -> Iterator[str]:
 def one_form(name: str, form: str, device: str) -> dict[str, Any]:
     """Diagnose one form here: its codes, its step and what the case's own code is said to be worth."""
     import gobrrr
+    from gobrrr.report.held import held
 
     module = importlib.import_module(f"bench.cases.{name}")
     found = gobrrr.diagnose(lambda: getattr(module, form)(device))
@@ -56,9 +61,35 @@ def one_form(name: str, form: str, device: str) -> dict[str, Any]:
         "low_ms": times.low_ns / 1e6,
         "high_ms": times.high_ns / 1e6,
         "promised_ns": promised,
+        "held": [[one.where, one.what, round(one.share, 3), one.does] for one in held(found)],
         "source": places[0].source if places else None,
         "text": str(found),
     }
+
+
+def what_holds(chosen: list[str], device: str) -> dict[str, Any]:
+    """What holds the step of each sick form, the text of its line beside it."""
+    rows = {}
+    for name in (*names(device), *(names("ranks") if device == "cpu" else ())):
+        module = importlib.import_module(f"bench.cases.{name}")
+        if getattr(module, "NEGATIVE", False) or (chosen and module.CASE not in chosen):
+            continue
+        found = in_its_own_process(name, "faulty", device)
+        rows[name] = {"case": module.CASE, "error": found["error"]} if "error" in found else {
+            "case": module.CASE,
+            "what": (module.__doc__ or "").strip().splitlines()[0],
+            "held": [[*one, _text(one[0])] for one in found["held"]],
+            "codes": found["codes"],
+            "wall_ms": found["wall_ms"],
+        }  # fmt: skip
+        print(name, rows[name].get("held", rows[name].get("error")), flush=True)
+    return rows
+
+
+def _text(where: str) -> str:
+    """What stands at a line of a case, "file.py:12"; "" of another file."""
+    file, _, line = where.partition(":")
+    return linecache.getline(str(Path(bench.cases.__path__[0]) / file), int(line or 0)).strip()
 
 
 def in_its_own_process(name: str, form: str, device: str) -> dict[str, Any]:
@@ -77,10 +108,6 @@ def alone(module: str, *arguments: str) -> dict[str, Any]:
 
 
 def main(chosen: list[str], device: str) -> None:
-    import torch
-
-    from gobrrr.hardware.measure.device import find_device
-
     rows = {}
     for name in (*names(device), *(names("ranks") if device == "cpu" else ())):
         module = importlib.import_module(f"bench.cases.{name}")
@@ -96,14 +123,22 @@ def main(chosen: list[str], device: str) -> None:
         rows[name] = row
         codes = [one.get("codes", one.get("error")) for one in (row["faulty"], row["fixed"])]
         print(f"{module.CASE:8}{module.CODE:5}{codes[0]} | {codes[1]}", flush=True)
+    _write(OUT if device == "cpu" else OUT.with_name("live_cases_h100.json"), rows, device, chosen)
+
+
+def _write(out: Path, rows: dict[str, Any], device: str, chosen: list[str], how: str = "") -> None:
+    """Write what was found, where all were asked for."""
+    import torch
+
+    from gobrrr.hardware.measure.device import find_device
+
     report = {
-        "command": "python -m bench.live_cases",
+        "command": f"python -m bench.live_cases{how}",
         "device": find_device(device).environment().device_name,
         "torch": torch.__version__,
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "rows": rows,
     }
-    out = OUT if device == "cpu" else OUT.with_name("live_cases_h100.json")
     if not chosen:
         out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
@@ -114,4 +149,8 @@ if __name__ == "__main__":
         os._exit(0)  # a peer may wait for this rank for ever
     else:
         wanted = [one for one in sys.argv[1:] if not one.startswith("--")]
-        main(wanted, "cuda" if "--cuda" in sys.argv else "cpu")
+        on = "cuda" if "--cuda" in sys.argv else "cpu"
+        if "--held" in sys.argv:
+            _write(HELD, what_holds(wanted, on), on, wanted, " --held")
+        else:
+            main(wanted, on)
