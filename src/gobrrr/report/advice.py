@@ -17,6 +17,8 @@ from gobrrr.report.text import clean_lines, name_of, sanitise, short_name, wrap
 from gobrrr.report.tree import at_line
 
 INDENT = " " * 10
+UNDER = " " * 5
+CODE_AT = " " * 7
 WHOLE = "--all shows all"
 COSTS = "costs, of a step"
 MEASUREMENT = "About the measurement, not the program"
@@ -54,12 +56,11 @@ def prescriptions(
         seen = first.setdefault(one.finding, rank)
         room = facts[len(first) - 1] if seen == rank and len(first) <= len(facts) else 0
         there = same_place(beside.get(one.finding, []), named) if seen == rank else ""
-        lines += _prescription(rank, one, by_code.get(one.finding), seen, there, page)
+        lines += _remedy(rank, one, page)
+        lines += _mends(one, by_code, seen if seen < rank else None, there, page)
         lines += _facts(by_code.get(one.finding), page, room)
-        lines += _also_mends(one, by_code, page)
-        lines += how(one.treatment, one.how, page, INDENT)
         if one.then and room:
-            lines += page.wrapped(f"then {sanitise(one.then)}", first=INDENT, rest=f"{INDENT}  ", style="dim")
+            lines += page.wrapped(f"then {sanitise(one.then)}", first=UNDER, rest=f"{UNDER}  ", style="dim")
     return [*lines, *more((len(ranked) - most, "remedy"))]
 
 
@@ -85,26 +86,38 @@ def worth_doing(diagnosis: Diagnosis) -> list[Prescription]:
     return [one for one in diagnosis.prescriptions if one.predicted_saving_ns[1] > 0]
 
 
-def _prescription(
-    rank: int, one: Prescription, finding: Finding | None, seen: int, there: str, page: Page
-) -> list[Line]:
-    code = name_of(one.finding)
-    own_title = name_of(finding.title) if finding else ""
-    title = f"{own_title} (where: see {seen})" if seen < rank else own_title
-    places = finding.where if finding and seen == rank else []
-    lines = titled(f"  {rank}  ", code, title, saving(one.predicted_saving_ns), page)
+def _remedy(rank: int, one: Prescription, page: Page) -> list[Line]:
+    """What to write: behind the treatment's name where that has room, else below it, all of it."""
+    lead, name, amount = f"  {rank}  ", name_of(one.treatment), saving(one.predicted_saving_ns)
+    said = clean_lines(one.how)
+    right: Line = [(amount, "bold")]
+    if len(said) == 1:
+        head: Line = [] if said[0].startswith(name) else [(f"{name}: ", "bold")]
+        left: Line = [(lead, ""), *head, (said[0], CODE)]
+        if fits(left, right, page.width):
+            return [spread(left, right, page.width)]
+    room = page.width - len(CODE_AT)
+    code: list[Line] = [[(CODE_AT, ""), (part, CODE)] for line in said for part in folded(line, room)]
+    return [spread([(lead, ""), (name, "bold")], right, page.width), *code]
+
+
+def _mends(one: Prescription, by_code: Mapping[str, Finding], seen: int | None, there: str, page: Page) -> list[Line]:
+    """All that a remedy mends, each with what it would save of that alone where they are several; where the first is.
+
+    `seen`: the remedy above that tells where.
+    """
+    parts = []
+    for code, ns in mended(one):
+        notes = [sanitise(code)] if code in by_code else []
+        notes += [f"{saving((ns, ns))} alone"] if len(one.mends) > 1 and ns is not None else []
+        notes += [f"where: see {seen}"] if seen is not None and code == one.finding else []
+        title = name_of(by_code[code].title) if code in by_code else sanitise(code)
+        parts.append(f"{title} ({'; '.join(notes)})" if notes else title)
+    lines = page.wrapped(f"mends {', '.join(parts)}", first=UNDER, rest=f"{UNDER}  ")
+    finding = by_code.get(one.finding)
+    places = finding.where if finding is not None and seen is None else []
     told_where = "; ".join(part for part in (where(places), there) if part)
-    return lines + page.wrapped(told_where, first=INDENT, rest=f"{INDENT}  ", style="dim")
-
-
-def _also_mends(one: Prescription, by_code: Mapping[str, Finding], page: Page) -> list[Line]:
-    """All that a treatment of several findings mends, each with what it would save of that one alone."""
-    (own, ns), *others = mended(one)
-    if not others:
-        return []
-    lead = "" if ns is None else f"{saving((ns, ns))} of {sanitise(own)} alone; "
-    text = ", ".join(f"{named(code, by_code)}{alone(ns, ' ({} alone)')}" for code, ns in others)
-    return page.wrapped(f"{lead}also mends {text}", first=INDENT)
+    return lines + page.wrapped(told_where, first=CODE_AT, rest=f"{CODE_AT}  ", style="dim")
 
 
 def alone(ns: float | None, shape: str) -> str:
@@ -127,7 +140,7 @@ def _facts(finding: Finding | None, page: Page, most: int) -> list[Line]:
     lines: list[Line] = []
     for fact in finding.evidence if finding else []:
         text = " ".join(short_name(word) if len(word) > LONG_WORD else word for word in sanitise(fact).split(" "))
-        parts = page.wrapped(text, first=f"{INDENT}{page.glyphs.dot} ", rest=f"{INDENT}  ", style="dim")
+        parts = page.wrapped(text, first=f"{CODE_AT}{page.glyphs.dot} ", rest=f"{CODE_AT}  ", style="dim")
         if len(lines) + len(parts) > most:
             break
         lines += parts
@@ -167,18 +180,6 @@ def _place(place: Place) -> str:
     if place.count is not None:
         parts.append(f"{units.count(place.count)} a step")
     return ", ".join(parts)
-
-
-def how(treatment: str, said: str, page: Page, indent: str) -> list[Line]:
-    """A treatment with what is to be written: on its own line where that has room, else below it, all of it."""
-    lines = clean_lines(said)
-    name = name_of(treatment)
-    if len(lines) == 1 and len(f"{indent}{name}: {lines[0]}") <= page.width:
-        named: Line = [] if lines[0].startswith(name) else [(f"{name}: ", "dim")]
-        return [[(indent, ""), *named, (lines[0], CODE)]]
-    room = page.width - len(indent) - 2
-    code: list[Line] = [[(f"{indent}  ", ""), (part, CODE)] for line in lines for part in folded(line, room)]
-    return [[(indent, ""), (f"{name}:", "dim")], *code]
 
 
 def other_findings(diagnosis: Diagnosis, page: Page, *, most: int, named: Collection[str] | None = None) -> list[Line]:
