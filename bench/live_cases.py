@@ -26,6 +26,39 @@ import bench.cases
 
 HELD = Path(__file__).parent / "results" / "live_held.json"
 OUT = Path(__file__).parent / "results" / "live_cases.json"
+CAUSES = {
+    "c01_item_branches": "def _asks",  # what is compiled is known by its function
+    "c03_print_in_forward": "print(",
+    "c05_recompile_storm": "compiled(next(batches))",
+    "d01_slow_items": "next(batches)|yield from loader|time.sleep",
+    "kv01_rows_again": "x = block(x, kept)|self.mixed(|self.back(|self.narrow(",
+    "l01_small_recurrence": "torch.tanh(j @ r)",
+    "l04_rnn_cell_loop": "cell(x[t], (h, c))",
+    "l05_optimizer_loop": "optimizer.step()",
+    "l09_ema_loop": "average.mul_(0.999)",
+    "l10_moe_expert_loop": "mine = chosen == e|out[mine] =",
+    "l13_autocast_inference": "model(x)",
+    "m01_unfused_rms_norm": "h = x * torch.rsqrt(|h * weight",
+    "m03_rope_round_trips": "_rotated(|pairs = |turned = |return turned",
+    "m04_norm_weight_casts": "self.weight.float()",
+    "m08_int8_dequantised": "self.weight.float() * self.scale",
+    "m10_cache_by_cat": "torch.cat([cache, new]",
+    "m12_attention_weights": "need_weights=weights",
+    "m15_naive_attention": "scores",
+    "m17_dense_embedding_gradient": "optimizer.step()",
+    "m18_duplicate_index_backward": "model.weight[ids]",
+    "m21_strided_elementwise": "z.t() if turned",
+    "n01_every_micro_batch": ".backward()",
+    "n06_barrier_each_step": "dist.barrier()",
+    "o12_log_each_step": "one.grad.norm()|logger.info(",
+    "p06_float64": "x @ weight|y - target",
+    "p09_contraction_order": "a @ b @ v",
+    "p11_checkpointing": "checkpoint(block",
+    "padding_waste": "model(ids)|cross_entropy(",
+    "s14_timestep_table": "_table()|torch.outer(|torch.cat([angles|torch.exp(-9.2|torch.full(",
+}
+"""Of each case, parts of the lines of its fault, by hand. Where none is given the fault is a setting, at no line."""
+
 FORMS = ("faulty", "fixed")
 LONGEST_S = 300
 
@@ -78,6 +111,7 @@ def what_holds(chosen: list[str], device: str) -> dict[str, Any]:
         rows[name] = {"case": module.CASE, "error": found["error"]} if "error" in found else {
             "case": module.CASE,
             "what": (module.__doc__ or "").strip().splitlines()[0],
+            "cause": CAUSES.get(name),
             "held": [[*one, _text(one[0])] for one in found["held"]],
             "codes": found["codes"],
             "wall_ms": found["wall_ms"],

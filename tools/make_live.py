@@ -1,7 +1,7 @@
 """Write the tables of docs/live.md from bench/results; `--check` compares.
 
-The words of the page are its own; every figure comes from the results (live_cases.json, reports.json, live_h100.json,
-watch_cost.json, after_recording.json), each with its command, device, versions and date.
+The words of the page are its own; every figure comes from the results (live_cases.json, live_held.json, reports.json,
+live_h100.json, watch_cost.json, after_recording.json), each with its command, device, versions and date.
 """
 
 from __future__ import annotations
@@ -29,7 +29,14 @@ def load(name: str) -> dict[str, Any] | None:
 def page() -> str:
     """The page as it is, its tables anew."""
     text = PAGE.read_text(encoding="utf-8")
-    tables = {"cases": cases(), "reports": reports(), "workloads": workloads(), "cost": cost(), "after": after()}
+    tables = {
+        "cases": cases(),
+        "held": holders(),
+        "reports": reports(),
+        "workloads": workloads(),
+        "cost": cost(),
+        "after": after(),
+    }
     for name, table in tables.items():
         between = re.compile(f"(<!-- {name}:start -->).*?(<!-- {name}:end -->)", re.DOTALL)
         text = between.sub(lambda found, body=table: f"{found[1]}\n\n{body}\n\n{found[2]}", text)  # type: ignore[misc]
@@ -84,6 +91,43 @@ def _case(row: Row) -> str:
     saved = sick["wall_ms"] - healthy["wall_ms"]
     times = f"{sick['wall_ms']:.2f} | {healthy['wall_ms']:.2f}"
     return f"| {row['case']} | {what} | {said} | {times} | {promised} | {saved:.2f} |"
+
+
+def holders() -> str:
+    """One row a sick case: what holds its step, beside the lines of the fault."""
+    found = load("live_held.json")
+    if found is None:
+        return "Not run yet."
+    rows = sorted(found["rows"].values(), key=lambda row: row["case"])
+    lines = [
+        f"{made(found)}.\n",
+        "| case | lines of the fault | held by | share | at the fault |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    lines += [_holder(row) for row in rows]
+    verdicts = [_held_right(row) for row in rows if row["cause"]]
+    lines.append(
+        f"\nAt the fault's line: {verdicts.count('yes')} of {len(verdicts)}; in {verdicts.count('second')} more it is "
+        "another place that is told."
+    )
+    return "\n".join(lines)
+
+
+def _holder(row: Row) -> str:
+    if "error" in row:
+        return f"| {row['case']} | | failed: {row['error']} | | |"
+    where, what, share, *_ = row["held"][0]
+    cause = f"`{row['cause'].replace('|', '`, `')}`" if row["cause"] else "a setting, at no line"
+    told = f"{where} `{what}`".strip().replace("|", "\\|")
+    return f"| {row['case']} | {cause} | {told} | {share:.0%} | {_held_right(row)} |"
+
+
+def _held_right(row: Row) -> str:
+    """Whether the place that holds the step is at the fault, another place that is told is, or none."""
+    if not row["cause"]:
+        return "-"
+    at = [any(part in text for part in row["cause"].split("|")) for *_, text in row.get("held", [])]
+    return "yes" if at[:1] == [True] else "second" if any(at) else "no"
 
 
 def reports() -> str:

@@ -58,7 +58,10 @@ def test_the_first_lines_say_that_others_had_the_processors(monkeypatch: pytest.
     assert found.certainty == "low"
     said = " ".join(" ".join(render(found).splitlines()[:6]).split())
     assert "! The machine was busy while the step was timed: other processes had 1.4 of the 2 processors, and" in said
-    assert "waited 35 % of the time for a processor. On a quiet machine the step takes less; what holds it may differ." in said
+    assert (
+        "waited 35 % of the time for a processor. On a quiet machine the step takes less; what holds it may differ."
+        in said
+    )
     assert "The machine was busy while the step was timed" in html(found)
 
 

@@ -46,7 +46,11 @@ def of_step(live: Live | None) -> list[str]:
     if threads is None or threads.contention is None or lost(live) < DISTURBED:
         return []
     cpu = live is not None and live.kind == "cpu"
-    then = "On a quiet machine the step takes less; what holds it may differ." if cpu else "What the host does took longer for it."
+    then = (
+        "On a quiet machine the step takes less; what holds it may differ."
+        if cpu
+        else "What the host does took longer for it."
+    )
     shared = threads.contention
     said = [shared.in_words(), shared.wait_in_words()] if shared.waited is not None else [shared.in_words()]
     clause = ", and ".join(dict.fromkeys(one for one in said if one))
