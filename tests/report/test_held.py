@@ -100,6 +100,18 @@ def test_nothing_is_cut_off_at_any_width(width: int):
     assert " ".join(text.split()).count("x = torch.tensor(frames)") == 1
 
 
+def test_a_place_on_a_line_with_others_is_told_with_the_text_of_the_line():
+    places = nodes(
+        (None, "program", "the step", None, 1.0, 0, {}),
+        (0, "function", STEP, STEP, 1.0, 0, {}),
+        (1, "line", "opt.zero_grad(); net(x)", FIRST, None, 0, {"python": 400}),
+        (2, "module", "Net_0", FIRST, 1.0, 0, {"python": 600}),
+    )
+    told = held(of(places, 3))
+    assert [(one.where, one.what, one.share) for one in told] == [("sick.py:7", "opt.zero_grad(); net(x)", 0.6)]
+    assert told[0].does.startswith("module Net_0: Python")
+
+
 def test_every_answer_has_them_before_what_to_do():
     one = of(BUILDING, 3)
     text = terminal.render(one)

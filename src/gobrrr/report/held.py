@@ -99,7 +99,11 @@ def _beside(tree: Places, first: PlaceNode, *, within: bool) -> Iterator[PlaceNo
 
 def _of_place(tree: Places, one: PlaceNode, *, cpu: bool) -> Held:
     where, what = _named(tree, one)
-    return Held(one.id, where, what, tree.share(one.step_ns), does(tree, one, cpu=cpu))
+    doing = does(tree, one, cpu=cpu)
+    line = tree.of_line(one)
+    if line is not None and line.id != one.id and line.name != line.source:  # the text of the line says more
+        what, doing = sanitise(line.name), f"{what}: {doing}"
+    return Held(one.id, where, what, tree.share(one.step_ns), doing)
 
 
 def _of_rest(tree: Places, one: PlaceNode) -> Held | None:

@@ -64,6 +64,7 @@ LEVELS = (
     Detail(prescriptions=3, held=2, facts=(2,), findings=1, evidence=2, devices=2, notes=1),
     Detail(prescriptions=2, held=2, facts=(3,), findings=1, evidence=2, devices=2, notes=1),
     Detail(prescriptions=2, held=2, facts=(2,), findings=1, evidence=1, devices=2, notes=1),
+    Detail(prescriptions=2, held=2, facts=(), findings=0, evidence=1, devices=0, unchecked=4, notes=0),
     Detail(prescriptions=2, held=1, facts=(), findings=0, evidence=1, devices=0, unchecked=4, notes=0),
     Detail(prescriptions=1, held=1, facts=(), findings=0, evidence=0, devices=0, unchecked=1, notes=0, trials=6),
     Detail(prescriptions=1, held=1, facts=(), findings=0, evidence=0, devices=0, unchecked=0, notes=0, trials=3),
