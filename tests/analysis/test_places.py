@@ -10,7 +10,7 @@ import pytest
 from gobrrr.analysis.idle import CAUSES
 from gobrrr.analysis.places import where_time_goes
 from gobrrr.analysis.places.labels import Sort, shown, sorts
-from gobrrr.analysis.places.lines import MODULE_CALL, called_name
+from gobrrr.analysis.places.lines import MODULE_CALL, _of_the_whole, called_name
 from gobrrr.analysis.places.tree import plant
 from gobrrr.model.events import Kind
 from gobrrr.model.frame_names import is_users
@@ -92,3 +92,10 @@ def test_what_an_annotation_holds_is_called_by_the_function_around_it():
     events = table([Row(kind, name, at, 10 - 2 * at) for at, (kind, name) in enumerate(rows)])
     parent = np.array([-1, 0, 1])
     assert sorts(events, parent, is_users).tolist() == [Sort.FUNCTION, Sort.ANNOTATION, Sort.CALL]
+
+
+def test_an_operation_made_of_others_is_on_the_line_of_the_first_of_them():
+    """matmul (not dispatched) > mm, mv; add is dispatched itself."""
+    sort = np.array([Sort.FUNCTION, Sort.OP, Sort.OP, Sort.OP, Sort.OP], dtype=np.uint8)
+    above, sites = np.array([-1, 0, 1, 1, 0]), np.array([-1, -1, 7, 8, 9])
+    assert _of_the_whole(sort, above, sites).tolist() == [-1, 7, 7, 8, 9]

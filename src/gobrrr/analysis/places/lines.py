@@ -79,8 +79,10 @@ def _called(
 
 def of_operations(events: EventTable, sort: NDArray[np.uint8], above: I8, sites: I8, seen: Recording) -> dict[int, str]:
     """The line of each operation that the program calls itself. `above`: the nearest place around each row, but for
-    annotations: where that is a function, the line is one of it.
+    annotations: where that is a function, the line is one of it. An operation that is made of others, and is not
+    dispatched itself, is on the line of the first of them.
     """
+    sites = _of_the_whole(sort, above, sites)
     rows = np.flatnonzero((sort == Sort.OP) & (sites >= 0))
     around = above[rows]
     outer = rows[(around == ABSENT) | (sort[np.maximum(around, 0)] == Sort.FUNCTION)]
@@ -92,3 +94,16 @@ def of_operations(events: EventTable, sort: NDArray[np.uint8], above: I8, sites:
         if line is not None and (function == ABSENT or parts(line)[::2] == names[function][::2]):
             found[row] = line
     return found
+
+
+def _of_the_whole(sort: NDArray[np.uint8], above: I8, sites: I8) -> I8:
+    """The sites, with those of operations that have none but hold some that do: the outermost takes its first one's."""
+    inner = np.flatnonzero((sort == Sort.OP) & (sites >= 0))
+    top = inner.copy()
+    while len(at := np.flatnonzero((above[top] >= 0) & (sort[np.maximum(above[top], 0)] == Sort.OP))):
+        top[at] = above[top[at]]
+    whole, first = np.unique(top, return_index=True)
+    result = sites.copy()
+    lacks = sites[whole] < 0
+    result[whole[lacks]] = sites[inner[first[lacks]]]
+    return result
