@@ -12,6 +12,7 @@ from dataclasses import replace
 import msgspec
 
 from gobrrr import pipeline
+from gobrrr.analysis.predictive import Replayed
 from gobrrr.guarded import Parts
 from gobrrr.model.diagnosis import Diagnosis, Finding, Prescription
 from gobrrr.model.treated import Advised, Untried, Versions
@@ -80,7 +81,7 @@ def candidates_of(
     kept, which hides the step's operations, every way is but those of what stays beside it. `seen`: the last diagnosis
     that showed them, by which it is told what isn't worth a trial; None: this one.
     """
-    predictor = _predictor(examined, ways)
+    predictor = predictor_of(examined, ways)
     hidden = any(hides(one) for one in kept)
     step = step_of(examined.diagnosis)
     made, other = [], False
@@ -121,7 +122,7 @@ class Basis:
     """The step as it was, by which ways are predicted on top of others."""
 
     def __init__(self, examined: pipeline.Examined, ways: Sequence[Way]) -> None:
-        self.predictor = _predictor(examined, ways)
+        self.predictor = predictor_of(examined, ways)
         self._step = step_of(examined.diagnosis)
 
     def beyond(self, kept: Sequence[Way], way: Way, step_ns: float) -> Saving | None:
@@ -192,6 +193,11 @@ class _Replayed:
             self._known[planned] = self._parts.make(" + ".join(mine), lambda: self._combiner.saving(mine), None)
         return self._known[planned]
 
+    def replayed(self, names: Sequence[str]) -> Replayed | None:
+        """The replay's own answer, for who fits what lies beside it; None as for `saving`."""
+        mine = [one for one in names if self.has(one)]
+        return self._parts.make(" + ".join(mine), lambda: self._combiner.replayed(mine), None) if mine else None
+
 
 class _Prescribed:
     """Where the step can't be replayed: from nothing to all that is at stake, as the prescriptions say."""
@@ -218,8 +224,12 @@ class _Prescribed:
             low, high = (min(one, self._step * (1 - 1 / work)) for one in (low, high))
         return (low + high) / 2, low, high
 
+    def replayed(self, names: Sequence[str]) -> None:
+        """None: nothing is replayed."""
 
-def _predictor(examined: pipeline.Examined, ways: Sequence[Way]) -> _Replayed | _Prescribed:
+
+def predictor_of(examined: pipeline.Examined, ways: Sequence[Way]) -> _Replayed | _Prescribed:
+    """What predicts sets of treatments of an examined step."""
     evidence = examined.evidence
     if evidence is None or not evidence.replayable:
         return _Prescribed(examined.diagnosis, examined.lead.doubt)

@@ -48,6 +48,7 @@ from gobrrr.treatments.wording import changed_model, line, place
 
 NAME = "compile"
 NUMERICS = "rounding"
+ANSWERS = ("O01", "O04")
 CODE = """
 model = torch.compile(model)  # or only the block that repeats: block.compile()
 """
@@ -85,8 +86,18 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if code in ("M04", "M05"):
         assumes = "high: each of them can be fused with a call next to it; no graph breaks"
         return of_claim(evidence, found, how, assumes, least=0.0)
-    if code not in ("O01", "O04") or compiled_share(evidence) >= MOSTLY:
+    return _launching(evidence) if code in ANSWERS else None
+
+
+def unasked(evidence: Evidence) -> Plan | None:
+    """What the host needs for compiled code, also where the device bounds the step: it may not do so then."""
+    return None if evidence.on_cpu else _launching(evidence)
+
+
+def _launching(evidence: Evidence) -> Plan | None:
+    if compiled_share(evidence) >= MOSTLY:
         return None
+    how = changed_model(evidence, "torch.compile({})")
     chains = [chain for one in evidence.fusion.chains if (chain := one.without_head()) is not None]
     gone = np.array([call for chain in chains for call in chain.calls[1:]], dtype=np.int64)
     gone = gone[in_the_model(evidence)[gone]]
