@@ -54,6 +54,7 @@ SEVERAL = "several at once"
 """What recipes of two and more ways are called in the table."""
 
 FEW = 5
+ALL = "all"
 COLUMNS = ("replay", "usual", "calibrated")
 
 
@@ -166,28 +167,54 @@ def row_of(predicted: Sequence[Interval | None], measured: Sequence[float]) -> L
     return judged([one for one, _ in both], [got for _, got in both]) if both else None
 
 
-def table(points: Sequence[Point], by: Callable[[Point], str], final: bool = False) -> list[str]:
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """How well a column predicts one kind of points."""
+
+    kind: str
+    column: str
+    told: LeftOut
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of a run (bench/results/calibration*.json), for docs/calibration.md."""
+
+    command: str
+    date: str
+    hardware: list[str]
+    about: list[str]
+    lines: list[Line]
+
+
+def compared(points: Sequence[Point], by: Callable[[Point], str], final: bool = False) -> list[Line]:
     """A line for each kind of points and column, and for all of them. Only what the replay predicts is compared."""
     found = columns(points, final)
     told = [at for at, one in enumerate(points) if one.replay is not None]
     kinds: dict[str, list[int]] = {}
     for at in told:
         kinds.setdefault(by(points[at]), []).append(at)
-    lines = [
+    lines = []
+    for kind in [*sorted(kinds, key=lambda one: -len(kinds[one])), ALL]:
+        chosen = told if kind == ALL else kinds[kind]
+        for column in COLUMNS:
+            row = row_of([found[column][at] for at in chosen], [points[at].measured for at in chosen])
+            if row is not None:
+                lines.append(Line(kind=kind, column=column, told=row))
+    return lines
+
+
+def table(lines: Sequence[Line]) -> list[str]:
+    """The lines in Markdown."""
+    rows = [
         "| | column | n | median error, points | covered | median width, points | interval score |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for kind in [*sorted(kinds, key=lambda one: -len(kinds[one])), "all"]:
-        chosen = told if kind == "all" else kinds[kind]
-        for column in COLUMNS:
-            row = row_of([found[column][at] for at in chosen], [points[at].measured for at in chosen])
-            if row is None:
-                continue
-            lines.append(
-                f"| {kind} | {column} | {row.n} | {100 * row.error:.1f} | {100 * row.coverage:.0f} % | "
-                f"{100 * row.width:.1f} | {100 * row.score:.0f} |"
-            )
-    return lines
+    for one in lines:
+        error, covered, width, score = (
+            100 * part for part in (one.told.error, one.told.coverage, one.told.width, one.told.score)
+        )
+        named = f"| {one.kind} | {one.column} | {one.told.n} | "
+        rows.append(f"{named}{error:.1f} | {covered:.0f} % | {width:.1f} | {score:.0f} |")
+    return rows
 
 
 def summary(points: Sequence[Point]) -> list[str]:
@@ -234,6 +261,19 @@ def write_fit(points: Sequence[Point]) -> None:
     FITTED.write_bytes(msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")
 
 
+def keep(points: Sequence[Point], lines: list[Line], final: bool) -> None:
+    """The table's lines for the page."""
+    made = Table(
+        command=f"python -m bench.calibration --{'final' if final else 'fit'}",
+        date=time.strftime("%Y-%m-%d"),
+        hardware=[*dict.fromkeys(one.device for one in points)],
+        about=summary(points),
+        lines=lines,
+    )
+    path = RESULTS / ("calibration_final.json" if final else "calibration.json")
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
+
+
 def main() -> int:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -261,7 +301,10 @@ def main() -> int:
         print(file=sys.stderr)
     if given.fit:
         write_fit(points)
-    print("\n".join([*summary(points), "", *table(points, lambda one: str(getattr(one, given.by)), given.final)]))
+    lines = compared(points, lambda one: str(getattr(one, given.by)), given.final)
+    print("\n".join([*summary(points), "", *table(lines)]))
+    if given.fit or given.final:
+        keep(points, lines, given.final)
     if given.points is not None:
         write_points(given.points, points, given.final)
     return 0

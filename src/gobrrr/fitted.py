@@ -48,7 +48,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Constant(msgspec.Struct, frozen=True, kw_only=True):
-    """One number of the replay. `low`, `high`: the ends of the points that it is the median of."""
+    """One number of the replay: the `quantile` of points from `low` to `high`, each of one measured step."""
 
     name: str
     value: float
@@ -56,6 +56,7 @@ class Constant(msgspec.Struct, frozen=True, kw_only=True):
     points: int
     low: float
     high: float
+    quantile: float = 0.5
 
 
 class Fitted(msgspec.Struct, frozen=True, kw_only=True):

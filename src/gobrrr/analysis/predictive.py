@@ -73,7 +73,8 @@ def spread_of(one: Replayed, spreads: Sequence[Spread] | None = None) -> Spread 
 def predicted(one: Replayed, spreads: Sequence[Spread] | None = None) -> tuple[float, float, float]:
     """(what is expected, at least, at most) to be saved of the step, as shares of it; low <= expected <= high.
 
-    The interval holds the replay's own, as far as the change touches so much. Where nothing was fitted for such a change, what the replay says.
+    The interval holds the replay's own, as far as the change touches so much. Where nothing was fitted for such a
+    change, it is what the replay says.
     """
     spread = spread_of(one, spreads)
     if spread is None or one.touched <= 0:

@@ -214,10 +214,11 @@ class Combiner:
         lead = self.seats[0].evidence
         priced = lead.priced if machine is None else repriced(lead.priced, machine)
         found, graph = self._outcome(names, machine, priced, step)
-        told = self.replayed(names, interval)
-        if mine and machine is None and spread_of(told, self.spreads) is not None:
-            expected, *saved = (self.before * one for one in predicted(told, self.spreads))
-            step, low, high = (max(self.before - one, 0.0) for one in (expected, saved[1], saved[0]))
+        told = self.replayed(names, interval) if mine and machine is None else None
+        if told is not None and spread_of(told, self.spreads) is not None:
+            expected, least, most = (self.before * one for one in predicted(told, self.spreads))
+            step, low, high = (max(self.before - one, 0.0) for one in (expected, most, least))
+            saved = least, most
             found = _scaled(found, step)
         record = WhatIf(
             treatments=list(names),
@@ -226,7 +227,7 @@ class Combiner:
             low_ns=low,
             high_ns=high,
             expected_ns=self.before - step,
-            saving_ns=(saved[0], saved[1]),
+            saving_ns=saved,
             regime=found.regime,
             lines=found.lines,
             then=found.then,
@@ -238,7 +239,8 @@ class Combiner:
 
     def bounded(self, names: Sequence[str], step_ns: float) -> Outcome:
         """What bounds a step that all plans of `names` bring to `step_ns`, in the proportions of the replay."""
-        (step, _, _), _ = self._interval(names, None)
+        outside = sum(one.beyond + one.beyond_low for one in self.seats[0].of(names)) / 2
+        step = max(self._after(names, None, EXPECTED, 0.0, self.watch.middle) - outside, 0.0)
         return _scaled(self._outcome(names, None, self.seats[0].evidence.priced, step)[0], step_ns)
 
     def _outcome(
@@ -345,7 +347,9 @@ def _bounded(found: Outcome, step_ns: float, *, cpu: bool) -> Outcome:
 def _scaled(found: Outcome, step_ns: float) -> Outcome:
     """The same budget of a step that takes so long."""
     total = sum(one.ns for one in found.lines)
-    sums = {(one.line, one.cause): one.ns * step_ns / total for one in found.lines} if total > 0 else {}
+    sums: dict[tuple[str, str | None], float] = {}
+    if total > 0:
+        sums = {(one.line, one.cause): one.ns * step_ns / total for one in found.lines}
     return replace(found, lines=budget_lines(sums, step_ns))
 
 
