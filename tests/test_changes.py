@@ -214,12 +214,13 @@ def bound_by_host_and_device(folder: Path) -> Profile:
 
 @pytest.mark.usefixtures("replay_alone")
 def test_a_rank_that_gets_faster_waits_for_the_other(tmp_path: Path):
-    """Captured as a graph, rank 0's 2 ms of launches are gone: alone it saves them, with rank 1 only 0.4 ms."""
+    """Captured as a graph, rank 0's 2 ms of launches are gone: alone it saves them, with rank 1 only what a graph saves
+    of that one's step too."""
     both = bound_by_host_and_device(tmp_path)
     alone = replace(both, ranks=both.ranks[:1])
     single, together = (changes.predict(one, ["cuda-graph"]).what_if.expected_ns for one in (alone, both))
     assert single > 1_700e3
-    assert 300e3 < together < 600e3
+    assert 300e3 < together < single / 2
 
 
 # -- treatments ------------------------------------------------------------
@@ -378,14 +379,15 @@ def test_what_is_mended_is_not_to_be_mended_again(pair: Pair):
 
 @pytest.mark.parametrize("pair", spread(MENDED, 4), ids=named)
 def test_what_host_and_device_leave_idle_is_all_that_a_faster_host_is_promised_for_sure(pair: Pair):
-    """Of the fixed step as it was measured without the profiler, what its device does not work."""
+    """Of the fixed step as it was measured without the profiler, what its device does not work. A larger batch is no
+    faster host: its kernels do better as well."""
     if pair.fixed is None or pair.group == "ddp":
         return
     found = diagnosis(pair.fixed)
     wall = found.unprofiled_wall_ns.value or 0.0
     idle = 1.0 - busy_share(pair.fixed, pair.fixed_ms[1] * 1e6)
     for one in found.prescriptions:
-        if all(code.startswith("O") for code in one.mends):
+        if one.treatment != "larger-batch" and all(code.startswith("O") for code in one.mends):
             assert one.predicted_saving_ns[0] <= (max(idle, 0.0) + SURE) * wall, (one, idle)
 
 

@@ -172,11 +172,18 @@ class Combiner:
             expected=expected / whole,
             low=min(low, expected) / whole,
             high=max(high, expected) / whole,
-            touched=self.touched(names) / whole if work == 1.0 else 1.0,
+            touched=self._most(names, work),
             mechanism=mechanism_of(mine, work),
             bound=DEVICE if path_of(evidence).busy > BUSY * whole else HOST,
             device="cpu" if evidence.on_cpu else "cuda",
         )
+
+    def _most(self, names: Sequence[str], work: float) -> float:
+        """The largest share of the step that `names` can save: of a step that does more work as much as if that took no
+        time."""
+        if work == 1.0:
+            return self.touched(names) / (self.before or 1.0)
+        return 1.0 - 1.0 / work if len(names) == 1 and work > 1.0 else 1.0
 
     def touched(self, names: Sequence[str]) -> float:
         """What of a step the plans of `names` touch, in ns: work that they change, and the idle time where they change
