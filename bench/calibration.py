@@ -35,6 +35,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from bench.calibration_constants import Implied, constants, implied
 from bench.calibration_fit import DOUBT, DRAWN, NOISY, Interval, Sample, fit, judged, left_out
 from bench.calibration_other import samples as other_samples
 from bench.predicted_ways import JOINED, Told, foretold
@@ -107,8 +108,8 @@ def entries(paths: Iterable[Path], final: bool) -> list[tuple[Path, str, dict[st
     return found
 
 
-def points_of(entry: tuple[Path, str, dict[str, Any], str]) -> list[Point]:
-    """The points of one workload, its predictions made again."""
+def points_of(entry: tuple[Path, str, dict[str, Any], str]) -> tuple[list[Point], list[Implied]]:
+    """The points of one workload, its predictions made again; and what they say of the replay's constants."""
     profile, name, record, device = entry
     ways = {one["name"]: msgspec.convert(one, Told) for one in record["ways"]}
     rows = {
@@ -129,7 +130,9 @@ def points_of(entry: tuple[Path, str, dict[str, Any], str]) -> list[Point]:
                 replayed=fore.replayed[key],
             )
         )  # fmt: skip
-    return points
+    if fore.evidence is None or fore.step_ns is None:
+        return points, []
+    return points, implied(fore.evidence, fore.step_ns, rows)
 
 
 def usual(point: Point, points: Sequence[Point]) -> Interval | None:
@@ -243,7 +246,7 @@ def write_points(path: Path, points: Sequence[Point], final: bool = False) -> No
             writer.writerow([*(getattr(one, name) for name in names), *told, *(shown or ["", "", ""])])
 
 
-def write_fit(points: Sequence[Point]) -> None:
+def write_fit(points: Sequence[Point], said: Sequence[Implied]) -> None:
     """Fit on the points, and on what was measured besides, and write the package's data file."""
     samples = [sample for one in points if (sample := one.sample) is not None]
     found = fit(samples, other_samples())
@@ -256,6 +259,7 @@ def write_fit(points: Sequence[Point]) -> None:
         drawn=DRAWN,
         noisy=NOISY,
         spreads=found.spreads,
+        constants=constants(said),
         left_out=judged(found.intervals[: len(samples)], [one.measured for one in samples]),
     )
     FITTED.write_bytes(msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")
@@ -292,15 +296,17 @@ def main() -> int:
               file=sys.stderr)  # fmt: skip
         return 2
     points: list[Point] = []
+    said: list[Implied] = []
     with ProcessPoolExecutor(max(1, given.jobs)) as pool:
-        for done, found in enumerate(pool.map(points_of, chosen), 1):
+        for done, (found, further) in enumerate(pool.map(points_of, chosen), 1):
             points += found
+            said += further
             if sys.stderr.isatty():
                 print(f"\rpredicting again: {done} of {len(chosen)} workloads", end="", file=sys.stderr)
     if sys.stderr.isatty():
         print(file=sys.stderr)
     if given.fit:
-        write_fit(points)
+        write_fit(points, said)
     lines = compared(points, lambda one: str(getattr(one, given.by)), given.final)
     print("\n".join([*summary(points), "", *table(lines)]))
     if given.fit or given.final:

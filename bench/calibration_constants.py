@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gobrrr.analysis.fusion import Chain
 from gobrrr.analysis.compiled import compilable, in_the_model
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.fusion import Chain
 from gobrrr.analysis.intervals import inside_spans
 from gobrrr.analysis.path import launch_call_ns, path_of
 from gobrrr.analysis.what_if import host_of
@@ -23,16 +23,20 @@ from gobrrr.fitted import Constant
 from gobrrr.treatments.bf16_autocast import operands
 
 LATE = 1.15
+CAPTURED = 0.9
+"""A step that takes more of its time than this under mode="reduce-overhead" was not captured: the compiler says so in a
+warning that the bench does not keep."""
+
 FEWEST = 20.0
 """A step with fewer launches tells little of what one of them takes."""
 
 
 class Implied(NamedTuple):
-    """What one measured step says of a constant, in launch calls; `count`: the things that it is counted by."""
+    """What one measured step says of a constant, in launch calls; `things`: launches or operands that it is for."""
 
     name: str
     calls: float
-    count: float = 1.0
+    things: float = 1.0
 
 
 def implied(evidence: Evidence, step_ns: float, rows: dict[str, dict[str, Any]]) -> list[Implied]:
@@ -51,7 +55,7 @@ def implied(evidence: Evidence, step_ns: float, rows: dict[str, dict[str, Any]])
         if way not in rows:
             continue
         after = rows[way]["after_ns"] / rows[way]["before_ns"] * step_ns
-        if after < LATE * path.busy:
+        if after < LATE * path.busy or (way == "compile:reduce-overhead" and after > CAPTURED * step_ns):
             continue
         if way == "bf16-autocast":
             found.append(Implied("casts", (after - path.host) / call, _operands(evidence)))
@@ -84,22 +88,17 @@ def constants(said: Iterable[Implied]) -> list[Constant]:
     for one in said:
         by_name.setdefault(one.name, []).append(one)
     inference = by_name.get("compiled inference", [])
-    launch = [one.calls / one.count for one in inference if one.count >= FEWEST]
+    launch = [one.calls / one.things for one in inference if one.things >= FEWEST]
     made = [_constant("compiled launch", launch)]
     each = made[0].value
     for kind in ("inference", "training"):
-        guards = [max(one.calls - each * one.count, 0.0) for one in by_name.get(f"compiled {kind}", [])]
+        guards = [max(one.calls - each * one.things, 0.0) for one in by_name.get(f"compiled {kind}", [])]
         made.append(_constant(f"compiled guards, {kind}", guards))
-        captured = [max(one.calls, 0.0) for one in by_name.get(f"captured {kind}", []) if not _broken(one, each)]
+        captured = [max(one.calls, 0.0) for one in by_name.get(f"captured {kind}", [])]
         made.append(_constant(f"captured replay, {kind}", captured))
-    casts = [one.calls / one.count for one in by_name.get("casts", []) if one.count >= FEWEST]
+    casts = [one.calls / one.things for one in by_name.get("casts", []) if one.things >= FEWEST]
     host = [one.calls for one in by_name.get("host", [])]
     return [*made, _constant("cast", casts), _constant("host launch", host, at=0.9)]
-
-
-def _broken(one: Implied, each: float) -> bool:
-    """Whether a step took as long as without graphs: the compiler captured none there."""
-    return one.calls > each * one.count and one.count >= FEWEST
 
 
 def _constant(name: str, values: Sequence[float], at: float = 0.5) -> Constant:

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from gobrrr import pipeline
+from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.predictive import Replayed, predicted
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import Profile
@@ -47,13 +48,15 @@ class Saving(NamedTuple):
 class Foretold(NamedTuple):
     """A step and what each set of ways saves of it; None: nothing predicts it, or it changes nothing that was found.
 
-    `replayed`: the same by the replay alone, before what is known of how far it is off.
+    `replayed`: the same by the replay alone, before what is known of how far it is off. `evidence`: what both were made
+    from; None without device work.
     """
 
     step_ns: float | None
     regime: str
     savings: dict[str, Saving | None]
     replayed: dict[str, Replayed | None]
+    evidence: Evidence | None
 
 
 def told(way: Way) -> Told:
@@ -79,7 +82,7 @@ def foretold(
     replayed = {one.name: predictor.replayed(one.as_if) for one in asked}
     step = step_of(examined.diagnosis)
     savings = {name: _saving(one, step) for name, one in replayed.items()}
-    return Foretold(step, examined.diagnosis.regime, savings, replayed)
+    return Foretold(step, examined.diagnosis.regime, savings, replayed, examined.evidence)
 
 
 def _saving(one: Replayed | None, step_ns: float | None) -> Saving | None:

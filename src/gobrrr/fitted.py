@@ -79,3 +79,13 @@ class Fitted(msgspec.Struct, frozen=True, kw_only=True):
 def fitted() -> Fitted:
     """The shipped file."""
     return msgspec.json.decode(files("gobrrr").joinpath(PATH).read_bytes(), type=Fitted)
+
+
+def constant(name: str) -> float:
+    """A constant of the file. Raises KeyError where it has none of this name."""
+    return by_name(name).value
+
+
+def by_name(name: str) -> Constant:
+    """A constant with what it rests on. Raises KeyError where there is none of this name."""
+    return {one.name: one for one in fitted().constants}[name]

@@ -23,6 +23,7 @@ from gobrrr.analysis.observer import LEFT_FACTOR, NO_COST, REPEATABLE, ObserverC
 from gobrrr.analysis.replay import replay
 from gobrrr.analysis.stalls import stalled_until
 from gobrrr.analysis.steps import Steps, find_steps, steady
+from gobrrr.fitted import constant
 from gobrrr.model.events import EventTable
 
 HALVINGS = 12
@@ -39,10 +40,10 @@ LEAST_PACE = 0.05
 LEAST_GAP = 0.02
 """Of a stretch between a CPU's operations at least this share is the program's own."""
 
-HOST_CALLS = 3.2
+HOST_CALLS = constant("host launch")
 """What the host takes for a launch, without the profiler, in durations of a launch call as recorded: in nine of ten
-steps of the bench of treatments that the host bounds no more than this (half of them: 2.6). A host that the device
-hides and that took longer in the profiled steps was held up there."""
+steps of the bench of treatments that the host bounds no more than this. A host that the device hides and that took
+longer in the profiled steps was held up there."""
 
 CLOSE = 0.002
 

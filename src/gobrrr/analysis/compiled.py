@@ -27,6 +27,7 @@ from gobrrr.analysis.path import KERNEL_GAP_NS, launch_call_ns
 from gobrrr.analysis.regions import IN_GRAPH_NS, launching, without
 from gobrrr.analysis.waits import cause_of, inner_waits
 from gobrrr.analysis.what_if import GRAPH_LAUNCH_NS, Change, captured, host_of, hosted, merged
+from gobrrr.fitted import by_name, constant
 from gobrrr.model.events import I8, Kind
 
 REGIONS = ("Torch-Compiled Region", "## Call CompiledFxGraph", "CompiledFunction", "Call CompiledFxGraph")
@@ -42,19 +43,18 @@ leaves them as they are (torch/_dynamo/config.py, allow_rnn = False)."""
 CELLS = ("aten::lstm_cell", "aten::gru_cell", "aten::rnn_tanh_cell", "aten::rnn_relu_cell")
 """One turn of them, called alone: that is compiled."""
 
-CALLS, LEAST_CALLS, MOST_CALLS = 2.2, 1.6, 4.3
+CALLS, LEAST_CALLS, MOST_CALLS = constant("compiled launch"), by_name("compiled launch").low, 4.3
 """What the host needs, without the profiler, for a launch of compiled code, in durations of a launch call as recorded:
-the median of twelve compiled steps of the bench of treatments, and the ends of these and of the seven shipped pairs of
-an eager and a compiled step."""
+fitted to compiled steps of inference, and the least of them; the most is that of the seven shipped traces of compiled
+code, in which the wrapper takes longer."""
 
-GUARD_CALLS, TRAINED_GUARD_CALLS = 12.0, 180.0
+GUARD_CALLS, TRAINED_GUARD_CALLS = constant("compiled guards, inference"), constant("compiled guards, training")
 """What a call of compiled code costs besides, whatever it launches: guards, and in training what autograd keeps and
-hands on between the two compiled passes; of the same steps."""
+hands on between the two compiled passes."""
 
-REPLAYED_CALLS, TRAINED_CALLS = 20.0, 150.0
+REPLAYED_CALLS, TRAINED_CALLS = constant("captured replay, inference"), constant("captured replay, training")
 """What the compiler's wrapper needs to check its guards and have a model's graphs launched, beside the launch itself:
-the forward pass alone, or both passes with what is kept between them; of the same bench's steps under
-mode="reduce-overhead" that the host still bounds."""
+the forward pass alone, or both passes with what is kept between them."""
 
 SHARE, LEAN_SHARE = 0.75, 0.37
 """Of the host's time to issue a step, where no launch call is recorded to measure by: the mean and the least of four

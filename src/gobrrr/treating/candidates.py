@@ -122,6 +122,7 @@ class Basis:
 
     def __init__(self, examined: pipeline.Examined, ways: Sequence[Way]) -> None:
         self.predictor = predictor_of(examined, ways)
+        self._step = step_of(examined.diagnosis)
 
     def beyond(self, kept: Sequence[Way], way: Way, step_ns: float) -> Saving | None:
         """What a way adds to those that are kept, of a step that takes `step_ns` with them; None where nothing is known

@@ -35,6 +35,7 @@ from gobrrr.analysis.narrower import half_behind_contractions
 from gobrrr.analysis.path import launch_call_ns, path_of
 from gobrrr.analysis.program import device_of, program_of
 from gobrrr.analysis.what_if import burdened, unchanged
+from gobrrr.fitted import constant
 from gobrrr.model.events import I8
 from gobrrr.model.work import Tensor
 from gobrrr.model.workload import Workload
@@ -44,9 +45,8 @@ from gobrrr.treatments.wording import line, model_of, said, where, written_at
 
 NAME = "bf16-autocast"
 NUMERICS = "rounding"
-CAST_CALLS = 2.2
-"""What `aten::to` needs of the host, without the profiler, in durations of a launch call as recorded: 1.9 to 2.4 in
-traces of five steps under autocast."""
+CAST_CALLS = constant("cast")
+"""What the host needs to cast an operand, without the profiler, in durations of a launch call as recorded."""
 
 MOST_OPERANDS = 3
 """Tensors of a contraction: two factors and what is added."""
