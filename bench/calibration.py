@@ -146,21 +146,23 @@ def usual(point: Point, points: Sequence[Point]) -> Interval | None:
     return Interval(middle, low, high)
 
 
-def columns(points: Sequence[Point], final: bool = False) -> dict[str, list[Interval | None]]:
+def columns(
+    points: Sequence[Point], final: bool = False, others: Sequence[Sample] = ()
+) -> dict[str, list[Interval | None]]:
     """Each column's prediction of each point. `final`: nothing was fitted on them, and the shipped fit is used."""
     return {
         "replay": [one.replay for one in points],
         "usual": [usual(one, points) for one in points],
-        "calibrated": calibrated(points, final),
+        "calibrated": calibrated(points, final, others),
     }
 
 
-def calibrated(points: Sequence[Point], final: bool) -> list[Interval | None]:
-    """The shipped fit's prediction of each point, or that of a fit without its workload."""
+def calibrated(points: Sequence[Point], final: bool, others: Sequence[Sample] = ()) -> list[Interval | None]:
+    """The shipped fit's prediction of each point, or that of a fit without its workload, on `others` as well."""
     if final:
         return [None if one.replayed is None else Interval(*predicted(one.replayed)) for one in points]
     samples = [one.sample for one in points]
-    told = iter(left_out([one for one in samples if one is not None], fitted().levels))
+    told = iter(left_out([*(one for one in samples if one is not None), *others], fitted().levels))
     return [None if one is None else next(told) for one in samples]
 
 
@@ -188,9 +190,11 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     lines: list[Line]
 
 
-def compared(points: Sequence[Point], by: Callable[[Point], str], final: bool = False) -> list[Line]:
+def compared(
+    points: Sequence[Point], by: Callable[[Point], str], final: bool = False, others: Sequence[Sample] = ()
+) -> list[Line]:
     """A line for each kind of points and column, and for all of them. Only what the replay predicts is compared."""
-    found = columns(points, final)
+    found = columns(points, final, others)
     told = [at for at, one in enumerate(points) if one.replay is not None]
     kinds: dict[str, list[int]] = {}
     for at in told:
@@ -234,22 +238,22 @@ def summary(points: Sequence[Point]) -> list[str]:
     ]
 
 
-def write_points(path: Path, points: Sequence[Point], final: bool = False) -> None:
+def write_points(path: Path, points: Sequence[Point], final: bool = False, others: Sequence[Sample] = ()) -> None:
     """Every point as a row of a CSV file, with what the replay says of it and what is predicted."""
     names = [one.name for one in fields(Point) if one.name != "replayed"]
     of_replay = [one.name for one in fields(Replayed)]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow([*names, *of_replay, *(f"shown_{one}" for one in Interval._fields)])
-        for one, shown in zip(points, calibrated(points, final), strict=True):
+        for one, shown in zip(points, calibrated(points, final, others), strict=True):
             told = [getattr(one.replayed, name) for name in of_replay] if one.replayed is not None else [""] * 7
             writer.writerow([*(getattr(one, name) for name in names), *told, *(shown or ["", "", ""])])
 
 
-def write_fit(points: Sequence[Point], said: Sequence[Implied]) -> None:
+def write_fit(points: Sequence[Point], said: Sequence[Implied], others: Sequence[Sample]) -> None:
     """Fit on the points, and on what was measured besides, and write the package's data file."""
     samples = [sample for one in points if (sample := one.sample) is not None]
-    found = fit(samples, other_samples())
+    found = fit(samples, others)
     told = Fitted(
         command="python -m bench.calibration --fit",
         date=time.strftime("%Y-%m-%d"),
@@ -305,14 +309,16 @@ def main() -> int:
                 print(f"\rpredicting again: {done} of {len(chosen)} workloads", end="", file=sys.stderr)
     if sys.stderr.isatty():
         print(file=sys.stderr)
+    others = [] if given.final else other_samples()
     if given.fit:
-        write_fit(points, said)
-    lines = compared(points, lambda one: str(getattr(one, given.by)), given.final)
+        write_fit(points, said, others)
+        fitted.cache_clear()
+    lines = compared(points, lambda one: str(getattr(one, given.by)), given.final, others)
     print("\n".join([*summary(points), "", *table(lines)]))
     if given.fit or given.final:
         keep(points, lines, given.final)
     if given.points is not None:
-        write_points(given.points, points, given.final)
+        write_points(given.points, points, given.final, others)
     return 0
 
 
