@@ -251,7 +251,8 @@ def write_points(path: Path, points: Sequence[Point], final: bool = False, other
 
 
 def write_fit(points: Sequence[Point], said: Sequence[Implied], others: Sequence[Sample]) -> None:
-    """Fit on the points, and on what was measured besides, and write the package's data file."""
+    """Fit on the points, and on what was measured besides, and write the package's data file. The replay that the
+    points are of had the constants that were in it."""
     samples = [sample for one in points if (sample := one.sample) is not None]
     found = fit(samples, others)
     told = Fitted(
@@ -266,6 +267,8 @@ def write_fit(points: Sequence[Point], said: Sequence[Implied], others: Sequence
         constants=constants(said),
         left_out=judged(found.intervals[: len(samples)], [one.measured for one in samples]),
     )
+    if told.constants != fitted().constants:
+        print("the replay's constants have changed: run it again, so that the rest is fitted with them", file=sys.stderr)
     FITTED.write_bytes(msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")
 
 
