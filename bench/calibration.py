@@ -268,7 +268,7 @@ def write_fit(points: Sequence[Point], said: Sequence[Implied], others: Sequence
         left_out=judged(found.intervals[: len(samples)], [one.measured for one in samples]),
     )
     if told.constants != fitted().constants:
-        print("the replay's constants have changed: run it again, so that the rest is fitted with them", file=sys.stderr)
+        print("the replay's constants have changed: run it again, for the rest to be fitted with them", file=sys.stderr)
     FITTED.write_bytes(msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")
 
 
