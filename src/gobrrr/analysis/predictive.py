@@ -80,8 +80,6 @@ def predicted(one: Replayed, spreads: Sequence[Spread] | None = None) -> tuple[f
     if spread is None or one.touched <= 0:
         return one.expected, one.low, one.high
     low, expected, high = (one.expected + part * one.scale for part in (spread.low, spread.middle, spread.high))
-    if one.mechanism != BATCH:  # whose replay has ends that no step comes near
-        low, high = min(low, one.low), max(high, one.high)
-    high = min(high, one.touched)
+    low, high = min(low, one.low), min(max(high, one.high), one.touched)
     low = min(low, high)
     return min(max(expected, low), high), low, high
