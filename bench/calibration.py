@@ -1,6 +1,7 @@
 """Predicted against measured savings of the bench of treatments, made again by the code as it is. No torch, no GPU.
 
     python -m bench.calibration                       # the two thirds of the workloads that may be fitted on
+    python -m bench.calibration --fit                 # write the package's data file from them (data/fitted.json)
     python -m bench.calibration --points points.csv   # and each point, for a fit
     python -m bench.calibration --final               # the third that was set aside, looked at once, at the end
 
@@ -11,7 +12,8 @@ the same measurements:
 - replay: the prediction as it is made today, which was fitted on none of this;
 - usual: what the treatment usually saves in steps of the same regime: the median of the other workloads, and their
   quantiles from 10 to 90 % (of the treatment in all regimes where there are fewer than FEW others);
-- calibrated: not there yet.
+- calibrated: what is shown: the replay with the quantiles of its residuals (bench.calibration_fit), each workload by a
+  fit without it.
 
 The interval score is the width of an interval, and 10 times what the measured saving lies outside of it (Gneiting and
 Raftery 2007, for an interval of 80 %): less is better, and neither wide nor overconfident intervals do well.
@@ -22,53 +24,39 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import statistics
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from bench.predicted_ways import JOINED, Saving, Told, foretold
+from bench.calibration_constants import Implied, constants, implied
+from bench.calibration_fit import DOUBT, DRAWN, NOISY, Interval, Sample, fit, judged, left_out
+from bench.calibration_other import samples as other_samples
+from bench.predicted_ways import JOINED, Told, foretold
 from bench.stored_profile import unpack
+from gobrrr.analysis.predictive import Replayed, predicted
+from gobrrr.fitted import Fitted, LeftOut, fitted
 from gobrrr.model.machine import Machine
 
-RESULTS = Path(__file__).resolve().parent / "results"
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results"
+FITTED = ROOT / "src" / "gobrrr" / "data" / "fitted.json"
+HARDWARE = ("NVIDIA H100 80GB HBM3 (pairs)", "AMD EPYC, 2 threads (cases on a CPU)")
+"""What the other samples ran on."""
+
 PROFILE = ".profile.xz"
 SEVERAL = "several at once"
 """What recipes of two and more ways are called in the table."""
 
-DOUBT = 0.2
-"""What an interval may leave out: 80 % are to be covered."""
-
 FEW = 5
+ALL = "all"
 COLUMNS = ("replay", "usual", "calibrated")
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A predicted saving, shares of the step."""
-
-    expected: float
-    low: float
-    high: float
-
-    def error(self, measured: float) -> float:
-        """How far what was expected is off."""
-        return abs(self.expected - measured)
-
-    def covers(self, measured: float) -> bool:
-        """Whether the measured saving lies in it."""
-        return self.low <= measured <= self.high
-
-    def score(self, measured: float) -> float:
-        """The interval score."""
-        outside = max(self.low - measured, measured - self.high, 0.0)
-        return self.high - self.low + 2 / DOUBT * outside
 
 
 @dataclass(frozen=True)
@@ -88,7 +76,18 @@ class Point:
     measured: float
     spread: float
     verdict: str
-    replay: Interval | None
+    replayed: Replayed | None
+
+    @property
+    def replay(self) -> Interval | None:
+        """The replay's own prediction."""
+        one = self.replayed
+        return None if one is None else Interval(one.expected, one.low, one.high)
+
+    @property
+    def sample(self) -> Sample | None:
+        """The point for the fit."""
+        return None if self.replayed is None else Sample(self.workload, self.replayed, self.measured, self.spread)
 
     @property
     def group(self) -> tuple[str, str]:
@@ -109,8 +108,8 @@ def entries(paths: Iterable[Path], final: bool) -> list[tuple[Path, str, dict[st
     return found
 
 
-def points_of(entry: tuple[Path, str, dict[str, Any], str]) -> list[Point]:
-    """The points of one workload, its predictions made again."""
+def points_of(entry: tuple[Path, str, dict[str, Any], str]) -> tuple[list[Point], list[Implied]]:
+    """The points of one workload, its predictions made again; and what they say of the replay's constants."""
     profile, name, record, device = entry
     ways = {one["name"]: msgspec.convert(one, Told) for one in record["ways"]}
     rows = {
@@ -128,16 +127,12 @@ def points_of(entry: tuple[Path, str, dict[str, Any], str]) -> list[Point]:
                 treatment=SEVERAL if single is None else single.treatment, step_ns=before,
                 measured=1 - row["after_ns"] / row["work"] / before, spread=row.get("quartiles", 0.0),
                 verdict=row["verdict"],
-                replay=_interval(fore.savings[key], fore.step_ns),
+                replayed=fore.replayed[key],
             )
         )  # fmt: skip
-    return points
-
-
-def _interval(saving: Saving | None, step_ns: float | None) -> Interval | None:
-    if saving is None or not step_ns:
-        return None
-    return Interval(saving.expected / step_ns, saving.low / step_ns, saving.high / step_ns)
+    if fore.evidence is None or fore.step_ns is None:
+        return points, []
+    return points, implied(fore.evidence, fore.step_ns, rows)
 
 
 def usual(point: Point, points: Sequence[Point]) -> Interval | None:
@@ -151,62 +146,82 @@ def usual(point: Point, points: Sequence[Point]) -> Interval | None:
     return Interval(middle, low, high)
 
 
-def columns(points: Sequence[Point]) -> dict[str, list[Interval | None]]:
-    """Each column's prediction of each point."""
+def columns(
+    points: Sequence[Point], final: bool = False, others: Sequence[Sample] = ()
+) -> dict[str, list[Interval | None]]:
+    """Each column's prediction of each point. `final`: nothing was fitted on them, and the shipped fit is used."""
     return {
         "replay": [one.replay for one in points],
         "usual": [usual(one, points) for one in points],
-        "calibrated": [None for _ in points],
+        "calibrated": calibrated(points, final, others),
     }
 
 
-@dataclass(frozen=True)
-class Row:
-    """How well a column predicts some points: medians, and shares of one."""
-
-    n: int
-    error: float
-    coverage: float
-    width: float
-    score: float
+def calibrated(points: Sequence[Point], final: bool, others: Sequence[Sample] = ()) -> list[Interval | None]:
+    """The shipped fit's prediction of each point, or that of a fit without its workload, on `others` as well."""
+    if final:
+        return [None if one.replayed is None else Interval(*predicted(one.replayed)) for one in points]
+    samples = [one.sample for one in points]
+    told = iter(left_out([*(one for one in samples if one is not None), *others], fitted().levels))
+    return [None if one is None else next(told) for one in samples]
 
 
-def row_of(predicted: Sequence[Interval | None], measured: Sequence[float]) -> Row | None:
+def row_of(predicted: Sequence[Interval | None], measured: Sequence[float]) -> LeftOut | None:
     """None where nothing is predicted."""
     both = [(one, got) for one, got in zip(predicted, measured, strict=True) if one is not None]
-    if not both:
-        return None
-    return Row(
-        n=len(both),
-        error=statistics.median(one.error(got) for one, got in both),
-        coverage=sum(one.covers(got) for one, got in both) / len(both),
-        width=statistics.median(one.high - one.low for one, _ in both),
-        score=statistics.fmean(one.score(got) for one, got in both),
-    )
+    return judged([one for one, _ in both], [got for _, got in both]) if both else None
 
 
-def table(points: Sequence[Point], by: Callable[[Point], str]) -> list[str]:
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """How well a column predicts one kind of points."""
+
+    kind: str
+    column: str
+    told: LeftOut
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of a run (bench/results/calibration*.json), for docs/calibration.md."""
+
+    command: str
+    date: str
+    hardware: list[str]
+    about: list[str]
+    lines: list[Line]
+
+
+def compared(
+    points: Sequence[Point], by: Callable[[Point], str], final: bool = False, others: Sequence[Sample] = ()
+) -> list[Line]:
     """A line for each kind of points and column, and for all of them. Only what the replay predicts is compared."""
-    found = columns(points)
+    found = columns(points, final, others)
     told = [at for at, one in enumerate(points) if one.replay is not None]
     kinds: dict[str, list[int]] = {}
     for at in told:
         kinds.setdefault(by(points[at]), []).append(at)
-    lines = [
+    lines = []
+    for kind in [*sorted(kinds, key=lambda one: -len(kinds[one])), ALL]:
+        chosen = told if kind == ALL else kinds[kind]
+        for column in COLUMNS:
+            row = row_of([found[column][at] for at in chosen], [points[at].measured for at in chosen])
+            if row is not None:
+                lines.append(Line(kind=kind, column=column, told=row))
+    return lines
+
+
+def table(lines: Sequence[Line]) -> list[str]:
+    """The lines in Markdown."""
+    rows = [
         "| | column | n | median error, points | covered | median width, points | interval score |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for kind in [*sorted(kinds, key=lambda one: -len(kinds[one])), "all"]:
-        chosen = told if kind == "all" else kinds[kind]
-        for column in COLUMNS:
-            row = row_of([found[column][at] for at in chosen], [points[at].measured for at in chosen])
-            if row is None:
-                continue
-            lines.append(
-                f"| {kind} | {column} | {row.n} | {100 * row.error:.1f} | {100 * row.coverage:.0f} % | "
-                f"{100 * row.width:.1f} | {100 * row.score:.0f} |"
-            )
-    return lines
+    for one in lines:
+        error, covered, width, score = (
+            100 * part for part in (one.told.error, one.told.coverage, one.told.width, one.told.score)
+        )
+        named = f"| {one.kind} | {one.column} | {one.told.n} | "
+        rows.append(f"{named}{error:.1f} | {covered:.0f} % | {width:.1f} | {score:.0f} |")
+    return rows
 
 
 def summary(points: Sequence[Point]) -> list[str]:
@@ -223,16 +238,51 @@ def summary(points: Sequence[Point]) -> list[str]:
     ]
 
 
-def write_points(path: Path, points: Sequence[Point]) -> None:
-    """Every point as a row of a CSV file."""
-    names = [one.name for one in fields(Point) if one.name != "replay"]
+def write_points(path: Path, points: Sequence[Point], final: bool = False, others: Sequence[Sample] = ()) -> None:
+    """Every point as a row of a CSV file, with what the replay says of it and what is predicted."""
+    names = [one.name for one in fields(Point) if one.name != "replayed"]
+    of_replay = [one.name for one in fields(Replayed)]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow([*names, "expected", "low", "high"])
-        for one in points:
-            told = asdict(one.replay) if one.replay is not None else {}
-            writer.writerow([*(getattr(one, name) for name in names),
-                             *(told.get(key, "") for key in ("expected", "low", "high"))])  # fmt: skip
+        writer.writerow([*names, *of_replay, *(f"shown_{one}" for one in Interval._fields)])
+        for one, shown in zip(points, calibrated(points, final, others), strict=True):
+            told = [getattr(one.replayed, name) for name in of_replay] if one.replayed is not None else [""] * 7
+            writer.writerow([*(getattr(one, name) for name in names), *told, *(shown or ["", "", ""])])
+
+
+def write_fit(points: Sequence[Point], said: Sequence[Implied], others: Sequence[Sample]) -> None:
+    """Fit on the points, and on what was measured besides, and write the package's data file. The replay that the
+    points are of had the constants that were in it."""
+    samples = [sample for one in points if (sample := one.sample) is not None]
+    found = fit(samples, others)
+    told = Fitted(
+        command="python -m bench.calibration --fit",
+        date=time.strftime("%Y-%m-%d"),
+        hardware=[*dict.fromkeys(one.device for one in points), *HARDWARE],
+        workloads=len({one.workload for one in samples}),
+        levels=found.levels,
+        drawn=DRAWN,
+        noisy=NOISY,
+        spreads=found.spreads,
+        constants=constants(said),
+        left_out=judged(found.intervals[: len(samples)], [one.measured for one in samples]),
+    )
+    if told.constants != fitted().constants:
+        print("the replay's constants have changed: run it again, for the rest to be fitted with them", file=sys.stderr)
+    FITTED.write_bytes(msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")
+
+
+def keep(points: Sequence[Point], lines: list[Line], final: bool) -> None:
+    """The table's lines for the page."""
+    made = Table(
+        command=f"python -m bench.calibration --{'final' if final else 'fit'}",
+        date=time.strftime("%Y-%m-%d"),
+        hardware=[*dict.fromkeys(one.device for one in points)],
+        about=summary(points),
+        lines=lines,
+    )
+    path = RESULTS / ("calibration_final.json" if final else "calibration.json")
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
 
 
 def main() -> int:
@@ -240,26 +290,38 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="*", help="results (all of bench/results/treatments_*.json)")
     parser.add_argument("--final", action="store_true", help="the workloads that were set aside, and only these")
+    parser.add_argument("--fit", action="store_true", help="write src/gobrrr/data/fitted.json")
     parser.add_argument("--points", type=Path, help="write every point into this CSV file")
     parser.add_argument("--by", choices=("treatment", "family", "regime", "device"), default="treatment")
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
     given = parser.parse_args()
+    if given.fit and given.final:
+        parser.error("what was set aside is not fitted on: --fit or --final")
     chosen = entries(given.files or RESULTS.glob("treatments_*.json"), given.final)
     if not chosen:
         print("nothing is measured: python -m bench.gpu.treatments OUT measures, --take OUT brings it here",
               file=sys.stderr)  # fmt: skip
         return 2
     points: list[Point] = []
+    said: list[Implied] = []
     with ProcessPoolExecutor(max(1, given.jobs)) as pool:
-        for done, found in enumerate(pool.map(points_of, chosen), 1):
+        for done, (found, further) in enumerate(pool.map(points_of, chosen), 1):
             points += found
+            said += further
             if sys.stderr.isatty():
                 print(f"\rpredicting again: {done} of {len(chosen)} workloads", end="", file=sys.stderr)
     if sys.stderr.isatty():
         print(file=sys.stderr)
-    print("\n".join([*summary(points), "", *table(points, lambda one: str(getattr(one, given.by)))]))
+    others = [] if given.final else other_samples()
+    if given.fit:
+        write_fit(points, said, others)
+        fitted.cache_clear()
+    lines = compared(points, lambda one: str(getattr(one, given.by)), given.final, others)
+    print("\n".join([*summary(points), "", *table(lines)]))
+    if given.fit or given.final:
+        keep(points, lines, given.final)
     if given.points is not None:
-        write_points(given.points, points)
+        write_points(given.points, points, given.final, others)
     return 0
 
 

@@ -70,7 +70,7 @@ TITLES = {
 
 def measure(pair: Pair) -> dict[str, Any]:
     """One pair: what was predicted and what was measured, times in ms, savings as shares of the faulty step."""
-    profile = _profile(pair)
+    profile = profile_of(pair)
     found = changes.predict(profile, pair.treatments)
     one, before = found.what_if, found.diagnosis.unprofiled_wall_ns
     assert one is not None
@@ -98,7 +98,7 @@ def measure(pair: Pair) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _profile(pair: Pair) -> Profile:
+def profile_of(pair: Pair) -> Profile:
     """The faulty step's trace; with those of its other ranks, where there are some."""
     first = read_trace(str(pair.faulty))
     others = [read_trace(str(path)).ranks[0] for path in pair.other_ranks]

@@ -12,9 +12,11 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from gobrrr import pipeline
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.predictive import Replayed, predicted
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import Profile
-from gobrrr.treating.candidates import candidates_of, step_of
+from gobrrr.treating.candidates import predictor_of, step_of
 from gobrrr.treatments.way import Way
 
 JOINED = " + "
@@ -44,11 +46,17 @@ class Saving(NamedTuple):
 
 
 class Foretold(NamedTuple):
-    """A step and what each set of ways saves of it; None: nothing predicts it, or it changes nothing that was found."""
+    """A step and what each set of ways saves of it; None: nothing predicts it, or it changes nothing that was found.
+
+    `replayed`: the same by the replay alone, before what is known of how far it is off. `evidence`: what both were made
+    from; None without device work.
+    """
 
     step_ns: float | None
     regime: str
     savings: dict[str, Saving | None]
+    replayed: dict[str, Replayed | None]
+    evidence: Evidence | None
 
 
 def told(way: Way) -> Told:
@@ -70,13 +78,15 @@ def foretold(
     """The predictions at first sight of the step. `sets` are names as `named` makes them; `machine`: None, as found."""
     examined = pipeline.examine(profile, on=machine)
     asked = [_joined([ways[name] for name in one.split(JOINED)]) for one in sets]
-    found, _ = candidates_of(examined, asked)
-    savings = {one.way: _saving(one.expected_ns, one.low_ns, one.high_ns) for one in found}
-    return Foretold(step_of(examined.diagnosis), examined.diagnosis.regime, savings)
+    predictor = predictor_of(examined, asked)
+    replayed = {one.name: predictor.replayed(one.as_if) for one in asked}
+    step = step_of(examined.diagnosis)
+    savings = {name: _saving(one, step) for name, one in replayed.items()}
+    return Foretold(step, examined.diagnosis.regime, savings, replayed, examined.evidence)
 
 
-def _saving(expected: float | None, low: float | None, high: float | None) -> Saving | None:
-    return None if expected is None or low is None or high is None else Saving(expected, low, high)
+def _saving(one: Replayed | None, step_ns: float | None) -> Saving | None:
+    return None if one is None or step_ns is None else Saving(*(step_ns * part for part in predicted(one)))
 
 
 def _joined(ways: Sequence[Told]) -> Way:

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from msgspec import structs
 
+from gobrrr.analysis import predictive
+from gobrrr.fitted import fitted
 from gobrrr.guarded import STRICT
 from tests.once import SHARED
 from tests.spread import examples
@@ -101,3 +104,9 @@ def shared_by_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(SHARED, str(folder))
         yield
+
+
+@pytest.fixture
+def replay_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Predictions are the replay's own, without what was fitted beside it: for figures that follow from a timeline."""
+    monkeypatch.setattr(predictive, "fitted", lambda: structs.replace(fitted(), spreads=[]))

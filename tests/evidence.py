@@ -63,7 +63,8 @@ def findings(evidence: Evidence) -> list[Finding]:
 
 
 def predict(name: str, evidence: Evidence, finding: Finding) -> Prescription | None:
-    """What one treatment promises for a finding, whose claim is the condition's own where it finds something here."""
+    """What the replay alone says that one treatment saves for a finding, whose claim is the condition's own where it
+    finds something here."""
     result = claimed(finding.code, evidence)
     found_ = Found(finding, result.claim, result.gone) if isinstance(result, Found) else Found(finding, NOTHING)
     plan = next(one for one in treatments() if one.name == name).predict(evidence, found_)
@@ -73,4 +74,4 @@ def predict(name: str, evidence: Evidence, finding: Finding) -> Prescription | N
     if not evidence.replayable:
         return prescription(name, [(found_, plan)], evidence.wall_ns)
     alone = Seat(evidence, ((name, found_, plan),), np.empty(0, dtype=np.int64))
-    return replayed(Combiner([alone], wall), name, [(found_, plan)], evidence.wall_ns)
+    return replayed(Combiner([alone], wall, spreads=()), name, [(found_, plan)], evidence.wall_ns)

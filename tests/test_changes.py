@@ -212,13 +212,15 @@ def bound_by_host_and_device(folder: Path) -> Profile:
     return replace(read, ranks=tuple(ranks))
 
 
+@pytest.mark.usefixtures("replay_alone")
 def test_a_rank_that_gets_faster_waits_for_the_other(tmp_path: Path):
-    """Captured as a graph, rank 0's 2 ms of launches are gone: alone it saves them, with rank 1 only 0.4 ms."""
+    """Captured as a graph, rank 0's 2 ms of launches are gone: alone it saves them, with rank 1 only what a graph saves
+    of that one's step too."""
     both = bound_by_host_and_device(tmp_path)
     alone = replace(both, ranks=both.ranks[:1])
     single, together = (changes.predict(one, ["cuda-graph"]).what_if.expected_ns for one in (alone, both))
     assert single > 1_700e3
-    assert 300e3 < together < 600e3
+    assert 300e3 < together < single / 2
 
 
 # -- treatments ------------------------------------------------------------
@@ -243,8 +245,8 @@ def test_a_step_without_findings_says_where_all_of_them_are_listed(tmp_path: Pat
 
 
 def test_a_treatment_that_changes_nothing_here_is_said(tmp_path: Path):
-    asked = changes.predict(made(tmp_path, adding), ["sdpa", "cuda-graph"]).what_if
-    assert [one.partition(":")[0] for one in asked.assumes] == ["sdpa", "cuda-graph"]
+    asked = changes.predict(made(tmp_path, adding), ["sdpa", "fused-optimizer"]).what_if
+    assert [one.partition(":")[0] for one in asked.assumes] == ["sdpa", "fused-optimizer"]
     assert all("nothing that was found in this step is changed by it" in one for one in asked.assumes)
     assert asked.expected_ns == pytest.approx(0.0, abs=1.0)
     assert asked.saving_ns == pytest.approx((0.0, 0.0), abs=1.0)
@@ -280,10 +282,12 @@ def test_a_prescription_is_one_treatment_with_all_that_it_mends_and_saves_what_a
         assert len(one.mends) == len(set(one.mends))
         told = [finding.code for finding in found.findings if one.treatment in finding.treatments]
         assert set(one.mends) <= set(told)
+        stakes = [finding.at_stake_ns[1] for finding in found.findings if finding.code in one.mends]
+        most = step if one.treatment == "larger-batch" else min(sum(stakes), step)
         asked = changes.predict(profile(path), [one.treatment]).what_if
         for record in filter(None, (asked, panel.get((one.treatment,)))):
             said = (record.expected_ns, record.saving_ns[0], record.saving_ns[1])
-            said = tuple(min(max(ns, 0.0), step) for ns in said)
+            said = tuple(min(max(ns, 0.0), most) for ns in said)
             assert (one.expected_ns, *one.predicted_saving_ns) == pytest.approx(said, abs=1.0), one.treatment
 
 
@@ -293,9 +297,12 @@ def test_a_prescription_of_a_folder_is_what_all_ranks_together_save(name: str, t
         if path.name.startswith(f"{name}."):
             (tmp_path / path.name).symlink_to(path)
     read = profile(tmp_path)
-    for one in changes.diagnose(read).prescriptions:
+    told = changes.diagnose(read)
+    for one in told.prescriptions:
         asked = changes.predict(read, [one.treatment]).what_if
-        assert one.expected_ns == pytest.approx(max(asked.expected_ns, 0.0), abs=1.0), one.treatment
+        stake = sum(finding.at_stake_ns[1] for finding in told.findings if finding.code in one.mends)
+        said = asked.expected_ns if one.treatment == "larger-batch" else min(asked.expected_ns, stake)
+        assert one.expected_ns == pytest.approx(max(said, 0.0), abs=1.0), one.treatment
 
 
 # -- what can't be replayed ------------------------------------------------------------
@@ -372,14 +379,15 @@ def test_what_is_mended_is_not_to_be_mended_again(pair: Pair):
 
 @pytest.mark.parametrize("pair", spread(MENDED, 4), ids=named)
 def test_what_host_and_device_leave_idle_is_all_that_a_faster_host_is_promised_for_sure(pair: Pair):
-    """Of the fixed step as it was measured without the profiler, what its device does not work."""
+    """Of the fixed step as it was measured without the profiler, what its device does not work. A larger batch is no
+    faster host: its kernels do better as well."""
     if pair.fixed is None or pair.group == "ddp":
         return
     found = diagnosis(pair.fixed)
     wall = found.unprofiled_wall_ns.value or 0.0
     idle = 1.0 - busy_share(pair.fixed, pair.fixed_ms[1] * 1e6)
     for one in found.prescriptions:
-        if all(code.startswith("O") for code in one.mends):
+        if one.treatment != "larger-batch" and all(code.startswith("O") for code in one.mends):
             assert one.predicted_saving_ns[0] <= (max(idle, 0.0) + SURE) * wall, (one, idle)
 
 

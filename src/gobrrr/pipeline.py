@@ -132,8 +132,7 @@ def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
     if lead.doubt:
         notes.append(f"the step without the profiler can't be estimated: {lead.doubt}")
     prescriptions = _prescribed(ranks, checked, wall, notes, parts)
-    notes += parts.make("notes", lambda: notes_of(studies, lead, beaten), [])
-    notes += [] if caveats.are_large(lead.once, recorded_ns) else caveats.of_first_uses(lead.once)
+    notes += parts.make("notes", lambda: notes_of(studies, lead, beaten) + caveats.later(lead.once, recorded_ns), [])
     diagnosis = Diagnosis(
         target=profile.target,
         origin=profile.origin,

@@ -50,6 +50,16 @@ def duration_range(low_ns: float | None, high_ns: float | None) -> str:
     return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
 
 
+def duration_within(value_ns: float, low_ns: float, high_ns: float) -> str:
+    """A time and its interval with one unit: "23.1 ms (9.2 to 31.4)"; the time alone where all read the same."""
+    both = duration_range(low_ns, high_ns)
+    if not _finite(low_ns) or not _finite(high_ns) or both == duration(value_ns):
+        return both
+    scale, unit = _time_unit(max(abs(low_ns), abs(high_ns), 1.0))
+    middle = _fixed(value_ns / scale, _places(max(abs(low_ns), abs(high_ns)) / scale))
+    return f"{middle} {unit} ({both.removesuffix(f' {unit}')})"
+
+
 def bytes_(n: float | None) -> str:
     """Bytes as "1.07 GB" (decimal prefixes); whole bytes below 1,000."""
     return _scaled(n, "B")

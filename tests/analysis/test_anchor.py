@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gobrrr.analysis.anchor import anchor_device, anchor_processor
+from gobrrr.analysis.anchor import HOST_CALLS, anchor_device, anchor_processor
+from gobrrr.analysis.host_record import host_record
 from gobrrr.analysis.links import link
 from gobrrr.analysis.observer import LEFT_FACTOR, ObserverCost
 from gobrrr.analysis.steps import find_steps
@@ -120,13 +121,36 @@ def test_a_device_that_is_busy_all_the_time_is_not_shortened() -> None:
 def test_where_the_device_bounds_the_step_the_host_loses_what_recording_was_measured_to_cost(wall: float) -> None:
     """The step's time says nothing of the host: it must not be taken for as slow as it was while it was recorded, nor
     for slower or faster because the device was in the profiled steps."""
-    events = gpu(10_000, 30_000)
+    events = gpu(4_000, 30_000)
     links = link(events)
     steps = find_steps(events, links)
     found = anchor_device(events, links, steps, COST, wall * steps.wall_ns)
     assert found.cost == COST
     assert found.scale == pytest.approx(wall, abs=0.01)
     assert found.ends == (COST.left(1 / LEFT_FACTOR), COST.left(LEFT_FACTOR))  # and neither is it known for sure
+
+
+def test_a_hidden_host_takes_no_longer_than_hosts_do_for_so_many_launches() -> None:
+    """It was held up while it was recorded: 22 us for a launch whose call takes 2 us."""
+    events = gpu(20_000, 60_000)
+    links = link(events)
+    steps = find_steps(events, links)
+    found = anchor_device(events, links, steps, COST, steps.wall_ns)
+    record = host_record(events, links, steps.start, steps.stop)
+    assert record.left(found.cost).sum() == pytest.approx(2 * 40 * HOST_CALLS * 2_000, rel=0.05)
+    assert found.steps.wall_ns == pytest.approx(steps.wall_ns, rel=0.01)
+
+
+def test_of_the_hosts_that_a_device_hides_the_slowest_is_the_nearest_to_what_was_recorded() -> None:
+    """The recorded host took longer than the step does without the profiler, whatever recording cost."""
+    events = gpu(6_000, 5_000)
+    links = link(events)
+    steps = find_steps(events, links)
+    wall = 5_100 / 8_000 * steps.wall_ns
+    found = anchor_device(events, links, steps, COST.scaled(0.3), wall)
+    assert found.steps.wall_ns == pytest.approx(wall, rel=0.02)
+    record = host_record(events, links, steps.start, steps.stop)
+    assert record.left(found.cost).sum() / steps.count == pytest.approx(wall, rel=0.05)
 
 
 @pytest.mark.parametrize("wall", [0.7, 1.0])

@@ -64,7 +64,7 @@ class Gain:
 def gain_of(one: Evidence, made: Plan) -> Gain:
     """What one plan alone saves of a step."""
     wall = Wall(value=one.wall_ns, low=None, high=None, how="estimated")
-    combiner = Combiner([Seat(one, (("alone", None, made),), np.empty(0, dtype=np.int64))], wall)
+    combiner = Combiner([Seat(one, (("alone", None, made),), np.empty(0, dtype=np.int64))], wall, spreads=())
     value, low, high = combiner.saving(["alone"])
     return Gain(low, value, high, combiner.before)
 

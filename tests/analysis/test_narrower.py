@@ -121,7 +121,9 @@ def test_bytes_and_fusions_are_saved_whatever_the_order_they_are_asked_in(tmp_pa
     steps = []
     for order in (names, names[::-1]):
         mine = tuple(plan for name in order for plan in plans[name])
-        watch = Combiner([Seat(seen.evidence, mine, seen.ranks[0].row_of_group)], seen.diagnosis.unprofiled_wall_ns)
+        watch = Combiner(
+            [Seat(seen.evidence, mine, seen.ranks[0].row_of_group)], seen.diagnosis.unprofiled_wall_ns, spreads=()
+        )
         steps.append(watch.combined(list(order)).what_if.step_ns)
     assert steps[0] == steps[1]
 
@@ -134,7 +136,9 @@ def test_half_the_bytes_and_a_fusion_multiply():
     def after(*names: str) -> float:
         mine = tuple(plan for name in names for plan in plans[name])
         return (
-            Combiner([Seat(seen.evidence, mine, seen.ranks[0].row_of_group)], seen.diagnosis.unprofiled_wall_ns)
+            Combiner(
+                [Seat(seen.evidence, mine, seen.ranks[0].row_of_group)], seen.diagnosis.unprofiled_wall_ns, spreads=()
+            )
             .combined(list(names))
             .what_if.step_ns
         )

@@ -146,6 +146,7 @@ def test_where_it_can_not_be_written_that_is_said(tmp_path: Path, where: str):
         made.save_trace(tmp_path / where)
 
 
+@pytest.mark.usefixtures("replay_alone")  # the trace is the replay's own
 @pytest.mark.parametrize("name", CASES)
 def test_read_back_it_is_the_step_that_was_predicted(name: str, tmp_path: Path):
     """With the times as they stand in the file, as a loop goes on with them, the first step in or out."""

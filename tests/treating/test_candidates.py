@@ -146,6 +146,7 @@ def test_the_way_crosses_to_another_process_without_its_functions() -> None:
     assert (found.treatment, found.conflicts, found.fresh) == ("a", ("w", "x"), True)
 
 
+@pytest.mark.usefixtures("replay_alone")
 def test_what_a_graph_hides_is_predicted_by_what_it_adds_to_the_step_as_it_was():
     """The step in a graph has no operations to find anything in: what else helps is what helps beside the graph."""
     seen = examined()
@@ -210,6 +211,7 @@ def test_where_a_mode_does_nothing_here_its_way_is_predicted_as_if_it_were_anoth
     assert found.as_if == GRAPHED
 
 
+@pytest.mark.usefixtures("replay_alone")
 def test_beyond_a_graph_tuned_products_of_one_vector_save_half_of_the_way_to_the_roof() -> None:
     """By hand: 113 products, each from its time to that of its bytes at the roof and 2 us a launch; 16 have two."""
     kept, tuned = way("compile:graphs", *GRAPHED), way("compile:tuned", *GRAPHED, "max-autotune")

@@ -51,11 +51,13 @@ def test_what_is_not_there_is_refused_in_one_line(name: str, said: str):
         asked(name, evidence, examined().found, Parts())
 
 
+@pytest.mark.usefixtures("replay_alone")
 def test_a_batch_of_twice_the_size_costs_a_launch_bound_step_nothing():
     assert step("larger-batch=2") == pytest.approx(step() / 2, rel=0.02)
     assert step("larger-batch=1") == pytest.approx(step(), rel=0.02)
 
 
+@pytest.mark.usefixtures("replay_alone")
 def test_a_graph_of_the_model_leaves_its_optimizer_outside(tmp_path: Path):
     """20 launches of 100 us in the model, 10 in the optimizer: those are left; of the whole step one launch is."""
     trace = Trace(shapes=False)
@@ -73,6 +75,7 @@ def test_a_graph_of_the_model_leaves_its_optimizer_outside(tmp_path: Path):
     assert whole < 0.7 * model
 
 
+@pytest.mark.usefixtures("replay_alone")
 def test_what_runs_as_tf32_may_be_asked_to_run_in_16_bit(tmp_path: Path):
     """No condition calls TF32 a fault. 4096^3 products of 300 us: 494.7 TFLOP/s against 989.4."""
     trace = Trace()

@@ -167,7 +167,7 @@ def test_a_loop_in_one_turn_takes_a_turn_s_launches(tmp_path: Path):
     busy = seen.budget.busy_ns / seen.steps.count
     # at the least half of the host's time stays; at the most one of 50 turns', and what the kernels' floors say
     assert 0.4 * seen.wall_ns < given.predicted_saving_ns[0] < 0.6 * seen.wall_ns
-    assert seen.wall_ns - busy < given.predicted_saving_ns[1] < seen.wall_ns
+    assert seen.wall_ns - busy <= given.predicted_saving_ns[1] < seen.wall_ns
 
 
 @pytest.mark.parametrize(

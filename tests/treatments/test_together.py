@@ -45,7 +45,7 @@ def seat_of(found: Examined) -> Seat:
 @cache
 def combiner(path: Path) -> Combiner:
     found = examined(path)
-    return Combiner([seat_of(found)], found.diagnosis.unprofiled_wall_ns)
+    return Combiner([seat_of(found)], found.diagnosis.unprofiled_wall_ns, spreads=())
 
 
 def names_of(path: Path) -> list[str]:
@@ -144,8 +144,9 @@ def with_plans(found: Examined, *made: tuple[str, Plan]) -> Combiner:
     assert found.evidence is not None
     planned: list[Planned] = [(name, found.found[0] if found.found else None, one) for name, one in made]  # type: ignore[misc]
     return Combiner(
-        [Seat(found.evidence, tuple(planned), found.ranks[0].row_of_group)], found.diagnosis.unprofiled_wall_ns
-    )
+        [Seat(found.evidence, tuple(planned), found.ranks[0].row_of_group)], found.diagnosis.unprofiled_wall_ns,
+        spreads=(),
+    )  # fmt: skip
 
 
 def waiting(folder: Path) -> Examined:
@@ -255,7 +256,7 @@ def test_products_of_another_type_follow_that_types_ceiling(tmp_path: Path, name
                 trace.op("aten::mm", [[4096, 4096], [4096, 4096]], 2_500.0, dtype="float32", kernel="sgemm_128x128")
             trace.synchronize()
     found = looked_at(trace, tmp_path)
-    made = Combiner([seat_of(found)], found.diagnosis.unprofiled_wall_ns)
+    made = Combiner([seat_of(found)], found.diagnosis.unprofiled_wall_ns, spreads=())
     here, there = (made.combined((name,), machine).what_if for machine in (None, find(on)))
     peaks = [one.matrix_flop_per_s[dtype].value for one in (evidence(found).machine, find(on))]  # type: ignore[union-attr]
     assert here.step_ns < 0.4 * (found.diagnosis.unprofiled_wall_ns.value or 0.0)

@@ -101,6 +101,11 @@ def are_large(once: Spans, recorded_ns: float | None) -> bool:
     return once.length >= LARGE_FIRST_USES * (recorded_ns or 0.0)
 
 
+def later(once: Spans, recorded_ns: float | None) -> list[str]:
+    """What is said in the notes: short first uses."""
+    return [] if are_large(once, recorded_ns) else of_first_uses(once)
+
+
 def of_files(ranks: Sequence[RankProfile]) -> list[str]:
     """That files of a trace are cut off or damaged, by their names."""
     cut = [re.split(r"[/\\]", one.meta.source)[-1] for one in ranks if not one.whole]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gobrrr.analysis.chains import BACKWARD
 from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import within, works_of
+from gobrrr.analysis.effects import spans_of, within, works_of
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Effect
 from gobrrr.analysis.graph import StepGraph
@@ -27,18 +27,34 @@ from gobrrr.analysis.path import KERNEL_GAP_NS, launch_call_ns
 from gobrrr.analysis.regions import IN_GRAPH_NS, launching, without
 from gobrrr.analysis.waits import cause_of, inner_waits
 from gobrrr.analysis.what_if import GRAPH_LAUNCH_NS, Change, captured, host_of, hosted, merged
+from gobrrr.fitted import by_name, constant
 from gobrrr.model.events import I8, Kind
 
 REGIONS = ("Torch-Compiled Region", "## Call CompiledFxGraph", "CompiledFunction", "Call CompiledFxGraph")
 """What torch writes around a call of compiled code."""
 
-CALLS, LEAST_CALLS, MOST_CALLS = 3.9, 3.3, 4.3
-"""What the host needs, without the profiler, for a launch of compiled code, in durations of a launch call as recorded:
-mean and ends of the seven shipped pairs of an eager and a compiled step with more than a launch or two."""
+RECURRENT = (
+    "aten::lstm", "aten::gru", "aten::rnn_", "aten::_cudnn_rnn", "aten::miopen_rnn",
+    "autograd::engine::evaluate_function: CudnnRnnBackward", "autograd::engine::evaluate_function: MiopenRnnBackward",
+    "CudnnRnnBackward", "MiopenRnnBackward",
+)  # fmt: skip
+"""What torch.nn's LSTM, GRU and RNN call, forward and backward: the compiler breaks its graph at these modules and
+leaves them as they are (torch/_dynamo/config.py, allow_rnn = False)."""
+CELLS = ("aten::lstm_cell", "aten::gru_cell", "aten::rnn_tanh_cell", "aten::rnn_relu_cell")
+"""One turn of them, called alone: that is compiled."""
 
-REPLAYED_CALLS, TRAINED_CALLS = 30.0, 300.0
+CALLS, LEAST_CALLS, MOST_CALLS = constant("compiled launch"), by_name("compiled launch").low, 4.3
+"""What the host needs, without the profiler, for a launch of compiled code, in durations of a launch call as recorded:
+fitted to compiled steps of inference, and the least of them; the most is that of the seven shipped traces of compiled
+code, in which the wrapper takes longer."""
+
+GUARD_CALLS, TRAINED_GUARD_CALLS = constant("compiled guards, inference"), constant("compiled guards, training")
+"""What a call of compiled code costs besides, whatever it launches: guards, and in training what autograd keeps and
+hands on between the two compiled passes."""
+
+REPLAYED_CALLS, TRAINED_CALLS = constant("captured replay, inference"), constant("captured replay, training")
 """What the compiler's wrapper needs to check its guards and have a model's graphs launched, beside the launch itself:
-the forward pass alone, or both passes with what is kept between them; of a decoder's trace and two of training."""
+the forward pass alone, or both passes with what is kept between them."""
 
 SHARE, LEAN_SHARE = 0.75, 0.37
 """Of the host's time to issue a step, where no launch call is recorded to measure by: the mean and the least of four
@@ -61,6 +77,7 @@ def compiled(evidence: Evidence, gone: I8) -> Effect:
     links = evidence.priced.links
     launched = inside_spans(evidence.graph.called, begin, end) & (links.launch >= 0) & ~links.in_graph
     call, other = launch_call_ns(evidence), _not_issuing_ns(evidence, (begin, end))
+    guards = (TRAINED_GUARD_CALLS if evidence.training else GUARD_CALLS) * evidence.recorded_steps.count
 
     def kept(graph: StepGraph, share: float) -> float:
         left = launched & ~graph.gone
@@ -71,7 +88,7 @@ def compiled(evidence: Evidence, gone: I8) -> Effect:
             return _of_three(share, 1.0, min(SHARE, max(fewer, LEAN_SHARE)), min(LEAN_SHARE, fewer))
         wrapper = _of_three(share, MOST_CALLS, CALLS, LEAST_CALLS) * float(left.sum()) * call
         # what it does not generate it calls as eager code does: no more than now
-        return min((wrapper + other) / now, 1.0)
+        return (min(wrapper + other, now) + guards * call) / now
 
     def effect(share: float) -> Change:
         return lambda graph: merged(hosted(graph, begin, end, kept(graph, share)), work)
@@ -107,7 +124,15 @@ def compilable(evidence: Evidence) -> tuple[I8, I8]:
     at = np.searchsorted(last, end, side="right") - 1
     passes = (at >= 0) & (last[np.maximum(at, 0)] > begin) if len(last) else np.zeros(len(end), dtype=bool)
     end = np.where(passes, last[np.maximum(at, 0)] if len(last) else end, end)
-    return without((begin, end), update_spans(evidence))
+    return without(without((begin, end), update_spans(evidence)), recurrent_spans(evidence))
+
+
+def recurrent_spans(evidence: Evidence) -> tuple[I8, I8]:
+    """(begins, ends) of what torch.nn's LSTM, GRU and RNN do in the forward and backward pass."""
+    events = evidence.events
+    named = np.array([name.startswith(RECURRENT) and name not in CELLS for name in events.names], dtype=bool)
+    rows = events.of(Kind.OP)
+    return spans_of(evidence, rows[named[events.name[rows]]])
 
 
 def _backward(evidence: Evidence) -> I8:

@@ -114,3 +114,10 @@ def _by_external_id(events: EventTable, device: I8) -> I8:
     at = np.minimum(np.searchsorted(keys[order], wanted), len(order) - 1)
     found = (keys[order][at] == wanted) & (wanted > 0)
     return np.where(found, ops[order][at], ABSENT)
+
+
+def launch_call_ns(events: EventTable, launch: I8) -> float | None:
+    """The median duration of those of some calls (rows) that launch kernels, as recorded; None where there are none."""
+    named = np.array(["LaunchKernel" in name for name in events.names], dtype=bool)
+    rows = launch[named[events.name[launch]]]
+    return float(np.median(events.duration_ns[rows])) if len(rows) else None

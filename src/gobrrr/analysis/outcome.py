@@ -89,7 +89,7 @@ def moved_ops(evidence: Evidence, graph: StepGraph, row_of_group: I8, priced: Pr
     """
     before, after = evidence.graph, graph
     row = row_of_group[evidence.priced.group]
-    inside = (row >= 0) & _in_window(evidence)
+    inside = (row >= 0) & in_window(evidence)
     count = evidence.steps.count
     size = int(row.max(initial=-1)) + 1
 
@@ -116,7 +116,8 @@ def moved_ops(evidence: Evidence, graph: StepGraph, row_of_group: I8, priced: Pr
     ]
 
 
-def _in_window(evidence: Evidence) -> Mask:
+def in_window(evidence: Evidence) -> Mask:
+    """One flag a piece of device work: whether it runs in the analysed steps."""
     start = evidence.replayed.start_ns[evidence.priced.links.device]
     result: Mask = (start >= evidence.steps.start) & (start < evidence.steps.stop)
     return result

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gobrrr.analysis import links
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.model.events import I8
 
@@ -130,11 +131,8 @@ def _host(evidence: Evidence, begin: int, launches: I8) -> float:
 
 def launch_call_ns(evidence: Evidence) -> float | None:
     """The median duration of the calls that launch kernels, as recorded; None where there are none."""
-    events, launch = evidence.events, evidence.priced.links.launch
-    named = np.array(["LaunchKernel" in name for name in events.names], dtype=bool)
-    rows = launch[launch >= 0]
-    rows = rows[named[events.name[rows]]]
-    return float(np.median(events.duration_ns[rows])) if len(rows) else None
+    launch = evidence.priced.links.launch
+    return links.launch_call_ns(evidence.events, launch[launch >= 0])
 
 
 def spread_of(evidence: Evidence) -> Spread:

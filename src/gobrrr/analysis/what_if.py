@@ -185,8 +185,8 @@ def host_of(graph: StepGraph, begin: I8, end: I8) -> F8:
     return needed
 
 
-def burdened(graph: StepGraph, work: I8, ns: float) -> StepGraph:
-    """The host needs `ns` more in front of each of `work`."""
+def burdened(graph: StepGraph, work: I8, ns: F8 | float) -> StepGraph:
+    """The host needs `ns` (one for all, or one each) more in front of each of `work`."""
     if not len(graph.left):
         return graph
     at = np.clip(np.searchsorted(graph.at, graph.called[work], side="left") - 1, 0, len(graph.left) - 1)

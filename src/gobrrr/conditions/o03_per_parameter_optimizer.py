@@ -53,7 +53,7 @@ from gobrrr import units
 from gobrrr.analysis.claims import F8, Found, of_calls, of_gaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import LAUNCHING, PYTHON
-from gobrrr.analysis.optimizers import LEAST_RUN, LISTS, updates
+from gobrrr.analysis.optimizers import FUSED_PASSES, LEAST_RUN, LISTS, updates
 from gobrrr.analysis.path import path_of, step_saving
 from gobrrr.conditions.common import MOST_PLACES, finding, launching
 from gobrrr.model.diagnosis import NotChecked, Place
@@ -67,9 +67,6 @@ SINGLE = 0.8
 
 KEPT = 0.5
 """Share of the idle time that the foreach form may keep."""
-
-FUSED_PASSES = 7 / 20
-"""Bytes that a fused AdamW moves, by those of its eight operations one by one; SGD's share is larger (5/8)."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:

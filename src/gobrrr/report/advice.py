@@ -172,7 +172,22 @@ def saving(interval: Interval) -> str:
 def amount(one: Prescription, finding: Finding | None) -> str:
     """What a treatment is predicted to save; `finding`: the one that it answers."""
     yet = finding is not None and finding.at_stake_ns[1] <= 0 and one.predicted_saving_ns[1] <= 0
-    return NOT_YET if yet else saving(one.predicted_saving_ns)
+    return NOT_YET if yet else saved_by(one)
+
+
+def saved_by(one: Prescription) -> str:
+    """What a treatment saves: what is expected, and its interval in the same unit."""
+    return expected_saving(one.expected_ns, one.predicted_saving_ns)
+
+
+def expected_saving(expected_ns: float | None, interval: Interval) -> str:
+    """ "23.1 ms (9.2 to 31.4)"; the interval alone where nothing is expected of it."""
+    low, high = interval
+    if expected_ns is None or high <= 0 or low == high:
+        return saving(interval)
+    if expected_ns <= 0:
+        return f"no gain (up to {units.duration(high)})"
+    return units.duration_within(expected_ns, low, high)
 
 
 def where(places: Sequence[Place]) -> str:

@@ -78,7 +78,7 @@ def _line(item: Prescription) -> Markup:
         [
             el("strong", item.treatment),
             f" for {', '.join(item.mends)}: ",
-            advice.saving(item.predicted_saving_ns),
+            advice.saved_by(item),
             " predicted",
         ]
     )

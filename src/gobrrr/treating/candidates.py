@@ -5,13 +5,13 @@ No torch is imported here: what a process that runs no step needs to know of a w
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import msgspec
 
 from gobrrr import pipeline
+from gobrrr.analysis.predictive import BATCH, Replayed, predicted
 from gobrrr.guarded import Parts
 from gobrrr.model.diagnosis import Diagnosis, Finding, Prescription
 from gobrrr.model.treated import Advised, Untried, Versions
@@ -80,7 +80,7 @@ def candidates_of(
     kept, which hides the step's operations, every way is but those of what stays beside it. `seen`: the last diagnosis
     that showed them, by which it is told what isn't worth a trial; None: this one.
     """
-    predictor = _predictor(examined, ways)
+    predictor = predictor_of(examined, ways)
     hidden = any(hides(one) for one in kept)
     step = step_of(examined.diagnosis)
     made, other = [], False
@@ -121,21 +121,25 @@ class Basis:
     """The step as it was, by which ways are predicted on top of others."""
 
     def __init__(self, examined: pipeline.Examined, ways: Sequence[Way]) -> None:
-        self.predictor = _predictor(examined, ways)
+        self.predictor = predictor_of(examined, ways)
         self._step = step_of(examined.diagnosis)
 
     def beyond(self, kept: Sequence[Way], way: Way, step_ns: float) -> Saving | None:
         """What a way adds to those that are kept, of a step that takes `step_ns` with them; None where nothing is known
         of it. In the place of another way of its treatment it adds what it saves beyond that one."""
         others = [one for one in kept if one.treatment != way.treatment]
-        before = self._saving(kept) or (0.0, 0.0, 0.0)  # kept ways without a plan change nothing in the replay
-        own, both = self._saving([way]), self._saving([*others, way])
-        if own is None or both is None or not self._step or self._step <= before[0]:
+        before, own, both = self._replayed(kept), self._replayed([way]), self._replayed([*others, way])
+        if own is None or both is None or (before is not None and before.expected >= 1.0):
             return None
+        there = (before.expected, before.low, before.high) if before is not None else (0.0, 0.0, 0.0)
+        ends = list(zip((both.expected, both.low, both.high), there, strict=True))
         # each end is of what that end leaves of the step: a graph that saves the least leaves the most to what follows
-        left = [self._step - one for one in before]
-        ends = [step_ns * (one - other) / rest for one, other, rest in zip(both, before, left, strict=True) if rest > 0]
-        return ends[0], min(ends), max(ends)
+        added = [(one - other) / (1.0 - other) for one, other in ends if other < 1.0]
+        most = 1.0 if before is None else (both.touched - before.expected) / (1.0 - before.expected)
+        low, high = min(added), max(added)
+        touched = min(max(most, high, 0.0), own.touched if own.mechanism == BATCH else 1.0)
+        told = predicted(replace(own, expected=added[0], low=low, high=high, touched=touched))
+        return step_ns * told[0], step_ns * told[1], step_ns * told[2]
 
     def sets(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The sets that are predicted to save the most of the step as it was; none where that is no replay's word."""
@@ -143,9 +147,9 @@ class Basis:
             return []
         return best_sets(candidates, self.predictor.saving, self._step)
 
-    def _saving(self, ways: Sequence[Way]) -> Saving | None:
-        names = list(dict.fromkeys(name for one in ways for name in one.as_if))
-        return self.predictor.saving(names, math.prod(one.work for one in ways))
+    def _replayed(self, ways: Sequence[Way]) -> Replayed | None:
+        """The replay's own answer; None where nothing is known of them, or kept ways change nothing in it."""
+        return self.predictor.replayed(list(dict.fromkeys(name for one in ways for name in one.as_if)))
 
 
 def _candidate(way: Way, as_if: tuple[str, ...], found: Saving | None, diagnosis: Diagnosis) -> Candidate:
@@ -192,6 +196,11 @@ class _Replayed:
             self._known[planned] = self._parts.make(" + ".join(mine), lambda: self._combiner.saving(mine), None)
         return self._known[planned]
 
+    def replayed(self, names: Sequence[str]) -> Replayed | None:
+        """The replay's own answer, for who fits what lies beside it; None as for `saving`."""
+        mine = [one for one in names if self.has(one)]
+        return self._parts.make(" + ".join(mine), lambda: self._combiner.replayed(mine), None) if mine else None
+
 
 class _Prescribed:
     """Where the step can't be replayed: from nothing to all that is at stake, as the prescriptions say."""
@@ -218,8 +227,12 @@ class _Prescribed:
             low, high = (min(one, self._step * (1 - 1 / work)) for one in (low, high))
         return (low + high) / 2, low, high
 
+    def replayed(self, names: Sequence[str]) -> None:
+        """None: nothing is replayed."""
 
-def _predictor(examined: pipeline.Examined, ways: Sequence[Way]) -> _Replayed | _Prescribed:
+
+def predictor_of(examined: pipeline.Examined, ways: Sequence[Way]) -> _Replayed | _Prescribed:
+    """What predicts sets of treatments of an examined step."""
     evidence = examined.evidence
     if evidence is None or not evidence.replayable:
         return _Prescribed(examined.diagnosis, examined.lead.doubt)

@@ -41,9 +41,11 @@ def asked(name: str, evidence: Evidence, found: Sequence[Found], parts: Parts) -
     predict = _predict_of(treatment, match["part"])
     each = [(one, parts.make(part_of(name, one), partial(predict, evidence, one), None)) for one in found]
     made: list[Planned] = [(name, one, plan) for one, plan in each if plan is not None]
-    if not made and match["part"] is None and treatment.unasked is not None:
-        plan = parts.make(name, partial(treatment.unasked, evidence), None)
-        return [(name, None, plan)] if plan is not None else []
+    unasked = treatment.unasked if match["part"] is None else treatment.unasked_parts.get(match["part"])
+    answered = any(one.finding.code in treatment.answers or not treatment.answers for _, one, _ in made if one)
+    if unasked is not None and not answered:
+        plan = parts.make(name, partial(unasked, evidence), None)
+        made += [(name, None, plan)] if plan is not None else []
     return made
 
 

@@ -25,6 +25,8 @@ from gobrrr.treatments.way import Numerics, Ways
 
 Predict = Callable[[Evidence, Found], "Plan | None"]
 
+Unasked = Callable[[Evidence], "Plan | None"]
+
 Planned = tuple[str, Found | None, Plan]
 """A treatment's name, the finding that it is for (None: it was asked for without one), and what it changes."""
 
@@ -50,8 +52,9 @@ class Treatment:
     """One remedy. `predict` says what it would change in a step for a finding; `ways` None: it is advice.
 
     `by`: of one that has a size, the plan of a size that is asked for ("larger-batch=4"). `parts`: of one that can be
-    applied to a part of the step, the plans of that ("cuda-graph:model"). `unasked`: the plan where no finding is for
-    it, for who asks by its name.
+    applied to a part of the step, the plans of that ("cuda-graph:model"). `unasked`, and of its parts
+    `unasked_parts`: the plan where no finding is for it, for who asks by its name; `answers`: where none of these
+    codes is among the findings that are for it, () any code.
     """
 
     name: str
@@ -63,7 +66,9 @@ class Treatment:
     ways: Ways | None = None
     by: Callable[[Evidence, float], Plan] | None = None
     parts: Mapping[str, Predict] = field(default_factory=dict)
-    unasked: Callable[[Evidence], Plan | None] | None = None
+    unasked: Unasked | None = None
+    unasked_parts: Mapping[str, Unasked] = field(default_factory=dict)
+    answers: tuple[str, ...] = ()
 
 
 def part_of(name: str, found: Found) -> str:
@@ -97,5 +102,9 @@ def treatment_of(module: ModuleType) -> Treatment:
     title = text.splitlines()[0].rstrip(".")
     by = getattr(module, "by", None)
     parts = getattr(module, "PARTS", {})
-    unasked = getattr(module, "unasked", None)
-    return Treatment(name, title, text, code.strip(), cast(Numerics, numerics), predict, ways, by, parts, unasked)
+    return Treatment(
+        name, title, text, code.strip(), cast(Numerics, numerics), predict, ways, by, parts,
+        unasked=getattr(module, "unasked", None),
+        unasked_parts=getattr(module, "UNASKED_PARTS", {}),
+        answers=getattr(module, "ANSWERS", ()),
+    )  # fmt: skip

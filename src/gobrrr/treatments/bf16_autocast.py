@@ -4,9 +4,9 @@ Twice the rate of TF32 and half the bytes; weights, norms, softmax and losses st
 module once: autocast does not cache casts of weights that need no gradient.
 
 Replayed: each float32 contraction at the 16-bit peak, at the least with the gain of TF32, at the most with the same
-share of the peak as now up to half of it; the host launches one cast more for each. What stands behind contractions
-and keeps the type that it is given (batch norm, activations, pooling) moves half of its float32 bytes, as bf16-cast
-has it.
+share of the peak as now up to half of it; the host launches one cast more for each of their operands. What stands
+behind contractions and keeps the type that it is given (batch norm, activations, pooling) moves half of its float32
+bytes, as bf16-cast has it.
 
 What runs as TF32 is no fault, and no finding prescribes this then; asked for, it takes half of their floors' share.
 
@@ -19,7 +19,7 @@ does not.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,7 +34,10 @@ from gobrrr.analysis.gains import Effect, Plan
 from gobrrr.analysis.narrower import half_behind_contractions
 from gobrrr.analysis.path import launch_call_ns, path_of
 from gobrrr.analysis.program import device_of, program_of
-from gobrrr.analysis.what_if import burdened
+from gobrrr.analysis.what_if import burdened, unchanged
+from gobrrr.fitted import constant
+from gobrrr.model.events import I8
+from gobrrr.model.work import Tensor
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import applying
 from gobrrr.treatments.way import PRECISION, Unfit, Way
@@ -42,9 +45,11 @@ from gobrrr.treatments.wording import line, model_of, said, where, written_at
 
 NAME = "bf16-autocast"
 NUMERICS = "rounding"
-CAST_CALLS = 2.2
-"""What `aten::to` needs of the host, without the profiler, in durations of a launch call as recorded: 1.9 to 2.4 in
-traces of five steps under autocast."""
+CAST_CALLS = constant("cast")
+"""What the host needs to cast an operand, without the profiler, in durations of a launch call as recorded."""
+
+MOST_OPERANDS = 3
+"""Tensors of a contraction: two factors and what is added."""
 
 MOSTLY = 0.5
 """Of a step that launches more than this share from compiled code the casts are fused."""
@@ -65,16 +70,15 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if finding.code != "C01":
         return None
     contractions = np.array([group.work.matrix_dtype == "float32" for group in evidence.priced.groups], dtype=bool)
-    work = np.unique(evidence.calls.first[evidence.calls_where(contractions)])
-    cast = 0.0 if evidence.on_cpu else cast_ns(evidence)  # on a CPU the claim has it
+    casts = _casting(evidence, evidence.calls_where(contractions))
     typed = in_type(evidence, "bfloat16")
     effect = all_of(
         lambda _: typed,
         claimed(evidence, found, better=True),
         *_traffic(evidence),
-        lambda _: lambda graph: burdened(graph, work, cast),
+        casts,
     )
-    return Plan(_around(evidence), "one cast more for each contraction; bfloat16 is accurate enough", effect)
+    return Plan(_around(evidence), "the operands of contractions are cast; bfloat16 is accurate enough", effect)
 
 
 def _around(evidence: Evidence) -> str:
@@ -96,6 +100,21 @@ def _traffic(evidence: Evidence) -> list[Effect]:
     return [] if halved is None else [halved]
 
 
+def _casting(evidence: Evidence, calls: I8) -> Effect:
+    """The host casts each float32 operand of some contractions; on a CPU the claim has it."""
+    if evidence.on_cpu:
+        return lambda _: unchanged
+    casts = np.array([operands(one.call.tensors) for one in evidence.priced.groups] or [0], dtype=np.float64)
+    ns = casts[evidence.calls.group[calls]] * cast_ns(evidence)
+    return lambda _: lambda graph: burdened(graph, evidence.calls.first[calls], ns)
+
+
+def operands(tensors: Sequence[Tensor]) -> int:
+    """What autocast casts of a contraction's arguments: two factors, and a sum's third. A backward pass computes with
+    what was cast, and undoes each cast."""
+    return min(sum(one.dtype == "float32" for one in tensors), MOST_OPERANDS)
+
+
 def cast_ns(evidence: Evidence) -> float:
     """What the host needs to cast a tensor; nothing where a compiler fuses casts into what it generates anyway."""
     if compiled_share(evidence) >= MOSTLY:
@@ -107,7 +126,7 @@ def cast_ns(evidence: Evidence) -> float:
 def unasked(evidence: Evidence) -> Plan | None:
     """Contractions that run as TF32, which no condition calls a fault: in 16 bit they take half of their floor.
 
-    At the least half of that saving; a host that launches one cast more for each.
+    At the least half of that saving; a host that launches one cast more for each operand.
     """
     if evidence.on_cpu:
         return None
@@ -116,10 +135,8 @@ def unasked(evidence: Evidence) -> Plan | None:
     if not len(calls):
         return None
     less = evidence.calls.ns[calls] * (1.0 - ratio[calls])
-    work = np.unique(evidence.calls.first[calls])
-    cast = cast_ns(evidence)
     shorter = of_calls(evidence, calls, less / 2, less, better=True)
-    effect = all_of(shorter, *_traffic(evidence), lambda _: lambda graph: burdened(graph, work, cast))
+    effect = all_of(shorter, *_traffic(evidence), _casting(evidence, calls))
     return Plan(_around(evidence), "contractions run as TF32 now; bfloat16 is accurate enough", effect)
 
 

@@ -48,6 +48,7 @@ from gobrrr.treatments.wording import changed_model, line, place
 
 NAME = "compile"
 NUMERICS = "rounding"
+ANSWERS = ("O01", "O04")
 CODE = """
 model = torch.compile(model)  # or only the block that repeats: block.compile()
 """
@@ -85,7 +86,16 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if code in ("M04", "M05"):
         assumes = "high: each of them can be fused with a call next to it; no graph breaks"
         return of_claim(evidence, found, how, assumes, least=0.0)
-    if code not in ("O01", "O04") or compiled_share(evidence) >= MOSTLY:
+    return _launching(evidence, how) if code in ANSWERS else None
+
+
+def unasked(evidence: Evidence) -> Plan | None:
+    """What the host needs for compiled code, also where the device bounds the step: it may not do so then."""
+    return None if evidence.on_cpu else _launching(evidence, changed_model(evidence, "torch.compile({})"))
+
+
+def _launching(evidence: Evidence, how: str) -> Plan | None:
+    if compiled_share(evidence) >= MOSTLY:
         return None
     chains = [chain for one in evidence.fusion.chains if (chain := one.without_head()) is not None]
     gone = np.array([call for chain in chains for call in chain.calls[1:]], dtype=np.int64)

@@ -36,6 +36,7 @@ from gobrrr.treatments.wording import changed_model
 
 NAME = "cuda-graph"
 NUMERICS = "none"
+ANSWERS = ("O01", "O04")
 CODE = """
 model = torch.compile(model, mode="reduce-overhead")
 
@@ -70,7 +71,12 @@ FROM_ZERO = ("SGD", "Adam", "AdamW", "RAdam", "Adamax", "Adadelta", "RMSprop")
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
     """The host's part of a step is one launch; the device goes from kernel to kernel."""
-    if found.finding.code not in ("O01", "O04") or evidence.on_cpu:
+    return unasked(evidence) if found.finding.code in ANSWERS else None
+
+
+def unasked(evidence: Evidence) -> Plan | None:
+    """The same where the device bounds the step: with a shorter device it is the host that a graph spares."""
+    if evidence.on_cpu:
         return None
     how = changed_model(evidence, 'torch.compile({}, mode="reduce-overhead")')
     assumes = "static shapes; the whole step is captured (low: all but the optimizer)"
@@ -82,7 +88,12 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 def of_model(evidence: Evidence, found: Found) -> Plan | None:
     """The same of the model alone, forward and backward: the optimizer stays outside."""
-    whole = predict(evidence, found)
+    return model_unasked(evidence) if found.finding.code in ANSWERS else None
+
+
+def model_unasked(evidence: Evidence) -> Plan | None:
+    """The same in any step."""
+    whole = unasked(evidence)
     if whole is None or whole.effect is None:
         return whole
     effect = whole.effect
@@ -91,13 +102,19 @@ def of_model(evidence: Evidence, found: Found) -> Plan | None:
 
 def of_compiled(evidence: Evidence, found: Found) -> Plan | None:
     """What torch.compile captures of the model with mode="reduce-overhead": it cuts its graphs where the host waits."""
-    if found.finding.code not in ("O01", "O04") or evidence.on_cpu:
+    return compiled_unasked(evidence) if found.finding.code in ANSWERS else None
+
+
+def compiled_unasked(evidence: Evidence) -> Plan | None:
+    """The same in any step."""
+    if evidence.on_cpu:
         return None
     assumes = "static shapes; graphs are cut where the host waits (low: none is captured then); the optimizer stays out"
     return Plan('torch.compile(model, mode="reduce-overhead")', assumes, as_graphs(evidence), once=True)
 
 
 PARTS = {"model": of_model, "compiled": of_compiled}
+UNASKED_PARTS = {"model": model_unasked, "compiled": compiled_unasked}
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:

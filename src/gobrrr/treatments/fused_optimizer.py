@@ -23,7 +23,7 @@ from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim, perhaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.optimizers import updates
+from gobrrr.analysis.optimizers import FUSED_PASSES, updates
 from gobrrr.analysis.program import device_of, optimizer_of
 from gobrrr.analysis.regions import as_one_launch
 from gobrrr.model.program import Made
@@ -34,9 +34,6 @@ from gobrrr.treatments.wording import OTHERS, after, line, made_with, said, writ
 
 NAME = "fused-optimizer"
 NUMERICS = "rounding"
-ONE_PASS = 1 / 3
-"""Of the bytes of an Adam written out (some 22 reads and writes of a parameter's size: mul, lerp, mul, addcmul, sqrt,
-div, add, addcdiv) one pass moves 7: parameter, gradient and two moments in, three out."""
 CODE = """
 # where the optimizer is made, beside its other arguments; AdamW stands for yours
 optimizer = torch.optim.AdamW(..., fused=True)  # or foreach=True, where yours has no fused form
@@ -61,7 +58,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         how, assumes = _how(optimizer, form), ASSUMES[form].format(optimizer.base)
     if evidence.on_cpu:
         return _on_cpu(evidence, found, how, assumes, form)
-    effect = as_one_launch(evidence, updates(evidence).work, ONE_PASS if form == FUSED else 1.0)
+    effect = as_one_launch(evidence, updates(evidence).work, FUSED_PASSES if form == FUSED else 1.0)
     return Plan(how, assumes, effect if form else perhaps(effect))
 
 

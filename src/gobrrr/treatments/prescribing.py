@@ -84,14 +84,16 @@ def prescription(name: str, mine: Sequence[tuple[Found, Plan]], step_ns: float) 
 
 
 def replayed(combiner: Combiner, name: str, mine: Sequence[tuple[Found, Plan]], step_ns: float) -> Prescription:
-    """One treatment with its plans for all that it mends, as the step's replay with them says."""
+    """One treatment with its plans for all that it mends, as the step's replay with them says, no more than what these
+    findings have at stake together; of a step that does more work the saving is for today's."""
+    of_findings = sum(found.finding.at_stake_ns[1] for found, _ in mine)
+    most = step_ns if _more_work(mine) else min(of_findings, step_ns)
 
     def within(ns: float) -> float:
-        return min(max(0.0, ns), step_ns)
+        return min(max(0.0, ns), most)
 
-    saved = combiner.saving([name])
-    expected, low, high = (within(one) for one in saved)
-    alone = [saved[0] if len(mine) == 1 else combiner.saving_for(name, found.finding.code) for found, _ in mine]
+    expected, low, high = (within(one) for one in combiner.saving([name]))
+    alone = [expected if len(mine) == 1 else combiner.saving_for(name, found.finding.code) for found, _ in mine]
     order = sorted(range(len(mine)), key=lambda at: -alone[at])
     return replace(
         prescription(name, [mine[at] for at in order], step_ns),

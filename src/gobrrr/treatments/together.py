@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from gobrrr.analysis.budget import budget_lines
 from gobrrr.analysis.elsewhere import ELSEWHERE, on_machine, repriced, without_floor
 from gobrrr.analysis.evidence import Evidence
@@ -13,10 +15,14 @@ from gobrrr.analysis.gains import EXPECTED, LEAST, MOST, Effect, Plan, Stopwatch
 from gobrrr.analysis.graph import StepGraph
 from gobrrr.analysis.idle import INPUT
 from gobrrr.analysis.observer import REPEATABLE
-from gobrrr.analysis.outcome import Outcome, largest, moved_ops, outcome
+from gobrrr.analysis.outcome import Outcome, in_window, largest, moved_ops, outcome
+from gobrrr.analysis.path import path_of
+from gobrrr.analysis.predictive import BUSY, DEVICE, HOST, Replayed, mechanism_of, predicted, spread_of
 from gobrrr.analysis.price import Priced
+from gobrrr.analysis.regions import EMPTY_NS
 from gobrrr.analysis.verdict import regime_of
 from gobrrr.analysis.what_if import Change, in_turn, unchanged
+from gobrrr.fitted import Spread
 from gobrrr.model.diagnosis import Wall, WhatIf
 from gobrrr.model.events import I8
 from gobrrr.model.machine import Machine
@@ -47,6 +53,9 @@ ALTERNATIVES = (
 COVERED = (("compile", "channels-last"), ("compile", "pad-dimensions"))
 """(treatment, what it does by itself): for a finding that both are for, the first counts."""
 
+
+Interval = tuple[tuple[float, float, float], tuple[float, float]]
+"""A changed step with its ends, and the ends of what is saved of the step as it is, in ns."""
 
 Saving = tuple[float, float, float]
 """What is expected to be saved of a step, at the least and at the most, in ns."""
@@ -127,23 +136,75 @@ def as_uncertain(expected: float, gains: tuple[float, float], step_ns: float, wa
 
 
 class Combiner:
-    """Replays a step under combinations of the plans that were made for it; several ranks run together."""
+    """Replays a step under combinations of the plans that were made for it; several ranks run together.
 
-    def __init__(self, seats: Sequence[Seat], wall: Wall, watch: Stopwatch | None = None) -> None:
+    `spreads`: what was fitted beside the replay; None: what the package has, none: the replay alone.
+    """
+
+    def __init__(
+        self,
+        seats: Sequence[Seat],
+        wall: Wall,
+        watch: Stopwatch | None = None,
+        spreads: Sequence[Spread] | None = None,
+    ) -> None:
         self.seats = seats
+        self.spreads = spreads
         self.wall = wall
         self.watch = watch or Stopwatch(*(one.evidence for one in seats), wall_ns=wall.value)
         self.before = self.watch.before(self.watch.middle)
         """The step as it is, in ns."""
 
     def saving(self, names: Sequence[str]) -> Saving:
-        """What all plans of the treatments `names` save of a step."""
-        (step, _, _), (low, high) = self._interval(names, None)
-        expected = self.before - step
-        return expected, min(low, expected), max(high, expected)
+        """What all plans of the treatments `names` save of a step, by the replay and what was fitted beside it."""
+        expected, low, high = (self.before * one for one in predicted(self.replayed(names), self.spreads))
+        return expected, low, high
+
+    def replayed(self, names: Sequence[str], interval: Interval | None = None) -> Replayed:
+        """What the replay itself says of all plans of the treatments `names`, in shares of the step. `interval`: where
+        that is known already."""
+        (step, _, _), (low, high) = interval or self._interval(names, None)
+        expected, whole = self.before - step, self.before or 1.0
+        evidence = self.seats[0].evidence
+        mine = [name for name in names if self.seats[0].has(name)]
+        work = work_of(self.seats[0].of(names))
+        return Replayed(
+            expected=expected / whole,
+            low=min(low, expected) / whole,
+            high=max(high, expected) / whole,
+            touched=self._most(names, work),
+            mechanism=mechanism_of(mine, work),
+            bound=DEVICE if path_of(evidence).busy > BUSY * whole else HOST,
+            device="cpu" if evidence.on_cpu else "cuda",
+        )
+
+    def _most(self, names: Sequence[str], work: float) -> float:
+        """The largest share of the step that `names` can save: of a step that does more work as much as if that took no
+        time."""
+        if work == 1.0:
+            return self.touched(names) / (self.before or 1.0)
+        return 1.0 - 1.0 / work if len(names) == 1 and work > 1.0 else 1.0
+
+    def touched(self, names: Sequence[str]) -> float:
+        """What of a step the plans of `names` touch, in ns: work that they change, and the idle time where they change
+        what the host does, or what lies outside the analysed steps; of what is captured the kernels' launches on the
+        device. No more can be saved."""
+        evidence, mine = self.seats[0].evidence, self.seats[0].of(names)
+        before = evidence.graph
+        after = self._changes(names, MOST, None)[0](before)
+        moved = (after.duration != before.duration) | (after.gone != before.gone) | (after.stream != before.stream)
+        busy = min(path_of(evidence).busy, self.before)
+        work = float(before.duration[moved & in_window(evidence)].sum()) / evidence.steps.count
+        captured = after.gap != before.gap
+        work += (
+            float(np.minimum(before.duration, EMPTY_NS)[captured & in_window(evidence)].sum()) / evidence.steps.count
+        )
+        hosted = not (np.array_equal(after.left, before.left) and np.array_equal(after.cut, before.cut))
+        idle = self.before - busy if hosted or len(self.seats) > 1 or any(one.least_ns[1] for one in mine) else 0.0
+        return min(min(work, busy) + idle + sum(one.beyond for one in mine), self.before)
 
     def saving_for(self, name: str, code: str) -> float:
-        """What a treatment is expected to save of a step by its plan for one finding alone, in ns."""
+        """What a treatment saves of a step by its plan for one finding alone, as the replay has it, in ns."""
         alone = Combiner([one.for_finding(code) for one in self.seats], self.wall, self.watch)
         after = alone._after([name], None, EXPECTED, 0.0, self.watch.middle)
         return self.before - after + sum(one.beyond + one.beyond_low for one in alone.seats[0].of([name])) / 2
@@ -155,10 +216,17 @@ class Combiner:
         `machine` can't be compared.
         """
         mine = self.seats[0].of(names)
-        (step, low, high), saved = self._interval(names, machine)
+        interval = self._interval(names, machine)
+        (step, low, high), saved = interval
         lead = self.seats[0].evidence
         priced = lead.priced if machine is None else repriced(lead.priced, machine)
         found, graph = self._outcome(names, machine, priced, step)
+        told = self.replayed(names, interval) if mine and machine is None else None
+        if told is not None and spread_of(told, self.spreads) is not None:
+            expected, least, most = (self.before * one for one in predicted(told, self.spreads))
+            step, low, high = (max(self.before - one, 0.0) for one in (expected, most, least))
+            saved = least, most
+            found = _scaled(found, step)
         record = WhatIf(
             treatments=list(names),
             machine=machine.name if machine is not None else None,
@@ -177,8 +245,10 @@ class Combiner:
         return Together(record, found, graph)
 
     def bounded(self, names: Sequence[str], step_ns: float) -> Outcome:
-        """What bounds a step that all plans of `names` bring to `step_ns`."""
-        return self._outcome(names, None, self.seats[0].evidence.priced, step_ns)[0]
+        """What bounds a step that all plans of `names` bring to `step_ns`, in the proportions of the replay."""
+        outside = sum(one.beyond + one.beyond_low for one in self.seats[0].of(names)) / 2
+        step = max(self._after(names, None, EXPECTED, 0.0, self.watch.middle) - outside, 0.0)
+        return _scaled(self._outcome(names, None, self.seats[0].evidence.priced, step)[0], step_ns)
 
     def _outcome(
         self, names: Sequence[str], machine: Machine | None, priced: Priced, step_ns: float
@@ -212,9 +282,7 @@ class Combiner:
             )
         return told
 
-    def _interval(
-        self, names: Sequence[str], machine: Machine | None
-    ) -> tuple[tuple[float, float, float], tuple[float, float]]:
+    def _interval(self, names: Sequence[str], machine: Machine | None) -> Interval:
         """((the step as expected, its low and its high end), what is saved at least and at most): no step below 0.
 
         A saving at an end of what is known of the host is the share of that end's step, of the step that is expected;
@@ -281,6 +349,15 @@ def _bounded(found: Outcome, step_ns: float, *, cpu: bool) -> Outcome:
     sums["overhead", INPUT] = sums.get(("overhead", INPUT), 0.0) + rest
     lines = budget_lines(sums, step_ns)
     return replace(found, lines=lines, regime=regime_of(lines), then=largest(lines, cpu=cpu))
+
+
+def _scaled(found: Outcome, step_ns: float) -> Outcome:
+    """The same budget of a step that takes so long."""
+    total = sum(one.ns for one in found.lines)
+    sums: dict[tuple[str, str | None], float] = {}
+    if total > 0:
+        sums = {(one.line, one.cause): one.ns * step_ns / total for one in found.lines}
+    return replace(found, lines=budget_lines(sums, step_ns))
 
 
 def work_of(mine: Sequence[Plan]) -> float:

@@ -1,0 +1,156 @@
+"""The predictive interval's quantiles, from points that were measured; whole workloads are left out to check them.
+
+A residual is what was measured less what the replay expects, on the scale of gobrrr.analysis.predictive. Its quantiles
+are those of all points of a device, of a mechanism, and of a mechanism where the device or the host bounds the step;
+each group's are drawn to those of the group around it as if that had DRAWN workloads. The levels are those of LEVELS
+with the least interval score on the bench's workloads when they are left out, of those that cover COVERED of them.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from gobrrr.analysis.predictive import Replayed, predicted
+from gobrrr.fitted import LeftOut, Spread
+
+DRAWN = 10.0
+NOISY = 0.3
+"""A measurement whose rounds' middle half spans more of the step than this tells nothing."""
+
+DOUBT = 0.2
+"""What an interval may leave out: 80 % are to be covered."""
+
+COVERED = 0.72
+"""What is asked of the intervals that are left out, which are to cover 70 to 90 %. The law cuts high ends off at what a
+change touches, so that they cover less than the quantiles say."""
+
+Levels = tuple[float, float, float]
+TAILS = (0.1, 0.08, 0.06, 0.04)
+LEVELS: tuple[Levels, ...] = tuple((low, 0.5, 1 - high) for low in TAILS for high in TAILS)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A change that was replayed and measured: shares of the step. `workload`: what is left out as a whole."""
+
+    workload: str
+    replayed: Replayed
+    measured: float
+    spread: float = 0.0
+
+    @property
+    def residual(self) -> float:
+        """What was measured beside what was replayed, on the residual's scale."""
+        return (self.measured - self.replayed.expected) / self.replayed.scale
+
+
+class Interval(NamedTuple):
+    """A predicted saving, shares of the step."""
+
+    expected: float
+    low: float
+    high: float
+
+    def error(self, measured: float) -> float:
+        """How far what was expected is off."""
+        return abs(self.expected - measured)
+
+    def covers(self, measured: float) -> bool:
+        """Whether the measured saving lies in it."""
+        return self.low <= measured <= self.high
+
+    def score(self, measured: float) -> float:
+        """The interval score (Gneiting and Raftery 2007): its width, and 10 times what lies outside."""
+        outside = max(self.low - measured, measured - self.high, 0.0)
+        return self.high - self.low + 2 / DOUBT * outside
+
+
+def spreads(samples: Sequence[Sample], levels: Levels) -> list[Spread]:
+    """The quantiles of each group that has points."""
+    telling = [one for one in samples if one.spread <= NOISY]
+    made: list[Spread] = []
+    for device in sorted({one.replayed.device for one in telling}):
+        mine = [one for one in telling if one.replayed.device == device]
+        every = _group(mine, (device, "", ""), levels, None)
+        made.append(every)
+        for mechanism in sorted({one.replayed.mechanism for one in mine}):
+            of_it = [one for one in mine if one.replayed.mechanism == mechanism]
+            around = _group(of_it, (device, mechanism, ""), levels, every)
+            made.append(around)
+            for bound in sorted({one.replayed.bound for one in of_it}):
+                inner = [one for one in of_it if one.replayed.bound == bound]
+                made.append(_group(inner, (device, mechanism, bound), levels, around))
+    return made
+
+
+def _group(mine: Sequence[Sample], key: tuple[str, str, str], levels: Levels, around: Spread | None) -> Spread:
+    residuals = [one.residual for one in mine]
+    found = np.quantile(residuals, levels)
+    count = len({one.workload for one in mine})
+    if around is not None:
+        outer = np.array([around.low, around.middle, around.high])
+        found = (count * found + DRAWN * outer) / (count + DRAWN)
+    low, middle, high = (round(float(one), 4) for one in found)
+    return Spread(
+        device=key[0], mechanism=key[1], bound=key[2], points=len(mine), workloads=count, low=low, middle=middle,
+        high=high, least=round(min(residuals), 4), most=round(max(residuals), 4),
+    )  # fmt: skip
+
+
+def left_out(samples: Sequence[Sample], levels: Levels) -> list[Interval]:
+    """Each sample's interval from a fit without its workload."""
+    by_workload = {
+        name: spreads([one for one in samples if one.workload != name], levels)
+        for name in dict.fromkeys(one.workload for one in samples)
+    }
+    return [Interval(*predicted(one.replayed, by_workload[one.workload])) for one in samples]
+
+
+def judged(intervals: Sequence[Interval], measured: Sequence[float]) -> LeftOut:
+    """How well intervals did."""
+    both = list(zip(intervals, measured, strict=True))
+    return LeftOut(
+        n=len(both),
+        error=round(statistics.median(one.error(got) for one, got in both), 4),
+        coverage=round(sum(one.covers(got) for one, got in both) / len(both), 4),
+        width=round(statistics.median(one.high - one.low for one, _ in both), 4),
+        score=round(statistics.fmean(one.score(got) for one, got in both), 4),
+    )
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The quantiles, their levels, and each sample's interval without its workload."""
+
+    spreads: list[Spread]
+    levels: Levels
+    intervals: list[Interval]
+
+
+def fit(bench: Sequence[Sample], others: Sequence[Sample] = ()) -> Fit:
+    """The quantiles of all samples, at the levels that do best on the bench's workloads when they are left out, and how
+    each group does there."""
+    samples = [*bench, *others]
+    measured = [one.measured for one in samples]
+    tried = [(levels, left_out(samples, levels)) for levels in LEVELS]
+    told = [judged(intervals[: len(bench)], measured[: len(bench)]) for _, intervals in tried]
+    enough = [at for at, one in enumerate(told) if one.coverage >= COVERED]
+    best = min(enough or range(len(told)), key=lambda at: told[at].score if enough else -told[at].coverage)
+    levels, intervals = tried[best]
+    made = []
+    for group in spreads(samples, levels):
+        mine = [at for at, one in enumerate(samples) if _within(one.replayed, group)]
+        found = judged([intervals[at] for at in mine], [measured[at] for at in mine])
+        made.append(replace(group, left_out=found))
+    return Fit(made, levels, intervals)
+
+
+def _within(one: Replayed, group: Spread) -> bool:
+    return (one.device == group.device and group.mechanism in ("", one.mechanism)
+            and group.bound in ("", one.bound))  # fmt: skip

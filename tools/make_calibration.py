@@ -1,0 +1,112 @@
+"""Write docs/calibration.md from bench/results/calibration*.json and the package's data/fitted.json.
+
+`--check` says if the page is current. `python -m bench.calibration --fit` makes what it shows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from bench.calibration import RESULTS, Table, table
+from gobrrr.fitted import Fitted, Spread, fitted
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "calibration.md"
+FIT, FINAL = RESULTS / "calibration.json", RESULTS / "calibration_final.json"
+
+HEAD = """# Predicted savings against measured ones
+
+A prediction is a replay of the step's graph with the change in it, and what was fitted beside such replays: the
+quantiles of the residuals that the bench of treatments measured (`bench/gpu/treatments.py`), by what a treatment works
+by and by whether the device or the host bounds the step. A third of the workloads was set aside before anything was
+fitted, and is looked at once.
+
+Three columns are held against the same measurements. `replay` is the replay alone; `usual` is what a treatment saves on
+the other workloads of the same regime; `calibrated` is what is shown. In the first table each workload is predicted
+by a fit without it. An error is the distance of what was expected from what was measured, in points of the step. An
+interval is meant to cover 80 %. The interval score is its width and 10 times what a measured saving lies outside
+(Gneiting and Raftery 2007): less is better.
+
+A saving's high end is never above the time of the work that a change touches and the idle time that it can fill. What
+was measured above that is missed, by law.
+"""
+
+SPREADS = """## What was fitted
+
+Residuals in units of a saving's scale (`src/gobrrr/analysis/predictive.py`): quantiles, after groups with few
+workloads were drawn to the group around them. "Left out": each workload by a fit without it.
+"""
+
+
+def page(fit: Table, final: Table | None, made: Fitted) -> str:
+    """The page."""
+    parts = [HEAD, _section("Workloads that the fit may see, each left out", fit)]
+    parts.append(
+        _section("The third that was set aside", final)
+        if final is not None
+        else "## The third that was set aside\n\nNot looked at yet.\n"
+    )
+    parts.append(SPREADS)
+    parts.append(_about(made))
+    parts.append("\n".join(_spreads(made.spreads)) + "\n")
+    return "\n".join(parts)
+
+
+def _section(title: str, one: Table) -> str:
+    about = " ".join(one.about)
+    made = f"`{one.command}`, {one.date}, {', '.join(one.hardware)}."
+    return "\n".join([f"## {title}", "", made, about, "", *table(one.lines), ""])
+
+
+def _about(made: Fitted) -> str:
+    low, _, high = (f"{100 * one:.0f}" for one in made.levels)
+    return (
+        f"`{made.command}`, {made.date}; {'; '.join(made.hardware)}. Quantiles {low} and {high} %, and the median; a "
+        f"group is drawn to the one around it as if that had {made.drawn:.0f} workloads; measurements whose rounds "
+        f"vary by more than {100 * made.noisy:.0f} % of the step are left out.\n"
+    )
+
+
+def _spreads(spreads: Sequence[Spread]) -> list[str]:
+    rows = [
+        "| device | works by | bound by | points | workloads | low | median | high | ends | left out: error, covered, "
+        "width |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for one in spreads:
+        out = one.left_out
+        told = "" if out is None else f"{100 * out.error:.1f}, {100 * out.coverage:.0f} %, {100 * out.width:.1f}"
+        rows.append(
+            f"| {one.device} | {one.mechanism or 'any'} | {one.bound or 'any'} | {one.points} | {one.workloads} | "
+            f"{one.low:.2f} | {one.middle:.2f} | {one.high:.2f} | {one.least:.2f} to {one.most:.2f} | {told} |"
+        )
+    return rows
+
+
+def read(path: Path) -> Table | None:
+    """A kept table; None where there is none."""
+    return msgspec.json.decode(path.read_bytes(), type=Table) if path.is_file() else None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="exit 1 when the page is not current")
+    fit = read(FIT)
+    if fit is None:
+        parser.error("python -m bench.calibration --fit comes first")
+    text = page(fit, read(FINAL), fitted())
+    if parser.parse_args().check:
+        current = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text
+        if not current:
+            print("docs/calibration.md is not current: python -m tools.make_calibration", file=sys.stderr)
+        return 0 if current else 1
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
