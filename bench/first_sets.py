@@ -1,0 +1,92 @@
+"""Which set treat would try first on each workload of the bench of treatments, and how fast that was measured to be.
+
+    python -m bench.first_sets            # the workloads that may be fitted on; no torch, no GPU
+
+The set is what gobrrr.treating.sets picks from predictions that the code makes now of the stored profile; its speed and
+the best one are measurements (bench/results/treatments_*.json). A set that was not measured has no figure.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from bench.calibration import PROFILE, RESULTS
+from bench.predicted_ways import JOINED, Told, named
+from bench.stored_profile import unpack
+from gobrrr import pipeline
+from gobrrr.model.machine import Machine
+from gobrrr.treating.candidate import Candidate
+from gobrrr.treating.candidates import predictor_of, step_of
+from gobrrr.treating.sets import best_sets
+from gobrrr.treatments.way import Way
+
+GOOD = 0.97
+
+
+def first(profile: Any, ways: Sequence[Told], machine: Machine | None) -> str:
+    """The name of the best predicted set, or of the best single way."""
+    examined = pipeline.examine(profile, on=machine)
+    known = [_way(one) for one in ways]
+    predictor, step = predictor_of(examined, known), step_of(examined.diagnosis)
+    made = [_candidate(one, predictor.saving(one.as_if, one.work)) for one in known]
+    by_name = {one.name: one for one in ways}
+    sets = best_sets(made, predictor.saving, step or 0.0)
+    if sets:
+        return named(sets[0].members, by_name)
+    single = [one for one in made if one.expected_ns is not None and one.work == 1.0 and not one.slow]
+    return max(single, key=lambda one: one.expected_ns or 0.0).way if single else ""
+
+
+def _way(one: Told) -> Way:
+    def apply(*_: Any) -> Any:
+        raise NotImplementedError("a way that was told is never applied")
+
+    return Way(name=one.name, treatment=one.treatment, apply=apply, code="", numerics=one.numerics, rank=one.rank,
+               as_if=one.as_if, conflicts=frozenset(one.conflicts), compiles=one.compiles, slow=one.slow,
+               work=one.work)  # fmt: skip
+
+
+def _candidate(one: Way, told: tuple[float, float, float] | None) -> Candidate:
+    ends = dict(zip(("expected_ns", "low_ns", "high_ns"), told or (None, None, None), strict=True))
+    return Candidate(way=one.name, treatment=one.treatment, rank=one.rank, as_if=one.as_if, slow=one.slow,
+                     conflicts=tuple(one.conflicts), compiles=one.compiles, work=one.work, **ends)  # fmt: skip
+
+
+def speeds(record: dict[str, Any]) -> dict[str, float]:
+    """How many times as fast each measured way and recipe made a workload's step, for the same work, numbers whole."""
+    rows = record["rows"].items()
+    return {name: row["before_ns"] / row["after_ns"] for name, row in rows
+            if "after_ns" in row and row["work"] == 1.0 and row["verdict"] not in ("unsafe", "inconclusive")}  # fmt: skip
+
+
+def main() -> int:
+    good = told = 0
+    for path in sorted(RESULTS.glob("treatments_*.json")):
+        results = json.loads(path.read_text(encoding="utf-8"))
+        for name, record in results["workloads"].items():
+            stored = RESULTS / path.stem / f"{name}{PROFILE}"
+            measured = speeds(record) if "rows" in record else {}
+            if record["held_back"] or not measured or not stored.is_file():
+                continue
+            ways = [msgspec.convert(one, Told) for one in record["ways"]]
+            machine = msgspec.convert(record["machine"], Machine) if "machine" in record else None
+            chosen = first(unpack(stored.read_bytes()), ways, machine)
+            best = max(measured, key=measured.__getitem__)
+            mine = measured.get(chosen) or next(
+                (one for key, one in measured.items() if set(key.split(JOINED)) == set(chosen.split(JOINED))), None
+            )
+            told += mine is not None
+            good += mine is not None and mine >= GOOD * measured[best]
+            shown = "not measured" if mine is None else f"{mine:5.2f} x"
+            print(f"{name:28} {shown:12} {chosen:62} best {measured[best]:5.2f} x {best}", flush=True)
+    print(f"{good} of {told} first sets that were measured reach {GOOD:.0%} of the best that was")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
