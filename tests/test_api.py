@@ -99,10 +99,19 @@ def step() -> None:
     """A callable."""
 
 
-@pytest.mark.parametrize("target", [step, print, "train.py:step", "package.module:Model.step", "train.py"])
+@pytest.mark.parametrize("target", [step, print, "train.py:step", "package.module:Model.step"])
 def test_code_is_no_trace(target: Any) -> None:
-    with pytest.raises(UsageError, match=r"no trace|gobrrr run train\.py"):
+    with pytest.raises(UsageError, match="no trace"):
         gobrrr.read_trace(target)
+
+
+def test_a_script_is_no_trace(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    with pytest.raises(InputError, match="no such file"):
+        gobrrr.read_trace(script)
+    script.write_text("def step(): ...")
+    with pytest.raises(UsageError, match=r"no trace: a script is run by gobrrr run .*train\.py"):
+        gobrrr.read_trace(script)
 
 
 def test_arguments_and_scaling_are_for_steps() -> None:

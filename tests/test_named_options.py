@@ -18,7 +18,7 @@ COMMAND = re.compile(r"\bgobrrr (?:-- )?([a-z]+)\b((?: (?:--?[a-z][a-z-]*|[A-Za-
 OTHERS = {
     "--format", "--id", "--query-gpu",  # nvidia-smi's
     "--lr",  # of the script in the examples
-    "--calibrate", "--here", "--keep", "--more", "--warm",  # of programs in bench/
+    "--calibrate", "--fit", "--held", "--here", "--keep", "--more", "--warm",  # of programs in bench/
     "--level",  # a property of the page's style
 }  # fmt: skip
 """Options of other programs that the texts name."""

@@ -296,7 +296,7 @@ def test_a_module_s_name(run: Run, write: Any, tmp_path: Path, monkeypatch: pyte
     ("target", "message"),
     [
         ("no/such.py:step", "no such file"),
-        ("{file}", "FILE.py:NAME|file.py:callable"),
+        ("{file}", "name one of its callables"),
         ("{file}:nope", "has no nope; it has build, workload, forward, direct"),
         ("{file}:not_callable", "no callable"),
         ("{file}:Holder.nope", "has no Holder.nope"),

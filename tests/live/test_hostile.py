@@ -311,7 +311,7 @@ def test_names_of_files(tmp_path: Path) -> None:
         assert gobrrr.diagnose(f"{file}:{name}").live is not None
     with pytest.raises(InputError, match=r"is not Python.*line 1"):
         gobrrr.diagnose(f"{broken}:f")
-    with pytest.raises(UsageError, match="a step is named"):
+    with pytest.raises(UsageError, match="name one of its callables"):
         check_target(f"{file}:not a name")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gobrrr.model.diagnosis import Finding
@@ -58,6 +60,6 @@ def test_all_shows_what_a_screen_has_no_room_for() -> None:
     assert "and 1 more remedy: --all shows all" in screen
     assert "--all" not in whole
     for each in one.prescriptions:
-        assert f"{each.treatment}:" in whole
+        assert re.search(rf"\d  {re.escape(each.treatment)}\b", whole)
     for fact in one.findings[0].evidence:
         assert said(fact) in said(whole)
