@@ -86,6 +86,17 @@ def test_what_experts_apply_is_among_the_sets() -> None:
     assert made[0].compiles
 
 
+def test_experts_fuse_the_optimizer_also_where_nothing_predicts_it() -> None:
+    saves = {"bf16-autocast": 0.3, "compile": 0.5}
+    found = [
+        candidate("bf16-autocast", 0.3), candidate("compile:reduce-overhead", 0.5, as_if=("compile",)),
+        candidate("fused-optimizer", None, as_if=("fused-optimizer",)),
+    ]  # fmt: skip
+    (made, *_) = best(found, saves)
+    assert set(made.members) == {"bf16-autocast", "compile:reduce-overhead", "fused-optimizer"}
+    assert sets.may_not_pay(made, STEP) == ["fused-optimizer"]
+
+
 # -- the search
 
 

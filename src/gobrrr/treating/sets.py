@@ -37,6 +37,9 @@ SERVING = (
 )
 """What experts apply in one go, less what does not fit the workload."""
 
+ALWAYS = frozenset({"fused-optimizer"})
+"""What is in an expert's set although nothing predicts it: it takes launches off the step, and no other member away."""
+
 Predict = Callable[[Sequence[str], float], Saving | None]
 """What treatments are predicted to save together, with how much work a step is then."""
 
@@ -44,11 +47,12 @@ Predict = Callable[[Sequence[str], float], Saving | None]
 def best_sets(candidates: Sequence[Candidate], predict: Predict, step_ns: float) -> list[Candidate]:
     """The sets of two and more ways that are predicted to save the most of a step, the best first.
 
-    Each has to save more than any single way does. One is built by adding the way that adds the most, again and again;
-    the others are the experts'.
+    Each has to save as much as any single way does. One is built by adding the way that adds the most, again and again;
+    the others are the experts'. Of sets that save about the same the larger comes first: what does not pay is left out
+    later, and what was never tried is not known.
     """
     fit = [one for one in candidates if _stands_in_a_set(one)]
-    known = {one.way: one for one in fit}
+    known = {one.way: one for one in candidates if one in fit or one.way in ALWAYS}
     found = [_built(fit, predict, step_ns)]
     for recipe in (*TRAINING, *SERVING):
         found.append([known[name] for name in recipe if name in known])
@@ -57,9 +61,16 @@ def best_sets(candidates: Sequence[Candidate], predict: Predict, step_ns: float)
     for members in found:
         if len(members) > 1 and not _at_odds(members):
             one = _set_of(members, predict)
-            if one is not None and (one.expected_ns or 0.0) >= single + MORE * step_ns:
+            if one is not None and (one.expected_ns or 0.0) >= single:
                 made.setdefault(one.way, one)
-    return sorted(made.values(), key=lambda one: (-(one.expected_ns or 0.0), len(one.members)))[:MOST_SETS]
+    most = max((one.expected_ns or 0.0 for one in made.values()), default=0.0)
+
+    def rank(one: Candidate) -> tuple[bool, int, float]:
+        saved = one.expected_ns or 0.0
+        near = saved >= most - MORE * step_ns
+        return not near, -len(one.members) if near else 0, -saved
+
+    return sorted(made.values(), key=rank)[:MOST_SETS]
 
 
 def halves(one: Candidate, candidates: Iterable[Candidate]) -> list[Candidate]:
