@@ -52,16 +52,17 @@ def _way(one: Told) -> Way:
 
 
 def _candidate(one: Way, told: tuple[float, float, float] | None) -> Candidate:
-    ends = dict(zip(("expected_ns", "low_ns", "high_ns"), told or (None, None, None), strict=True))
+    expected, low, high = told if told is not None else (None, None, None)
     return Candidate(way=one.name, treatment=one.treatment, rank=one.rank, as_if=one.as_if, slow=one.slow,
-                     conflicts=tuple(one.conflicts), compiles=one.compiles, work=one.work, **ends)  # fmt: skip
+                     conflicts=tuple(one.conflicts), compiles=one.compiles, work=one.work, expected_ns=expected,
+                     low_ns=low, high_ns=high)  # fmt: skip
 
 
 def speeds(record: dict[str, Any]) -> dict[str, float]:
     """How many times as fast each measured way and recipe made a workload's step, for the same work, numbers whole."""
-    rows = record["rows"].items()
-    return {name: row["before_ns"] / row["after_ns"] for name, row in rows
-            if "after_ns" in row and row["work"] == 1.0 and row["verdict"] not in ("unsafe", "inconclusive")}  # fmt: skip
+    told = {name: row for name, row in record["rows"].items() if "after_ns" in row and row["work"] == 1.0}
+    known = {name: row for name, row in told.items() if row["verdict"] not in ("unsafe", "inconclusive")}
+    return {name: row["before_ns"] / row["after_ns"] for name, row in known.items()}
 
 
 def main() -> int:
