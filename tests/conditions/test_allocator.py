@@ -49,7 +49,9 @@ def test_each_step_allocates(tmp_path: Path, name: str):
     assert sure is not None
     assert sure.predicted_saving_ns == pytest.approx(finding.at_stake_ns, rel=0.02)
     assert given.expected_ns == sure.expected_ns
-    assert given.predicted_saving_ns[0] < finding.at_stake_ns[0] < given.predicted_saving_ns[1]
+    assert given.predicted_saving_ns[0] < finding.at_stake_ns[0]
+    # however little is known of the step: no saving is above what its finding has at stake
+    assert given.predicted_saving_ns[1] == pytest.approx(finding.at_stake_ns[1])
 
 
 def test_no_call_is_promised_more_than_it_took_as_recorded(tmp_path: Path):

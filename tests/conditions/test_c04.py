@@ -50,7 +50,8 @@ def test_a_contraction_gets_the_lower_type_s_peak(tmp_path: Path):
         trace.op("aten::copy_", [SHAPE, SHAPE], 90.0, dtypes=["float64", "float32"], host_us=10.0)
         trace.op("aten::mm", [SHAPE, SHAPE], 2600.0, dtype="float64", host_us=10.0, kernel="dgemm_128x64")
 
-    finding = found("C04", certain(seen_of(tmp_path, body)))
+    known = live_of(switches=Switches(matmul_tf32=False))
+    finding = found("C04", replace(certain(seen_of(tmp_path, body)), live=known))
     # an H100's float64 matrix peak is that of float32 on the vector units, 66.9 TFLOP/s: only the bytes halve there
     assert finding.where[0].op == "aten::copy_"
     assert finding.at_stake_ns[1] == pytest.approx(90e3, rel=0.05)
@@ -65,9 +66,12 @@ def test_a_program_that_allows_tf32_may_gain_its_matrix_units(tmp_path: Path):
         trace.op("aten::mm", [SHAPE, SHAPE], 2600.0, dtype="float64", host_us=10.0, kernel="dgemm_128x64")
 
     seen = certain(seen_of(tmp_path, body))
-    given = predict("cast-at-source", seen, found("C04", seen))
+    finding = found("C04", seen)
+    given = predict("cast-at-source", seen, finding)
     assert given is not None
     assert "TF32" in given.assumes
+    # the finding has at stake what its remedy may save
+    assert finding.at_stake_ns == pytest.approx(given.predicted_saving_ns, rel=0.02)
     low, high = given.predicted_saving_ns
     assert low == pytest.approx(0.0, abs=1e3)
     assert high == pytest.approx(90e3 + 2600e3 * (1 - 66.9 / 494.7), rel=0.03)

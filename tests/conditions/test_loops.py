@@ -46,7 +46,8 @@ def test_an_optimizer_that_loops_over_the_parameters(tmp_path: Path):
     assert "180 of 190 launches a step are the optimizer's" in finding.evidence[0]
     # 180 launches of 20 us each, of which recording has a part, and kernels of 2 us in between
     assert 180 * 5e3 < finding.at_stake_ns[1] < 180 * 18e3
-    assert finding.at_stake_ns[0] == pytest.approx(finding.at_stake_ns[1] / 2)
+    # half of the idle time; at the most all of it, and the 2 us of the kernels meanwhile, whose launches are gone
+    assert finding.at_stake_ns[0] == pytest.approx((finding.at_stake_ns[1] - 179 * 2e3) / 2, rel=1e-3)
     given = predict("fused-optimizer", seen, finding)
     assert given is not None
     # one launch behind the backward pass's 2 ms, for 180 kernels of 2 us: 179 of them lose the 1 us of an empty kernel
@@ -82,8 +83,9 @@ def test_on_a_cpu_the_fused_form_spares_passes_as_well(tmp_path: Path):
     plain = found("O03", seen).at_stake_ns
     there = found("O03", replace(seen, live=structs.replace(live_of(), kind="cpu"))).at_stake_ns
     assert there[0] == pytest.approx(plain[0])
-    # 180 loops of 2 us, of which 7/20 of a floor of less than 0.1 us stay
-    assert there[1] - plain[1] == pytest.approx(180 * 2e3, rel=0.05)
+    # half of the idle time is sure; to all of it come 180 loops of 2 us, of which 7/20 of a floor of less than 0.1 us
+    # stay (on a GPU launch and ramp of its kernels, which is all of 2 us)
+    assert there[1] - 2 * there[0] == pytest.approx(180 * 2e3, rel=0.05)
 
 
 def test_an_adam_by_hand_needs_no_annotation(tmp_path: Path):

@@ -37,6 +37,19 @@ def conversions(evidence: Evidence, calls: I8) -> NDArray[np.bool_]:
     return np.array([_converts(evidence.group_of(call).call) for call in calls.tolist()], dtype=bool)
 
 
+def contractions(evidence: Evidence, calls: I8) -> NDArray[np.bool_]:
+    """One flag a call: whether matrix units can do it in some type."""
+    return np.array([bool(evidence.group_of(call).work.matrix_flop) for call in calls.tolist()], dtype=bool)
+
+
+def tf32_allowed(evidence: Evidence) -> bool | None:
+    """Whether float32 matmuls may run as TF32; None where nothing says so."""
+    if evidence.on_cpu:
+        return False
+    switches = evidence.live.switches if evidence.live is not None else None
+    return switches.matmul_tf32 if switches is not None else None
+
+
 def float32_share(evidence: Evidence, calls: I8, *, tf32: bool = False) -> F8:
     """For each call its floor in float32 over its floor in float64, at most 1; NaN where one is not known.
 

@@ -21,6 +21,9 @@ roofline tells:
     cost (high) = sum of t * (1 - r), and all of the conversions between float64 and the lower types
     cost (low)  = sum of t * (1 - max(r, 1/2)) over the calls that are no conversion
 
+A contraction may run in TF32 where the program lets it: that is in no trace, and r in the high end is TF32's unless a
+live run has seen that it may not; where it has seen that it may, r in both ends is, with no 1/2.
+
 The share of its roof that a call reaches stays. Both count only as far as the device is what the step waits for.
 
 ## What helps
@@ -53,7 +56,15 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.claims import Found, of_calls
-from gobrrr.analysis.doubles import Origin, conversions, double_calls, float32_share, origin
+from gobrrr.analysis.doubles import (
+    Origin,
+    contractions,
+    conversions,
+    double_calls,
+    float32_share,
+    origin,
+    tf32_allowed,
+)
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import step_saving
 from gobrrr.conditions.common import MOST_PLACES, by_signature, certainty_of, finding, places, unable
@@ -76,9 +87,14 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     if not len(calls):
         return None
     ns, count = evidence.calls.ns[calls], evidence.steps.count
-    turned, share = conversions(evidence, calls), np.nan_to_num(float32_share(evidence, calls), nan=1.0)
-    high = np.where(turned, ns, ns * (1 - share))
-    low = np.where(turned, 0.0, ns * (1 - np.maximum(share, LEAST_GAIN)))
+    turned, allowed = conversions(evidence, calls), tf32_allowed(evidence)
+    least, most = (
+        np.nan_to_num(float32_share(evidence, calls, tf32=tf32), nan=1.0)
+        for tf32 in (allowed is True, allowed is not False)
+    )
+    high = np.where(turned, ns, ns * (1 - most))
+    half = np.where(contractions(evidence, calls) & (allowed is True), 0.0, LEAST_GAIN)
+    low = np.where(turned, 0.0, ns * (1 - np.maximum(least, half)))
     came = origin(evidence)
     total = float(ns.sum()) / count
     facts = [

@@ -30,8 +30,8 @@ read numbers (O02) are other conditions'.
                       less what the step's estimated time may be too long by;
                       nothing, where it is not known whether the turns need each other
 
-On a CPU, and where the turns do not need each other, the high end also has what the loops' operations take beyond their
-floors: the begin and end of each, and a device that one turn does not fill.
+On a CPU, where the turns do not need each other, and of a loop over experts, the high end also has what the loops'
+operations take beyond their floors: the begin and end of each, and a device that one turn does not fill.
 
 A step never gets shorter than the device's busy time. What the loop costs is part of a launch-bound step (O01), which
 keeps only the rest.
@@ -120,12 +120,17 @@ def _treatments(evidence: Evidence, told: list[HostLoop]) -> list[str]:
     """What helps each kind of loop; where it is not known what the turns need, first what asks nothing of that."""
     whole = ["compile"] if evidence.on_cpu else ["cuda-graph", "compile"]
     apart, needing = any(one.loop.apart for one in told), any(one.loop.needing for one in told)
-    experts = not all(one.loop.needing for one in told) and expert_loop(evidence, inner_waits(evidence)) is not None
+    experts = _over_experts(evidence, told)
     batched = ["grouped-matmul"] if experts else ["batched-loop"]
     layer = ["recurrent-layer"] if _cells(told) else []
     if apart or experts:
         return [*batched, *layer, *(whole if needing else whole[:-1])]
     return [*layer, *whole, *([] if all(one.loop.needing for one in told) else batched)]
+
+
+def _over_experts(evidence: Evidence, told: list[HostLoop]) -> bool:
+    """Whether a loop that is told goes over experts."""
+    return not all(one.loop.needing for one in told) and expert_loop(evidence, inner_waits(evidence)) is not None
 
 
 def _cells(told: list[HostLoop]) -> bool:
@@ -143,9 +148,11 @@ def _by_line(told: list[HostLoop]) -> list[HostLoop]:
 def _own_cost(evidence: Evidence, told: list[HostLoop]) -> tuple[I8, F8]:
     """(calls of the loops, ns of each beyond its floor): a tiny operation's begin and end, a device that is not full.
 
-    On a GPU only of loops whose turns can be made at once.
+    On a GPU only of loops whose turns can be made at once; those of a loop over experts can (`grouped-matmul`).
     """
-    inside = inside_of(evidence, [one for one in told if evidence.on_cpu or one.loop.apart])
+    experts = _over_experts(evidence, told)
+    together = [one for one in told if evidence.on_cpu or one.loop.apart or (experts and not one.loop.needing)]
+    inside = inside_of(evidence, together)
     calls = np.flatnonzero(inside[evidence.calls.first])
     return calls, np.maximum(np.nan_to_num(evidence.calls.ns[calls] - evidence.calls.floor_ns[calls]), 0.0)
 

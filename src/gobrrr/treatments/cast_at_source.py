@@ -10,16 +10,11 @@ is not known they do at the most, where a live run has seen the switch it is as 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
-
 from gobrrr.analysis.claims import Found
-from gobrrr.analysis.doubles import COPIES, Origin, double_calls, float32_share, origin
-from gobrrr.analysis.effects import all_of, of_calls, of_claim
+from gobrrr.analysis.doubles import COPIES, Origin, origin, tf32_allowed
+from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Effect, Plan
-from gobrrr.analysis.what_if import unchanged
+from gobrrr.analysis.gains import Plan
 from gobrrr.model.program import Wide
 from gobrrr.treatments.wording import (
     after,
@@ -44,13 +39,8 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     finding = found.finding
     if finding.code != "C04":
         return None
-    plan = of_claim(
-        evidence,
-        found,
-        _how(evidence, origin(evidence)),
-        f"nothing behind it needs more than seven digits{_assumed(evidence)}",
-    )
-    return plan if plan.effect is None else replace(plan, effect=all_of(plan.effect, _on_matrix_units(evidence)))
+    assumes = f"nothing behind it needs more than seven digits{_assumed(evidence)}"
+    return of_claim(evidence, found, _how(evidence, origin(evidence)), assumes)
 
 
 def _how(evidence: Evidence, came: Origin) -> str:
@@ -89,25 +79,5 @@ def _made_by(one: Wide) -> str:
     return "or leave .double() out there" if call is not None and call.endswith(".double()") else ""
 
 
-def _allowed(evidence: Evidence) -> bool | None:
-    """Whether float32 matmuls may run as TF32; None where nothing says so."""
-    if evidence.on_cpu:
-        return False
-    switches = evidence.live.switches if evidence.live is not None else None
-    return switches.matmul_tf32 if switches is not None else None
-
-
 def _assumed(evidence: Evidence) -> str:
-    return "; high: the program allows TF32" if _allowed(evidence) is None else ""
-
-
-def _on_matrix_units(evidence: Evidence) -> Effect:
-    """Of the float64 contractions what TF32 takes less than float32."""
-    calls, allowed = double_calls(evidence), _allowed(evidence)
-    wide = np.array([bool(evidence.group_of(call).work.matrix_flop) for call in calls.tolist()], dtype=bool)
-    calls = calls[wide]
-    if allowed is False or not len(calls):
-        return lambda _: unchanged
-    ns = evidence.calls.ns[calls]
-    less = ns * (1 - np.nan_to_num(float32_share(evidence, calls, tf32=True), nan=1.0))
-    return of_calls(evidence, calls, less if allowed else np.zeros(len(calls)), less)
+    return "; high: the program allows TF32" if tf32_allowed(evidence) is None else ""

@@ -39,6 +39,9 @@ NARROWER = ("bf16-autocast", "bf16-cast")
 FIRST, LAST = ("remove-sync", "grouped-matmul"), ("cuda-graph", "larger-batch")
 """A graph can be captured once no wait is left in the step; the host's time is scaled once nothing else changes it."""
 
+AT_ROOF = ("compute", "memory")
+"""The budget's lines that no better kernel and no better host makes shorter."""
+
 MATRIX = (("bf16-autocast", "bfloat16"), ("bf16-cast", "bfloat16"), ("tf32", "tf32"))
 """What treatments make of float32 contractions: on another machine it is the ceiling of this type that they follow."""
 
@@ -352,11 +355,18 @@ def _bounded(found: Outcome, step_ns: float, *, cpu: bool) -> Outcome:
 
 
 def _scaled(found: Outcome, step_ns: float) -> Outcome:
-    """The same budget of a step that takes so long."""
-    total = sum(one.ns for one in found.lines)
+    """The same budget of a step that takes so long: work at its roof stays as long as it is, the rest makes the
+    difference; all of it only where the rest is not enough."""
+    total, floors = (
+        sum(one.ns for one in found.lines if among is None or one.line in among) for among in (None, AT_ROOF)
+    )
+    kept = floors if floors < min(step_ns, total) else 0.0
+    factor = (step_ns - kept) / (total - kept) if total > kept else 0.0
     sums: dict[tuple[str, str | None], float] = {}
     if total > 0:
-        sums = {(one.line, one.cause): one.ns * step_ns / total for one in found.lines}
+        sums = {
+            (one.line, one.cause): one.ns if kept and one.line in AT_ROOF else one.ns * factor for one in found.lines
+        }
     return replace(found, lines=budget_lines(sums, step_ns))
 
 
