@@ -73,13 +73,15 @@ def spread_of(one: Replayed, spreads: Sequence[Spread] | None = None) -> Spread 
 def predicted(one: Replayed, spreads: Sequence[Spread] | None = None) -> tuple[float, float, float]:
     """(what is expected, at least, at most) to be saved of the step, as shares of it; low <= expected <= high.
 
-    The interval holds the replay's own, as far as the change touches so much. Where nothing was fitted for such a
-    change, it is what the replay says.
+    The interval holds the replay's own, as far as the change touches so much. What is expected beyond the replay is at
+    most half of what the replay leaves of the work that is touched: that does not vanish. Where nothing was fitted for
+    such a change, it is what the replay says.
     """
     spread = spread_of(one, spreads)
     if spread is None or one.touched <= 0:
         return one.expected, one.low, one.high
     low, expected, high = (one.expected + part * one.scale for part in (spread.low, spread.middle, spread.high))
+    expected = min(expected, max(one.expected, (one.expected + one.touched) / 2))
     low, high = min(low, one.low), min(max(high, one.high), one.touched)
     low = min(low, high)
     return min(max(expected, low), high), low, high
