@@ -23,8 +23,12 @@ def compiles() -> Iterator[Callable[[], int]]:
 
     torch.compiler.reset()
     counters.clear()
-    gc.collect()  # optimizers of other tests: whose parameters a compiled function uses can't be told
+    # Whose parameters a compiled function uses can't be told, so any optimizer that lives may have them. Those of other
+    # tests are not seen: what is frozen is not among gc's objects.
+    gc.collect()
+    gc.freeze()
     yield lambda: counters["stats"].get("unique_graphs", 0)
+    gc.unfreeze()
     torch.compiler.reset()
 
 

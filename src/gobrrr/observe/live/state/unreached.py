@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from gobrrr.observe.live.apart import apart
 from gobrrr.observe.live.state.snapshot import Snapshot
 
 
@@ -20,19 +21,21 @@ class Unreached:
 
     def __init__(self, kept: list[Snapshot]) -> None:
         self._before: dict[int, tuple[weakref.ref[Any], int, str]] = {}
-        for tensor, holder in _living():
-            if id(tensor) not in self._before and not any(one.holds(tensor) for one in kept):
-                version = _version(tensor)
-                if version is not None:
-                    self._before[id(tensor)] = weakref.ref(tensor), version, holder
+        with apart():
+            for tensor, holder in _living():
+                if id(tensor) not in self._before and not any(one.holds(tensor) for one in kept):
+                    version = _version(tensor)
+                    if version is not None:
+                        self._before[id(tensor)] = weakref.ref(tensor), version, holder
 
     def changed(self) -> dict[str, int]:
         """How many of them were changed since, by the name of the class that holds them."""
         found: dict[str, int] = {}
-        for held, version, holder in self._before.values():
-            tensor = held()
-            if tensor is not None and _version(tensor) != version:
-                found[holder] = found.get(holder, 0) + 1
+        with apart():
+            for held, version, holder in self._before.values():
+                tensor = held()
+                if tensor is not None and _version(tensor) != version:
+                    found[holder] = found.get(holder, 0) + 1
         return found
 
 
