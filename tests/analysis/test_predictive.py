@@ -45,10 +45,17 @@ def test_quantiles_are_of_the_scale_of_what_is_touched():
 
 def test_no_more_is_saved_than_what_is_touched():
     assert predicted(replay(0.3, 0.3, 0.3, 0.32), [spread(-0.1, 0.4, 0.9)]) == (
-        0.32,
+        pytest.approx(0.31),
         pytest.approx(0.3 - 0.1 * math.sqrt(0.33 * 0.6)),
         0.32,
     )
+
+
+def test_no_step_of_nothing_is_expected():
+    """A step that the replay leaves 5 % of: half of that is the least that is expected to be left."""
+    expected, _, high = predicted(replay(0.95, 0.9, 0.96, 1.0), [spread(-0.1, 0.3, 0.9)])
+    assert expected == pytest.approx(0.975)
+    assert high == 1.0
 
 
 def test_the_replay_s_own_ends_are_in_the_interval():
