@@ -85,6 +85,28 @@ def test_allocating_while_the_device_works_costs_nothing(tmp_path: Path):
     assert check("O06", evidence_from(steps(tmp_path, {0, 1, 2, 3}, first=False))) is None
 
 
+@pytest.mark.parametrize(("kind", "switch"), [("cuda", "PYTORCH_NO_CUDA_MEMORY_CACHING"),
+                                              ("hip", "PYTORCH_NO_HIP_MEMORY_CACHING")])  # fmt: skip
+@pytest.mark.parametrize(("freed", "told"), [(5, True), (1, False)])
+def test_what_is_freed_as_often_as_it_is_allocated_was_given_back(
+    tmp_path: Path, kind: str, switch: str, freed: int, told: bool
+):
+    trace = Trace()
+    for number in range(3):
+        with trace.step(number):
+            for at in range(5):
+                allocating(trace, 200.0, f"{kind}Malloc")
+                trace.op("aten::mm", [[512, 512], [512, 512]], 200.0, host_us=10.0)
+                if at < freed:
+                    allocating(trace, 200.0, f"{kind}Free")
+            trace.synchronize()
+    seen = evidence_from(trace.write(tmp_path))
+    given = predict("allocator", seen, found("O06", seen))
+    assert given is not None
+    assert (switch in given.how) == told
+    assert ("expandable_segments" in given.how) != told
+
+
 def test_another_finding_gets_nothing_from_it(tmp_path: Path):
     seen = evidence_from(steps(tmp_path, set()))
     other = Finding(code="O01", title="", where=[], at_stake_ns=(0, 1), certainty="high", treatments=["allocator"])

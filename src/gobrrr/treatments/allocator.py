@@ -14,17 +14,25 @@ on the device can't use.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.model.diagnosis import Finding
+from gobrrr.model.events import Kind
 from gobrrr.treatments.wording import place, said
 
 NAME = "allocator"
 NUMERICS = "none"
 EMPTY = "torch.cuda.empty_cache"
 UNCACHED = ("PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_NO_HIP_MEMORY_CACHING")
+CALLS = re.compile(r"^(?:cuda|hip)(?:Malloc|Free)$")
+AS_MANY = 0.8
+"""Frees for each allocation, from which on nothing is kept: a cache that is too small frees now and then."""
+
 HOW = 'os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"  # before torch is imported'
 CODE = """
 import os
@@ -51,4 +59,22 @@ def _how(evidence: Evidence, finding: Finding) -> str:
     switches = evidence.live.switches if evidence.live is not None else None
     set_to = dict(switches.environment) if switches is not None else {}
     unset = [said(f"unset {name} in the environment") for name in UNCACHED if name in set_to]
-    return unset[0] if unset else f"import os\n\n{HOW}"
+    if unset:
+        return unset[0]
+    switch = _given_back(evidence)
+    if switch:
+        return said(f"all memory goes back to the driver: unset {switch} in the environment, no {EMPTY}() in the loop")
+    return f"import os\n\n{HOW}"
+
+
+def _given_back(evidence: Evidence) -> str:
+    """The variable that may be why a recorded step frees as often as it allocates; "" where it does not."""
+    events, steps = evidence.replayed, evidence.steps
+    rows = events.of(Kind.RUNTIME)
+    rows = rows[(events.start_ns[rows] >= steps.start) & (events.start_ns[rows] < steps.stop)]
+    count = Counter(call[0] for row in rows if (call := CALLS.search(events.names[events.name[row]])))
+    for kind, name in zip(("cuda", "hip"), UNCACHED, strict=True):
+        made, freed = count[f"{kind}Malloc"], count[f"{kind}Free"]
+        if made >= steps.count and freed >= AS_MANY * made:
+            return name
+    return ""
