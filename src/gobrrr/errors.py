@@ -31,12 +31,13 @@ class EmptyTraceError(InputError):
 
 
 class UnknownDeviceError(GobrrrError):
-    """No datasheet row matches; `known` lists the names that would."""
+    """No datasheet row matches, or `several` do; `known` lists the names that would, or those that do."""
 
-    def __init__(self, name: str, known: tuple[str, ...]) -> None:
+    def __init__(self, name: str, known: tuple[str, ...], *, several: bool = False) -> None:
         self.name = name
         self.known = known
-        super().__init__(f"unknown device {name!r}; known: {', '.join(known)}")
+        what = f"{name!r} may be any of" if several else f"unknown device {name!r}; known:"
+        super().__init__(f"{what} {', '.join(known)}")
 
 
 class UsageError(GobrrrError):

@@ -134,7 +134,8 @@ def _reading(name: str, row: Row) -> str:
 def _by_properties(name: str, seen: Properties) -> Match:
     board = BOARD.fullmatch(name)
     if board is None and NAMELESS.fullmatch(name) is None:
-        raise UnknownDeviceError(name, _family(_plain(name)) or known())
+        meant = _family(_plain(name))
+        raise UnknownDeviceError(name, meant or known(), several=len(meant) > 1)
     family = _plain(board.group(1)) if board else ""
     fitting = [row for row in rows() if _plain(row.name).startswith(family) and _fits(row, seen)]
     if not fitting or any(row.by_properties != "yes" or not _same_ceilings(row, fitting[0]) for row in fitting):
