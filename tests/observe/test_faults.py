@@ -66,6 +66,13 @@ def test_cut_off_between_two_events(tmp_path: Path) -> None:
     )
 
 
+def test_device_work_that_is_not_in_a_cut_trace_is_not_said_to_be_none(tmp_path: Path) -> None:
+    events = [op("aten::mm", ts=n) for n in range(3)]
+    told = [read(tmp_path, data).notes[-1] for data in (trace(events), json.dumps(trace(events)).encode()[:-90])]
+    assert "the step ran on the CPU alone" in told[0]
+    assert "it may lie in what is missing" in told[1]
+
+
 def test_cut_off_behind_the_events(tmp_path: Path) -> None:
     data = json.dumps(trace(step())).encode()
     profile = read(tmp_path, data[:-4])

@@ -39,9 +39,9 @@ def read_file(name: str, notes: list[str], *, python: bool, progress: Progress |
     if (table.kind == Kind.OTHER).all():
         raise refusal.not_pytorch(name, list(reading.categories))
     notes += left_out
-    notes += remarks(table, meta)
-    meta = msgspec.structs.replace(meta, origin_ns=meta.origin_ns + origin_ns)
     whole = not any(fault.startswith(damage.INCOMPLETE) for fault in reading.faults)
+    notes += remarks(table, meta, whole=whole)
+    meta = msgspec.structs.replace(meta, origin_ns=meta.origin_ns + origin_ns)
     return RankProfile(meta=meta, events=table, python=python, whole=whole)
 
 

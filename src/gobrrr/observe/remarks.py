@@ -10,9 +10,12 @@ from gobrrr.model.events import ABSENT, EventTable, Kind
 from gobrrr.model.profile import TraceMeta
 
 
-def remarks(table: EventTable, meta: TraceMeta) -> Iterator[str]:
-    """The sentences, none for a trace that says all that can be said."""
+def remarks(table: EventTable, meta: TraceMeta, *, whole: bool = True) -> Iterator[str]:
+    """The sentences, none for a trace that says all that can be said. `whole`: nothing of the file is missing."""
     device = table.on_device
+    if not len(device) and not whole:
+        yield "no kernel, copy or set on any device is in what could be read: it may lie in what is missing"
+        return
     if not len(device):
         yield (
             "no kernel, copy or set on any device was recorded: either the step ran on the CPU alone, or the profiler "
