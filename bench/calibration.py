@@ -38,11 +38,12 @@ import numpy as np
 from bench.calibration_constants import Implied, constants, implied
 from bench.calibration_fit import DOUBT, DRAWN, NOISY, Interval, Sample, fit, judged, left_out
 from bench.calibration_other import samples as other_samples
-from bench.predicted_ways import JOINED, Told, foretold
+from bench.predicted_ways import Told, foretold
 from bench.stored_profile import unpack
 from gobrrr.analysis.predictive import Replayed, predicted
 from gobrrr.fitted import Fitted, LeftOut, fitted
 from gobrrr.model.machine import Machine
+from gobrrr.treating.sets import JOINED, SEVERAL
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
@@ -51,9 +52,6 @@ HARDWARE = ("NVIDIA H100 80GB HBM3 (pairs)", "AMD EPYC, 2 threads (cases on a CP
 """What the other samples ran on."""
 
 PROFILE = ".profile.xz"
-SEVERAL = "several at once"
-"""What recipes of two and more ways are called in the table."""
-
 FEW = 5
 ALL = "all"
 COLUMNS = ("replay", "usual", "calibrated")

@@ -16,13 +16,13 @@ from typing import Any
 import msgspec
 
 from bench.calibration import PROFILE, RESULTS
-from bench.predicted_ways import JOINED, Told, named
+from bench.predicted_ways import Told, named
 from bench.stored_profile import unpack
 from gobrrr import pipeline
 from gobrrr.model.machine import Machine
 from gobrrr.treating.candidate import Candidate
 from gobrrr.treating.candidates import predictor_of, step_of
-from gobrrr.treating.sets import best_sets
+from gobrrr.treating.sets import JOINED, best_sets
 from gobrrr.treatments.way import Way
 
 GOOD = 0.97

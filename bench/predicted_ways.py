@@ -17,10 +17,8 @@ from gobrrr.analysis.predictive import Replayed, predicted
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import Profile
 from gobrrr.treating.candidates import predictor_of, step_of
+from gobrrr.treating.sets import JOINED
 from gobrrr.treatments.way import Way
-
-JOINED = " + "
-"""Between the ways of a set."""
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ A prediction is a replay of the step's graph with the change in it, and what was
 quantiles of the residuals that the bench of treatments measured (`bench/gpu/treatments.py`), by what a treatment works
 by and by whether the device or the host bounds the step. A third of the workloads was set aside before anything was
 fitted, and is looked at once. The form of the fit (its scale, its groups, how far a group is drawn to the one around
-it, which quantiles) was chosen among about 100 on the workloads of the first table: left out one by one as they are,
+it, which quantiles) was chosen by trying many on the workloads of the first table: left out one by one as they are,
 their figures are somewhat better than those of workloads nobody has seen.
 
 Three columns are held against the same measurements. `replay` is the replay alone; `usual` is what a treatment saves on

@@ -25,7 +25,7 @@ from bench.gpu.treat_exhaustive import fitting, tidy, together
 from bench.gpu.treat_one import small
 from bench.gpu.treatment_workloads import ENTRIES, Entry
 from bench.gpu.treatments_turns import Runner, Turn, Turns, in_turns, spread_share, wait
-from bench.predicted_ways import JOINED, Told, foretold, named, told
+from bench.predicted_ways import Told, foretold, named, told
 from bench.stored_profile import pack, unpack
 from gobrrr import live, pipeline
 from gobrrr.model.treated import Numerics
@@ -36,7 +36,7 @@ from gobrrr.observe.live.watcher import Options
 from gobrrr.treating import numerics, timing
 from gobrrr.treating.arms import Arm
 from gobrrr.treating.compiling import compiled
-from gobrrr.treating.sets import SERVING, TRAINING
+from gobrrr.treating.sets import JOINED, SERVING, TRAINING
 from gobrrr.treatments import applying
 from gobrrr.treatments.way import Unapplied, Way
 

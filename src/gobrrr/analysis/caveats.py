@@ -14,8 +14,8 @@ from gobrrr.model.machine import Ceiling, Machine
 from gobrrr.model.profile import RankProfile
 
 LARGE_FIRST_USES = 0.1
-"""First uses that take this share of a step are said first, shorter ones in the notes. Chosen: of five H100 traces of
-healthy programs the first launch under the profiler took 2.3 to 3.5 ms."""
+"""First uses that take this share of a step are said first, shorter ones in the notes. Chosen: in five H100 traces
+that were looked at, the first launch under the profiler took 2.3 to 3.5 ms, whatever the program."""
 
 
 def of(

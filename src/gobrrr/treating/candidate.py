@@ -6,6 +6,10 @@ import msgspec
 
 from gobrrr.treatments.together import Saving
 
+LEAST_SHARE = 0.02
+"""A way that is predicted to save less of the step is not tried, nor put into a set for it; a prediction that grows by
+less changes nothing."""
+
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A way that fits the workload, and its prediction: ns of one step as it is now, per unit of its work.

@@ -9,12 +9,9 @@ from dataclasses import dataclass, field
 from gobrrr import units
 from gobrrr.model.treated import TrialRecord
 from gobrrr.treating import sets
-from gobrrr.treating.candidate import Candidate
+from gobrrr.treating.candidate import LEAST_SHARE, Candidate
 from gobrrr.treating.candidates import Looked
 from gobrrr.treating.ledger import Ledger, calibrated
-
-LEAST_SHARE = 0.02
-"""A way that is predicted to save less of the step is not tried; a prediction that grows by less changes nothing."""
 
 BUDGET_S = 300.0
 SECONDS_SHARE, SECONDS_STEPS, SECONDS = 0.1, 100, (4.0, 30.0)

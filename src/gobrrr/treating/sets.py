@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
-from gobrrr.treating.candidate import Candidate
+from gobrrr.treating.candidate import LEAST_SHARE, Candidate
 from gobrrr.treatments.together import Saving
 
 SEVERAL = "several at once"
@@ -14,9 +14,6 @@ SEVERAL = "several at once"
 
 JOINED = " + "
 """Between the names of ways in the name of a set."""
-
-MORE = 0.02
-"""A way is put into a set where it is predicted to add so much of the step, as a trial of its own needs it to."""
 
 MAY_NOT_PAY = 0.05
 """A member that is predicted to add less than this of the step that the set leaves is tried without."""
@@ -67,7 +64,7 @@ def best_sets(candidates: Sequence[Candidate], predict: Predict, step_ns: float)
 
     def rank(one: Candidate) -> tuple[bool, int, float]:
         saved = one.expected_ns or 0.0
-        near = saved >= most - MORE * step_ns
+        near = saved >= most - LEAST_SHARE * step_ns
         return not near, -len(one.members) if near else 0, -saved
 
     return sorted(made.values(), key=rank)[:MOST_SETS]
@@ -140,7 +137,7 @@ def _built(fit: Sequence[Candidate], predict: Predict, step_ns: float) -> list[C
             and (found := predict(_names([*members, one]), 1.0)) is not None
         ]  # fmt: skip
         most, one = max(told, key=lambda pair: pair[0], default=(0.0, None))
-        if one is None or most - saved < MORE * step_ns:
+        if one is None or most - saved < LEAST_SHARE * step_ns:
             return members
         members, saved = [*members, one], most
 
