@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,11 @@ from torch.utils._python_dispatch import TorchDispatchMode, _len_torch_dispatch_
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from gobrrr.observe.live.ops.dispatch import GraphBook, Looking, Seen, looking, watch  # noqa: E402
+from gobrrr.observe.live.ops.mode import Dispatched  # noqa: E402
+from gobrrr.observe.live.ops.turns import Turns  # noqa: E402
+from gobrrr.observe.live.watches.calls import CallWatch  # noqa: E402
 from gobrrr.observe.static import record  # noqa: E402
+from gobrrr.observe.static.sites import Sites  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -144,6 +150,17 @@ def test_an_exception_passes_through_and_nothing_stays() -> None:
     assert torch.rand is before
     assert list(warnings.filters) == filters
     assert "replay" not in str(vars(torch.cuda.CUDAGraph)["replay"].__closure__)
+
+
+def test_an_operation_in_a_thread_without_a_line_of_python_is_written_down() -> None:
+    """As in the thread of autograd's own in which the backward pass of a GPU runs."""
+    mode = Dispatched(Sites(), turns=Turns(CallWatch()))
+    _thread.start_new_thread(mode.__torch_dispatch__, (torch.ops.aten.mul.Tensor, (), (torch.ones(2), 2)))
+    ends = time.monotonic() + 30
+    while not (mode.drafts or mode.failed) and time.monotonic() < ends:
+        time.sleep(0.001)
+    assert [one[0].call.name for one in mode.drafts] == ["aten::mul"]
+    assert not mode.failed
 
 
 def test_open_and_close_at_the_boundaries_of_a_loop() -> None:

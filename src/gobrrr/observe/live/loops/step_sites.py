@@ -75,7 +75,7 @@ class SiteSearch(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """One of torch's functions, as it is; its line is noted."""
         if self._live and not torch.compiler.is_compiling():
-            self._note(sys._getframe(1))
+            self._note(sys._getframe().f_back)
         return func(*args, **(kwargs or {}))
 
     def _there(self) -> bool:

@@ -89,7 +89,7 @@ class Dispatched(TorchDispatchMode):
             listening = watch is not None and watch.pause()
             with torch._C.DisableTorchFunction():  # the program's own modes have no part in this
                 try:
-                    self._written(func, args, kwargs, outputs, sys._getframe(1), plain=plain)
+                    self._written(func, args, kwargs, outputs, sys._getframe().f_back, plain=plain)
                 except Exception as error:  # the step is the user's: it goes on
                     self.failed = failed("an operation of the step", error)
             if watch is not None and listening:
@@ -143,7 +143,7 @@ class Dispatched(TorchDispatchMode):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         outputs: Any,
-        caller: FrameType,
+        caller: FrameType | None,
         *,
         plain: bool,
     ) -> None:
@@ -216,7 +216,7 @@ class Numbered(Dispatched):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         outputs: Any,
-        caller: FrameType,
+        caller: FrameType | None,
         *,
         plain: bool,
     ) -> None:
