@@ -332,6 +332,20 @@ def test_a_copy_made_ahead_holds_neither_host_nor_device(tmp_path: Path):
     assert us(evidence, ahead) == pytest.approx(10 * 401, rel=0.03)
 
 
+@pytest.mark.parametrize("call", ["cudaFree", "hipFree", "cuMemFree_v2", "cudaDeviceSynchronize"])
+def test_a_call_that_frees_waits_for_the_device(tmp_path: Path, call: str):
+    """The host gives memory back after each kernel: a shorter kernel makes a shorter call, and a shorter step."""
+    trace = Trace(shapes=False)
+    for number in range(20):
+        with trace.step(number):
+            trace.op("aten::mm", MATRIX, 2_000.0)
+            trace.synchronize(call)
+    evidence = unprofiled(trace, tmp_path)
+    graph = evidence.graph
+    shorter = what_if.scaled(graph, every(graph), np.full(20, 1 / 4))
+    assert us(evidence, graph) - us(evidence, shorter) == pytest.approx(1_500, rel=0.02)
+
+
 def test_a_burden_lies_in_front_of_each_launch(tmp_path: Path):
     evidence = loop(tmp_path, 100.0, 5.0)
     graph = evidence.graph

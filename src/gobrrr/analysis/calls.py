@@ -102,6 +102,17 @@ def _one(name: str) -> int:
     return int(Call.OTHER)
 
 
+_FREES = re.compile(r"^(cuda|hip)(Free|FreeHost|HostFree)$|^cuMem(Free|FreeHost)(_v2)?$")
+"""Calls that give memory back once the device is done with all that was issued (CUDA's runtime API, cudaFree)."""
+
+
+def blocks(names: Sequence[str]) -> NDArray[np.bool_]:
+    """Whether each interned name is that of a call that lasts until the device is done: a wait, or one that frees."""
+    frees = np.array([_FREES.search(name[:NAME_CHARACTERS]) is not None for name in names], dtype=bool)
+    result: NDArray[np.bool_] = frees | (classify(names) == Call.WAIT)
+    return result
+
+
 def compiles(names: tuple[str, ...]) -> bool:
     """Whether any event is of torch.compile: dynamo, inductor, a compiled region. Loading a module is not."""
     begins = (name[:NAME_CHARACTERS] for name in names)

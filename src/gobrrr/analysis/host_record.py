@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.calls import Call, classify
+from gobrrr.analysis.calls import Call, blocks, classify
 from gobrrr.analysis.intervals import EMPTY, Spans, covered, union
 from gobrrr.analysis.links import Links
 from gobrrr.analysis.observer import ObserverCost
@@ -126,10 +126,10 @@ def _overhead(events: EventTable) -> Spans:
 
 
 def _waits(events: EventTable, links: Links, rows: I8) -> I8:
-    """Calls that block the host until the device is done: synchronizations, and copies to pageable memory."""
-    call = classify(events.names)
+    """Calls that block the host until the device is done: synchronizations, memory given back, copies to pageable
+    memory."""
     runtime = rows[events.kind[rows] == Kind.RUNTIME]
-    synchronizes = runtime[call[events.name[runtime]] == Call.WAIT]
+    synchronizes = runtime[blocks(events.names)[events.name[runtime]]]
     copies = links.launch[(events.kind[links.device] == Kind.MEMCPY) & (links.launch >= 0) & _blocks(events, links)]
     copies = copies[np.isin(copies, runtime)]
     waits = np.unique(np.concatenate([synchronizes, copies]))
