@@ -4,8 +4,9 @@
     python -m bench.gpu.issue_time OUT --seconds 540 --only a,b --again  # these anew
     python -m bench.gpu.issue_time OUT --device cpu --tiny --only a      # tries the script
 
-Goes on where OUT, or else bench/results, stops. Writes OUT/issue_h200.json, named by the device, after each workload.
-What is measured of a workload, and how, is in bench/gpu/issue_time_one.py. No treatment is applied here.
+Goes on where OUT, or else bench/results, stops. Writes OUT/issue_h200.json, named by the device, after each workload,
+and OUT/issue_h200.profiles.zip with their profiles. What is measured of a workload, and how, is in
+bench/gpu/issue_time_one.py. No treatment is applied here.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +29,7 @@ from typing import Any
 
 import torch
 
+from bench.gpu.issue_time_one import PROFILE
 from bench.gpu.treat import commit, machine
 from bench.gpu.treatment_workloads import ENTRIES, HELD_BACK
 from bench.gpu.treatments import RESERVED, RESULTS, ordered, slug
@@ -63,9 +67,13 @@ class Run:
         """Seconds until the deadline."""
         return self.seconds - (time.monotonic() - self.begun)
 
-    def note(self, name: str, found: dict[str, Any]) -> None:
-        """A workload's result to the disk, in one move, and a line of progress."""
+    def note(self, name: str, found: dict[str, Any], profile: Path) -> None:
+        """A workload's result and its profile to the disk, and a line of progress."""
         with self.lock:
+            if profile.is_file():
+                with warnings.catch_warnings(), zipfile.ZipFile(self.path.with_suffix(".profiles.zip"), "a") as file:
+                    warnings.simplefilter("ignore")  # of a name that is there twice: the last one counts
+                    file.write(profile, profile.name)
             self.record["workloads"][name] = found
             fresh = self.path.with_suffix(".new")
             fresh.write_text(json.dumps(self.record, indent=1) + "\n", encoding="utf-8")
@@ -79,16 +87,16 @@ def line(name: str, found: dict[str, Any]) -> str:
         return f"{name:28} FAILED: {found['error']}"
     return (
         f"{name:28} step {found['step_ns'] / 1e6:8.3f} ms, issued in {found['issue_ns'] / 1e6:8.3f} ms, done after "
-        f"{found['alone_ns'] / 1e6:8.3f} ms, {found['waits']:.0f} waits"
+        f"{found['alone_ns'] / 1e6:8.3f} ms, {found['waits']:.0f} waits; watched {found['watched_ns'] / 1e6:8.3f} ms"
     )
 
 
 def measured(run: Run, folder: Path, name: str) -> None:
     """One workload, in a process of its own."""
-    part, entry = folder / f"{name}.json", ENTRIES[name]
+    part, profile, entry = folder / f"{name}.json", folder / f"{name}{PROFILE}", ENTRIES[name]
     cores = sorted(os.sched_getaffinity(0))
     beside = ",".join(map(str, cores[RESERVED:])) if run.device != "cpu" and len(cores) >= 3 * RESERVED else ""
-    words = [sys.executable, "-m", "bench.gpu.issue_time_one", name, str(part), "--lock", str(folder / "turn"),
+    words = [sys.executable, "-m", "bench.gpu.issue_time_one", name, str(folder), "--lock", str(folder / "turn"),
              "--beside", beside, "--seconds", str(run.each_s), "--device", run.device]  # fmt: skip
     about = {"family": entry.family, "held_back": name in HELD_BACK}
     about |= {key: run.record[key] for key in ("torch", "driver", "date", "commit") if run.record[key]}
@@ -97,12 +105,13 @@ def measured(run: Run, folder: Path, name: str) -> None:
                               timeout=max(min(PROCESS_S, run.left()), 1.0))  # fmt: skip
     except subprocess.TimeoutExpired:
         if run.left() > 0:
-            run.note(name, {**about, "error": f"ended after {PROCESS_S:.0f} s"})
+            run.note(name, {**about, "error": f"ended after {PROCESS_S:.0f} s"}, profile)
         return  # else it is not its fault, and the next call measures it
     if done.returncode or not part.is_file():
-        run.note(name, {**about, "error": f"ended with status {done.returncode}", "told": done.stderr[-1200:]})
+        said = {"error": f"ended with status {done.returncode}", "told": done.stderr[-1200:]}
+        run.note(name, {**about, **said}, profile)
         return
-    run.note(name, {**about, **json.loads(part.read_text(encoding="utf-8"))})
+    run.note(name, {**about, **json.loads(part.read_text(encoding="utf-8"))}, profile)
 
 
 def execute(run: Run, chosen: list[str]) -> None:
@@ -138,7 +147,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="where the results go")
     parser.add_argument("--seconds", type=float, default=540.0, help="the whole ends within this time (540)")
-    parser.add_argument("--each-s", type=float, default=3.0, help="seconds of measuring for a workload (3)")
+    parser.add_argument("--each-s", type=float, default=2.5, help="seconds of rounds for a workload (2.5)")
     parser.add_argument("--only", default="", help="names, separated by commas")
     parser.add_argument("--again", action="store_true", help="also what is measured already")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))

@@ -1,12 +1,13 @@
 """One workload's issue time, in a process of its own that bench.gpu.issue_time starts and may end.
 
-    python -m bench.gpu.issue_time_one NAME PART.json --lock FILE
+    python -m bench.gpu.issue_time_one NAME FOLDER --lock FILE        (FOLDER/NAME.json and FOLDER/NAME.profile.xz)
 
-A round times a block of steps as they follow one another, then single steps that each begin on an idle device: until
-the step returns (issued), and until the device is done (alone). In a step that reads a result from the device the host
-waits for the device; torch says how often (waits). A device's queue takes 1,024 launches, after which the host waits as
-well. At last the passes of a step are timed on the host, from an idle device too: forward, backward, the optimizer's.
-torch's profiler is never loaded.
+A round times a block of steps as they follow one another; an operation on one element (dispatch), which tells whether
+the host is in a slow phase; then single steps that each begin on an idle device, until the step returns (issued) and
+until the device is done (alone). In a step that reads a result from the device the host waits for the device; torch
+says how often (waits). A device's queue takes 1,024 launches, after which the host waits as well. Then the passes of a
+step are timed on the host, from an idle device too: forward, backward, the optimizer's. At last the step is profiled,
+as the bench of treatments does it: until then torch's profiler is not loaded.
 """
 
 from __future__ import annotations
@@ -26,13 +27,23 @@ from unittest import mock
 import torch
 
 from bench.gpu.treat_one import small
-from bench.gpu.treatment_workloads import ENTRIES, Entry
+from bench.gpu.treatment_workloads import ENTRIES
 from bench.gpu.treatments_turns import Turn, wait
+from bench.stored_profile import pack
+from gobrrr.hardware.measure.device import cpu_name
+from gobrrr.model.profile import Profile
 from gobrrr.model.workload import Workload
+from gobrrr.observe.live import make_watcher
+from gobrrr.observe.live.pull import pull
 from gobrrr.observe.live.recorder import time_loops
+from gobrrr.observe.live.watcher import Options
 from gobrrr.observe.live.watches.syncs import looking
 from gobrrr.treating import timing
 from gobrrr.treating.arms import Arm
+
+PROFILE = ".profile.xz"
+PROFILED = 3
+"""Steps in a stored profile, as in the bench of treatments."""
 
 WARM_S = 3.0
 BLOCK_NS, LEAST_STEPS = 20e6, 2
@@ -48,16 +59,14 @@ PARTED = 7
 Call = Callable[[], Any]
 
 
-def measure(entry: Entry, *, device: str, tiny: bool, seconds: float) -> dict[str, Any]:
-    """All that is measured of one workload."""
-    workload = entry.made(device=device, tiny=tiny)
-    loops = time_loops()
+def measure(workload: Workload, seconds: float) -> dict[str, Any]:
+    """All that is measured of one workload without torch's profiler."""
     with Arm(workload, ()).entered() as entered:
         warmth = timing.warm_up(entered.call, seconds=WARM_S)
         found = rounds(entered.call, warmth.step_ns, seconds)
         passes = parts(workload, entered.call)
         waits = waits_of(entered.call)
-    return {**found, "passes": passes, "waits": waits, "dispatch_ns": loops.op_ns, "python_ns": loops.python_ns}
+    return {**found, "passes": passes, "waits": waits}
 
 
 def rounds(call: Call, step_ns: float, seconds: float) -> dict[str, Any]:
@@ -67,8 +76,10 @@ def rounds(call: Call, step_ns: float, seconds: float) -> dict[str, Any]:
     issue: list[float] = []
     alone: list[float] = []
     idle: list[bool] = []
+    dispatch: list[float] = []
     begin = time.perf_counter()
     while len(flow) < MOST and (len(flow) < FEWEST or time.perf_counter() - begin < seconds):
+        dispatch.append(time_loops().op_ns)
         flow.append(in_a_row(call, steps))
         for _ in range(SINGLE):
             issued, done, over = single(call)
@@ -79,6 +90,7 @@ def rounds(call: Call, step_ns: float, seconds: float) -> dict[str, Any]:
         "step_ns": statistics.median(flow), "issue_ns": statistics.median(issue), "alone_ns": statistics.median(alone),
         "issue_quartiles_ns": statistics.quantiles(issue, n=4)[::2], "least_issue_ns": min(issue),
         "done_at_return": sum(idle) / len(idle), "rounds": len(flow), "steps": flow, "issues": issue, "alones": alone,
+        "dispatch_ns": statistics.median(dispatch), "dispatches": dispatch,
     }  # fmt: skip
 
 
@@ -167,10 +179,18 @@ def waits_of(call: Call) -> float:
     return float(sum(one.count for one in watch.found()))
 
 
+def profiled(name: str, workload: Workload) -> Profile:
+    """The step as gobrrr sees it."""
+    watcher = make_watcher(Options(profiled=PROFILED), steps_from="the step was called as a whole")
+    with Arm(workload, ()).entered() as entered:
+        pull(watcher, entered.workload, (), {}, None)
+    return watcher.profile(name, cpu_name())
+
+
 def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=sorted(ENTRIES), metavar="NAME")
-    parser.add_argument("part", type=Path)
+    parser.add_argument("folder", type=Path)
     parser.add_argument("--lock", type=Path, required=True)
     parser.add_argument("--beside", default="", help="the cores to keep to while it waits, as 4,5,6")
     parser.add_argument("--seconds", type=float, default=3.0)
@@ -179,9 +199,14 @@ def main(given: Sequence[str] | None = None) -> int:
     told = parser.parse_args(given)
     turn = Turn(told.lock, [int(one) for one in told.beside.split(",") if one])
     turn.take()
-    found = measure(ENTRIES[told.name], device=told.device, tiny=told.tiny, seconds=told.seconds)
+    workload = ENTRIES[told.name].made(device=told.device, tiny=told.tiny)
+    found = measure(workload, told.seconds)
+    profile = profiled(told.name, workload)
     turn.give()
-    told.part.write_text(json.dumps(small(found)), encoding="utf-8")
+    live = profile.ranks[0].live
+    found["watched_ns"] = None if live is None else live.times.wall_ns
+    (told.folder / f"{told.name}{PROFILE}").write_bytes(pack(profile))
+    (told.folder / f"{told.name}.json").write_text(json.dumps(small(found)), encoding="utf-8")
     return 0
 
 

@@ -7,17 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import gobrrr
-
 torch = pytest.importorskip("torch")
 
 from bench.gpu import issue_time, issue_time_one  # noqa: E402
-from bench.gpu.treatment_workloads.form import Entry, trained  # noqa: E402
-
-
-def make(_: object) -> gobrrr.Workload:
-    model = torch.nn.Linear(2, 2)
-    return trained(model, torch.nn.functional.mse_loss, (torch.ones(2, 2),), (torch.ones(2, 2),))
+from bench.gpu.treatment_workloads.form import trained  # noqa: E402
 
 
 def test_a_workload_is_measured_with_its_passes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,7 +18,9 @@ def test_a_workload_is_measured_with_its_passes(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(issue_time_one, name, fewer)
     monkeypatch.setattr(issue_time_one, "WARM_S", 0.1)
     plain = torch.autograd.backward
-    found = issue_time_one.measure(Entry("a", "b", "small", "cpu", False, make), device="cpu", tiny=True, seconds=0.0)
+    model = torch.nn.Linear(2, 2)
+    workload = trained(model, torch.nn.functional.mse_loss, (torch.ones(2, 2),), (torch.ones(2, 2),))
+    found = issue_time_one.measure(workload, seconds=0.0)
     assert len(found["issues"]) == issue_time_one.SINGLE
     assert found["least_issue_ns"] <= found["issue_ns"] <= found["alone_ns"]
     passes = found["passes"]
