@@ -1,87 +1,211 @@
-"""One workload treated by name, in a process of its own that `bench.gpu.treat` starts and may end.
+"""One workload treated by gobrrr and by experts' recipes, in a process that bench.gpu.treat starts and may end.
 
-    python -m bench.gpu.treat_one NAME PART.json --budget-s S --ledger FOLDER
+    python -m bench.gpu.treat_one NAME FOLDER --lock FILE --trials 3                            (FOLDER/NAME.json)
 
-PART.json holds what the page is made from: trials, what was kept and what not tried, times and words; without the
-diagnoses, which are large.
+The first process treats it. After torch's profiler launches may stay slower for the rest of a process, so that a second
+one times what treat kept, each recipe and the untreated step, all of them in turns. A set that changes the numbers
+beyond what its treatments may is not the best of anything.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import math
+import statistics
 import sys
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-import gobrrr
-from bench.gpu import treat_language, treat_parts, treat_vision
-from bench.gpu.treat_form import KNOWN
-from gobrrr.model.treated import Treated
+from bench.gpu.treatment_workloads.form import Entry
+from bench.gpu.treatments import KNOWN
+from bench.gpu.treatments_one import LOOKED, NARROW, One, fitting, small
+from bench.gpu.treatments_turns import Turn, Turns
+from gobrrr.model.treated import Treated, TrialRecord
+from gobrrr.treating import treat
+from gobrrr.treating.bench import Here
+from gobrrr.treating.candidate import Candidate
+from gobrrr.treating.choosing import BUDGET_S, Options
+from gobrrr.treating.ledger import Ledger
+from gobrrr.treating.pace import Allowed
+from gobrrr.treating.search import Telling
+from gobrrr.treating.sets import FED, JOINED
+from gobrrr.treatments import applying
 
-SOURCES = (treat_language, treat_vision, treat_parts)
-"""Imported for their workloads, which stand in KNOWN then."""
+TRAINING = (
+    ("bf16-autocast", "compile:reduce-overhead", "fused-optimizer", "channels-last", *FED),
+    ("bf16-autocast", "compile", "fused-optimizer", "channels-last", *FED),
+    ("bf16-autocast", "cuda-graph", "fused-optimizer", *FED),
+    ("tf32", "compile:reduce-overhead", "fused-optimizer", *FED),
+)
+SERVING = (
+    ("bf16-cast", "compile:reduce-overhead", "channels-last"),
+    ("bf16-cast", "compile", "channels-last"),
+    ("bf16-cast", "cuda-graph"),
+    ("tf32", "compile:reduce-overhead"),
+)
+"""What experts apply in one go, less what does not fit the workload: chosen before anything was measured by it."""
+
+TURNS_S, ROUNDS = 15.0, 12
+"""What timing all of them in turns may take, in seconds of the device, and the rounds that it has at most."""
 
 TRIAL = ("way", "treatment", "kept", "verdict", "why", "predicted_saving_ns", "expected_ns", "timing", "numerics",
          "memory_before_bytes", "memory_after_bytes", "compile_s", "break_even_steps", "recompiles_stopped", "work",
-         "seconds", "step_ns", "replayed_saving_ns", "replayed_expected_ns", "instead_of")  # fmt: skip
-TREATED = ("target", "kept", "order", "stopped", "notes", "step_before_ns", "step_after_ns", "faster", "seconds")
-DIGITS = 6
-"""Significant digits of the numbers that are kept."""
+         "seconds", "step_ns", "replayed_saving_ns", "replayed_expected_ns", "instead_of", "members",
+         "leaves_out")  # fmt: skip
+TREATED = ("kept", "order", "stopped", "notes", "step_before_ns", "step_after_ns", "faster", "seconds", "untried")
 
 
-def small(value: Any) -> Any:
-    """Without None and empty text, and with numbers of few digits, for the repository keeps it. NaN becomes None."""
-    if isinstance(value, dict):
-        return {key: small(one) for key, one in value.items() if one is not None and one != ""}
-    if isinstance(value, list | tuple):
-        return [small(one) for one in value]
-    if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
-    return value
+class Limited(Here):
+    """A bench that ends the search, as a user's interrupt does, after so many trials; 0: never.
+
+    `ends`: of each trial, the seconds since the beginning, and those of them in which torch's compiler worked.
+    """
+
+    def __init__(self, workload: Any, name: str, turn: Turn, most: int, stages: Telling) -> None:
+        super().__init__(workload, name, alone=False, clock=turn.clock, stages=stages)
+        self.turn, self.most, self.begun = turn, most, turn.clock()
+        self.ends: list[tuple[float, float]] = []
+
+    def trial(self, kept: Sequence[str], way: Candidate, allowed: Allowed, instead_of: str = "") -> TrialRecord:
+        """A trial; one that found out that a way does not apply is none."""
+        if self.most and len(self.ends) >= self.most:
+            raise KeyboardInterrupt
+        found = super().trial(kept, way, allowed, instead_of)
+        if not found.unapplied:
+            self.ends.append(((self.turn.clock() - self.begun) / 1e9, self.turn.compiling_s))
+        return found
+
+
+class Against(One):
+    """A workload that is treated, and what treating gave held against recipes."""
+
+    rounds = ROUNDS
+
+    def __init__(self, entry: Entry, folder: Path, turn: Turn, *, trials: int, budget_s: float, **how: Any) -> None:
+        super().__init__(entry, folder, turn, slow=False, **how)
+        self.trials, self.budget_s, self.folder = trials, budget_s, folder
+
+    def treat(self) -> None:
+        """Treat it as `gobrrr.treat` does, on a clock that stands still while another process has the device."""
+        tell = Telling(self.stage)
+        here = Limited(self.workload, self.entry.name, self.turn, self.trials, tell)
+        ledger = Ledger.open(self.folder / f"{self.entry.name}.ledger")
+        found = treat.run(
+            here, self.entry.name, Options(budget_s=self.budget_s), ledger, tell=tell,
+            clock=lambda: self.turn.clock() / 1e9,
+        )  # fmt: skip
+        self.turn.keep()
+        self.found["treat"] = {**slim(found), "trial_ends_s": here.ends, "compiling_s": self.turn.compiling_s}
+        print(found, flush=True)
+
+    def stage(self, stage: str, done: int, total: int) -> None:
+        """What is predicted from a profile needs no device."""
+        if stage.endswith("predicting"):
+            self.turn.give()
+        else:
+            self.turn.keep()
+            self.turn.give_while_compiling()
+        if not done:
+            self.say(stage)
+
+    def sets(self) -> list[str]:
+        """What treat kept, for the same work, and the recipes that fit."""
+        mine = JOINED.join(self.mine())
+        return [one for one in dict.fromkeys([mine, *map(JOINED.join, self.recipes())]) if one]
+
+    def mine(self) -> list[str]:
+        """What treat kept, by rank; a larger batch is other work and left out."""
+        kept = [self.ways[one] for one in self.found["treat"]["kept"]]
+        return in_order(one for one in kept if one.work == 1.0)
+
+    def recipes(self) -> list[list[str]]:
+        """The experts' sets, of what fits."""
+        found = []
+        for recipe in TRAINING if applying.trains(self.workload) else SERVING:
+            fit = [self.ways[one] for one in recipe if one in self.ways]
+            names = in_order(one for one in fit if not (self.entry.typed and one.name in (*NARROW, "tf32")))
+            if names not in found:
+                found.append(names)
+        return found
+
+    def run(self) -> int:
+        """One of the two processes' work."""
+        self.turn.take()
+        self.workload = self.entry.made(device=self.device, tiny=self.tiny)
+        if "treat" not in self.found:
+            self.treat()
+            self.save()
+            return LOOKED
+        self.ways, _ = fitting(self.workload)
+        self.settle()
+        self.turn.give_while_compiling()
+        self.measure(self.sets(), TURNS_S)
+        self.original.restore()
+        self.found["against"] = self.against()
+        self.found["device_seconds"] = round(self.turn.used_s, 1)
+        self.save()
+        return 0
+
+    def note(self, name: str, one: Turns) -> None:
+        """With the time of each round."""
+        super().note(name, one)
+        self.rows[name]["times_ns"] = one.times
+
+    def against(self) -> dict[str, Any]:
+        """What treat kept against the fastest recipe whose numbers hold, by the medians and by each round."""
+        mine = JOINED.join(self.mine())
+        timed = {name: row for name, row in self.rows.items() if "times_ns" in row}
+        if not timed:
+            return {"mine": mine}
+        medians = {name: statistics.median(row["times_ns"]) for name, row in timed.items()}
+        medians[""] = statistics.median(row["before_ns"] for row in timed.values())
+        best = min((name for name in medians if name != mine and self.safe(name)), key=medians.__getitem__, default="")
+        return {"mine": mine, "best": best, "untreated_ns": medians[""], "treat_ns": medians.get(mine),
+                "best_ns": medians[best]}  # fmt: skip
+
+    def safe(self, name: str) -> bool:
+        """Whether the numbers of a set hold, as far as they could be compared; nothing has the name ""."""
+        return not name or self.rows[name]["verdict"] != "unsafe"
+
+
+def in_order(ways: Any) -> list[str]:
+    """Names of ways in the order in which they are applied."""
+    return [one.name for one in sorted(ways, key=lambda one: (one.rank, one.name))]
 
 
 def slim(found: Treated) -> dict[str, Any]:
     """A Treated without its diagnoses, its code and what all trials share."""
     picked: dict[str, Any] = {key: msgspec.to_builtins(getattr(found, key)) for key in TREATED}
     picked["regime"] = found.before.regime
-    picked["regime_after"] = None if found.after is None else found.after.regime
-    picked["trials"] = [slim_trial(msgspec.to_builtins(one)) for one in found.trials]
-    picked["untried"] = msgspec.to_builtins(found.untried)
-    picked["advice"] = [[one.treatment, one.finding, one.where] for one in found.advice]
-    picked["n_trials"] = len(found.trials)
-    if found.together is not None:
-        picked["together"] = slim_trial(msgspec.to_builtins(found.together))
+    trials = [msgspec.to_builtins(one) for one in found.trials]
+    picked["trials"] = [{key: trial.get(key) for key in TRIAL} for trial in trials]
     return small(picked)
-
-
-def slim_trial(trial: dict[str, Any]) -> dict[str, Any]:
-    """A trial, as a dictionary, with what the page shows of it."""
-    return small({key: trial.get(key) for key in TRIAL})
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", choices=sorted(KNOWN))
-    parser.add_argument("part", type=Path)
-    parser.add_argument("--budget-s", type=float, required=True)
-    parser.add_argument("--ledger", type=Path, required=True)
-    parser.add_argument("--stages", action="store_true", help="also say when each stage began")
+    parser.add_argument("name", choices=sorted(KNOWN), metavar="NAME")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--lock", type=Path, required=True)
+    parser.add_argument("--beside", default="", help="the cores to keep to while it waits, as 4,5,6")
+    parser.add_argument("--each-s", type=float, default=150.0)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--trials", type=int, default=3, help="end treating after so many trials; 0: never (3)")
+    parser.add_argument("--budget-s", type=float, default=BUDGET_S)
     given = parser.parse_args()
-    begun = time.monotonic()
-
-    def told(stage: str, done: int, total: int) -> None:
-        print(f"{time.monotonic() - begun:7.1f} s  {stage} ({done} of {total})", flush=True)
-
-    stages = told if given.stages else None
-    found = gobrrr.treat(KNOWN[given.name].target, budget=given.budget_s, ledger=given.ledger, stages=stages)
-    given.part.write_text(json.dumps(slim(found)), encoding="utf-8")
-    print(found, flush=True)
-    return 0
+    if given.tiny:
+        applying.BACKEND = "aot_eager"  # generating code for a CPU takes a minute
+    turn = Turn(given.lock, [int(one) for one in given.beside.split(",") if one])
+    one = Against(
+        KNOWN[given.name], given.folder, turn, trials=given.trials, budget_s=given.budget_s, each_s=given.each_s,
+        device=given.device, tiny=given.tiny,
+    )  # fmt: skip
+    status = one.run()
+    turn.give()
+    return status
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ import threading
 import time
 import warnings
 import zipfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,14 +41,15 @@ from typing import Any
 import torch
 
 import gobrrr
-from bench.gpu.treat import commit, machine
 from bench.gpu.treatment_workloads import ENTRIES, HELD_BACK, Entry
+from bench.gpu.treatment_workloads.written import WRITTEN
 from bench.gpu.treatments_one import LOOKED
 from gobrrr import live
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
-LOG = "treatments.log"
 PROFILE = ".profile.xz"
+
+KNOWN = {**ENTRIES, **WRITTEN}
 
 SIDE_BY_SIDE = 6
 """Processes at once on a GPU machine. On a CPU, which is the device, it is one; with more, each has its own cores."""
@@ -61,7 +63,7 @@ LOOKED_AT = f"{STATUS}{LOOKED}"
 LEAST_S = 40.0
 """No workload is begun with less time left."""
 
-PROCESS_S, HELD_S = 420.0, 80.0
+PROCESS_S, HELD_S = 500.0, 80.0
 """What a process may take in all, waiting for its turns with it, and how long it may hold the device at one time."""
 
 STARTS = 3
@@ -73,7 +75,11 @@ HOPELESS = 3
 
 @dataclass
 class Run:
-    """What one call does, and the record as it stands."""
+    """What one call does, and the record as it stands.
+
+    `kind` begins the files' names, `module` measures one workload, `more` are its own arguments, `told` says in one
+    line what it found; without `profiles` it goes on from its record alone.
+    """
 
     out: Path
     device: str
@@ -84,6 +90,12 @@ class Run:
     slow: bool
     side_by_side: int
     commit: str
+    kind: str = "treatments"
+    module: str = "bench.gpu.treatments_one"
+    more: tuple[str, ...] = ()
+    least_s: float = LEAST_S
+    profiles: bool = True
+    told: Callable[[str, dict[str, Any]], str] = field(default_factory=lambda: line)
     begun: float = field(default_factory=time.monotonic)
     record: dict[str, Any] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)
@@ -92,7 +104,7 @@ class Run:
     @property
     def stem(self) -> str:
         """The name of the files."""
-        return f"treatments_{slug(self.record['device'])}"
+        return f"{self.kind}_{slug(self.record['device'])}"
 
     @property
     def packed(self) -> Path:
@@ -121,13 +133,37 @@ class Run:
             fresh = self.out / f"{self.stem}.new"
             fresh.write_text(json.dumps(self.record, indent=1) + "\n", encoding="utf-8")
             fresh.replace(self.out / f"{self.stem}.json")
-            with (self.out / LOG).open("a", encoding="utf-8") as file:
+            with (self.out / f"{self.kind}.log").open("a", encoding="utf-8") as file:
                 file.write(f"== {name}\n{told}\n")
-            with warnings.catch_warnings(), zipfile.ZipFile(self.packed, "a", zipfile.ZIP_STORED) as file:
-                warnings.simplefilter("ignore")  # of a name that is there twice: the last one counts
-                if profile.is_file() and (self.again or profile.name not in file.namelist()):
-                    file.write(profile, profile.name)
-        print(f"{time.monotonic() - self.begun:5.0f} s  {line(name, found)}", flush=True)
+            if profile.is_file():
+                self.pack(profile)
+        print(f"{time.monotonic() - self.begun:5.0f} s  {self.told(name, found)}", flush=True)
+
+    def pack(self, profile: Path) -> None:
+        """A new profile into the file of them."""
+        with warnings.catch_warnings(), zipfile.ZipFile(self.packed, "a", zipfile.ZIP_STORED) as file:
+            warnings.simplefilter("ignore")  # of a name that is there twice: the last one counts
+            if self.again or profile.name not in file.namelist():
+                file.write(profile, profile.name)
+
+
+def machine(device: str) -> dict[str, Any]:
+    """Device and driver by name, without a context on the GPU, which the children need whole."""
+    if device == "cpu":
+        return {"device": "cpu", "driver": None}
+    asked = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    told = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=True).stdout.splitlines()[0]
+    name, driver = (one.strip() for one in told.split(","))
+    return {"device": name, "driver": driver}
+
+
+def commit() -> str | None:
+    """The code that measures, where it is a clone."""
+    asked = ["git", "rev-parse", "--short", "HEAD"]
+    try:
+        return subprocess.run(asked, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def slug(device: str) -> str:
@@ -174,8 +210,8 @@ def command(run: Run, folder: Path, name: str) -> list[str]:
     cores = sorted(os.sched_getaffinity(0))
     shared = run.side_by_side > 1 and run.device != "cpu" and len(cores) >= 3 * RESERVED
     beside = ",".join(map(str, cores[RESERVED:])) if shared else ""
-    words = [sys.executable, "-m", "bench.gpu.treatments_one", name, str(folder), "--lock", str(folder / "turn"),
-             "--beside", beside, "--each-s", str(run.each_s), "--device", run.device]  # fmt: skip
+    words = [sys.executable, "-m", run.module, name, str(folder), "--lock", str(folder / "turn"),
+             "--beside", beside, "--each-s", str(run.each_s), "--device", run.device, *run.more]  # fmt: skip
     return [*own_cores(run, folder), *words, *(["--tiny"] if run.tiny else []), *(["--slow"] if run.slow else [])]
 
 
@@ -194,8 +230,9 @@ def measured(run: Run, folder: Path, name: str) -> None:
     part, profile = folder / f"{name}.json", folder / f"{name}{PROFILE}"
     before = run.record["workloads"].get(name)
     stored = run.stored(profile.name)
-    if before is not None and not run.again and stored is not None:
+    if before is not None and not run.again and (stored is not None or not run.profiles):
         part.write_text(json.dumps({key: one for key, one in before.items() if key not in ("error", "told")}))
+    if stored is not None:
         profile.write_bytes(stored)
     told, why, said = "", "", ""
     for _ in range(STARTS):
@@ -204,7 +241,7 @@ def measured(run: Run, folder: Path, name: str) -> None:
         if why == LOOKED_AT:
             why, said = child(run, folder, name)
             told += said
-        if why in ("", OVER) or run.left() < LEAST_S:
+        if why in ("", OVER) or run.left() < run.least_s:
             break
     found = json.loads(part.read_text()) if part.is_file() else {}
     if why in (OVER, LOOKED_AT):
@@ -214,7 +251,7 @@ def measured(run: Run, folder: Path, name: str) -> None:
         found |= {"error": why, "told": said[-1200:]}
     else:
         found.pop("error", None)
-    entry = ENTRIES[name]
+    entry = KNOWN[name]
     about = {"what": entry.what, "family": entry.family, "held_back": name in HELD_BACK}
     about |= {key: run.record[key] for key in ("torch", "driver", "date", "commit") if run.record[key]}
     run.note(name, {**about, **found}, profile, told)
@@ -288,7 +325,7 @@ def execute(run: Run, chosen: list[str]) -> None:
         waiting.put(name)
 
     def work(folder: Path) -> None:
-        while run.left() > LEAST_S and not hopeless(run):
+        while run.left() > run.least_s and not hopeless(run):
             try:
                 name = waiting.get_nowait()
             except queue.Empty:
@@ -304,21 +341,21 @@ def execute(run: Run, chosen: list[str]) -> None:
             one.result()
 
 
-def take(out: Path) -> int:
+def take(out: Path, kind: str = "treatments") -> int:
     """What a call left in OUT into bench/results."""
-    for path in sorted(out.glob("treatments_*.json")):
+    for path in sorted(out.glob(f"{kind}_*.json")):
         if json.loads(path.read_text(encoding="utf-8"))["tiny"]:
             print(f"{path} is of tiny sizes, which tell nothing: left where it is", file=sys.stderr)
             return 2
         shutil.copy(path, RESULTS / path.name)
-        folder = RESULTS / path.stem
-        folder.mkdir(exist_ok=True)
-        packed = out / f"{path.stem}.profiles.zip"
+        print(f"bench/results/{path.name}")
+        packed, folder = out / f"{path.stem}.profiles.zip", RESULTS / path.stem
         if packed.is_file():
+            folder.mkdir(exist_ok=True)
             with zipfile.ZipFile(packed) as file:
                 for name in file.namelist():
                     (folder / Path(name).name).write_bytes(file.read(name))
-        print(f"bench/results/{path.name}, {len(list(folder.iterdir()))} profiles in bench/results/{path.stem}")
+            print(f"{len(list(folder.iterdir()))} profiles in bench/results/{path.stem}")
     return 0
 
 
@@ -362,24 +399,34 @@ def main() -> int:
         given.out, given.device, given.tiny, given.seconds, given.each_s, given.again, given.slow,
         given.side_by_side or (SIDE_BY_SIDE if given.device == "cuda" else 1), given.commit or commit() or "",
     )  # fmt: skip
-    given.out.mkdir(parents=True, exist_ok=True)
+    known = begin(run)
+    wanted = [one for one in names or ordered(entries) if one not in left_out]
+    measure(run, sorted(wanted, key=lambda one: one in known))  # what was begun comes after what was not
+    return 0
+
+
+def begin(run: Run) -> dict[str, Any]:
+    """The record with what this call runs on; the workloads that are known, which are in it."""
+    run.out.mkdir(parents=True, exist_ok=True)
     run.record = {
         **machine(run.device), "torch": torch.__version__, "gobrrr": gobrrr.__version__,
-        "date": time.strftime("%Y-%m-%d"), "command": "python -m bench.gpu.treatments OUT", "commit": run.commit,
+        "date": time.strftime("%Y-%m-%d"), "command": f"python -m bench.gpu.{run.kind} OUT", "commit": run.commit,
         "tiny": run.tiny, "held_back": sorted(HELD_BACK), "side_by_side": run.side_by_side,
         "processor": live.cpu_name(), "cores": len(os.sched_getaffinity(0)),
     }  # fmt: skip
     run.record["workloads"] = earlier(run.out, run.stem)
+    return run.record["workloads"]
+
+
+def measure(run: Run, wanted: list[str]) -> None:
+    """Measure those of the wanted workloads that are not done, and print what is known of all."""
     known = run.record["workloads"]
-    wanted = [one for one in names or ordered(entries) if one not in left_out]
     todo = [one for one in wanted if run.again or unfinished(known.get(one))]
-    todo.sort(key=lambda one: one in known)  # what was begun comes after what was not
     print(
         f"{run.record['device']}: {len(todo)} workloads to measure, {len(known)} known, {run.seconds:.0f} s", flush=True
     )
     execute(run, todo)
-    print("\n".join(line(name, one) for name, one in run.record["workloads"].items()))
-    return 0
+    print("\n".join(run.told(name, one) for name, one in run.record["workloads"].items()))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,10 @@ A way under which the process ended is "begun" in it, and counts as lost when th
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import gc
 import json
+import math
 import os
 import sys
 import time
@@ -20,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import torch
 
-from bench.gpu.treat_exhaustive import fitting, tidy, together
-from bench.gpu.treat_one import small
+import gobrrr
 from bench.gpu.treatment_workloads import ENTRIES, Entry
-from bench.gpu.treatments_turns import Runner, Turn, Turns, in_turns, spread_share, wait
+from bench.gpu.treatments_turns import ROUNDS, Runner, Turn, Turns, in_turns, spread_share, wait
 from bench.predicted_ways import Told, foretold, named, told
 from bench.stored_profile import pack, unpack
 from gobrrr import live, pipeline
@@ -35,10 +38,12 @@ from gobrrr.observe.live.state.snapshot import Snapshot, snapshot
 from gobrrr.observe.live.watcher import Options
 from gobrrr.treating import numerics, timing
 from gobrrr.treating.arms import Arm
+from gobrrr.treating.bench import stacked
 from gobrrr.treating.compiling import compiled
 from gobrrr.treating.sets import JOINED, SERVING, TRAINING
 from gobrrr.treatments import applying
-from gobrrr.treatments.way import Unapplied, Way
+from gobrrr.treatments.base import catalogue
+from gobrrr.treatments.way import Unapplied, Unfit, Way
 
 PROFILED = 3
 """Steps in a stored profile: gobrrr itself records five; three take half of the room and say the same."""
@@ -57,7 +62,50 @@ UNTIMED = "not timed"
 FAR = 4.0
 """How many times the untreated step what is timed in turns may take."""
 
+DIGITS = 6
+"""Significant digits of the numbers that are kept."""
+
 NARROW = ("bf16-cast", "bf16-autocast")
+
+
+def fitting(workload: gobrrr.Workload) -> tuple[dict[str, Way], dict[str, str]]:
+    """(the ways that can be tried in this process, those that can't with the reason), by name."""
+    ways: dict[str, Way] = {}
+    others: dict[str, str] = {}
+    for treatment in catalogue():
+        for one in treatment.ways(workload) if treatment.ways is not None else ():
+            if isinstance(one, Unfit):
+                others[one.name] = one.why
+            elif one.fresh:
+                others[one.name] = "needs a process of its own"
+            else:
+                ways[one.name] = one
+    return ways, others
+
+
+def together(ways: Sequence[Way]) -> Way:
+    """Several ways as one, stacked by their ranks and named by them."""
+    names = [one.name for one in sorted(ways, key=lambda one: one.rank)]
+    return dataclasses.replace(stacked(ways), name=" + ".join(names))
+
+
+def tidy() -> None:
+    """What a trial leaves behind does not burden the next."""
+    torch._dynamo.reset()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def small(value: Any) -> Any:
+    """Without None and empty text, and with numbers of few digits, for the repository keeps it. NaN becomes None."""
+    if isinstance(value, dict):
+        return {key: small(one) for key, one in value.items() if one is not None and one != ""}
+    if isinstance(value, list | tuple):
+        return [small(one) for one in value]
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+    return value
 
 
 def recipes(ways: dict[str, Way], trains: bool, typed: bool) -> list[tuple[str, ...]]:
@@ -79,6 +127,8 @@ def slim(found: Numerics) -> dict[str, Any]:
 
 class One:
     """A workload that is measured, and what is known of it so far."""
+
+    rounds = ROUNDS
 
     def __init__(self, entry: Entry, folder: Path, turn: Turn, *, each_s: float, device: str, tiny: bool,
                  slow: bool) -> None:  # fmt: skip
@@ -225,7 +275,7 @@ class One:
             cheap = self.state.seconds * 1e9 <= 3 * max(self.base_ns, 5e6)
             reset = self.workload.reset or (lambda: None)
             turns = in_turns(Runner(self.base, self.base_ns), runners, prepare=self.state.restore if cheap else reset,
-                             seconds=seconds)  # fmt: skip
+                             seconds=seconds, most=self.rounds)  # fmt: skip
             for name, one in turns.items():
                 self.note(name, one)
         for one in runners.values():

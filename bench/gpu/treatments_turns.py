@@ -53,7 +53,8 @@ class Turn:
         self.held = False
         self.held_s = 0.0
         self._since = 0.0
-        self._lost_ns = 0
+        self._lost_ns = self._compiling_ns = 0
+        self._compiling_since = 0
         self._lent = False
 
     def take(self) -> None:
@@ -64,6 +65,11 @@ class Turn:
         self._keep_to(self._all)
         self.held, self._since = True, time.perf_counter()
         self._lost_ns += time.perf_counter_ns() - begin
+
+    def keep(self) -> None:
+        """Take the turn where it was given away."""
+        if not self.held:
+            self.take()
 
     def give(self) -> None:
         """Let another process have it, once the device is idle."""
@@ -85,6 +91,11 @@ class Turn:
         """ns, without those in which it waited."""
         return time.perf_counter_ns() - self._lost_ns
 
+    @property
+    def compiling_s(self) -> float:
+        """Seconds in which torch's compiler worked since it was told to give the turn away."""
+        return self._compiling_ns / 1e9
+
     def give_while_compiling(self) -> None:
         """Have torch's compiler begin without the turn and end with it; graphs are recorded with it.
 
@@ -97,6 +108,7 @@ class Turn:
             callback_handler.register_end_callback(self._ends)
 
     def _begins(self, about: Any = None) -> None:
+        self._compiling_since = time.perf_counter_ns()
         recording = "CUDAGRAPH" in str(getattr(about, "callback_trigger", ""))
         capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
         if self.held and not recording and not capturing:
@@ -104,6 +116,7 @@ class Turn:
             self.give()
 
     def _ends(self, about: Any = None) -> None:
+        self._compiling_ns += time.perf_counter_ns() - self._compiling_since
         if self._lent:
             self._lent = False
             self.take()
@@ -142,16 +155,20 @@ class Runner:
 
 @dataclass(frozen=True)
 class Turns:
-    """One arm against the untreated step: its verdict by time alone, and each round's difference in ns."""
+    """One arm against the untreated step: its verdict by time alone, and each round's difference in ns.
+
+    `times`: ns of its step in each round, per unit of work.
+    """
 
     compared: timing.Compared
     differences: tuple[float, ...]
+    times: tuple[float, ...]
 
 
 def in_turns(
-    base: Runner, runners: dict[str, Runner], *, prepare: Callable[[], None], seconds: float
+    base: Runner, runners: dict[str, Runner], *, prepare: Callable[[], None], seconds: float, most: int = ROUNDS
 ) -> dict[str, Turns]:
-    """Time all arms and the untreated step in turns, in another order each round.
+    """Time all arms and the untreated step in turns, in another order each round, at most so many rounds.
 
     A treated block is held against the mean of the untreated ones before and after it. `seconds` ends it between two
     rounds, after FEWEST of them unless even they take three times as long.
@@ -161,7 +178,7 @@ def in_turns(
     firsts: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     others: dict[str, list[float]] = {name: [] for name in names}
     rounds = 0
-    while rounds < ROUNDS:
+    while rounds < most:
         spent = time.perf_counter() - begin
         if spent > (seconds if rounds >= FEWEST else 3 * seconds) and rounds > 1:
             break
@@ -187,7 +204,7 @@ def _timed(runner: Runner, prepare: Callable[[], None]) -> float:
 def _told(firsts: list[tuple[float, float]], others: list[float], work: float) -> Turns:
     rounds = [Round(pair, (other / work, other / work)) for pair, other in zip(firsts, others, strict=True)]
     compared = timing.decide(rounds, steps=len(others), work=work)
-    return Turns(compared, tuple(one.saved for one in rounds))
+    return Turns(compared, tuple(one.saved for one in rounds), tuple(other / work for other in others))
 
 
 def spread_share(turns: Turns) -> float:

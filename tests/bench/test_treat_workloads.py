@@ -13,7 +13,8 @@ torch = pytest.importorskip("torch")
 
 from bench import treat_table  # noqa: E402
 from bench.gpu.treat_form import DEVICE, KNOWN, TINY, Known  # noqa: E402
-from bench.gpu.treat_one import SOURCES, slim  # noqa: E402
+from bench.gpu.treat_one import slim  # noqa: E402
+from bench.gpu.treat_traces import SOURCES  # noqa: E402
 from gobrrr.model.treated import Timing, Treated, TrialRecord  # noqa: E402
 from gobrrr.model.workload import Workload  # noqa: E402
 from gobrrr.observe.stepping import step_of  # noqa: E402

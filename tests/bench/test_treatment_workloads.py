@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 from bench.gpu.treatment_workloads import ENTRIES, HELD_BACK, set_aside  # noqa: E402
 from bench.gpu.treatment_workloads.form import Entry, workload  # noqa: E402
+from bench.gpu.treatment_workloads.written import WRITTEN  # noqa: E402
 from gobrrr.observe.stepping import step_of  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
@@ -21,11 +22,12 @@ FAMILIES = {
     "convolution", "vit", "gpt", "bert", "t5", "diffusion", "recurrent", "recommender", "graph", "experts", "tabular",
     "agent", "audio", "decoding", "loading",
 }  # fmt: skip
-QUICK = ("ppo_train", "sage_serve", "cpu_rows_train")
+KNOWN = {**ENTRIES, **WRITTEN}
+QUICK = ("ppo_train", "sage_serve", "cpu_rows_train", *WRITTEN)
 
 
 def runs(name: str) -> None:
-    made = ENTRIES[name].made(tiny=True, device="cpu")
+    made = KNOWN[name].made(tiny=True, device="cpu")
 
     def forward(model: Any, *inputs: Any) -> Any:
         with torch.no_grad():

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,11 +17,16 @@ import pytest
 pytest.importorskip("torch")
 
 from bench.gpu import treatments
-from bench.gpu.treatment_workloads import ENTRIES
+from bench.gpu.treat import CHOSEN
+from bench.gpu.treat_one import Against, Limited
+from bench.gpu.treatment_workloads import ENTRIES, HELD_BACK
+from bench.gpu.treatment_workloads.written import WRITTEN
 from bench.gpu.treatments_one import recipes
 from bench.gpu.treatments_turns import Runner, Turn, in_turns
 from gobrrr.model.workload import Workload
 from gobrrr.treating.arms import Arm
+from gobrrr.treating.bench import Here
+from gobrrr.treating.search import Telling
 from gobrrr.treatments.way import Way
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
@@ -88,10 +94,65 @@ def test_recipes_are_what_fits_of_them() -> None:
     assert recipes({"tf32": way("tf32")}, trains=False, typed=False) == []
 
 
+@pytest.fixture
+def against(tmp_path: Path) -> Against:
+    """A workload that was treated: compiled, and with a larger batch."""
+    one = Against(WRITTEN["columns_train"], tmp_path, Turn(tmp_path / "turn"), trials=3, budget_s=300.0, each_s=60.0,
+                  device="cpu", tiny=True)  # fmt: skip
+    names = ("compile:reduce-overhead", "fused-optimizer", "tf32", "bf16-autocast", "cuda-graph")
+    one.ways = {name: way(name) for name in names} | {"larger-batch": way("larger-batch", work=2.0)}
+    one.workload = one.entry.made(device="cpu", tiny=True)
+    one.found["treat"] = {"kept": ["compile:reduce-overhead", "larger-batch"]}
+    return one
+
+
+def test_what_treat_kept_is_held_against_recipes_for_the_same_work(against: Against) -> None:
+    assert against.sets()[0] == "compile:reduce-overhead"
+    assert "bf16-autocast + cuda-graph + fused-optimizer" in against.sets()
+    assert not any("larger-batch" in one for one in against.sets())
+
+
+def test_the_best_is_the_fastest_whose_numbers_hold_and_may_be_the_step_as_it_is(against: Against) -> None:
+    def row(times: list[float], verdict: str = "helped") -> dict[str, Any]:
+        return {"times_ns": times, "before_ns": 10.0, "verdict": verdict}
+
+    against.rows |= {
+        "compile:reduce-overhead": row([5.0, 6.0, 7.0]), "tf32": row([1.0, 1.0], "unsafe"), "cuda-graph": row([9.0]),
+    }  # fmt: skip
+    assert against.against() == {
+        "mine": "compile:reduce-overhead", "best": "cuda-graph", "untreated_ns": 10.0, "treat_ns": 6.0, "best_ns": 9.0,
+    }  # fmt: skip
+    against.rows["cuda-graph"] = row([11.0])
+    assert against.against()["best"] == ""
+    against.found["treat"]["kept"] = []
+    assert against.against()["treat_ns"] == 10.0
+
+
+def test_treating_ends_after_so_many_trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    unapplied = iter((False, True, False))
+    monkeypatch.setattr(Here, "__init__", lambda self, *_, **__: None)
+    monkeypatch.setattr(Here, "trial", lambda *_: SimpleNamespace(unapplied=next(unapplied)))
+    bench = Limited(None, "one", Turn(tmp_path / "turn"), 2, Telling(None))
+    for _ in range(3):
+        bench.trial((), None, None)  # type: ignore[arg-type]
+    assert len(bench.ends) == 2
+    with pytest.raises(KeyboardInterrupt):
+        bench.trial((), None, None)  # type: ignore[arg-type]
+
+
 def test_the_first_of_each_family_come_first() -> None:
     order = treatments.ordered([one for one in ENTRIES.values() if one.device == "cuda"])
     families = [ENTRIES[name].family for name in order]
     assert len(set(families[:15])) == 15
+
+
+def test_those_that_treat_is_held_against_are_of_all_families_and_none_is_set_aside() -> None:
+    assert not set(CHOSEN) & HELD_BACK
+    families = {treatments.KNOWN[name].family for name in CHOSEN}
+    assert len(CHOSEN) >= 14
+    assert {one.family for one in ENTRIES.values() if one.device == "cuda"} - families == {
+        "recommender"
+    }  # columns_train is one
 
 
 @pytest.mark.parametrize(

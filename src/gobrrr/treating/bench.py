@@ -47,14 +47,20 @@ FORWARD_ALONE = "an optimizer without loss or step is not used: what was treated
 
 
 class Here:
-    """The bench of one process. `alone`: it runs nothing but this workload, and a new one can stand in its place."""
+    """The bench of one process. `alone`: it runs nothing but this workload, and a new one can stand in its place.
+
+    `clock` says ns.
+    """
 
     renews = False
     start_s, down = 0.0, False
 
-    def __init__(self, workload: Workload, target: str, *, alone: bool, stages: Stages | None = None) -> None:
+    def __init__(
+        self, workload: Workload, target: str, *, alone: bool, stages: Stages | None = None,
+        clock: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:  # fmt: skip
         workload, found = completed(workload)
-        self._workload, self._target, self._stages = workload, target, stages
+        self._workload, self._target, self._stages, self._clock = workload, target, stages, clock
         self._fingerprint = fingerprint(workload)
         fit, unfit = ways_of(workload)
         self._ways = {one.name: one for one in fit if alone or not one.fresh}
@@ -70,9 +76,11 @@ class Here:
 
         The fewer of its steps are looked at, the shorter the time. Raises UsageError where it does not suffice.
         """
-        begin = time.monotonic()
+        begin = self._clock()
         once_s = live.QUICK_S if not on_gpu() and not live.is_measured() else 0.0
-        looking = Looking(self._stages, within_s, spent_s, first=not kept, once_s=once_s)
+        looking = Looking(
+            self._stages, within_s, spent_s, first=not kept, once_s=once_s, clock=lambda: self._clock() / 1e9
+        )
         ways = list(self._ways.values())
         if kept and self._basis is None:  # this process has not seen the step as it was
             plain = self._examined((), looking)
@@ -98,7 +106,7 @@ class Here:
             fingerprint=self._fingerprint,
             versions=self._versions,
             notes=tuple(notes),
-            seconds=time.monotonic() - begin - looking.measuring_s,
+            seconds=(self._clock() - begin) / 1e9 - looking.measuring_s,
             once_s=once_s if UNMEASURED in self._notes else 0.0,
         )
 
@@ -132,14 +140,14 @@ class Here:
         rival = self._ways[instead_of] if instead_of else None
         made = run_trial(
             self._workload, self._named(kept), self._way_of(way), instead_of=rival, allowed=allowed,
-            progress=self._stages,
+            progress=self._stages, clock=self._clock,
         )  # fmt: skip
         return msgspec.structs.replace(made, treatment=way.treatment, members=way.members, leaves_out=way.leaves_out)
 
     def together(self, kept: Sequence[str], allowed: Allowed) -> TrialRecord:
         """All kept ways at once, against the step as it was."""
         whole = stacked(self._named(kept))
-        return run_trial(self._workload, (), whole, allowed=allowed, progress=self._stages)
+        return run_trial(self._workload, (), whole, allowed=allowed, progress=self._stages, clock=self._clock)
 
     def _way_of(self, one: Candidate) -> Way:
         if one.leaves_out:
