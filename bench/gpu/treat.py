@@ -46,7 +46,7 @@ def line(name: str, found: dict[str, Any]) -> str:
     return (
         f"{name:26} {shown} ms, best / treat {ratio:.3f}, {len(treated['trials'])} trials, {treated['seconds']:.0f} s "
         f"of which {treated['compiling_s']:.0f} s compiling; kept {', '.join(treated['kept']) or 'nothing'}; "
-        f"best {one['best'] or 'nothing'}"
+        f"best {one.get('best') or 'nothing'}"
     )
 
 
