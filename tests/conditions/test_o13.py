@@ -10,7 +10,7 @@ import pytest
 
 from gobrrr.analysis.host_kinds import kind_of
 from gobrrr.model.diagnosis import NotChecked
-from gobrrr.model.recording import Recording
+from gobrrr.model.recording import CallLine, Recording
 from tests.conditions.lives import framed, ran
 from tests.conditions.makers import seen_of
 from tests.evidence import check, findings, found, predict
@@ -65,6 +65,7 @@ KINDS = [
     ("pandas/io/parsers/readers.py(600): read_csv", "read_csv()", "reads files"),
     ("torch/_tensor_str.py(600): _str", "_str()", "numbers as text"),
     ("torch/nn/modules/module.py(2000): state_dict", "state_dict()", "modules and parameters"),
+    ("torch/nn/modules/module.py(2700): parameters", "parameters()", "modules and parameters"),
     ("<built-in function decompress>", "decompress()", "compresses"),
     ("<built-in method execute of sqlite3.Cursor object at 0x7f00>", "execute()", "a database"),
     ("/usr/lib/python3.11/asyncio/runners.py(160): run", "run()", "event loop"),
@@ -85,6 +86,17 @@ def test_what_holds_the_host_is_named_by_what_is_called(frame: str, what: str, d
     assert given is not None
     assert given.predicted_saving_ns == (0, pytest.approx(1e6, rel=0.03))
     assert "train.py:12" in given.how
+
+
+def test_a_methods_line_is_that_of_its_call(tmp_path: Path):
+    """`parameters()` works by itself, and is no part of a module's call."""
+    seen = ran(tmp_path, held_by("torch/nn/modules/module.py(2700): parameters"))
+    looked = Recording(
+        target="", calls=(), sites=(), peak_bytes=0, start_bytes=0, module_calls=0, on_cpu=False,
+        lines=(CallLine(caller=STEP, callee="parameters", source="train.py(14): step"),),
+    )  # fmt: skip
+    where = found("O13", replace(seen, seen=looked)).where[0]
+    assert (where.source, where.count) == ("train.py(14): step", None)  # how often it is resumed counts no calls
 
 
 def test_what_only_waits_is_called_waiting(tmp_path: Path):

@@ -290,6 +290,45 @@ def test_loops_within_each_other_are_told_apart() -> None:
     assert [(len(one.turns) - 1, one.depends) for one in inner] == [(7, "yes")] * 5
 
 
+def pairs() -> None:
+    """Nothing is dispatched between the outer loop's turns."""
+    out = torch.zeros(5, 6)
+    for i in range(5):
+        for j in range(6):
+            out[i, j] = ROWS[i].sum() - ROWS[j].sum()
+
+
+def one_instruction() -> None:
+    """The same, with one instruction in all turns of both."""
+    for one in WEIGHTS[:5]:
+        for row in ROWS[:6].unbind():
+            torch.dot(one[0], row)
+
+
+def flattened() -> None:
+    """Two loops of one comprehension."""
+    torch.stack([torch.dot(one[0], row) for one in WEIGHTS[:5] for row in ROWS[:6].unbind()])
+
+
+def stepped() -> None:
+    """The outer one counts by itself: between its turns nothing is known, and its variable is changed within them."""
+    for one in range(5):
+        for row in range(6):
+            one = one + row  # noqa: PLW2901
+            torch.dot(ROWS[one], ROWS[row])
+
+
+@pytest.mark.parametrize("step", [pairs, one_instruction, flattened], ids=lambda one: one.__name__)
+def test_loops_without_an_operation_between_them_are_told_apart(step: Callable[[], None]) -> None:
+    """Each turn of the outer one has a loop of six turns in it."""
+    counts = sorted(len(one.turns) - 1 for one in loops(step))
+    assert counts == [5, 6, 6, 6, 6, 6]
+
+
+def test_a_counter_that_the_turns_change_tells_nothing() -> None:
+    assert [len(one.turns) - 1 for one in loops(stepped)] == [30]
+
+
 def test_an_operator_that_dispatches_the_same_twice_is_one_turn() -> None:
     def step() -> None:
         for at in range(5):

@@ -242,7 +242,8 @@ def _of_kind(evidence: Evidence, kind: HostKind, what: str, source: str | None, 
     if evidence.on_cpu:
         spent = spent_under(evidence, rows)
         calls, call_ns = spent.calls, spent.call_ns
-    return Holder(kind, what, source, int(rows[0]), gap, total, int(inside.sum()), calls, call_ns)
+    count = None if kind.resumed else int(inside.sum())
+    return Holder(kind, what, source, int(rows[0]), gap, total, count, calls, call_ns)
 
 
 def _told(

@@ -18,11 +18,12 @@ BUILT_IN = r"^<built-in (?:function|method) "
 @dataclass(frozen=True)
 class HostKind:
     """One kind. `does`: in words, of what is called; `waits`: it waits for something and is no work of the processor's;
-    `remedy`: what takes it out of the step."""
+    `remedy`: what takes it out of the step; `resumed`: what is called yields, and has a frame for each element."""
 
     does: str
     remedy: str
     waits: bool = False
+    resumed: bool = False
 
 
 TENSORS = HostKind(
@@ -49,6 +50,11 @@ TENSOR_TEXT = HostKind(
     "writes a tensor's numbers as text", "leave the tensor out of what is printed, or print it rarely"
 )
 MODULES = HostKind("goes through the model's modules and parameters", "keep the list from step to step")
+MEMBERS = HostKind(
+    "goes through the model's modules and parameters",
+    "keep the list, or what is read off it, from step to step; next(model.parameters()) where one is enough",
+    resumed=True,
+)
 PACKING = HostKind(
     "compresses, decompresses or hashes", "do it in the workers of a DataLoader, or once before the loop"
 )
@@ -77,7 +83,8 @@ _BY_NAME = (
     (SAVES, r"torch/serialization\.py\(\d+\): (save|load)$|safetensors/.*: (save|load)\w*$"),
     (SAVES, r"numpy/lib/\w*npyio\w*\.py\(\d+\): (save|load|savez)\w*$"),
     (TENSOR_TEXT, r"torch/_tensor_str\.py\(\d+\): _str$"),
-    (MODULES, r"torch/nn/modules/module\.py\(\d+\): (state_dict|load_state_dict|named_\w+|_named_members)$"),
+    (MODULES, r"torch/nn/modules/module\.py\(\d+\): (state_dict|load_state_dict)$"),
+    (MEMBERS, r"torch/nn/modules/module\.py\(\d+\): ((named_)?(parameters|buffers|modules|children)|_named_members)$"),
     (FRAMES, r"(pandas/(?!io/)|polars/)"),
     (TEXT, r"(re|regex)/|(sre_\w+|re|string|textwrap|difflib)\.py\("),
     (STACKS, r"(inspect|traceback|linecache|tokenize)\.py\("),

@@ -20,7 +20,6 @@ _SILENT = ("ProfilerStep", "gobrrr")
 """Annotations that are no place of the program's: the profiler's steps, and our own."""
 
 _MACHINERY = (
-    "torch/nn/modules/module.py(",
     "torch/utils/_contextlib.py(",
     "torch/autograd/profiler.py(",
     "torch/profiler/",
@@ -30,6 +29,9 @@ _MACHINERY = (
     "<built-in method __exit__",
 )
 """Library frames that only pass a call on: what they call is the place."""
+
+_MODULES_CALL = re.compile(r"torch/nn/modules/module\.py\(\d+\): (?:_call_impl|inner|__\w+__)$")
+"""The same behind the call of a module. Its other methods, `parameters()` or `state_dict()`, work by themselves."""
 
 _OURS = "gobrrr/"
 """Our own frames around the program's begin so."""
@@ -93,7 +95,7 @@ def _frame(name: str, own: Callable[[str], bool]) -> int:
         return Sort.MODULE
     if own(name):
         return Sort.FUNCTION
-    passes = name.startswith(_OURS) or any(part in name for part in _MACHINERY)
+    passes = name.startswith(_OURS) or any(part in name for part in _MACHINERY) or _MODULES_CALL.search(name)
     return Sort.NONE if passes else Sort.CALL
 
 
