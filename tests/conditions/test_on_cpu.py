@@ -18,11 +18,13 @@ from gobrrr.analysis.study import study
 from gobrrr.conditions import catalogue
 from gobrrr.conditions.common import as_far_as_priced
 from gobrrr.model.machine import Ceiling, Machine
+from gobrrr.model.program import Made, Program
+from gobrrr.model.recording import Dependence
 from gobrrr.observe.trace import read_trace
 from gobrrr.report import words
 from gobrrr.treatments import catalogue as treatments
 from tests.conditions.lives import live_of
-from tests.conditions.makers import seen_of, shipped, what_its_calls_lose
+from tests.conditions.makers import followed, seen_of, shipped, what_its_calls_lose
 from tests.evidence import certain, check, found, predict
 from tests.report.samples import overhead, waiting_for_input
 from tests.traces import Trace
@@ -255,8 +257,58 @@ def test_a_loop_s_backward_pass_is_the_loop_s(tmp_path: Path):
     assert "90 pieces of device work" in found("O04", seen).evidence[0]
     finding = found("O04", on_cpu(seen))
     assert finding.treatments == ["compile", "batched-loop"]
-    assert "90 operations that compute" in finding.evidence[0]
+    assert "120 operations, 4 a turn" in finding.evidence[0]  # select and two of them, and the backward pass's
     assert not any(OF_A_GPU.search(fact) for fact in finding.evidence)
+
+
+TAKEN = ("aten::select", "aten::_local_scalar_dense")
+
+
+def taken_apart(trace: Trace) -> None:
+    """Forty turns that take one element each, which computes nothing, and 60 products."""
+    for turn in range(40):
+        for name in TAKEN:
+            trace.view(name, [40], ["0", str(turn)], 10.0)
+    small_calls(trace)
+
+
+def test_a_loop_that_only_dispatches_holds_a_processor(tmp_path: Path):
+    """Nothing in it has device work: there it is the processor's time all the same, 80 operations of 10 us less what
+    recording them took."""
+    seen = on_cpu(seen_of(tmp_path, taken_apart))
+    finding = found("O04", seen)
+    assert "40 turns a step, 80 operations, 2 a turn" in finding.evidence[0]
+    assert 40 * 10e3 < finding.at_stake_ns[1] <= 40 * 20e3
+    assert check("O04", seen_of(tmp_path, taken_apart)) is None
+
+
+def test_elements_that_a_processor_reads_one_by_one_are_reads(tmp_path: Path):
+    seen = followed(on_cpu(seen_of(tmp_path, taken_apart)), 40, TAKEN)
+    finding = found("O02", seen)
+    assert finding.treatments == ["read-once"]
+    assert [one.source for one in finding.where] == ["train.py(12): step", "train.py(13): step"]
+    assert finding.where[0].count == 40
+    assert 40 * 10e3 < finding.at_stake_ns[1] <= 40 * 20e3
+    assert check("O04", seen) is None
+
+
+@pytest.mark.parametrize(("depends", "lines"), [("yes", "step = torch.compile(step)"), ("no", "")])
+def test_a_loop_outside_of_the_model_is_compiled_with_its_function(depends: Dependence, lines: str, tmp_path: Path):
+    """The model's own code has none of it; where no turn needs another, a batch is the remedy."""
+
+    def body(trace: Trace) -> None:
+        for turn in range(40):
+            trace.view("aten::select", [40, 64], ["0", str(turn)], 10.0)
+            trace.op("aten::mm", [[64, 64], [64, 64]], 2.0, dtype="float32", host_us=20.0)
+
+    program = Program(model=Made(kind="torch.nn.Linear", base="torch.nn.Linear", name="critic"))
+    seen = followed(on_cpu(seen_of(tmp_path, body)), 40, ("aten::select", "aten::mm"), depends)
+    seen = replace(seen, live=structs.replace(live_of(), kind="cpu", program=program))
+    finding = found("O04", seen)
+    assert ("batched-loop" in finding.treatments) == (not lines)
+    given = predict("compile", seen, finding)
+    assert given is not None
+    assert (lines or "critic = torch.compile(critic)") in given.how
 
 
 @pytest.mark.parametrize(

@@ -314,7 +314,7 @@ def stepped() -> None:
     """The outer one counts by itself: between its turns nothing is known, and its variable is changed within them."""
     for one in range(5):
         for row in range(6):
-            one = one + row  # noqa: PLW2901
+            one = one + row
             torch.dot(ROWS[one], ROWS[row])
 
 

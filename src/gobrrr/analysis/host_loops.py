@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.loops import Loop, find_loops, work_of
+from gobrrr.analysis.intervals import Spans, union
+from gobrrr.analysis.loops import Loop, find_loops, nodes_of, work_of
 from gobrrr.analysis.optimizers import begun_inside, optimizer_spans
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.update_loops import FREE, update_loops
-from gobrrr.model.events import I8
+from gobrrr.model.diagnosis import Place
+from gobrrr.model.events import I8, Kind
 
 LEAST_LAUNCHES = 2
 """Launches a turn of a loop that counts; one that only indexes is the business of the one around it."""
@@ -32,12 +34,15 @@ ORDER = {"no": 0, "sum": 0, "unknown": 1, "yes": 2}
 class HostLoop:
     """A loop and the device work that it launches (into `links.device`), with what its backward pass launches.
 
-    `reads`: numbers that the program reads in the whole of it;
-    `computing`: operations of a turn beside those and views; both 0 for a trace.
+    `ops`: rows of the operations that the program calls in it; `issued`: what the host has to issue for it, on a GPU
+    the device work, on a CPU these and what the backward pass does; `reads`: numbers that the program reads in the
+    whole of it; `computing`: operations of a turn beside those and views; both 0 for a trace.
     """
 
     loop: Loop
     work: I8
+    ops: I8
+    issued: int
     reads: int = 0
     computing: float = 0.0
 
@@ -59,8 +64,8 @@ class HostLoop:
 def find_host_loops(evidence: Evidence) -> list[HostLoop]:
     """Disjoint loops whose work is shorter than the host's time to launch it; without updates (O11) and optimizers."""
     loops = sorted(find_loops(evidence), key=lambda one: (one.begins[0], -one.stop))[:MOST_LOOPS]
-    updated = _updates(evidence)
-    told = [made for one in loops if (made := _told(evidence, one, updated)) is not None]
+    updated, ops = _updates(evidence), _operations(evidence) if loops else {}
+    told = [made for one in loops if (made := _told(evidence, one, ops, updated)) is not None]
     told.sort(key=lambda one: (ORDER[one.loop.depends], one.loop.begins[0], -one.loop.stop))
     kept: list[HostLoop] = []
     for one in told:
@@ -72,15 +77,33 @@ def find_host_loops(evidence: Evidence) -> list[HostLoop]:
     return sorted(kept, key=lambda one: (-turns[one.loop.source], one.loop.begins[0]))
 
 
-def _told(evidence: Evidence, loop: Loop, updated: I8) -> HostLoop | None:
-    work = work_of(evidence, loop)
+def _told(evidence: Evidence, loop: Loop, ops: dict[int, I8], updated: I8) -> HostLoop | None:
+    events, links = evidence.events, evidence.priced.links
+    work, mine = work_of(evidence, loop), ops[int(events.thread[loop.row])]
+    first, last = np.searchsorted(events.start_ns[mine], (loop.begins[0], loop.stop))
+    mine = mine[first:last]
+    behind = int((events.start_ns[np.maximum(links.launch[work], 0)] >= loop.stop).sum())
+    issued = len(mine) + behind if evidence.on_cpu else len(work)
     least = 1 if loop.calls else LEAST_LAUNCHES
-    if len(work) < least * len(loop.begins):
+    if issued < least * len(loop.begins):
         return None
-    own = evidence.events.duration_ns[evidence.priced.links.device[work]]
-    if np.median(own) >= path_of(evidence).host_per_launch or _is_update(evidence, loop, updated, len(work)):
+    own = events.duration_ns[links.device[work]]
+    if len(own) and np.median(own) >= path_of(evidence).host_per_launch:
         return None
-    return HostLoop(loop, work, *_reads(evidence, loop))
+    return (
+        None
+        if _is_update(evidence, loop, updated, issued)
+        else HostLoop(loop, work, mine, issued, *_reads(evidence, loop))
+    )
+
+
+def _operations(evidence: Evidence) -> dict[int, I8]:
+    """The operations that the program calls, by thread, in order: those in no other one."""
+    events = evidence.events
+    rows = np.flatnonzero((events.kind == Kind.OP) & (evidence.priced.links.op_parent < 0))
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    thread = events.thread[rows]
+    return {one: rows[thread == one] for one in np.unique(events.thread).tolist()}
 
 
 def _updates(evidence: Evidence) -> I8:
@@ -106,6 +129,26 @@ def _reads(evidence: Evidence, loop: Loop) -> tuple[int, float]:
     return loop.reads, computing / (len(loop.calls) - 1)
 
 
+def busiest_line(evidence: Evidence, one: HostLoop) -> Place | None:
+    """The line with most of a loop's operations; None where that is the loop's own, or not known."""
+    events, seen = evidence.events, evidence.seen
+    if seen is None:
+        return None
+    inside = (events.start_ns >= one.loop.begins[0]) & (events.start_ns < one.loop.stop) & (evidence.sites >= 0)
+    rows = np.flatnonzero(inside & (events.kind == Kind.OP) & (events.thread == events.thread[one.loop.row]))
+    lines = [seen.sites[site].user for site in evidence.sites[rows].tolist()]
+    source, many = next(iter(Counter(lines).most_common(1)), (None, 0))
+    if source is None or source == one.loop.source:
+        return None
+    mine = rows[[line == source for line in lines]]
+    return Place(op=usual(evidence, mine), source=source, count=float(many))
+
+
+def usual(evidence: Evidence, rows: I8) -> str | None:
+    """The name that most of some events have."""
+    return next((name for name, _ in Counter(map(evidence.events.name_of, rows.tolist())).most_common(1)), None)
+
+
 def inside_of(evidence: Evidence, loops: list[HostLoop]) -> NDArray[np.bool_]:
     """One flag a piece of device work: whether it is of one of the loops."""
     inside = np.zeros(len(evidence.priced.links.device), dtype=bool)
@@ -114,12 +157,15 @@ def inside_of(evidence: Evidence, loops: list[HostLoop]) -> NDArray[np.bool_]:
     return inside
 
 
-def spans_of_loops(loops: list[HostLoop]) -> tuple[I8, I8]:
-    """(begins, ends) on the host, as recorded."""
-    return (
-        np.array([int(one.loop.begins[0]) for one in loops], dtype=np.int64),
-        np.array([one.loop.stop for one in loops], dtype=np.int64),
-    )
+def spans_of_loops(evidence: Evidence, loops: list[HostLoop]) -> Spans:
+    """When the host is in the loops, or in the backward pass of what they compute, on the replayed timeline."""
+    events = evidence.replayed
+    begin, end = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
+    for one in loops:
+        nodes = nodes_of(evidence, one.loop)
+        begin += [events.start_ns[one.ops[:1]], events.start_ns[nodes]]
+        end += [events.end_ns[one.ops[-1:]], events.end_ns[nodes]]
+    return union(np.concatenate(begin), np.concatenate(end))
 
 
 def share_of(loops: list[HostLoop], mine: list[HostLoop]) -> float:

@@ -226,7 +226,7 @@ def work_of(evidence: Evidence, loop: Loop) -> I8:
     launch = np.maximum(links.launch, 0)
     start, known = events.start_ns[launch], links.launch >= 0
     inside = known & (start >= loop.begins[0]) & (start < loop.stop)
-    nodes = _nodes_of(evidence, loop)
+    nodes = nodes_of(evidence, loop)
     for thread in np.unique(events.thread[nodes]).tolist():
         mine = nodes[events.thread[nodes] == thread]
         spans = union(events.start_ns[mine], events.end_ns[mine])
@@ -234,7 +234,7 @@ def work_of(evidence: Evidence, loop: Loop) -> I8:
     return np.flatnonzero(inside)
 
 
-def _nodes_of(evidence: Evidence, loop: Loop) -> I8:
+def nodes_of(evidence: Evidence, loop: Loop) -> I8:
     """Nodes of autograd that differentiate the loop's operations: their sequence numbers are among those."""
     events, steps = evidence.events, evidence.recorded_steps
     engine = np.array([name.startswith(NODE) for name in events.names], dtype=bool)

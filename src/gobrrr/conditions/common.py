@@ -9,11 +9,14 @@ import msgspec
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import NO_CALLS, NOTHING, Claim, Found
+from gobrrr.analysis.claims import F8, NO_CALLS, NOTHING, Claim, Found
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.fusion import tensors
+from gobrrr.analysis.host_loops import HostLoop, inside_of, spans_of_loops
+from gobrrr.analysis.idle import HOST_WORK
 from gobrrr.analysis.inputs import input_stretches
 from gobrrr.analysis.price import Group
+from gobrrr.analysis.scopes import idle_under
 from gobrrr.model.diagnosis import Certainty, Finding, NotChecked, Place
 from gobrrr.model.events import I8
 
@@ -103,6 +106,21 @@ def launching(evidence: Evidence) -> tuple[I8, I8]:
     gaps = np.flatnonzero(wanted)
     gaps = gaps[~links.in_graph[behind[gaps]]]
     return gaps, behind[gaps]
+
+
+def within_loops(evidence: Evidence, loops: list[HostLoop], *causes: str) -> tuple[I8, F8]:
+    """(idle stretches, ns of `causes` in each) of loops on the host: those that end in work which they launch.
+
+    A CPU that is the device is in the loops themselves, and much of what it does there launches nothing.
+    """
+    told = evidence.budget.gaps
+    if evidence.on_cpu:
+        ns = np.minimum(idle_under(evidence, spans_of_loops(evidence, loops)), told.of(*causes, HOST_WORK))
+        gaps = np.flatnonzero(ns)
+        return gaps, ns[gaps].astype(np.float64)
+    gaps, behind = launching(evidence)
+    gaps = gaps[inside_of(evidence, loops)[behind]]
+    return gaps, told.of(*causes)[gaps].astype(np.float64)
 
 
 def needs_machine(code: str) -> NotChecked:

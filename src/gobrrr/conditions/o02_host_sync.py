@@ -70,12 +70,12 @@ import numpy as np
 from gobrrr import units
 from gobrrr.analysis.claims import Claim, Found, of_calls, of_gaps
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.host_loops import HostLoop, inside_of
-from gobrrr.analysis.idle import CAUSES, DRAINING, LAUNCHING, PYTHON
+from gobrrr.analysis.host_loops import HostLoop, busiest_line, inside_of
+from gobrrr.analysis.idle import CAUSES, DRAINING, HOST_WORK, LAUNCHING, PYTHON
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.regions import unread
 from gobrrr.analysis.waits import cause_of, expert_loop, inner_waits
-from gobrrr.conditions.common import MOST_PLACES, finding, launching
+from gobrrr.conditions.common import MOST_PLACES, finding, within_loops
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
@@ -95,6 +95,9 @@ LEAST_GAIN_SHARE = 0.01
 LEAST_GAIN_NS = 30_000
 """What the replay can't tell from nothing: the host takes 10 to 30 us to notice that a wait is over."""
 
+
+IN_LOOPS = (LAUNCHING, PYTHON, DRAINING)
+"""What a loop of reads has of the device's idle time."""
 
 KEPT = 0.5
 """Share of a loop's idle time that may stay: one call for all tensors goes through them on the host as well."""
@@ -154,11 +157,12 @@ def _unread(evidence: Evidence, waits: I8) -> float:
 def _loops(evidence: Evidence, loops: list[HostLoop], waits: I8) -> Found | None:
     """Loops whose turns are there for the values that are read at their ends."""
     count, path = evidence.steps.count, path_of(evidence)
-    inside = inside_of(evidence, loops)
-    gaps, behind = launching(evidence)
-    gaps = gaps[inside[behind]]
-    ns = evidence.budget.gaps.of(LAUNCHING, PYTHON, DRAINING)[gaps].astype(np.float64)
-    calls = np.flatnonzero(inside[evidence.calls.first]) if evidence.on_cpu else np.empty(0, dtype=np.int64)
+    gaps, ns = within_loops(evidence, loops, *IN_LOOPS)
+    calls = (
+        np.flatnonzero(inside_of(evidence, loops)[evidence.calls.first])
+        if evidence.on_cpu
+        else np.empty(0, dtype=np.int64)
+    )
     own = np.maximum(np.nan_to_num(evidence.calls.ns[calls] - evidence.calls.floor_ns[calls]), 0.0)
     idle = float(ns.sum()) / count
     low, high = path.host_saving(KEPT * idle, idle)
@@ -175,23 +179,30 @@ def _loops(evidence: Evidence, loops: list[HostLoop], waits: I8) -> Found | None
         evidence,
         CODE,
         TITLE_LOOP,
-        where=[
-            Place(
-                op=READ,
-                module=evidence.module(one.loop.row),
-                source=one.loop.source,
-                count=sum(other.reads for other in loops if other.loop.source == one.loop.source)
-                / evidence.recorded_steps.count,
-            )
-            for one in lines
-        ],
+        where=_reading_places(evidence, lines, loops),
         at_stake=(low, high + float(own.sum()) / count),
-        claim=of_gaps(evidence, gaps, ns, KEPT * ns, causes=(LAUNCHING, PYTHON, DRAINING))
+        claim=of_gaps(evidence, gaps, ns, KEPT * ns, causes=(*IN_LOOPS, HOST_WORK) if evidence.on_cpu else IN_LOOPS)
         + of_calls(calls, np.zeros(len(calls)), own),
         certainty="high" if idle >= LOOP_SHARE * evidence.wall_ns else "medium",
         treatments=["read-once", *(["remove-sync"] if len(waits) else [])],
         facts=[*facts, f"{taken} {units.duration(idle)} a step within the loop"],
     )
+
+
+def _reading_places(evidence: Evidence, lines: list[HostLoop], loops: list[HostLoop]) -> list[Place]:
+    """The line of each loop, and behind the first one the line in it with most of its operations."""
+    places = [
+        Place(
+            op=READ,
+            module=evidence.module(one.loop.row),
+            source=one.loop.source,
+            count=sum(other.reads for other in loops if other.loop.source == one.loop.source)
+            / evidence.recorded_steps.count,
+        )
+        for one in lines
+    ]
+    inner = busiest_line(evidence, lines[0])
+    return places if inner is None else [places[0], inner, *places[1:]]
 
 
 def _reading(evidence: Evidence, line: HostLoop, loops: list[HostLoop]) -> str:

@@ -72,11 +72,11 @@ import numpy as np
 from gobrrr import units
 from gobrrr.analysis.claims import F8, Found, of_calls, of_gaps
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.host_loops import HostLoop, inside_of
-from gobrrr.analysis.idle import LAUNCHING, PYTHON
+from gobrrr.analysis.host_loops import HostLoop, busiest_line, inside_of, usual
+from gobrrr.analysis.idle import HOST_WORK, LAUNCHING, PYTHON
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.waits import expert_loop, inner_waits
-from gobrrr.conditions.common import MOST_PLACES, finding, launching
+from gobrrr.conditions.common import MOST_PLACES, finding, within_loops
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
@@ -92,12 +92,10 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     told = [one for one in evidence.host_loops if not one.for_reading]
     if not told:
         return None
-    path, inside = path_of(evidence), inside_of(evidence, told)
-    gaps, behind = launching(evidence)
-    gaps = gaps[inside[behind]]
-    ns = evidence.budget.gaps.of(LAUNCHING, PYTHON)[gaps].astype(np.float64)
+    gaps, ns = within_loops(evidence, told, LAUNCHING, PYTHON)
+    causes = (LAUNCHING, PYTHON, HOST_WORK) if evidence.on_cpu else (LAUNCHING, PYTHON)
     idle = float(ns.sum()) / evidence.steps.count
-    low, high = path.host_saving(KEPT * idle, idle)
+    low, high = path_of(evidence).host_saving(KEPT * idle, idle)
     known = [one for one in told if one.loop.apart or one.loop.needing]
     calls, beyond = _own_cost(evidence, told)
     busy = "the step spends" if evidence.on_cpu else "the device idles for"
@@ -106,9 +104,9 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         evidence,
         CODE,
         TITLE,
-        where=[_place(evidence, one) for one in _by_line(told)],
+        where=_places(evidence, told),
         at_stake=(low if known else 0.0, high + float(beyond.sum()) / evidence.steps.count),
-        claim=of_gaps(evidence, gaps, ns, ns if known else np.zeros(len(ns)), causes=(LAUNCHING, PYTHON))
+        claim=of_gaps(evidence, gaps, ns, ns if known else np.zeros(len(ns)), causes=causes)
         + of_calls(calls, np.zeros(len(calls)), beyond),
         certainty="high" if idle >= 0.2 * evidence.wall_ns and known else "medium",
         treatments=_treatments(evidence, told),
@@ -158,33 +156,35 @@ def _own_cost(evidence: Evidence, told: list[HostLoop]) -> tuple[I8, F8]:
 
 
 def _facts(evidence: Evidence, told: list[HostLoop]) -> list[str]:
-    links, count = evidence.priced.links, evidence.recorded_steps.count
-    mine = told[0].work
-    ops = Counter(evidence.events.name_of(row) for row in links.op[mine].tolist() if row >= 0)
-    common = sorted(ops, key=lambda name: (-ops[name], name))[:3]
-    median = units.duration(float(np.median(evidence.events.duration_ns[links.device[mine]])))
-    each = units.duration(path_of(evidence).host_per_launch)
-    pieces = "operations that compute" if evidence.on_cpu else "pieces of device work"
+    count = evidence.recorded_steps.count
+    pieces = "operations" if evidence.on_cpu else "pieces of device work"
     facts = []
     for first in _by_line(told):
         same = [one for one in told if one.loop.source == first.loop.source]
         turns = sum(one.turns for one in same) / count
-        launches = sum(len(one.work) for one in same) / count
+        issued = sum(one.issued for one in same) / count
         where = first.loop.source or f"{evidence.events.name_of(first.loop.row)} counts up"
         facts += [
-            f"{where}: {units.things(turns, 'turn')} a step, {units.count(launches)} {pieces}, "
-            f"{units.count(launches / turns)} a turn",
+            f"{where}: {units.things(turns, 'turn')} a step, {units.count(issued)} {pieces}, "
+            f"{units.count(issued / turns)} a turn",
             _need(evidence, first),
         ]
-    return [
-        *facts,
-        f"most are {', '.join(common)}; "
-        + (
-            f"the median one computes for {median}, dispatching one takes {each}"
-            if evidence.on_cpu
-            else f"median kernel {median}, the host needs {each} a launch"
-        ),
-    ]
+    return [*facts, _most(evidence, told[0])]
+
+
+def _most(evidence: Evidence, one: HostLoop) -> str:
+    """What its operations are, and how long they take."""
+    links, events = evidence.priced.links, evidence.events
+    rows = one.ops if evidence.on_cpu else links.op[one.work]
+    ops = Counter(events.name_of(row) for row in rows.tolist() if row >= 0)
+    common = f"most are {', '.join(sorted(ops, key=lambda name: (-ops[name], name))[:3])}"
+    if not len(one.work):
+        return f"{common}; none of them computes for longer than on one element"
+    median = units.duration(float(np.median(events.duration_ns[links.device[one.work]])))
+    each = units.duration(path_of(evidence).host_per_launch)
+    if evidence.on_cpu:
+        return f"{common}; the median one that computes does so for {median}, dispatching one takes {each}"
+    return f"{common}; median kernel {median}, the host needs {each} a launch"
 
 
 def _need(evidence: Evidence, one: HostLoop) -> str:
@@ -203,11 +203,20 @@ def _need(evidence: Evidence, one: HostLoop) -> str:
     return "whether its turns need each other is not known: that is seen in a live run (gobrrr run, gobrrr diagnose)"
 
 
-def _place(evidence: Evidence, one: HostLoop) -> Place:
-    return Place(
-        op=evidence.events.name_of(one.loop.row),
-        module=evidence.module(one.loop.row),
-        source=one.loop.source or evidence.source(one.loop.row),
-        count=one.turns,
-        ns=float(evidence.events.duration_ns[evidence.priced.links.device[one.work]].sum()),
-    )
+def _places(evidence: Evidence, told: list[HostLoop]) -> list[Place]:
+    """The line of each loop, and behind the first one the line in it with most of its operations."""
+    places = []
+    for one in _by_line(told):
+        same = [other for other in told if other.loop.source == one.loop.source]
+        device = evidence.priced.links.device[np.concatenate([other.work for other in same])]
+        places.append(
+            Place(
+                op=usual(evidence, one.ops) if one.loop.source else evidence.events.name_of(one.loop.row),
+                module=evidence.module(one.loop.row),
+                source=one.loop.source or evidence.source(one.loop.row),
+                count=sum(other.turns for other in same) / evidence.recorded_steps.count,
+                ns=float(evidence.events.duration_ns[device].sum()) / evidence.recorded_steps.count,
+            )
+        )
+    inner = busiest_line(evidence, told[0])
+    return places if inner is None else [places[0], inner, *places[1:]]

@@ -38,6 +38,7 @@ from gobrrr.analysis.compiled import compiled, compiled_share, in_the_model, of_
 from gobrrr.analysis.effects import of_claim, sooner
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.host_loops import HostLoop, spans_of_loops
 from gobrrr.analysis.norms import written_share
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.program import program_of
@@ -106,13 +107,29 @@ def _launching(evidence: Evidence, how: str) -> Plan | None:
 
 
 def _how(evidence: Evidence, found: Found) -> str:
-    """The line to change: of a loop without a model the function that it is in."""
+    """The line to change; where a loop outside of the model holds the step, the function that it is in."""
     program = program_of(evidence)
-    looped = next((one.source for one in found.finding.where if one.source), None)
-    name = looped.rpartition(": ")[2] if looped is not None and found.finding.code == "O04" else ""
-    if program.model is None and program.step is None and name.isidentifier():
+    looped = _loop_outside(evidence)
+    if looped is None and found.finding.code == "O04" and program.model is None and program.step is None:
+        looped = next((one.source for one in found.finding.where if one.source), None)
+    name = looped.rpartition(": ")[2] if looped is not None else ""
+    if name.isidentifier():
         return line(f"{name} = torch.compile({name})", place(looped))
     return changed_model(evidence, "torch.compile({})")
+
+
+def _loop_outside(evidence: Evidence) -> str | None:
+    """The line of loops whose turns need each other, in a function beside the model's, that have most of the step."""
+    step = program_of(evidence).step
+    mine: dict[str, list[HostLoop]] = {}
+    for one in evidence.host_loops:
+        source = one.loop.source or ""
+        if one.loop.needing and evidence.module(one.loop.row) is None and source.rpartition(": ")[2] != step:
+            mine.setdefault(source, []).append(one)
+    for source, loops in mine.items():
+        if spans_of_loops(evidence, loops).length > MOSTLY * evidence.wall_ns * evidence.recorded_steps.count:
+            return source or None
+    return None
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
