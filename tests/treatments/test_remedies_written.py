@@ -42,7 +42,7 @@ ADVICE = {
     "compute-once": "R02", "kv-cache": "R03", "index-batch": "D01", "let-go": "R04",
     "grouped-matmul": "O04", "keep-order": "M09", "log-less": "O12",
     "need-weights-false": "M02", "no-autocast": "M04", "no-barrier": "N03", "no-checkpoint": "R01",
-    "pad-dimensions": "C02", "read-once": "O02", "recurrent-layer": "O04", "remove-sync": "O02",
+    "fewer-groups": "O03", "pad-dimensions": "C02", "read-once": "O02", "recurrent-layer": "O04", "remove-sync": "O02",
     "reorder-contraction": "C05", "whole-graph": "O10",
 }  # fmt: skip
 """Comments, with the line that they are about: what to write there depends on more than is seen."""

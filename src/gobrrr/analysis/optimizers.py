@@ -49,6 +49,16 @@ def updates(evidence: Evidence) -> Updates:
     return Updates(annotated, True) if len(annotated) else Updates(_runs(evidence), False)
 
 
+def calls_of_lists(evidence: Evidence) -> int:
+    """How often one step of an optimizer calls the same operation on a list of parameters: once a group of them."""
+    events = evidence.events
+    spans = optimizer_spans(events)
+    named = np.array([any(part in name for part in LISTS) for name in events.names] or [False], dtype=bool)
+    rows = np.flatnonzero(named[events.name] & (events.kind == Kind.OP))
+    rows = rows[begun_inside(events, rows, spans, _updates_begin(events, spans))]
+    return int(np.bincount(events.name[rows]).max()) // len(spans) if len(rows) else 0
+
+
 def optimizer_spans(events: EventTable) -> I8:
     """Rows of the annotations of optimizers' steps."""
     named = np.array([name.startswith(STEP) for name in events.names], dtype=bool)

@@ -10,6 +10,9 @@ calls in a row of which at least half work in place and some are those of an Ada
 five of these calls are neither `_foreach_` nor `_fused_`, and there are 60 or more a step. Other loops of updates, such
 as an average over the weights, are O11's.
 
+The foreach and the fused form make a call for each group of parameters. Where one step of the optimizer makes 16 calls
+of the same kind or more, it has so many groups: often one for each parameter, where a few settings differ.
+
 ## What it costs
 
     cost (high) = idle time of the device that launching and Python cause in front of these calls
@@ -18,6 +21,9 @@ as an average over the weights, are O11's.
 
 Measured elsewhere: a loop of 9 to 16 ms became 7 with foreach and 2 with fused. A step never gets shorter than the
 device's busy time. It is part of a launch-bound step (O01), which keeps only the rest.
+
+With many groups at the most all of that idle time but one group's; nothing at the least, for it is not known how many
+of their settings differ.
 
 On a CPU the loops themselves are on the same path, and the fused form makes one of them where the others make eight: it
 reads the parameter, its gradient and two averages and writes three of them, 7 passes for AdamW's 20. So there
@@ -28,6 +34,7 @@ reads the parameter, its gradient and two averages and writes three of them, 7 p
 
 - `torch.optim.AdamW(..., fused=True)`, or `foreach=True`.
 - `torch.compile(optimizer.step)`.
+- One group for all parameters that have the same settings.
 
 It gives nothing where the host is far ahead when the optimizer begins.
 
@@ -54,7 +61,7 @@ from gobrrr import units
 from gobrrr.analysis.claims import F8, Found, of_calls, of_gaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import LAUNCHING, PYTHON
-from gobrrr.analysis.optimizers import FUSED_PASSES, LEAST_RUN, LISTS, updates
+from gobrrr.analysis.optimizers import FUSED_PASSES, LEAST_RUN, LISTS, calls_of_lists, updates
 from gobrrr.analysis.path import path_of, queued, step_saving
 from gobrrr.analysis.what_if import FIXED_NS
 from gobrrr.conditions.common import MOST_PLACES, finding, launching
@@ -63,12 +70,16 @@ from gobrrr.model.events import I8
 
 CODE = "O03"
 TITLE = "the optimizer works parameter by parameter"
+TITLE_GROUPS = "the optimizer works group by group, and has many groups of parameters"
 
 SINGLE = 0.8
 """Share of the calls that take one parameter; the foreach form has a few of those as well."""
 
 KEPT = 0.5
 """Share of the idle time that the foreach form may keep."""
+
+MANY_GROUPS = 16
+"""With fewer groups the calls are few; weights with and without decay on two devices in two types are eight."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
@@ -77,11 +88,15 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     seen = updates(evidence)
     names = [events.name_of(row) for row in links.op[seen.work].tolist()]
     single = sum(not any(part in name for part in LISTS) for name in names)
-    if len(names) < LEAST_RUN * count or single < SINGLE * len(names):
+    by_parameter = len(names) >= LEAST_RUN * count and single >= SINGLE * len(names)
+    groups = 0 if by_parameter else calls_of_lists(evidence)
+    if not by_parameter and groups < MANY_GROUPS:
         return None
     gaps, behind = launching(evidence)
     gaps = gaps[np.isin(behind, seen.work)]
     ns = evidence.budget.gaps.of(LAUNCHING, PYTHON)[gaps].astype(np.float64)
+    if groups:
+        return _by_group(evidence, seen.work, groups, gaps, ns * (1.0 - 1.0 / groups))
     idle = float(ns.sum()) / evidence.steps.count
     path, ranked = path_of(evidence), Counter(names).most_common(MOST_PLACES)
     busy = float(events.duration_ns[links.device[seen.work]].sum()) / count
@@ -111,6 +126,30 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
             + ("the optimizer's" if seen.annotated else "updates in place, one after another"),
             f"{units.count(single / count)} of them take one parameter each ({common})",
             f"their {'loops' if evidence.on_cpu else 'kernels'} take {units.duration(busy)} a step; {rest} them",
+        ],
+    )
+
+
+def _by_group(evidence: Evidence, work: I8, groups: int, gaps: I8, ns: F8) -> Found | None:
+    """`ns`: of each idle stretch, what one group would not have."""
+    events = evidence.events
+    names = Counter(events.name_of(row) for row in evidence.priced.links.op[work].tolist())
+    name = max((one for one in names if any(part in one for part in LISTS)), key=lambda one: names[one], default=None)
+    idle = float(ns.sum()) / evidence.steps.count
+    taken = "dispatch and Python take" if evidence.on_cpu else "the device idles for"
+    where = name if name is not None else next(iter(names), None)
+    return finding(
+        evidence,
+        CODE,
+        TITLE_GROUPS,
+        where=[_place(evidence, work, where, groups)] if where is not None else [],
+        at_stake=(0.0, path_of(evidence).host_saving(0.0, idle)[1]),
+        claim=of_gaps(evidence, gaps, ns, np.zeros(len(ns)), causes=(LAUNCHING, PYTHON)),
+        certainty="medium",
+        treatments=["fewer-groups"],
+        facts=[
+            f"one step of the optimizer makes {groups} calls of the same kind, one for each group of parameters",
+            f"{taken} {units.duration(idle)} a step that one group would not need",
         ],
     )
 

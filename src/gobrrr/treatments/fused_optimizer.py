@@ -48,7 +48,7 @@ FOREACH = (
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
     """One launch for all updates of a step, in one pass over the parameters where there is a fused form."""
-    if found.finding.code != "O03":
+    if found.finding.code != "O03" or NAME not in found.finding.treatments:
         return None
     optimizer = optimizer_of(evidence)
     if optimizer is None:
