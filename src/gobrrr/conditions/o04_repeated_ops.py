@@ -25,7 +25,8 @@ read numbers (O02) are other conditions'.
 
 ## What it costs
 
-    cost (high) = idle time of the device that launching and Python cause within the loops
+    cost (high) = idle time of the device that launching and Python cause within the loops;
+                      on a CPU also what their operations take that compute nothing
     cost (low)  = half of it: what replaces the loop is launched as well;
                       less what the step's estimated time may be too long by;
                       nothing, where it is not known whether the turns need each other

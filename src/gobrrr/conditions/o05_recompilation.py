@@ -9,6 +9,9 @@ Idle time of the device while events of the compiler run within the analysed ste
 that the driver loads), or while a launch call of 1 ms or more loads its kernel. A profile that begins with the first
 step shows compilation that a later one would not: where only the first of several steps compiles, the finding says so.
 
+On a CPU oneDNN makes the code of a convolution or a product for the shapes that it is given. Where none of three
+recorded steps or more has the shapes of another one, each step pays for its own.
+
 A live run knows more: what the compiler compiled after the warm-up, which guard failed, and which functions it gave up.
 
 ## What it costs
@@ -20,6 +23,9 @@ Of a live run also, at the high end only, because a program may have met all its
 
     + by how much the steps that compiled exceed the median one, the mean of all steps without the profiler
     + of functions that were given up: the idle time that launching and Python cause in them, and their chains' (M01)
+
+Of shapes that are new to oneDNN in each step: nothing at the least, at the most what their operations take beyond their
+floors.
 
 ## What helps
 
@@ -54,23 +60,29 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.calls import Call, classify, compiles
-from gobrrr.analysis.claims import Found, of_gaps
+from gobrrr.analysis.claims import Found, of_calls, of_gaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import CAUSES, COMPILING
+from gobrrr.analysis.new_shapes import new_shapes
+from gobrrr.analysis.path import step_saving
 from gobrrr.analysis.scopes import idle_under, spans_of
+from gobrrr.analysis.slow_forms import beyond
 from gobrrr.conditions.again import again_of
-from gobrrr.conditions.common import MOST_PLACES, finding
+from gobrrr.conditions.common import MOST_PLACES, finding, places
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
 CODE = "O05"
 TITLE = "compilation or loading of kernels within the step"
+TITLE_SHAPES = "shapes that change in every step: code is made anew for each"
 
 REGION = re.compile(r"^Torch-Compiled Region: (\d+/\d+)")
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Idle time of the device under the compiler's events, and in launches that load their kernel first."""
+    if len(new := new_shapes(evidence)):
+        return _of_shapes(evidence, new)
     gaps, rows, live = evidence.budget.gaps, _rows(evidence), again_of(evidence)
     under = idle_under(evidence, spans_of(evidence, rows))
     own = gaps.of(COMPILING).astype(np.float64)
@@ -91,6 +103,30 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         certainty="high" if len(rows) or live.certain else "medium",
         treatments=["static-shapes"] if live.facts or compiles(evidence.events.names) else ["warm-up"],
         facts=[*live.facts, *(_facts(evidence, rows, idle) if idle > 0 else []), *_which_step(evidence, rows)],
+    )
+
+
+def _of_shapes(evidence: Evidence, calls: I8) -> Found | None:
+    """Operations on shapes that no other recorded step has."""
+    ns, steps = beyond(evidence, calls), evidence.steps.count
+    taken = float(evidence.calls.ns[calls].sum()) / steps
+    lines: dict[str | None, list[int]] = {}
+    for call in calls.tolist():
+        lines.setdefault(evidence.source(int(evidence.calls.op[call])), []).append(call)
+    return finding(
+        evidence,
+        CODE,
+        TITLE_SHAPES,
+        where=places(evidence, (np.array(one, dtype=np.int64) for one in lines.values())),
+        at_stake=step_saving(evidence, calls, np.zeros(len(calls)), ns),
+        claim=of_calls(calls, np.zeros(len(calls)), ns),
+        certainty="medium",
+        treatments=["static-shapes"],
+        facts=[
+            f"{units.things(len(calls) / steps, 'operation')} of oneDNN a step, on shapes that no other of the "
+            f"{steps} recorded steps has: each is a first use",
+            f"they take {units.duration(taken)} a step; what of that makes the code is not known",
+        ],
     )
 
 

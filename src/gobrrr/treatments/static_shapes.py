@@ -1,10 +1,11 @@
-"""Keep a compiled step from compiling again.
+"""Keep a step from having code made for it again.
 
 Mark the dimensions that vary as dynamic, pad to a few lengths, hand numbers that change over as tensors, and run the
 step a few times before measuring. `TORCH_LOGS=recompiles` names the guard that failed.
 
 Replayed: all of the finding's stake, in steps that would compile again; nothing at the low end, because a warm-up
-that was recorded does not come back, and because a compiled function need not be faster than an eager one.
+that was recorded does not come back, and because a compiled function need not be faster than an eager one. Of shapes
+that are new to oneDNN in each step: padding computes more, which is not in it.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.new_shapes import new_shapes
 from gobrrr.analysis.program import program_of
-from gobrrr.treatments.wording import said
+from gobrrr.treatments.wording import said, where
 
 NAME = "static-shapes"
 NUMERICS = "none"
@@ -31,6 +33,12 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     finding = found.finding
     if finding.code != "O05":
         return None
+    if len(new_shapes(evidence)):
+        how = said(
+            "pad to a few sizes, or sort the inputs by size: code that was made for a size is kept", where(finding)
+        )
+        assumes = "high: all that these operations take beyond their floors makes their code; padding costs nothing"
+        return of_claim(evidence, found, how, assumes, least=0.0)
     assumes = "high: every step would compile as the recorded ones did"
     return of_claim(evidence, found, _how(evidence), assumes, least=0.0)
 
