@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -130,3 +131,30 @@ HEALTHY = ("gpt2_b8_s1024.fwd", "pointwise_chain.faulty", "moe_host_loop.faulty"
 @pytest.mark.parametrize("name", HEALTHY)
 def test_no_operation_holds_these_measured_steps(name: str):
     assert check("C07", extra(name) if "/" in name else shipped(name)) is None
+
+
+def rows_one_by_one(name: str, us: float, trace: Trace) -> None:
+    """An operation that dispatches 200 others which compute nothing, as `unique(dim=0)` goes through the rows."""
+    with trace.inside(name):
+        for row in range(200):
+            trace.view("aten::select", [15_000, 2], ["0", str(row)], us / 200)
+    others(trace, 100.0)
+
+
+def test_what_a_processor_does_within_the_operation_is_the_operations(tmp_path: Path):
+    seen = on_cpu(seen_of(tmp_path, partial(rows_one_by_one, "aten::unique_dim", 4000.0)))
+    finding = found("C07", seen)
+    assert finding.where[0].op == "aten::unique_dim"
+    # at the most the 4 ms as recorded; recording 200 operations has a part of it
+    assert 1e6 < finding.at_stake_ns[1] <= 4e6
+    given = predict("other-form", seen, finding)
+    assert given is not None
+    low, high = given.predicted_saving_ns
+    assert low == 0
+    assert 0.5e6 < high <= finding.at_stake_ns[1]  # this trace's device works on while the host is in it
+
+
+def test_what_it_dispatches_is_not_the_operations_where_it_is_little_or_a_gpu_waits(tmp_path: Path):
+    assert check("C07", on_cpu(seen_of(tmp_path, partial(rows_one_by_one, "aten::unique_dim", 40.0)))) is None
+    assert check("C07", on_cpu(seen_of(tmp_path, partial(rows_one_by_one, "aten::other_thing", 4000.0)))) is None
+    assert check("C07", seen_of(tmp_path, partial(rows_one_by_one, "aten::unique_dim", 4000.0))) is None

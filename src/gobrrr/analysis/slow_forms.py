@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gobrrr.analysis.claims import Claim, of_calls
+from gobrrr.analysis.claims import NOTHING, Claim, of_calls, of_gaps
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.intervals import covered, union
+from gobrrr.analysis.scopes import idle_under, spans_of
 from gobrrr.model.events import ABSENT, I8, Kind
 from gobrrr.model.tree import outermost
 
@@ -47,6 +49,10 @@ LISTED = Form(
 UNIQUE = Form(
     "sorts all values to find those that differ",
     "torch.bincount or a table of flags for small integers; once before the loop where the values stay",
+)
+UNIQUE_ROWS = Form(
+    "sorts rows by comparing them element by element",
+    "one number a row, such as x[:, 0] * n + x[:, 1], and unique of these; once before the loop where the rows stay",
 )
 SORTED = Form("sorts all values", "torch.topk for the first few; sort once where the order stays")
 ORDER = Form("sorts as many random numbers as there are elements", "torch.randint for a sample with repetition")
@@ -93,7 +99,8 @@ FORMS: dict[str, Form] = {
     name: form
     for form, names in (
         (LISTED, "aten::nonzero aten::argwhere aten::masked_select aten::masked_scatter aten::masked_scatter_"),
-        (UNIQUE, "aten::_unique2 aten::unique_consecutive aten::unique_dim aten::_unique"),
+        (UNIQUE, "aten::_unique2 aten::unique_consecutive aten::_unique"),
+        (UNIQUE_ROWS, "aten::unique_dim aten::unique_dim_consecutive"),
         (SORTED, "aten::sort aten::argsort aten::msort aten::kthvalue aten::median aten::mode"),
         (ORDER, "aten::randperm"),
         (SAMPLED, "aten::multinomial"),
@@ -131,7 +138,8 @@ ELSEWHERE = (
 @dataclass(frozen=True)
 class Heavy:
     """An operation with much of the step. `form`: None where no slow form of it is known; `calls`: indices into
-    `evidence.calls`; `rows`: the operations as the program calls them."""
+    `evidence.calls`; `rows`: the operations as the program calls them; `idle`: ns within these in which a CPU that is
+    the device runs no call, as in a form that goes through rows one by one, in the window; `ns`: with the calls'."""
 
     name: str
     form: Form | None
@@ -139,6 +147,7 @@ class Heavy:
     module: str | None
     calls: I8
     rows: I8
+    idle: float
     ns: float
 
 
@@ -155,19 +164,40 @@ def heavy(evidence: Evidence) -> list[Heavy]:
         form = _form(evidence, name, group, masked=row >= 0)
         ns[name, form] += float(calls.ns[call])
         mine[name, form].append(call)
+    idle = _idle_within(evidence, named)
+    for row in idle:
+        name = evidence.events.name_of(row)
+        ns[name, FORMS.get(name, LISTED)] += idle[row]
     whole = evidence.wall_ns * evidence.steps.count
     found = []
     for (name, form), total in ns.items():
         some = np.array(mine[name, form], dtype=np.int64)
         if total >= KNOWN_SHARE * whole if form is not None else _unexplained(evidence, name, some, total, whole):
-            found += _by_line(evidence, name, form, some, np.where(known >= 0, known, calls.op)[some])
+            found += _by_line(evidence, name, form, some, np.where(known >= 0, known, calls.op)[some], idle)
     return sorted(found, key=lambda one: -one.ns)
+
+
+def _idle_within(evidence: Evidence, named: I8) -> dict[int, float]:
+    """Of each operation of a slow form, what it takes of a CPU beside calls; nothing on another device, which idles for
+    the host then."""
+    events, gaps = evidence.replayed, evidence.budget.gaps
+    rows = np.flatnonzero(named == np.arange(len(named))) if evidence.on_cpu else named[:0]
+    rows = rows[(events.start_ns[rows] >= evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)]
+    ns = covered(union(gaps.start, gaps.stop), events.start_ns[rows], events.end_ns[rows])
+    return dict(zip(rows.tolist(), ns.astype(np.float64).tolist(), strict=True))
 
 
 def claim_of(evidence: Evidence, found: list[Heavy]) -> Claim:
     """What the operations take beyond their floors, at the most; nothing for sure."""
-    calls = np.concatenate([one.calls for one in found]) if found else np.empty(0, dtype=np.int64)
-    return of_calls(calls, np.zeros(len(calls)), beyond(evidence, calls))
+    if not found:
+        return NOTHING
+    calls = np.concatenate([one.calls for one in found])
+    claim = of_calls(calls, np.zeros(len(calls)), beyond(evidence, calls))
+    rows = np.concatenate([one.rows for one in found if one.idle] or [calls[:0]])
+    if not len(rows):
+        return claim
+    idle = idle_under(evidence, spans_of(evidence, rows)).astype(np.float64)
+    return claim + of_gaps(evidence, np.arange(len(idle)), idle, np.zeros(len(idle)))
 
 
 def beyond(evidence: Evidence, calls: I8) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -208,11 +238,19 @@ def _unexplained(evidence: Evidence, name: str, calls: I8, total: float, whole: 
     return not families & set(ELSEWHERE) and float(np.nansum(floor)) < AT_ITS_FLOOR * total
 
 
-def _by_line(evidence: Evidence, name: str, form: Form | None, calls: I8, rows: I8) -> list[Heavy]:
+def _by_line(
+    evidence: Evidence, name: str, form: Form | None, calls: I8, rows: I8, idle: dict[int, float]
+) -> list[Heavy]:
+    """`rows`: the operation of each call, as the program calls it; `idle`: of each one what it takes beside calls."""
+    alone = {row for row, ns in idle.items() if ns and evidence.events.name_of(row) == name} - set(rows.tolist())
     lines: dict[tuple[str | None, str | None], list[int]] = defaultdict(list)
-    for at, row in enumerate(rows.tolist()):
+    every = [*rows.tolist(), *sorted(alone)]
+    for at, row in enumerate(every):
         lines[evidence.source(row), evidence.module(row)].append(at)
-    return [
-        Heavy(name, form, source, module, calls[at], np.unique(rows[at]), float(evidence.calls.ns[calls[at]].sum()))
-        for (source, module), at in lines.items()
-    ]
+    found = []
+    for (source, module), at in lines.items():
+        mine = np.unique(np.array(every, dtype=np.int64)[at])
+        some = calls[[one for one in at if one < len(calls)]]
+        spent = sum(idle.get(row, 0.0) for row in mine.tolist())
+        found.append(Heavy(name, form, source, module, some, mine, spent, float(evidence.calls.ns[some].sum()) + spent))
+    return found

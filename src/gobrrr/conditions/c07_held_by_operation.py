@@ -10,8 +10,9 @@ Device time (on a CPU: the time of its operations) by operation, as the program 
 form counts from a fifth of the step on: it is known by its name, by the mask that it is indexed with, or by the type of
 its arguments. Any other counts with more than half of the step, if it has no floor, or takes more than twice its floor,
 and is none of those that other conditions judge (contractions, convolutions, attention, norms, pointwise operations,
-reductions, optimizers). Repeated indices (M08), convolutions (C06) and attention (M02) are told there where they can
-be priced.
+reductions, optimizers). On a CPU an operation of a slow form has all that happens in it, also what it dispatches row by
+row and what computes nothing by itself. Repeated indices (M08), convolutions (C06) and attention (M02) are told there
+where they can be priced.
 
 ## What it costs
 
@@ -74,12 +75,13 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         return None
     calls = np.concatenate([one.calls for one in found])
     ns = beyond(evidence, calls)
+    idle = sum(one.idle for one in found) / evidence.steps.count
     return finding(
         evidence,
         CODE,
         TITLE,
         where=[_place(evidence, one) for one in found[:MOST_PLACES]],
-        at_stake=step_saving(evidence, calls, np.zeros(len(calls)), ns),
+        at_stake=(0.0, step_saving(evidence, calls, np.zeros(len(calls)), ns)[1] + idle),
         claim=claim_of(evidence, found),
         certainty="high",
         treatments=[TREATMENT] if any(one.form is not None for one in found) else [],
