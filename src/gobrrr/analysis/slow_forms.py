@@ -248,9 +248,9 @@ def _by_line(
     for at, row in enumerate(every):
         lines[evidence.source(row), evidence.module(row)].append(at)
     found = []
-    for (source, module), at in lines.items():
-        mine = np.unique(np.array(every, dtype=np.int64)[at])
-        some = calls[[one for one in at if one < len(calls)]]
+    for (source, module), places in lines.items():
+        mine = np.unique(np.array(every, dtype=np.int64)[places])
+        some = calls[[one for one in places if one < len(calls)]]
         spent = sum(idle.get(row, 0.0) for row in mine.tolist())
         found.append(Heavy(name, form, source, module, some, mine, spent, float(evidence.calls.ns[some].sum()) + spent))
     return found
