@@ -141,12 +141,15 @@ def busiest_line(evidence: Evidence, one: HostLoop) -> Place | None:
     if source is None or source == one.loop.source:
         return None
     mine = rows[[line == source for line in lines]]
-    return Place(op=usual(evidence, mine), source=source, count=float(many))
+    return Place(op=longest(evidence, mine), source=source, count=float(many))
 
 
-def usual(evidence: Evidence, rows: I8) -> str | None:
-    """The name that most of some events have."""
-    return next((name for name, _ in Counter(map(evidence.events.name_of, rows.tolist())).most_common(1)), None)
+def longest(evidence: Evidence, rows: I8) -> str | None:
+    """The name of the operations that take the most time of some."""
+    spent = Counter[str]()
+    for row, ns in zip(rows.tolist(), evidence.events.duration_ns[rows].tolist(), strict=True):
+        spent[evidence.events.name_of(row)] += ns
+    return next((name for name, _ in spent.most_common(1)), None)
 
 
 def inside_of(evidence: Evidence, loops: list[HostLoop]) -> NDArray[np.bool_]:

@@ -73,7 +73,7 @@ import numpy as np
 from gobrrr import units
 from gobrrr.analysis.claims import F8, Found, of_calls, of_gaps
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.host_loops import HostLoop, busiest_line, inside_of, usual
+from gobrrr.analysis.host_loops import HostLoop, busiest_line, inside_of, longest
 from gobrrr.analysis.idle import HOST_WORK, LAUNCHING, PYTHON
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.waits import expert_loop, inner_waits
@@ -212,7 +212,7 @@ def _places(evidence: Evidence, told: list[HostLoop]) -> list[Place]:
         device = evidence.priced.links.device[np.concatenate([other.work for other in same])]
         places.append(
             Place(
-                op=usual(evidence, one.ops) if one.loop.source else evidence.events.name_of(one.loop.row),
+                op=longest(evidence, one.ops) if one.loop.source else evidence.events.name_of(one.loop.row),
                 module=evidence.module(one.loop.row),
                 source=one.loop.source or evidence.source(one.loop.row),
                 count=sum(other.turns for other in same) / evidence.recorded_steps.count,
