@@ -31,7 +31,7 @@ from gobrrr.analysis.verdict import Verdict, judge
 from gobrrr.conditions import Condition
 from gobrrr.conditions import catalogue as conditions
 from gobrrr.conditions.common import as_far_as_priced
-from gobrrr.conditions.overlap import settle
+from gobrrr.conditions.overlap import explained, settle
 from gobrrr.errors import UnknownDeviceError
 from gobrrr.guarded import Parts
 from gobrrr.hardware import find, match_device
@@ -60,9 +60,6 @@ from gobrrr.treatments.seats import Looked
 
 THROUGHPUT = ("larger-batch",)
 """Treatments that make no step shorter."""
-
-LAUNCHING = "O01"
-"""The condition that says how the host's time is spent, and not why."""
 
 MOST_TOGETHER = 60_000
 """Ranks with more pieces of device work in all are not replayed together for every remedy."""
@@ -389,23 +386,13 @@ def _checked(one: Study, wall_ns: float, parts: Parts) -> _Checked:
     step = min(evidence.wall_ns, wall_ns)
     settled = parts.make(
         "what findings have in common",
-        lambda: settle(found, lengths(evidence), evidence.steps.count, step),
+        lambda: explained(evidence, settle(found, lengths(evidence), evidence.steps.count, step)),
         [each.finding for each in found],
     )
-    if _nothing_explained(evidence, settled, parts):
-        settled = []
     whose = {each.finding.code: each for each in found}
     told = [changed(whose.pop(each.code), finding=each) for each in settled]
     unchecked = [each for each in results if isinstance(each, NotChecked)]
     return _Checked(told, [*told, *whose.values(), *hidden], unchecked, step)
-
-
-def _nothing_explained(evidence: Evidence, told: Sequence[Finding], parts: Parts) -> bool:
-    """Whether all that is told is that much is launched, no saving of it is certain, and one line holds the step: then
-    "held by" is the answer."""
-    if [each.code for each in told] != [LAUNCHING] or told[0].at_stake_ns[0] > 0:
-        return False
-    return parts.make("places", lambda: evidence.where.held_by_line, False)
 
 
 def _looked_for(condition: Condition, evidence: Evidence) -> Found | NotChecked | None:

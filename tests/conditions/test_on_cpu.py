@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 from msgspec import structs
 
-from gobrrr import pipeline
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import Path as StepPath
@@ -19,7 +18,7 @@ from gobrrr.analysis.path import path_of, step_saving
 from gobrrr.analysis.study import study
 from gobrrr.conditions import catalogue
 from gobrrr.conditions.common import as_far_as_priced
-from gobrrr.guarded import Parts
+from gobrrr.conditions.overlap import explained
 from gobrrr.model.machine import Ceiling, Machine
 from gobrrr.observe.trace import read_trace
 from gobrrr.report import words
@@ -90,7 +89,7 @@ def test_the_line_is_the_answer_where_no_mechanism_explains_it(
     seen = on_cpu(seen_of(tmp_path, small_calls))
     told = [structs.replace(found("O01", seen), code=code, at_stake_ns=(low, 9.0)) for code in codes]
     held = SimpleNamespace(where=SimpleNamespace(held_by_line=line))
-    assert pipeline._nothing_explained(held, told, Parts()) is answer  # type: ignore[arg-type]
+    assert (explained(held, told) == []) is answer  # type: ignore[arg-type]
 
 
 def test_host_and_device_are_one_path(tmp_path: Path):
