@@ -5,7 +5,7 @@
 
 Every form runs in a process of its own, so that settings and compiled code of one don't reach the next. What the
 fault's own findings promise stands beside what the fix really saves. Writes bench/results/live_cases.json. With
-`--held` the sick forms alone are looked at, for what holds their step: bench/results/live_held.json.
+`--held` the sick forms alone are looked at, on one thread, for what holds their step: bench/results/live_held.json.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import bench.cases
 HELD = Path(__file__).parent / "results" / "live_held.json"
 OUT = Path(__file__).parent / "results" / "live_cases.json"
 CAUSES = {
-    "c01_item_branches": "def _asks",  # what is compiled is known by its function
+    "c01_item_branches": "def _asks|x.sum().item()",  # what is compiled is known by its function
     "c03_print_in_forward": "print(",
     "c05_recompile_storm": "compiled(next(batches))",
     "d01_slow_items": "next(batches)|yield from loader|time.sleep",
@@ -107,7 +107,7 @@ def what_holds(chosen: list[str], device: str) -> dict[str, Any]:
         module = importlib.import_module(f"bench.cases.{name}")
         if getattr(module, "NEGATIVE", False) or (chosen and module.CASE not in chosen):
             continue
-        found = in_its_own_process(name, "faulty", device)
+        found = in_its_own_process(name, "faulty", device, OMP_NUM_THREADS="1")
         rows[name] = {"case": module.CASE, "error": found["error"]} if "error" in found else {
             "case": module.CASE,
             "what": (module.__doc__ or "").strip().splitlines()[0],
@@ -126,14 +126,14 @@ def _text(where: str) -> str:
     return linecache.getline(str(Path(bench.cases.__path__[0]) / file), int(line or 0)).strip()
 
 
-def in_its_own_process(name: str, form: str, device: str) -> dict[str, Any]:
-    return alone("bench.live_cases", "--one", name, form, device)
+def in_its_own_process(name: str, form: str, device: str, **environment: str) -> dict[str, Any]:
+    return alone("bench.live_cases", "--one", name, form, device, **environment)
 
 
-def alone(module: str, *arguments: str) -> dict[str, Any]:
+def alone(module: str, *arguments: str, **environment: str) -> dict[str, Any]:
     """What a module prints as JSON in its last line, run in a process of its own; else what went wrong."""
-    command = [sys.executable, "-m", module, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=False)
+    command, settings = [sys.executable, "-m", module, *arguments], {**os.environ, **environment}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=False, env=settings)
     lines = done.stdout.splitlines()
     if done.returncode or not lines:
         return {"error": (done.stderr.strip().splitlines() or ["nothing was printed"])[-1]}

@@ -31,7 +31,7 @@ from gobrrr.analysis.verdict import Verdict, judge
 from gobrrr.conditions import Condition
 from gobrrr.conditions import catalogue as conditions
 from gobrrr.conditions.common import as_far_as_priced
-from gobrrr.conditions.overlap import settle
+from gobrrr.conditions.overlap import explained, settle
 from gobrrr.errors import UnknownDeviceError
 from gobrrr.guarded import Parts
 from gobrrr.hardware import find, match_device
@@ -386,7 +386,7 @@ def _checked(one: Study, wall_ns: float, parts: Parts) -> _Checked:
     step = min(evidence.wall_ns, wall_ns)
     settled = parts.make(
         "what findings have in common",
-        lambda: settle(found, lengths(evidence), evidence.steps.count, step),
+        lambda: explained(evidence, settle(found, lengths(evidence), evidence.steps.count, step)),
         [each.finding for each in found],
     )
     whose = {each.finding.code: each for each in found}

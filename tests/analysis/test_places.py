@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from gobrrr.analysis.idle import CAUSES
-from gobrrr.analysis.places import where_time_goes
-from gobrrr.analysis.places.labels import Sort, shown, sorts
+from gobrrr.analysis.places import Where, where_time_goes
+from gobrrr.analysis.places.instants import Idle
+from gobrrr.analysis.places.labels import Sort, same_labels, shown, sorts
 from gobrrr.analysis.places.lines import MODULE_CALL, _of_the_whole, called_name
 from gobrrr.analysis.places.tree import plant
 from gobrrr.model.events import Kind
@@ -75,9 +76,36 @@ def test_alike_events_in_the_same_place_are_one_node():
     assert len(tree) == 8
 
 
+def test_the_layers_of_a_model_that_one_line_calls_are_one_place():
+    """line 3 calls Block_0 and Block_1, each of which runs line 9: neither has half of the step, the line has."""
+    names = ("nn.Module: Block_0", "nn.Module: Block_1")
+    rows = [(Kind.PYTHON, one) for name in names for one in (name, "a.py(8): forward")]
+    events = table([Row(kind, name, 10 * at, 10) for at, (kind, name) in enumerate(rows)])
+    parent = np.array([-1, 0, -1, 2])
+    label, labels = same_labels(events.names, sorts(events, parent, is_users), events.name)
+    lines = [(int(Sort.LINE), "a.py(3): step"), (int(Sort.LINE), "a.py(9): forward")]
+    line = np.array([2, 3, 2, 3]) - 2 + len(labels)
+    planting, node = plant(parent, label, line, [*labels, *lines])
+    assert planting.done(node).of_row.tolist() == [node[0], node[1], node[0], node[1]]
+    assert [text for sort, text in labels if sort == Sort.MODULE] == ["Block"]
+
+
+@pytest.mark.parametrize(("own", "held"), [((0, 6, 4), True), ((6, 2, 2), False), ((0, 2, 8), False)])
+def test_a_line_holds_the_step_where_nothing_in_it_does(own: tuple[int, ...], held: bool):
+    """The step > a line > an operation."""
+    planting, node = plant(np.array([-1]), np.array([0]), np.array([1]), [(int(Sort.OP), "add"), (int(Sort.LINE), "a")])
+    empty = np.zeros(3, dtype=np.int64)
+    where = Where(
+        planting.done(node), np.array(own), empty, np.zeros((3, len(CAUSES))), empty, empty, 1, empty, empty, 0,
+        Idle(empty, empty, empty, np.zeros((3, len(CAUSES)))),
+    )  # fmt: skip
+    assert where.held_by_line is held
+
+
 def test_addresses_and_the_numbers_of_steps_are_no_part_of_a_name():
     assert shown("<built-in method tensor of type object at 0x7f00>", Sort.CALL) == "<built-in method tensor>"
     assert shown("train step 12", Sort.ANNOTATION) == "train step"
+    assert shown("a.py(19): torch_dynamo_resume_in__asks_at_19", Sort.FUNCTION) == "a.py(19): _asks"
 
 
 def test_a_module_is_called_by_the_function_that_all_modules_have():

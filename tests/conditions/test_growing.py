@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.model.diagnosis import NotChecked
+from gobrrr.model.live import Memory
 from gobrrr.model.recording import CallLine, Held, Kept, Later, RecordedCall, Recording, Site, Tally
 from gobrrr.model.work import OpCall
 from tests.conditions.lives import live_of
@@ -150,6 +152,34 @@ def test_graphs_that_stay_are_told_though_they_cost_no_time_yet(tmp_path: Path):
 @pytest.mark.parametrize("nodes", [(10, 10, 10, 10), (10, 40, 40, 45), (50, 10, 40, 70), (10, 40, 55, 90)])
 def test_graphs_that_only_vary_are_not(nodes: tuple[int, ...], tmp_path: Path):
     assert check("R04", held(tmp_path, Later(first=(), second=(), held=boundaries(nodes)))) is None
+
+
+def filling(folder: Path, each: int, *, tensors: int = 6) -> Evidence:
+    """A step that keeps a result of so many bytes; `tensors`: how many more the six recorded steps left."""
+    kept = Kept(op="aten::exp", source=LINE, nodes=0, chain=False, bytes=each)
+    rows = [(18, 9), (24, 9 + tensors), (25, 10 + tensors), (26, 11 + tensors)]
+    there = tuple(
+        Held(step=step, nodes=0, tensors=count, bytes=step * each, device_bytes=None, hooks=0) for step, count in rows
+    )
+    seen = held(folder, Later(first=(), second=(), held=there, kept=(kept,)))
+    assert seen.live is not None
+    return replace(seen, live=msgspec.structs.replace(seen.live, memory=Memory(capacity_bytes=1_000_000_000)))
+
+
+def test_results_that_only_fill_the_memory(tmp_path: Path):
+    seen = filling(tmp_path, 20_000)  # by hand: 2 % of 1 GB after 1,000 steps
+    finding = found("R04", seen)
+    assert (finding.title, finding.certainty) == ("memory that fills from step to step", "medium")
+    assert (finding.where[0].op, finding.where[0].source, finding.at_stake_ns) == ("aten::exp", LINE, (0.0, 0.0))
+    assert "all of the 1.00 GB after 49,976" in finding.evidence[1]  # 24 steps are kept
+    given = predict("let-go", seen, finding)
+    assert given is not None
+    assert "make numbers of it in the step" in given.how
+
+
+@pytest.mark.parametrize(("each", "tensors"), [(19_000, 6), (20_000, 5)], ids=["too small to count", "replaced"])
+def test_memory_that_does_not_fill(each: int, tensors: int, tmp_path: Path):
+    assert check("R04", filling(tmp_path, each, tensors=tensors)) is None
 
 
 def test_hooks_that_become_more(tmp_path: Path):

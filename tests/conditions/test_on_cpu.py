@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec import structs
@@ -17,6 +18,7 @@ from gobrrr.analysis.path import path_of, step_saving
 from gobrrr.analysis.study import study
 from gobrrr.conditions import catalogue
 from gobrrr.conditions.common import as_far_as_priced
+from gobrrr.conditions.overlap import explained
 from gobrrr.model.machine import Ceiling, Machine
 from gobrrr.model.program import Made, Program
 from gobrrr.model.recording import Dependence
@@ -72,6 +74,24 @@ def test_dispatch_bound_is_what_a_launch_bound_step_is_called(tmp_path: Path):
     longer = 16 * 2 * 64**3 / 66.9e12 * 1e9 / floor.ns
     saved = 18 / 20 * 15 / 16 + 2 / 20 * (1 - longer / 16)
     assert given.predicted_saving_ns == (0, pytest.approx(seen.wall_ns * saved, rel=0.02))
+
+
+@pytest.mark.parametrize(
+    ("codes", "low", "line", "answer"),
+    [
+        (["O01"], 0.0, True, True),
+        (["O01"], 0.0, False, False),  # a module, or an operation: the finding says more of it
+        (["O01"], 5.0, True, False),  # on a GPU: a graph takes the launches away
+        (["O01", "M01"], 0.0, True, False),
+    ],
+)
+def test_the_line_is_the_answer_where_no_mechanism_explains_it(
+    codes: list[str], low: float, line: bool, answer: bool, tmp_path: Path
+):
+    seen = on_cpu(seen_of(tmp_path, small_calls))
+    told = [structs.replace(found("O01", seen), code=code, at_stake_ns=(low, 9.0)) for code in codes]
+    held = SimpleNamespace(where=SimpleNamespace(held_by_line=line))
+    assert (explained(held, told) == []) is answer  # type: ignore[arg-type]
 
 
 def test_host_and_device_are_one_path(tmp_path: Path):

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from gobrrr.model.recording import Later  # noqa: E402
-from gobrrr.observe.live.ops.dispatch import watch  # noqa: E402
+from gobrrr.observe.live.ops.dispatch import HeldWatch, watch  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -97,7 +97,28 @@ def test_losses_that_keep_their_graphs(listed: bool) -> None:
     assert nodes(sick)[0] == nodes(sick)[1] > 0
     assert {(one.op, one.chain) for one in sick.kept} == {("aten::mean", False) if listed else ("aten::add", True)}
     well = later(run(False))
-    assert (nodes(well), well.kept, more(well)) == ([0, 0], (), {})
+    assert (nodes(well), [one for one in well.kept if one.nodes], more(well)) == ([0, 0], [], {})
+
+
+@pytest.mark.parametrize("most", [None, 2], ids=["all", "the last two"])
+def test_outputs_that_are_kept(most: int | None) -> None:
+    model, x = nn.Linear(WIDTH, WIDTH), torch.randn(4, WIDTH)
+    outputs: deque[Any] = deque(maxlen=most)
+
+    def step() -> None:
+        with torch.no_grad():
+            outputs.append(model(x).exp().numpy())  # an array keeps the tensor's memory
+
+    (kept,) = later(step).kept
+    assert (kept.op, kept.nodes, kept.chain, kept.bytes) == ("aten::exp", 0, False, 4 * WIDTH * 4)
+    assert "test_growing.py" in (kept.source or "")
+    held = HeldWatch()
+    held.boundary(0)
+    for _ in range(3):
+        step()
+    held.boundary(3)
+    before, after = held.found
+    assert after.tensors - before.tensors == (3 if most is None else 0)
 
 
 def test_hooks_that_each_step_registers() -> None:

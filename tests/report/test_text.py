@@ -93,3 +93,10 @@ def test_code_keeps_its_lines_and_indentation() -> None:
 
 def test_ascii_replaces_what_it_lacks() -> None:
     assert to_ascii("é→x") == "??x"
+
+
+def test_a_number_stays_with_its_unit() -> None:
+    assert wrap("backward 33 %; of that 1.5 GB/s, 20 more", 25) == ["backward 33 %; of that", "1.5 GB/s, 20 more"]
+    assert wrap("backward 33 %; of", 12) == ["backward", "33 %; of"]
+    assert wrap("takes 25 to 101 ms in all", 15) == ["takes 25 to", "101 ms in all"]
+    assert wrap("there are 33 small ones", 12) == ["there are 33", "small ones"]

@@ -11,6 +11,7 @@ from gobrrr.analysis.rising import (
     Rising,
     Turns,
     bytes_held,
+    bytes_kept,
     hooks_held,
     longer_turns,
     nodes_held,
@@ -21,13 +22,17 @@ from gobrrr.model.recording import Kept
 
 @dataclass(frozen=True)
 class Grown:
-    """`results`: those that hold the graphs; `hooked`: lines that register hooks."""
+    """`results`: those that hold the graphs, or the bytes where these alone rise; `hooked`: lines that register hooks.
+
+    `filling`: bytes of results that each step keeps, where no graph is kept with them.
+    """
 
     rising: tuple[Rising, ...]
     turns: Turns | None
     nodes: Holding | None
     hooks: Holding | None
     bytes: Holding | None
+    filling: Holding | None
     results: tuple[Kept, ...]
     hooked: tuple[str, ...]
 
@@ -44,7 +49,9 @@ def grown(evidence: Evidence) -> Grown | None:
         return None
     nodes, hooks = nodes_held(evidence), hooks_held(evidence)
     later = seen.later if seen is not None else None
-    results = tuple(_distinct(later.kept)) if later is not None and nodes is not None else ()
+    filling = bytes_kept(evidence) if nodes is None else None
+    held = nodes is not None or filling is not None
+    results = _distinct(later.kept, graphs=nodes is not None) if later is not None and held else ()
     lines = seen.lines if seen is not None and hooks is not None else ()
     return Grown(
         rising=rising(evidence),
@@ -52,17 +59,19 @@ def grown(evidence: Evidence) -> Grown | None:
         nodes=nodes,
         hooks=hooks,
         bytes=bytes_held(evidence),
+        filling=filling,
         results=results,
         hooked=tuple(dict.fromkeys(one.source for one in lines if _registers(one.callee))),
     )
 
 
-def _distinct(kept: tuple[Kept, ...]) -> list[Kept]:
-    """One result a line: of a chain before one that is only kept, the longest graph first."""
+def _distinct(kept: tuple[Kept, ...], *, graphs: bool) -> tuple[Kept, ...]:
+    """One result a line: of a chain before one that is only kept, the longest graph first, then the most bytes."""
     found: dict[str | None, Kept] = {}
-    for one in sorted(kept, key=lambda one: (not one.chain, -one.nodes)):
-        found.setdefault(one.source, one)
-    return list(found.values())
+    for one in sorted(kept, key=lambda one: (not one.chain, -one.nodes, -one.bytes)):
+        if one.nodes or not graphs:
+            found.setdefault(one.source, one)
+    return tuple(found.values())
 
 
 def _registers(callee: str) -> bool:

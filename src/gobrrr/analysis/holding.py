@@ -235,13 +235,18 @@ _NONE, _NONE_NS = np.empty(0, dtype=np.int64), np.empty(0)
 
 
 def _of_kind(evidence: Evidence, kind: HostKind, what: str, source: str | None, rows: I8, gap: I8, total: F8) -> Holder:
-    """The holder of the calls `rows`; on a CPU with what they compute."""
+    """The holder of the calls `rows`; on a CPU with what they compute. Of work that each step does it is what the usual
+    step has of it: a thread that waits for a processor does so anywhere."""
     first = evidence.replayed.start_ns[rows]
     inside = (first >= evidence.steps.start) & (first < evidence.steps.stop)
     calls, call_ns = _NONE, _NONE_NS
     if evidence.on_cpu:
         spent = spent_under(evidence, rows)
         calls, call_ns = spent.calls, spent.call_ns
+    begins = np.array(evidence.steps.begins or (evidence.steps.start,))
+    if not kind.waits and len(np.unique(np.searchsorted(begins, first, side="right"))) == len(begins):
+        total = total * of_every_step(evidence, evidence.budget.gaps.stop[gap] - 1, total)
+        call_ns = call_ns * of_every_step(evidence, evidence.calls.start_ns[calls], call_ns)
     count = None if kind.resumed else int(inside.sum())
     return Holder(kind, what, source, int(rows[0]), gap, total, count, calls, call_ns)
 

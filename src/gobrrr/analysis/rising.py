@@ -271,6 +271,19 @@ def bytes_held(evidence: Evidence) -> Holding | None:
     return _between(one, other, one.bytes, other.bytes)
 
 
+def bytes_kept(evidence: Evidence) -> Holding | None:
+    """Bytes of the results that each step keeps: those of one were there when the next had ended, and the recorded
+    steps left as many tensors more. What is replaced, or rotates, does not."""
+    later = _later(evidence)
+    if later is None or len(later.held) < 2:
+        return None
+    one, other = later.held[:2]
+    kept = [each for each in later.kept if not each.chain]
+    if not kept or other.tensors - one.tensors < len(kept) * (other.step - one.step) or other.bytes <= one.bytes:
+        return None
+    return Holding(float(sum(each.bytes for each in kept)), float(other.bytes))
+
+
 def _held(evidence: Evidence, what: str) -> Holding | None:
     later = _later(evidence)
     if later is None or len(later.held) < LEAST_STEPS + 1:

@@ -11,9 +11,9 @@ import numpy as np
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.intervals import Spans, covered, union
 from gobrrr.model.events import I8, Kind
+from gobrrr.model.frame_names import as_written
 
 _LINE = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)")
-_RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+$")
 
 
 @dataclass(frozen=True)
@@ -80,16 +80,10 @@ def _covers(spans: Spans, at: I8) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 def _same(frame: str, line: re.Match[str]) -> bool:
     """Whether a frame is of the function of a line; the profiler leaves the beginning of long paths out."""
     seen = _LINE.fullmatch(frame)
-    if seen is None or _function(seen["function"]) != _function(line["function"]):
+    if seen is None or as_written(seen["function"]) != as_written(line["function"]):
         return False
     short, full = seen["file"].removeprefix("./"), line["file"]
     return full == short or full.endswith("/" + short.lstrip("/")) or short.endswith("/" + full.lstrip("/"))
-
-
-def _function(name: str) -> str:
-    """A function's name as the program has it: the compiler renames what it resumes after a graph break."""
-    found = _RESUMED.fullmatch(name)
-    return found[1] if found else name
 
 
 @dataclass(frozen=True)

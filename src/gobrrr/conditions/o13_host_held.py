@@ -9,10 +9,11 @@ a lock, a pipe, another process, or it sleeps. No remedy for launching helps the
 Each instant in which the device idles (on a CPU: no operation runs) lies in one Python frame. It counts here if that
 frame, or one around it, is of a known kind: by the function or the library that is called; on a CPU what it computes
 counts as well. All else counts only in stretches of more than 100 us (of 41,254 that were measured in programs without
-a fault of this kind 98.7 % are shorter), where the innermost frame is not torch's own, and as much as the median step
-has of it: a thread that waits for a processor does so anywhere. Time is added up by the program's line that makes the
-call; a line with less than a tenth of the step (of no known kind: a fifth) is not told. Loading (D01), compiling (O05),
-allocating (O06), collecting (O07), reporting (O12) and waiting for the device (O02) have conditions of their own.
+a fault of this kind 98.7 % are shorter), where the innermost frame is not torch's own. Of what each step does, and of
+what has no known kind, it counts what the median step has: a thread that waits for a processor does so anywhere. Time
+is added up by the program's line that makes the call; a line with less than a tenth of the step (of no known kind: a
+fifth) is not told. Loading (D01), compiling (O05), allocating (O06), collecting (O07), reporting (O12) and waiting for
+the device (O02) have conditions of their own.
 
 ## What it costs
 

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from gobrrr import units
 from gobrrr.analysis.claims import F8, Found
+from gobrrr.analysis.evidence import Evidence
 from gobrrr.conditions.common import LEAST_SHARE
 from gobrrr.model.diagnosis import Finding
 
@@ -157,3 +158,10 @@ def _mention(gone: _Kept, stakes: dict[str, Finding], steps: int) -> None:
     named = gone.found.finding
     fact = f"{units.duration(owners[owner] / steps)} of this a step are {named.code}'s as well: {named.title}"
     stakes[owner] = replace(stakes[owner], evidence=[*stakes[owner].evidence, fact])
+
+
+def explained(evidence: Evidence, told: list[Finding]) -> list[Finding]:
+    """What is told; nothing, where that is only that much is launched, with no saving that is certain, and one line
+    holds the step: then "held by" is the answer."""
+    alone = [one.code for one in told] == ["O01"] and told[0].at_stake_ns[0] <= 0
+    return [] if alone and evidence.where.held_by_line else told

@@ -12,11 +12,14 @@ runs out.
 - In a live run, between steps: nodes of autograd's graphs that can be reached from the results that are there, and
   hooks on modules and tensors, more by as many at each of four boundaries. The line is that of the result whose graph
   is still there when the next step has ended.
+- Also in a live run, memory alone: tensors that a step made and that are there when the next step has ended, where the
+  recorded steps left as many more. Told where 1,000 more steps fill 2 % of the memory.
 - Within a step: four or more backward passes, each through more operations than the one before, behind forward passes
   that are all alike.
 
 Silent are lengths that vary, a schedule that alternates, a curriculum that has ended, the first step of an optimizer,
-and a list of numbers that is only kept. Rows that a turn computes again are R03's, a tensor that is grown by
+the last few results that a program keeps, and a list of numbers. A buffer that fills to a most size looks like one that
+has none: memory alone is of medium certainty. Rows that a turn computes again are R03's, a tensor that is grown by
 concatenation is M10's.
 
 A trace does not say whether it goes on: what it shows is of low certainty.
@@ -35,6 +38,7 @@ yet.
 
 - A state: `hidden = hidden.detach()` between steps, and no `retain_graph=True`.
 - A sum or a list of losses: `total += loss.detach()`, read once with `.item()` at the end.
+- A list of outputs: numbers made of them at once (a sum, a count), or written to a file from time to time.
 - A list that is stacked: a tensor of the most that comes, filled in place; a running sum in place of all values.
 - A buffer or a cache: a most size (`deque(maxlen=...)`), a sample of it, a window of the cache.
 - Hooks: registered once before the loop, or `handle.remove()` at the end of the step.
@@ -65,7 +69,7 @@ from gobrrr import units
 from gobrrr.analysis.claims import NO_CALLS, NOTHING, Found
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.growing import Grown, grown
-from gobrrr.analysis.rising import Rising
+from gobrrr.analysis.rising import Holding, Rising
 from gobrrr.conditions.common import LEAST_SHARE, MOST_PLACES, short_op
 from gobrrr.conditions.vanishing import Vanishing, vanishing
 from gobrrr.model.diagnosis import Certainty, Finding, NotChecked, Place
@@ -73,6 +77,7 @@ from gobrrr.model.diagnosis import Certainty, Finding, NotChecked, Place
 CODE = "R04"
 TITLE = "work that grows from step to step"
 IN_TURNS = "backward passes that grow from turn to turn"
+FILLING = "memory that fills from step to step"
 TREATMENT = "let-go"
 AHEAD = 1_000
 """Steps for which it is said what will be."""
@@ -88,19 +93,32 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     later_ns = a_step * AHEAD
     low, high = gone.at_stake if gone is not None else (0.0, 0.0)
     high = min(high, evidence.wall_ns)
-    if max(high, later_ns) < LEAST_SHARE * wall and not found.kept:
+    worth = max(high, later_ns) >= LEAST_SHARE * wall or found.kept
+    if not worth and not _fills(evidence, found):
         return None
     facts = [*_facts(evidence, found), *_ahead(evidence, found, a_step)]
     made = Finding(
         code=CODE,
-        title=TITLE if found.rising or found.kept else IN_TURNS,
+        title=_title(found) if worth else FILLING,
         where=_places(evidence, found)[:MOST_PLACES],
         at_stake_ns=(min(max(low, 0.0), high), high),
-        certainty=_certainty(found),
+        certainty=_certainty(found) if worth else "medium",
         treatments=[TREATMENT],
         evidence=facts,
     )
     return Found(made, gone.claim if gone is not None else NOTHING, NO_CALLS)
+
+
+def _title(found: Grown) -> str:
+    return TITLE if found.rising or found.kept else IN_TURNS
+
+
+def _fills(evidence: Evidence, found: Grown) -> bool:
+    """Whether what is kept will be a part of the memory that counts."""
+    memory = evidence.live.memory if evidence.live is not None else None
+    if found.filling is None or memory is None or memory.capacity_bytes is None:
+        return False
+    return found.filling.rate * AHEAD >= LEAST_SHARE * memory.capacity_bytes
 
 
 def _vanishing(evidence: Evidence, found: Grown) -> tuple[Vanishing | None, float]:
@@ -155,9 +173,11 @@ def _facts(evidence: Evidence, found: Grown) -> list[str]:
     facts = [_of_calls(one) for one in found.rising[:MOST_PLACES]]
     if found.nodes is not None:
         rate, now = units.things(found.nodes.rate, "autograd node"), units.count(found.nodes.now)
-        at = ", ".join(dict.fromkeys(f"{short_op(one.op)} ({one.source})" for one in found.results[:MOST_PLACES]))
-        held = f": held by the result of {at}" if at else ""
+        held = f": held by the result of {_made(found)}" if found.results else ""
         facts.append(f"graphs of earlier steps stay: {rate} more after each step, now {now}{held}")
+    elif found.filling is not None:
+        facts.append(f"results of earlier steps stay: what {_made(found)} makes is there when the next step has ended")
+        facts.append(_memory(evidence, found.filling))
     if found.hooks is not None:
         rate, now = units.things(found.hooks.rate, "hook"), units.count(found.hooks.now)
         facts.append(f"{rate} more on modules and tensors after each step, now {now}")
@@ -169,6 +189,11 @@ def _facts(evidence: Evidence, found: Grown) -> list[str]:
             f"{units.count(lengths[-1])} in the last"
         )
     return facts
+
+
+def _made(found: Grown) -> str:
+    """The operations that make what is kept, with their lines."""
+    return ", ".join(dict.fromkeys(f"{short_op(one.op)} ({one.source})" for one in found.results[:MOST_PLACES]))
 
 
 def _of_calls(one: Rising) -> str:
@@ -189,8 +214,8 @@ def _ahead(evidence: Evidence, found: Grown, a_step: float) -> list[str]:
             f"each step takes {units.duration(a_step)} more than the one before: {now} now, {then} after {AHEAD:,} "
             "more steps at this rate"
         )
-    if found.bytes is not None and (found.kept or found.rising):
-        facts.append(_memory(evidence, found))
+    if found.bytes is not None and found.filling is None and (found.kept or found.rising):
+        facts.append(_memory(evidence, found.bytes))
     drift = evidence.live.times.drift if evidence.live is not None else None
     if drift is not None and drift > 0 and found.rising:
         facts.append(
@@ -199,9 +224,8 @@ def _ahead(evidence: Evidence, found: Grown, a_step: float) -> list[str]:
     return facts
 
 
-def _memory(evidence: Evidence, found: Grown) -> str:
-    assert found.bytes is not None
-    rate, now = found.bytes.rate, found.bytes.now
+def _memory(evidence: Evidence, held: Holding) -> str:
+    rate, now = held.rate, held.now
     said = (
         f"tensors hold {units.bytes_(rate)} more after each step, {units.bytes_(now)} when the profile ended: "
         f"{units.bytes_(now + rate * AHEAD)} after {AHEAD:,} more"

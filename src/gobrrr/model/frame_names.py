@@ -24,6 +24,7 @@ GENERATED = re.compile(r"[/\\][a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py$")
 _FRAME = re.compile(r"(?P<path>[^<].*?\.py)\(\d+\): (?P<function>.*)", re.DOTALL)
 _LIBRARY = re.compile(_FOLDER)
 _OWN = re.compile(r"(torch|gobrrr)[/\\]")
+_RESUMED = re.compile(r"(?:^|(?<=: ))torch_dynamo_resume_in_(.+)_at_\d+$")
 _EXAMPLE = "gobrrr/lab/example.py"
 """The demonstration's program, which stands for a user's."""
 
@@ -55,3 +56,8 @@ def users_function(name: str) -> str | None:
     """The function of a user's frame; None of everything else."""
     found = _FRAME.match(name) if is_users(name) else None
     return found["function"] if found is not None else None
+
+
+def as_written(name: str) -> str:
+    """The name of a frame or a function as the program has it: the compiler renames what it resumes after a break."""
+    return _RESUMED.sub(r"\1", name)

@@ -142,15 +142,17 @@ class Held(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A result with its graph that is there when the next step has ended.
+    """A result that is there when the next step has ended.
 
-    `nodes`: that its graph has; `chain`: its graph goes through those of earlier steps, and is longer in each.
+    `nodes`: that its graph has; `chain`: its graph goes through those of earlier steps, and is longer in each;
+    `bytes`: of its storage.
     """
 
     op: str
     source: str | None
     nodes: int
     chain: bool
+    bytes: int = 0
 
 
 class Later(msgspec.Struct, frozen=True, kw_only=True):

@@ -67,7 +67,8 @@ def shorten(text: str, width: int, ellipsis: str = "…") -> str:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """`text` in lines of at most `width` cells, broken at spaces where possible; nothing of it is lost."""
+    """`text` in lines of at most `width` cells, broken at spaces where possible, not between a number and its unit;
+    nothing of it is lost."""
     out: list[str] = []
     rest = text
     while rest:
@@ -76,12 +77,19 @@ def wrap(text: str, width: int) -> list[str]:
     return out
 
 
+_MEASURE = re.compile(r"\d (?:%|[num]?s|[kMGTPE]?(?:B|FLOP)(?:/s)?)(?!\w)")
+"""Where a number ends and its unit follows."""
+
+
 def _break(text: str, width: int) -> tuple[str, str]:
     if cell_len(text) <= width:
         return text, ""
     head = chop_cells(text, width)[0] or text[0]
     space = head.rfind(" ") if not text[len(head)].isspace() else len(head)
     cut = space if space > 0 else len(head)
+    if cut > 1 and _MEASURE.match(text, cut - 1):
+        before = text.rfind(" ", 0, cut)
+        cut = before if before > 0 else cut
     return text[:cut].rstrip(), text[cut:].lstrip()
 
 

@@ -24,6 +24,7 @@ CHAINED = (
     "this result goes into the next step with its graph: detach() it before it does, float(loss) where it is a number; "
     "no retain_graph=True"
 )
+FILLING = "this result is kept: make numbers of it in the step (a sum, a count), or keep only the last ones"
 LISTED = "this result is kept with its graph: keep .detach() of it, float(loss) or .item() where it is a number"
 COUNTED = (
     "more calls in each step: bound what it goes through (clear the list, keep the last ones, register once), or "
@@ -48,7 +49,8 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 
 def _told(what: Grown) -> list[str]:
-    told = [said(CHAINED if one.chain else LISTED, place(one.source)) for one in what.results]
+    listed = LISTED if what.nodes is not None else FILLING
+    told = [said(CHAINED if one.chain else listed, place(one.source)) for one in what.results]
     if what.hooks is not None:
         told += [said(HOOKED, place(one)) for one in what.hooked] or [said(HOOKED)]
     if not told:

@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from gobrrr.analysis.calls import Call, classify
 from gobrrr.analysis.origins import NODE
 from gobrrr.model.events import EventTable, Kind
+from gobrrr.model.frame_names import as_written
 
 MODULE = "nn.Module: "
 _ADDRESS = re.compile(r" of type object at 0x[0-9a-f]+| at 0x[0-9a-f]+")
+_NUMBERED = re.compile(r"_\d+$")
 _COUNTED = re.compile(r"[ #_:/]*\d+$")
 _SILENT = ("ProfilerStep", "gobrrr")
 """Annotations that are no place of the program's: the profiler's steps, and our own."""
@@ -100,13 +102,16 @@ def _frame(name: str, own: Callable[[str], bool]) -> int:
 
 
 def shown(name: str, sort: int) -> str:
-    """How a place is called: without addresses, and annotations without the number of the step."""
+    """How a place is called: without addresses, the profiler's numbers of modules (the layers that one line calls are
+    one place) and of steps, and what a compiler makes of the names of functions."""
     if sort == Sort.MODULE:
-        return name.removeprefix(MODULE)
+        return _NUMBERED.sub("", name.removeprefix(MODULE))
     if sort == Sort.ANNOTATION:
         return _COUNTED.sub("", name) or name
     if sort == Sort.CALL:
         return _ADDRESS.sub("", name)
+    if sort == Sort.FUNCTION:
+        return as_written(name)
     return name
 
 

@@ -83,6 +83,12 @@ class Where:
         big = np.flatnonzero((step > MOST * step[ROOT]) & (sort != Sort.KERNEL))
         return int(big[-1]) if len(big) else ROOT  # at most one child of a node has more than half
 
+    @property
+    def held_by_line(self) -> bool:
+        """Whether a line of the program holds the step, and nothing in it does."""
+        node = self.holding(self.total(self.own))
+        return self.tree.labels[int(self.tree.label[node])][0] == Sort.LINE
+
 
 def where_time_goes(evidence: Evidence) -> Where:
     """Build the tree of places of a device's step, and put each nanosecond at one of its nodes."""

@@ -54,7 +54,7 @@ def _shorter(value: Any, folders: tuple[str, ...]) -> Any:
 
 
 def _shortened(seen: Recording, folders: tuple[str, ...]) -> Recording:
-    """The sites' paths as seen from here, or as an import finds them."""
+    """All paths of it as seen from here, or as an import finds them."""
     sites = tuple(
         msgspec.structs.replace(one, source=_shorter(one.source, folders), user=_shorter(one.user, folders))
         for one in seen.sites
@@ -64,9 +64,10 @@ def _shortened(seen: Recording, folders: tuple[str, ...]) -> Recording:
         for one in seen.lines
     )
     code = {_shorter(source, folders): text for source, text in seen.code.items()}
-    if seen.loops is not None:
-        loops = tuple(msgspec.structs.replace(one, source=_shorter(one.source, folders)) for one in seen.loops)
-        seen = msgspec.structs.replace(seen, loops=loops)
+    for name in ("loops", "again"):
+        if (told := getattr(seen, name)) is not None:
+            told = tuple(msgspec.structs.replace(one, source=_shorter(one.source, folders)) for one in told)
+            seen = msgspec.structs.replace(seen, **{name: told})
     later = seen.later
     if later is not None:
         later = msgspec.convert(_shorter(msgspec.to_builtins(later), folders), Later)

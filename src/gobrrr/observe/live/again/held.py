@@ -22,7 +22,7 @@ PART = "what is held from step to step"
 MOST_NODES = 500_000
 """Nodes of graphs that are walked; a training step of a 70B model has 20,000."""
 MOST_RESULTS = 64
-"""Results whose graph is measured for itself."""
+"""Results whose graph is measured for itself; of others nothing is said of their graphs."""
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 Origins = Mapping[int, tuple[str, str | None]]
@@ -35,9 +35,17 @@ class _Made(NamedTuple):
     source: str | None
     nodes: int
 
+    @property
+    def place(self) -> tuple[str, str | None]:
+        return self.op, self.source
+
+    def kept(self, bytes_: int, *, chain: bool) -> Kept:
+        return Kept(op=self.op, source=self.source, nodes=self.nodes, chain=chain, bytes=bytes_)
+
 
 class HeldWatch:
-    """Told of boundaries between steps. `found`: what was held at each; `kept`: results that hold what grows.
+    """Told of boundaries between steps. `found`: what was held at each; `kept`: results that are there when the next
+    step has ended, or whose graph goes through earlier steps.
 
     `before`: steps that had run before the first recorded one.
     """
@@ -80,27 +88,25 @@ class HeldWatch:
                 )
             )
             if made is not None:
-                self._results(results, made)
+                self._results(tensors, made)
 
-    def _results(self, results: list[Any], made: Origins) -> None:
+    def _results(self, tensors: list[Any], made: Origins) -> None:
         now: dict[int, _Made] = {}
-        kept: list[Kept] = []
-        for one in results:
+        kept: dict[int, Kept] = {}
+        graphs = 0
+        for one in sorted(tensors, key=lambda one: one.grad_fn is None):  # a result stands for those of its storage
             storage = storage_of(one)
             key = storage._cdata if storage is not None else 0
             earlier = self._before.get(key)
             if earlier is not None and not earlier.ref.expired() and key not in made:
-                kept.append(Kept(op=earlier.op, source=earlier.source, nodes=earlier.nodes, chain=False))
-            elif key in made and len(now) < MOST_RESULTS:
-                nodes = _reached([one.grad_fn])
+                kept.setdefault(key, earlier.kept(int(storage.nbytes()), chain=False))
+            elif key in made and key not in now:
+                graphs += one.grad_fn is not None
+                nodes = _reached([one.grad_fn] if one.grad_fn is not None else []) if graphs <= MOST_RESULTS else 0
                 now[key] = _Made(StorageWeakRef(storage), *made[key], -1 if nodes is None else nodes)
         last = {(one.op, one.source): one.nodes for one in self._before.values()}
-        kept += [
-            Kept(op=one.op, source=one.source, nodes=one.nodes, chain=True)
-            for one in now.values()
-            if one.nodes > last.get((one.op, one.source), one.nodes)
-        ]
-        self._before, self.kept = now, tuple(kept)
+        chains = [one.kept(0, chain=True) for one in now.values() if one.nodes > last.get(one.place, one.nodes)]
+        self._before, self.kept = now, (*kept.values(), *chains)
 
 
 def _objects() -> tuple[list[Any], int]:
