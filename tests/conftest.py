@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,6 +68,17 @@ def public_traces() -> Path:
     if not PUBLIC_TRACES.is_dir():
         pytest.skip("the public traces are not beside this checkout (../shared/public_traces)")
     return PUBLIC_TRACES
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """The garbage collector is off while tests are collected: nothing of them is garbage."""
+    gc.disable()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What was collected is not visited again: neither by the collector nor by what looks for a program's objects."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
