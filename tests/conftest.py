@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -70,15 +70,15 @@ def public_traces() -> Path:
     return PUBLIC_TRACES
 
 
-def pytest_collection(session: pytest.Session) -> None:
-    """The garbage collector is off while tests are collected: nothing of them is garbage."""
-    gc.disable()
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """What was collected is not visited again: neither by the collector nor by what looks for a program's objects."""
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What was collected is not visited again: neither by the garbage collector nor by what looks for objects."""
+    gc.disable()  # nothing of it is garbage
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
