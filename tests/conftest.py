@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,17 @@ def public_traces() -> Path:
     if not PUBLIC_TRACES.is_dir():
         pytest.skip("the public traces are not beside this checkout (../shared/public_traces)")
     return PUBLIC_TRACES
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What was collected is not visited again: neither by the garbage collector nor by what looks for objects."""
+    gc.disable()  # nothing of it is garbage
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -40,6 +40,22 @@ def profile(path: Path) -> Profile:
     return read_trace(str(path))
 
 
+@pytest.fixture(autouse=True)
+def examined_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A profile is examined once, whatever one test asks of it."""
+    examine = pipeline.examine
+    made: dict[tuple[int, int], tuple[Any, ...]] = {}
+
+    def kept(read: Profile, *, on: Any = None) -> pipeline.Examined:
+        key = id(read), id(on)
+        if key not in made:
+            made[key] = read, on, examine(read, on=on)  # the first two live as long as their ids count
+        found: pipeline.Examined = made[key][-1]
+        return found
+
+    monkeypatch.setattr(pipeline, "examine", kept)
+
+
 def made(folder: Path, body: Callable[[Trace], None], count: int = 5, **options: Any) -> Profile:
     """Steps of `body` whose times are the program's own: nothing was added by recording."""
     trace = Trace(**options)
@@ -272,7 +288,8 @@ FEW = [
 )
 def test_a_prescription_is_one_treatment_with_all_that_it_mends_and_saves_what_asking_for_it_says(path: Path):
     """And what the page's panel says of it alone."""
-    found = changes.diagnose(profile(path), panel=True)
+    read = profile(path)
+    found = changes.diagnose(read, panel=True)
     step = found.unprofiled_wall_ns.value or 0.0
     names = [one.treatment for one in found.prescriptions]
     assert len(names) == len(set(names))
@@ -284,7 +301,7 @@ def test_a_prescription_is_one_treatment_with_all_that_it_mends_and_saves_what_a
         assert set(one.mends) <= set(told)
         stakes = [finding.at_stake_ns[1] for finding in found.findings if finding.code in one.mends]
         most = step if one.treatment == "larger-batch" else min(sum(stakes), step)
-        asked = changes.predict(profile(path), [one.treatment]).what_if
+        asked = changes.predict(read, [one.treatment]).what_if
         for record in filter(None, (asked, panel.get((one.treatment,)))):
             said = (record.expected_ns, record.saving_ns[0], record.saving_ns[1])
             said = tuple(min(max(ns, 0.0), most) for ns in said)

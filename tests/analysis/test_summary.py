@@ -19,7 +19,7 @@ from gobrrr.model.diagnosis import Diagnosis, Finding, NotChecked
 from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import diagnose
 from tests.analysis.tables import DDP, HOLDOUT, PUBLIC, SHIPPED, diagnosis, short
-from tests.spread import spread
+from tests.spread import slow, spread
 
 EVERY = [*SHIPPED, *DDP, *HOLDOUT, *PUBLIC]
 GPT = next(path for path in SHIPPED if path.name.startswith("gpt2_b8_s1024.fwdbwd"))
@@ -85,7 +85,7 @@ def test_what_prices_calls_is_found_or_not_checked_where_the_greater_part_is_not
         assert code in unchecked(found) or seen[code].certainty == "low"
 
 
-@pytest.mark.parametrize("on", ["t4", "v100", "h100"])
+@pytest.mark.parametrize("on", ["t4", slow("v100"), "h100"])
 def test_another_machine_s_floors_do_not_leave_the_certainty_high(on: str):
     found = diagnose(read_trace(str(WRITTEN)), on=on)
     priced, rest = ns(found, "compute", "memory", "below_roof"), ns(found, "unpriced")
@@ -117,7 +117,7 @@ def test_flops_that_nothing_counts_are_unknown(tmp_path: Path):
     assert set(PRICING) <= set(unchecked(found))
 
 
-@pytest.mark.parametrize("size", [[-1, 5], [10**30], [10**9, 10**9, 10**9], [2**63, 0], [10**400]], ids=str)
+@pytest.mark.parametrize("size", spread([[-1, 5], [10**30], [10**9, 10**9, 10**9], [2**63, 0], [10**400]], 4), ids=str)
 def test_sizes_that_no_tensor_has_leave_the_work_unknown(size: list[int], tmp_path: Path):
     found = changed(tmp_path, sizes(size))
     assert (found.regime, found.certainty) == ("unknown", "low")
@@ -127,7 +127,9 @@ def test_sizes_that_no_tensor_has_leave_the_work_unknown(size: list[int], tmp_pa
         assert code in unchecked(found)
 
 
-@pytest.mark.parametrize("size", [[2**31, 2**31], [1] * 70, [0], [2**40]], ids=["2^62", "70 dimensions", "0", "2^40"])
+@pytest.mark.parametrize(
+    "size", spread([[2**31, 2**31], [1] * 70, [0], [2**40]], 2), ids=["2^62", "70 dimensions", "0", "2^40"]
+)
 def test_sizes_that_are_odd_but_possible_end_in_an_answer(size: list[int], tmp_path: Path):
     found = changed(tmp_path, sizes(size))
     assert sum(one.share for one in found.budget) == pytest.approx(1.0)

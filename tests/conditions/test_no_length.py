@@ -15,6 +15,7 @@ from gobrrr.model.soundness import fault
 from gobrrr.observe.trace import read_trace
 from tests.conftest import H100, H100_EXTRA
 from tests.fuzz import bases
+from tests.spread import spread
 from tests.traces import H100 as DEVICE
 
 SICK = [
@@ -64,7 +65,7 @@ def no_element(trace: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("damage", [no_kernel_takes_time, nothing_takes_time, contractions_take_none, no_element])
-@pytest.mark.parametrize("path", SICK, ids=lambda path: path.name.split(".")[0])
+@pytest.mark.parametrize("path", spread(SICK, 2), ids=lambda path: path.name.split(".")[0])
 def test_a_diagnosis_all_the_same(tmp_path: Path, path: Path, damage: Callable[[dict[str, Any]], None]) -> None:
     trace = events(path)
     damage(trace)

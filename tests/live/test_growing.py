@@ -24,11 +24,10 @@ Step = Callable[[], Any]
 
 
 @pytest.fixture(autouse=True)
-def strictly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def strictly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOBRRR_STRICT", "1")
+    gc.collect()
     gc.freeze()  # what the other tests have left is not looked at
-    yield
-    gc.unfreeze()
 
 
 def later(step: Step) -> Later:

@@ -28,7 +28,6 @@ def compiles() -> Iterator[Callable[[], int]]:
     gc.collect()
     gc.freeze()
     yield lambda: counters["stats"].get("unique_graphs", 0)
-    gc.unfreeze()
     torch.compiler.reset()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,12 @@ def refused(name: str) -> float:
 
 
 def read(path: Path) -> dict[str, Any]:
+    return parsed(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=2)
+def parsed(path: Path, written: int) -> dict[str, Any]:
+    """The content of a file as it was written at a time."""
     data = path.read_bytes()
     found: dict[str, Any] = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data, parse_constant=refused)
     return found

@@ -63,7 +63,7 @@ def show(chromium: Any, tmp_path: Path) -> Iterator[Any]:
     for one in opened:
         assert one.complaints == []
         assert {request for request in one.requests if not request.startswith("data:")} == {one.page.url.split("#")[0]}
-        one.page.close()
+        one.close()
 
 
 def narrow(dark: bool = False) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def test_a_shipped_trace_draws_all_its_points(show: Any, path: Path) -> None:
 
 def test_an_attack_runs_nothing(show: Any) -> None:
     page = show(hostile())
-    page.page.on("dialog", lambda dialog: pytest.fail(f"an alert opened: {dialog.message}"))
+    page.on("dialog", lambda dialog: pytest.fail(f"an alert opened: {dialog.message}"))
     page.page.hover("#timeline-chart canvas", position={"x": 300, "y": 30})
     page.page.click("#ops-table .name")
     page.page.click("#kernels-table .name")
@@ -387,7 +387,7 @@ def test_the_longest_pages_of_the_shipped_traces_are_under_5_000_pixels(chromium
     assert not page.page.is_visible("#kernels-table")
     assert page.page.is_visible("#ops-table")
     assert page.complaints == []
-    page.page.close()
+    page.close()
 
 
 NUMBERS = (0, 1, 999, 999.6, 1_000, 12_345, 999_499, 999_500, 1e6, 1.5e9, 123.456, 0.92, 0.004, 3.35e12, 989.4e12, 1e18)

@@ -198,4 +198,4 @@ def test_the_charts_are_drawn_at_any_width(chromium: Any, tmp_path: Path, width:
     page.js("window.dispatchEvent(new Event('afterprint'))")
     assert page.complaints == []
     assert {request for request in page.requests if not request.startswith("data:")} == {page.page.url.split("#")[0]}
-    page.page.close()
+    page.close()

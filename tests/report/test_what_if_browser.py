@@ -60,7 +60,7 @@ def show(chromium: Any, tmp_path: Path) -> Iterator[Any]:
         assert page.complaints == []
         asked = {request.split("#")[0] for request in page.requests if not request.startswith("data:")}
         assert asked <= {page.page.url.split("#")[0], "about:blank"}
-        page.page.close()
+        page.close()
 
 
 def found(one: Diagnosis, names: list[str], machine: str | None = None) -> WhatIf:
@@ -314,7 +314,7 @@ def test_it_fits_any_width_and_prints(show: Any, one: Diagnosis, width: int, sch
 def test_an_attack_runs_nothing(show: Any, one: Diagnosis) -> None:
     bad = entry(one, 75e6, [ATTACK], None, then=ATTACK, assumes=[ATTACK])
     page = show(replace(one, what_ifs=[one.what_ifs[0], bad]))
-    page.page.on("dialog", lambda dialog: pytest.fail(f"an alert opened: {dialog.message}"))
+    page.on("dialog", lambda dialog: pytest.fail(f"an alert opened: {dialog.message}"))
     page.page.click(COMPILE)
     assert "<img src=x" in answer(page)
     assert page.js("document.querySelectorAll('img, iframe, object').length") == 0

@@ -66,7 +66,6 @@ def settings_back() -> Iterator[None]:
     os.environ.update(environment)
     for name in (PROGRAM, TREATED):
         sys.modules.pop(Path(name).stem, None)
-    gc.unfreeze()
     gc.enable()
 
 

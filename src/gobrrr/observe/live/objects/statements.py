@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import linecache
 import textwrap
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -114,21 +115,27 @@ def _parsed(name: str) -> _File | None:
         file = _File(name, text, ast.parse(text))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    words = _imported(file.tree)
-    part_of: dict[int, ast.stmt] = {}
-    for node in ast.walk(file.tree):
-        if isinstance(node, _SIMPLE):
-            part_of |= {id(part): node for part in ast.walk(node) if isinstance(part, ast.Call)}
-    for node in ast.walk(file.tree):
+    nodes = list(_with_statements(file.tree))
+    words = _imported(node for node, _ in nodes)
+    for node, statement in nodes:
         if isinstance(node, ast.Call) and (word := _last(node.func)):
-            statement = part_of.get(id(node))
             file.calls.append(_Call(node, words.get(word, word), statement, _target(statement)))
     return file
 
 
-def _imported(tree: ast.Module) -> dict[str, str]:
+def _with_statements(tree: ast.AST) -> Iterator[tuple[ast.AST, ast.stmt | None]]:
+    """Each node, and the simple statement that it is a part of."""
+    left: deque[tuple[ast.AST, ast.stmt | None]] = deque([(tree, None)])
+    while left:
+        node, statement = left.popleft()
+        yield node, statement
+        within = node if isinstance(node, _SIMPLE) else statement
+        left.extend((child, within) for child in ast.iter_child_nodes(node))
+
+
+def _imported(nodes: Iterable[ast.AST]) -> dict[str, str]:
     """By the name in the file, the own name of what was imported."""
-    names = (one for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for one in node.names)
+    names = (one for node in nodes if isinstance(node, ast.ImportFrom) for one in node.names)
     return {one.asname: one.name for one in names if one.asname}
 
 
