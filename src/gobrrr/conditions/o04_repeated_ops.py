@@ -164,7 +164,7 @@ def _facts(evidence: Evidence, told: list[HostLoop]) -> list[str]:
     common = sorted(ops, key=lambda name: (-ops[name], name))[:3]
     median = units.duration(float(np.median(evidence.events.duration_ns[links.device[mine]])))
     each = units.duration(path_of(evidence).host_per_launch)
-    pieces = "operations that compute" if evidence.on_cpu else "pieces of device work"
+    piece = "operation" if evidence.on_cpu else "piece of device work"
     facts = []
     for first in _by_line(told):
         same = [one for one in told if one.loop.source == first.loop.source]
@@ -172,7 +172,7 @@ def _facts(evidence: Evidence, told: list[HostLoop]) -> list[str]:
         launches = sum(len(one.work) for one in same) / count
         where = first.loop.source or f"{evidence.events.name_of(first.loop.row)} counts up"
         facts += [
-            f"{where}: {units.things(turns, 'turn')} a step, {units.count(launches)} {pieces}, "
+            f"{where}: {units.a_step(turns, 'turn')}, {units.things(launches, piece)}, "
             f"{units.count(launches / turns)} a turn",
             _need(evidence, first),
         ]

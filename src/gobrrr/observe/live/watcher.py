@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from gobrrr import units
 from gobrrr.errors import UsageError
 from gobrrr.guarded import Parts
 from gobrrr.model.live import Live, Switches
@@ -86,8 +87,8 @@ STEADY = 1.25
 class Watcher:
     """`open()`, then `boundary()` whenever a step has ended and the next begins, until `done`; `close()` in any case.
 
-    One watcher is open at a time. `found_late`: the loop had turns before it was found, of which nothing is known.
-    `gives_way`: it is closed where another is to be opened.
+    One watcher is open at a time. `before`: calls in the loop before it was found; None where it was found with its
+    first turn. `gives_way`: it is closed where another is to be opened.
 
     `profile(target)` then is what was observed. Nothing stays in the program: hooks, settings and the profiler are gone
     when it is done, and after `close()`.
@@ -96,7 +97,7 @@ class Watcher:
     options: Options = field(default_factory=Options)
     progress: Progress | None = None
     steps_from: str = ""
-    found_late: bool = False
+    before: int | None = None
     gives_way: bool = False
 
     def __post_init__(self) -> None:
@@ -201,11 +202,14 @@ class Watcher:
             )
         if self.displaced:
             return "a watch or a diagnosis of the program's own began meanwhile, and this one gave way"
-        others = f" ({self._elsewhere} others ran on other threads)" if self._elsewhere else ""
-        after = "counted from where the loop was found, " if self.found_late else ""
-        seen = f"{self._seen} step{'' if self._seen == 1 else 's'}{others}"
-        most = f"looking takes up to {self.options.most} steps"
-        return f"the loop ended after {seen}, {after}while {self.phase.value}; {most}"
+        others = f" (and {units.things(self._elsewhere, 'step')} on other threads)" if self._elsewhere else ""
+        seen = units.things(self._seen, "step")
+        ended = f"ended after {seen}" if self.before is None else f"was found {self._late()} and ended {seen} later"
+        most = f"looking takes up to {units.things(self.options.most, 'step')}"
+        return f"the loop {ended}{others}, while {self.phase.value}; {most}: let it run longer"
+
+    def _late(self) -> str:
+        return f"after {units.things(self.before, 'call')}" if self.before else "while it ran"
 
     def _of_another_thread(self) -> bool:
         """A profiler can only be stopped from the thread that started it."""
@@ -445,6 +449,6 @@ class Watcher:
         if seen is not None and seen.unfollowed:
             notes.append(f"the program's loops {seen.unfollowed}")
         if seen is not None and seen.unread:
-            what = "could not be looked at for casts, padding and repeated indices"
-            notes.append(f"{seen.unread} operations of the step {what}")
+            what = "of the step could not be looked at for casts, padding and repeated indices"
+            notes.append(f"{units.things(seen.unread, 'operation')} {what}")
         return notes
