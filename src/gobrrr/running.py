@@ -75,7 +75,8 @@ def run(
         return Ran(status=ran.status)  # the first rank speaks for all
     watcher = made[0]
     watcher.steps_from = f"{found.text}; {units.things(found.boundaries, 'step')} watched"
-    watcher.before = None if found.how == "optimizer" else found.before
+    if found.how != "optimizer":
+        watcher.found_late = f"after {units.things(found.before, 'call')}" if found.before else "while it ran"
     watcher.remarks += found.remarks
     try:
         diagnosis = live.diagnose_profile(watcher.profile(script, cpu_name()), on=on, stages=stages)

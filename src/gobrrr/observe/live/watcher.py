@@ -87,8 +87,8 @@ STEADY = 1.25
 class Watcher:
     """`open()`, then `boundary()` whenever a step has ended and the next begins, until `done`; `close()` in any case.
 
-    One watcher is open at a time. `before`: calls in the loop before it was found; None where it was found with its
-    first turn. `gives_way`: it is closed where another is to be opened.
+    One watcher is open at a time. `found_late`: "after 9 calls", where the loop had turns before it was found.
+    `gives_way`: it is closed where another is to be opened.
 
     `profile(target)` then is what was observed. Nothing stays in the program: hooks, settings and the profiler are gone
     when it is done, and after `close()`.
@@ -97,7 +97,7 @@ class Watcher:
     options: Options = field(default_factory=Options)
     progress: Progress | None = None
     steps_from: str = ""
-    before: int | None = None
+    found_late: str = ""
     gives_way: bool = False
 
     def __post_init__(self) -> None:
@@ -204,12 +204,9 @@ class Watcher:
             return "a watch or a diagnosis of the program's own began meanwhile, and this one gave way"
         others = f" (and {units.things(self._elsewhere, 'step')} on other threads)" if self._elsewhere else ""
         seen = units.things(self._seen, "step")
-        ended = f"ended after {seen}" if self.before is None else f"was found {self._late()} and ended {seen} later"
+        ended = f"ended after {seen}" if not self.found_late else f"was found {self.found_late} and ended {seen} later"
         most = f"looking takes up to {units.things(self.options.most, 'step')}"
         return f"the loop {ended}{others}, while {self.phase.value}; {most}: let it run longer"
-
-    def _late(self) -> str:
-        return f"after {units.things(self.before, 'call')}" if self.before else "while it ran"
 
     def _of_another_thread(self) -> bool:
         """A profiler can only be stopped from the thread that started it."""
