@@ -196,10 +196,8 @@ class Watcher:
 
     def _too_little(self) -> str:
         if self.disturbed:
-            return (
-                f"another of torch's profilers recorded in {self.disturbed} of the steps, and two can't at once: "
-                "leave it out"
-            )
+            rival = f"another of torch's profilers recorded in {self.disturbed} of the steps"
+            return f"{rival}, and two can't at once: leave it out"
         if self.displaced:
             return "a watch or a diagnosis of the program's own began meanwhile, and this one gave way"
         others = f" (and {units.things(self._elsewhere, 'step')} on other threads)" if self._elsewhere else ""
@@ -446,6 +444,6 @@ class Watcher:
         if seen is not None and seen.unfollowed:
             notes.append(f"the program's loops {seen.unfollowed}")
         if seen is not None and seen.unread:
-            what = "of the step could not be looked at for casts, padding and repeated indices"
-            notes.append(f"{units.things(seen.unread, 'operation')} {what}")
+            left = units.things(seen.unread, "operation")
+            notes.append(f"not looked at for casts, padding and repeated indices: {left} of the step")
         return notes
