@@ -91,7 +91,7 @@ class Seen:
         notes = []
         if self.unseen_replays:
             replays = units.things(self.unseen_replays, "replay of CUDA graphs")
-            notes.append(f"{replays} without a capture that was seen: their work is missing")
+            notes.append(f"{replays} whose capture was not seen: their work is missing")
         if self.left_out:
             left = units.things(self.left_out, "operation")
             notes.append(f"not written down: {left}, as the step has more than are kept")

@@ -93,8 +93,8 @@ class Kept:
         if changed:
             holders = ", ".join(list(changed)[:4])
             self.notes.append(
-                f"{units.things(sum(changed.values()), 'tensor')} of {holders} changed and stays so: nothing that the "
-                "step names leads to them; give them to a gobrrr.Workload"
+                f"not put back: {units.things(sum(changed.values()), 'changed tensor')} of {holders}, to which nothing "
+                "leads that the step names; give them to a gobrrr.Workload"
             )
 
     def _tell(self, stage: str) -> None:
