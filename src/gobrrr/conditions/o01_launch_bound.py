@@ -15,6 +15,8 @@ kernel behind the gap was launched on its own. Three numbers speak for it:
 - kernels start as soon as they are launched: nothing was queued, the host was never ahead;
 - the device's busy time is well below the step's wall time.
 
+A step of fewer than ten launches is told of only where they leave the device idle for half of it.
+
 On a CPU (a live run) nothing is launched, but each operation is dispatched: Python, autograd and the dispatcher run
 before its loop does. The finding is then called dispatch-bound, and half of the operations compute for less time than
 the step spends beside computing for each of them, which is a tenth of the step or more in all.
