@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,25 @@ from gobrrr import units
 FINITE = st.floats(min_value=-1e24, max_value=1e24, allow_nan=False).filter(
     lambda value: value == 0 or abs(value) > 1e-9
 )
+
+
+@pytest.mark.parametrize(
+    ("n", "one", "told"),
+    [(1, "round", "1 round"), (3, "launch", "3 launches"), (2, "copy of weights", "2 copies of weights"),
+     (0, "process", "0 processes"), (2, "delay", "2 delays"), (None, "wait", "? waits")],
+)  # fmt: skip
+def test_things_are_one_or_many(n: float | None, one: str, told: str) -> None:
+    assert units.things(n, one) == told
+
+
+@pytest.mark.parametrize(
+    ("n", "one", "told"),
+    [(2 / 3, "", "2 in 3 steps"), (0.2, "wait", "1 wait in 5 steps"), (1, "wait", "1 wait a step"),
+     (12, "", "12 a step"), (4 / 3, "copy", "1.33 copies a step"), (0, "", "0 a step"),
+     (0.12345, "", "0.123 a step")],
+)  # fmt: skip
+def test_a_mean_under_one_is_told_in_whole_steps(n: float, one: str, told: str) -> None:
+    assert units.a_step(n, one) == told
 
 
 @pytest.mark.parametrize(
@@ -137,3 +157,29 @@ def test_duration_reads_back_within_three_digits(ns: float) -> None:
 def test_a_range_names_one_unit(low: float, high: float) -> None:
     text = units.duration_range(min(low, high), max(low, high))
     assert text == "0" or len(re.findall(r"\b(?:ns|us|ms|s)\b", text)) == 1
+
+
+ALWAYS_MANY = {
+    "model/soundness.py", "model/contention.py", "conditions/o09_thread_oversubscription.py",
+    "conditions/r04_growing_work.py", "report/page/verdict.py", "report/terminal.py", "report/calc.py",
+    "report/words.py", "report/doing.py", "observe/static/recorder.py", "observe/live/loops/step_sites.py",
+    "observe/folder.py", "treatments/compile.py", "envelope/problems.py", "hardware/ceilings.py", "hardware/match.py",
+    "hardware/measure/observer.py", "hardware/measure/links.py", "hardware/measure/host.py", "treating/doubts.py",
+    "treating/numerics.py", "analysis/caveats.py", "cost/traffic.py",
+}  # fmt: skip
+"""Files in which a number before a plural is a constant, a rate, an "of many", or is told only of several."""
+
+COUNTED = re.compile(
+    r"\{[^{}]*\} (?:more |other )?(?:steps|rounds|calls|runs|turns|kernels|trials|files|ranks|places|findings|"
+    r"conditions|remedies|notes|operations|tensors|threads|processes|launches|processors|GPUs|devices|streams|pieces|workers|"
+    r"graphs|breaks|waits|repeats|traces|containers|updates)\b"
+)
+
+
+def test_what_is_counted_is_told_by_things() -> None:
+    """ "1 rounds" can't be read: `units.things` knows one from many."""
+    home = Path(units.__file__).parent
+    found = {
+        str(one.relative_to(home).as_posix()) for one in home.rglob("*.py") if COUNTED.search(one.read_text("utf-8"))
+    }
+    assert found <= ALWAYS_MANY

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from gobrrr import live
+from gobrrr import live, units
 from gobrrr.errors import GobrrrError, UsageError
 from gobrrr.guarded import failed
 from gobrrr.hardware.measure.device import cpu_name
@@ -74,7 +74,9 @@ def run(
     if _number("RANK", 0) > 0:
         return Ran(status=ran.status)  # the first rank speaks for all
     watcher = made[0]
-    watcher.steps_from, watcher.found_late = found.text, found.how != "optimizer"
+    watcher.steps_from = f"{found.text}; {units.things(found.boundaries, 'step')} watched"
+    if found.how != "optimizer":
+        watcher.found_late = f"after {units.things(found.before, 'call')}" if found.before else "while it ran"
     watcher.remarks += found.remarks
     try:
         diagnosis = live.diagnose_profile(watcher.profile(script, cpu_name()), on=on, stages=stages)

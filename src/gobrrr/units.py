@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
+from fractions import Fraction
 from typing import TypeGuard
 
 UNKNOWN = "?"
 DIGITS = 3
 """Significant digits: more would claim an accuracy that neither a trace nor a datasheet has."""
+
+MOST_STEPS = 50
+"""Of more steps than this a mean is told as a decimal."""
 
 TIME = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
 """Nanoseconds in each unit, largest first."""
@@ -100,9 +105,30 @@ def count(n: float | None) -> str:
     return f"{int(n):,}" if float(n).is_integer() else _digits(n)
 
 
-def things(n: float | None, one: str, many: str = "") -> str:
-    """How many of what: "1 chain", "28 chains"; `many` where the plural is not made with an s."""
-    return f"{count(n)} {one if n == 1 else many or f'{one}s'}"
+def things(n: float | None, one: str) -> str:
+    """How many of what, given as one of them: "1 chain", "28 chains", "2 copies of weights"."""
+    return f"{count(n)} {one if n == 1 else many(one)}"
+
+
+def many(one: str) -> str:
+    """The plural of a noun, before an "of" where there is one."""
+    noun, of, what = one.partition(" of ")
+    if re.search("[^aeiou]y$", noun):
+        return f"{noun[:-1]}ies{of}{what}"
+    return f"{noun}{'es' if noun.endswith(('s', 'x', 'ch')) else 's'}{of}{what}"
+
+
+def a_step(n: float | None, one: str = "") -> str:
+    """How many in a step: "3 waits a step", "12 a step"; of a mean under one what it is the mean of: "2 in 3 steps"."""
+
+    def named(n: float | None) -> str:
+        return things(n, one) if one else count(n)
+
+    if _finite(n) and 0 < n < 1:
+        part = Fraction(n).limit_denominator(MOST_STEPS)
+        if math.isclose(part, n, rel_tol=1e-6):
+            return f"{named(part.numerator)} in {things(part.denominator, 'step')}"
+    return f"{named(n)} a step"
 
 
 def _finite(value: float | None) -> TypeGuard[float]:

@@ -122,6 +122,12 @@ def test_what_an_annotation_holds_is_called_by_the_function_around_it():
     assert sorts(events, parent, is_users).tolist() == [Sort.FUNCTION, Sort.ANNOTATION, Sort.CALL]
 
 
+def test_the_mark_of_a_step_is_no_place_whatever_a_trace_calls_it():
+    rows = [(Kind.OP, "ProfilerStep#8"), (Kind.OP, "aten::mm"), (Kind.ANNOTATION, "ProfilerStep#9")]
+    events = table([Row(kind, name, at, 10 - 2 * at) for at, (kind, name) in enumerate(rows)])
+    assert sorts(events, np.array([-1, 0, -1]), is_users).tolist() == [Sort.NONE, Sort.OP, Sort.NONE]
+
+
 def test_an_operation_made_of_others_is_on_the_line_of_the_first_of_them():
     """matmul (not dispatched) > mm, mv; add is dispatched itself."""
     sort = np.array([Sort.FUNCTION, Sort.OP, Sort.OP, Sort.OP, Sort.OP], dtype=np.uint8)

@@ -351,7 +351,7 @@ def test_each_step_compiles_again(tmp_path: Path):
     seen = compiled(tmp_path, (0, 1, 2, 3))
     finding = found("O05", seen)
     assert finding.at_stake_ns[0] == finding.at_stake_ns[1] == pytest.approx(8e6, rel=0.1)
-    assert "4 of 4 recorded steps compile" in finding.evidence
+    assert "recorded steps that compile: 4 of 4" in finding.evidence
     given = predict("static-shapes", certain(seen), finding)
     assert given is not None
     assert given.predicted_saving_ns == (0, pytest.approx(finding.at_stake_ns[1], rel=0.01))

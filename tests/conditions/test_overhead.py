@@ -90,6 +90,24 @@ def test_the_same_operations_are_named_in_the_order_of_their_names(tmp_path: Pat
     assert [(-(one.ns or 0), one.op) for one in where] == sorted((-(one.ns or 0), one.op) for one in where)
 
 
+def test_a_small_step_that_mostly_waits_for_its_launches_is_launch_bound(tmp_path: Path):
+    def few(trace: Trace) -> None:
+        for _ in range(6):
+            trace.op("aten::mm", SMALL, 2.0, host_us=40.0)
+
+    finding = found("O01", certain(evidence_from(steps(Trace(), few).write(tmp_path))))
+    assert finding.treatments[0] == "cuda-graph"
+
+
+def test_a_small_step_that_mostly_computes_is_not(tmp_path: Path):
+    def few(trace: Trace) -> None:
+        for _ in range(5):
+            trace.op("aten::mm", SMALL, 2.0, host_us=40.0)
+        trace.op("aten::mm", LARGE, 600.0, host_us=40.0)
+
+    assert check("O01", evidence_from(steps(Trace(), few).write(tmp_path))) is None
+
+
 def test_long_kernels_are_not_launch_bound(tmp_path: Path):
     assert check("O01", evidence_from(steps(Trace(), large_kernels).write(tmp_path))) is None
 

@@ -83,7 +83,7 @@ def test_beside_others_it_is_a_lower_bound_that_says_why() -> None:
 def test_repeats_that_differ_make_a_lower_bound_as_well() -> None:
     one = measured(figure("matrix", "float32", 1e11, best=2e11, spread=0.4), COPY)
     peak = machine_of(one).matrix_flop_per_s["float32"]
-    assert (peak.value, peak.at_least) == (2e11, "its repeats are 40 % apart")
+    assert (peak.value, peak.at_least) == (2e11, "its repeats were 40 % apart")
     assert unsettled(one) == ["float32"]
     assert busiest(one) is None
 
@@ -234,18 +234,18 @@ def test_a_wide_spread_is_no_reason_for_unknown(tmp_path: Path, monkeypatch: pyt
     assert found.coverage.device_time == 1.0
     lines = render(found).splitlines()
     said = " ".join(" ".join(lines[:6]).split())
-    assert ("float32 vector ceiling is a lower bound: its repeats are 60 % apart" in said) == (spread > 0.25)
+    assert ("(float32 vector): when that was measured, its repeats were 60 % apart" in said) == (spread > 0.25)
     assert bool(found.caveats) == bool(found.lower_bounds) == (spread > 0.25)
     if spread > 0.25:
         assert found.lower_bounds == ["float32 vector"]
         assert "Speed of light (the least time for this work in its number types): at most" in render(found)
-        assert any("at most 67 % of the float32 peak, known from below" in one for one in found.evidence)
-        assert "is a lower bound: its repeats are 60 % apart" in html(found)
+        assert any("at most 67 % of the float32 peak; the device may do more" in one for one in found.evidence)
+        assert "its repeats were 60 % apart" in html(found)
 
 
 def test_others_on_the_gpu_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = diagnosed(tmp_path, gpu(figure("matrix", "float32", 1.2e12, best=1.6e12), busy=True), monkeypatch)
-    assert "other processes used the GPU 50 % of the time when it was measured" in found.caveats[0]
+    assert "when that was measured, other processes used the GPU 50 % of the time" in found.caveats[0]
     assert (found.regime, found.certainty) == ("compute", "medium")
 
 

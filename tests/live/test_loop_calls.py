@@ -7,6 +7,7 @@ import copy
 import io
 import os
 import pickle
+import re
 import threading
 import time
 import warnings
@@ -40,14 +41,17 @@ def test_an_inference_loop(gradients: bool) -> None:
 
     fake, found = seen(program)
     assert fake.at == list(range(9, 30))
-    assert (found.how, found.text, fake.restarts) == ("module", "calls of Sequential", 0)
+    assert (found.how, fake.restarts) == ("module", 0)
+    assert re.fullmatch(
+        r"turns of the loop at test_loop_calls\.py:\d+ in program, one call of Sequential in each", found.text
+    )
     assert "_compiled_call_impl" not in vars(net)
 
 
 def test_a_decode_loop_with_a_cache() -> None:
     net = Decoder()
     fake, found = seen(lambda: net.generate(24))
-    assert found.text == "calls of Decoder"
+    assert found.text.endswith("one call of Decoder in each")
     assert fake.at[0] == 9
     assert fake.at == list(range(9, 24))
 
@@ -63,7 +67,7 @@ def test_a_pipeline_is_followed_where_it_repeats() -> None:
             vae(X)
 
     fake, found = seen(program)
-    assert found.text == "calls of Decoder"
+    assert found.text.endswith("one call of Decoder in each")
     assert fake.at == list(range(9, 20))
 
 
@@ -95,7 +99,7 @@ def test_a_program_that_is_written_to_train(monkeypatch: pytest.MonkeyPatch) -> 
     fake, found = seen(program)
     assert (fake.at, found.how) == ([], None)
     assert found.remarks == (
-        "100 calls of Sequential were not taken for the loop: the program holds an optimizer, or code that trains",
+        "the loop of 100 calls of Sequential was not taken: the program holds an optimizer, or code that trains",
     )
     assert seen(program, steps="module")[0].at == list(range(9, 100))
 
@@ -113,7 +117,8 @@ def test_a_training_that_updates_its_weights_by_hand(monkeypatch: pytest.MonkeyP
                 weight.data.add_(weight.grad, alpha=-0.1)
 
     fake, found = seen(program)
-    assert (found.how, found.text) == ("module", "calls of Sequential")
+    assert found.how == "module"
+    assert found.text.endswith("one call of Sequential in each")
     assert fake.at == list(range(fake.at[0], 50))
     assert 30 <= fake.at[0] <= 33  # two calls a step, 64 of them
     assert not any(weight._post_accumulate_grad_hooks for weight in net.parameters())
@@ -195,7 +200,7 @@ def test_a_forward_that_raises() -> None:
                     net(X, at % 3 == 0)
 
     fake, found = seen(program)
-    assert found.text == "calls of Picky"
+    assert found.text.endswith("one call of Picky in each")
     assert fake.at == list(range(9, 40))
 
 
@@ -221,7 +226,7 @@ def test_threads_are_counted_apart() -> None:
         thread.join()
 
     fake, found = seen(program)
-    assert found.text == "calls of Decoder"
+    assert found.text.endswith("one call of Decoder in each")
     assert fake.threads == {threading.get_ident()}
     assert fake.at == list(range(fake.at[0], 30))  # every call of it, and none of the other thread's
     assert fake.at[0] <= 15

@@ -48,7 +48,7 @@ def test_a_compiled_module(compiles: Callable[[], int], way: str) -> None:
 
     after: list[Any] = []
     fake, found = seen(program)
-    assert found.text == "calls of Decoder"
+    assert found.text.endswith("one call of Decoder in each")
     assert fake.at == list(range(9, 20))
     with torch.no_grad():
         after[0][1](torch.zeros(1, dtype=torch.long), [])
@@ -89,7 +89,8 @@ def test_a_compiled_function_is_followed_and_compiled_once(compiles: Callable[[]
 
     after: list[Any] = []
     fake, found = seen(program, search_s=0.0)
-    assert (found.how, found.text) == ("module", "calls of infer")
+    assert found.how == "module"
+    assert found.text.endswith("one call of infer in each")
     assert fake.at == list(range(9, 20))
     with torch.no_grad():
         after[0](X)
@@ -110,7 +111,7 @@ def test_a_compiled_function_within_another(compiles: Callable[[], int]) -> None
                 assert torch.equal(outer(X), (X + 1) * 2)
 
     fake, found = seen(program)
-    assert found.text == "calls of outer"
+    assert found.text.endswith("one call of outer in each")
     assert fake.at == list(range(9, 20))
     assert compiles() == 1
 

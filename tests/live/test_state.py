@@ -155,7 +155,7 @@ def test_of_a_long_list_what_was_appended_is_taken_off_and_a_large_table_is_said
     run(made)
     state.restore()
     assert len(rows) == contents.MOST_HELD + 1
-    assert "1 containers of over 10000 entries" in state.notes[0]
+    assert "1 container of over 10000 entries" in state.notes[0]
 
 
 def test_generators_of_python_and_numpy_that_a_step_holds_are_put_back() -> None:

@@ -39,7 +39,7 @@ def test_cut_off_json(tmp_path: Path) -> None:
     assert len(profile.ranks[0].events) == 60
     assert profile.notes[0] == (
         f"the file is cut off: 60 whole events before the cut were read, the last {unfinished} bytes are the start of "
-        "an event and were dropped; everything behind the cut is missing, so that totals are lower bounds"
+        "an event and were dropped; everything behind the cut is missing, so that the real totals are higher"
     )
 
 
@@ -62,7 +62,7 @@ def test_cut_off_between_two_events(tmp_path: Path) -> None:
     assert len(profile.ranks[0].events) == 2
     assert profile.notes[0] == (
         "the file is cut off: 2 whole events before the cut were read; everything behind the cut is missing, so that "
-        "totals are lower bounds"
+        "the real totals are higher"
     )
 
 
@@ -151,7 +151,7 @@ def test_durations_that_are_none(tmp_path: Path, value: str) -> None:
     profile = read(tmp_path, text.replace('"BAD"', value).encode())
     assert profile.notes == (
         "1 event has a missing, negative, non-finite or impossibly large time and can't be placed: left out, 1 of them "
-        "device work, so that device time is a lower bound",
+        "device work, so that the real device time is longer",
     )
     assert busy_ns(profile.ranks[0].events) == 2_000
 
@@ -166,7 +166,7 @@ def test_a_missing_duration(tmp_path: Path) -> None:
 def test_durations_of_zero(tmp_path: Path) -> None:
     profile = read(tmp_path, trace([*step(), kernel(ts=20, dur=0, correlation=2)]))
     assert len(profile.ranks[0].events) == 4
-    assert profile.notes == ("device events with a duration of 0: 1 of 2; device time is a lower bound",)
+    assert profile.notes == ("device events with a duration of 0: 1 of 2; the real device time is longer",)
 
 
 def test_zeroed_records(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_zeroed_records(tmp_path: Path) -> None:
     profile = read(tmp_path, trace(events))
     assert profile.notes == (
         "2 events have a start of 0, far from all others, and can't be placed: left out, 2 of them device work, so "
-        "that device time is a lower bound",
+        "that the real device time is longer",
     )
     assert profile.ranks[0].events.start_ns.tolist() == [0, 1_000, 5_000]
 

@@ -30,13 +30,23 @@ INPUT = H100 / "resnet_slow_loader.faulty.json.gz"
 MOE = H100 / "moe_host_loop.faulty.json.gz"
 
 OPTION = "id => echarts.getInstanceByDom(document.getElementById(id)).getOption()"
-POINTS = f"""({OPTION})('roofline-chart').series.filter(one => one.type === 'scatter' && one.name !== 'ridge')
+POINTS = f"""({OPTION})('roofline-chart').series.filter(one => ['memory', 'compute'].includes(one.name))
   .map(one => one.data.length).reduce((sum, one) => sum + one, 0)"""
 ZOOM = f"({OPTION})('timeline-chart').dataZoom.map(one => [one.start, one.end])[0]"
 RECTANGLES = "echarts.getInstanceByDom(document.getElementById('timeline-chart')).rects"
 LIT = f"{RECTANGLES}.filter(one => one.lit).length"
 VISIBLE = "[...document.querySelectorAll('#ops-table tbody tr')].filter(row => row.offsetParent).length"
 WIDE = "document.documentElement.scrollWidth"
+LINKS_CUT = """[...document.querySelectorAll('nav a')].filter(one =>
+  one.getBoundingClientRect().right > document.querySelector('nav').getBoundingClientRect().right + 1).length"""
+ROOF_NAMES_IN_THE_WAY = """(() => {
+  const names = [...document.querySelectorAll('#roofline-chart svg text')];
+  const level = names.filter(one => /ridge|matrix|vector/.test(one.textContent));
+  const boxes = level.map(one => one.getBoundingClientRect());
+  const across = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2
+    && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3;
+  return boxes.flatMap((a, at) => boxes.slice(at + 1).filter(b => across(a, b))).length;
+})()"""
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +85,7 @@ def test_every_sample_opens(show: Any, name: str) -> None:
     for options in ({}, {"viewport": {"width": 320, "height": 640}, "color_scheme": "dark"}):
         page = show(samples.ALL[name](), **options)
         assert page.js(WIDE) <= page.js("window.innerWidth")
+        assert page.js(LINKS_CUT) == 0
 
 
 @pytest.mark.parametrize("path", spread(SHIPPED[::5], 3), ids=lambda path: path.name)
@@ -376,6 +387,7 @@ def test_the_longest_pages_of_the_shipped_traces_are_under_5_000_pixels(chromium
         file.write_text(html.render(diagnosis(path)), encoding="utf-8")
         page = Opened(chromium, file)
         assert page.js("document.documentElement.scrollHeight") < 5_000, path.name
+        assert page.js(ROOF_NAMES_IN_THE_WAY) == 0
         assert page.page.locator("#findings .card:visible").count() == len(diagnosis(path).findings)
     assert not page.page.is_visible("#ops-table")
     page.page.click("nav a[href='#ops']")

@@ -95,7 +95,7 @@ def test_every_machine_has_its_numbers_in_the_table() -> None:
     assert second.count("addmm") == 3
     for part in ("mixed", "2.00 times as fast", "what takes long meets the same roof there"):
         assert part in third
-    assert third.count("unknown") == 2  # whether it fits, and the speed of light
+    assert (third.count("unknown"), third.count("not known")) == (1, 1)  # whether it fits, and the speed of light
 
 
 def test_the_charts_get_the_same_numbers() -> None:

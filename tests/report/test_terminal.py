@@ -164,7 +164,6 @@ def test_the_step_time_says_how_it_is_known(wall: Wall, without: str) -> None:
 def test_unknown_is_never_zero() -> None:
     text = terminal.render(samples.nothing())
     assert "the step's time is unknown" in text
-    assert "for how much of compute time it is known is unknown" in " ".join(text.split())
     assert not re.search(r"\b0\b", text)
 
 
@@ -223,7 +222,7 @@ def test_a_step_faster_than_light_is_called_out() -> None:
 
 def test_no_finding_is_said_and_what_was_not_checked_too() -> None:
     text = terminal.render(samples.communication())
-    assert "no condition explains where this step's time goes" in text
+    assert "no condition that gobrrr knows explains that" in text.replace("\n ", " ")
     assert "4 conditions could not be checked" in text.replace("\n ", " ")
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from gobrrr.model.treated import Advised, Errors, LedgerErrors, Numerics, Treated, Untried
 from gobrrr.report import treated as report
@@ -60,6 +61,14 @@ def test_the_head_says_how_much_faster_the_step_is() -> None:
 def test_nothing_kept_is_said() -> None:
     assert "nothing that was tried is worth keeping" in text(treated(FakeBench([candidate("a")])))
     assert "nothing was tried" in text(treated(FakeBench([])))
+
+
+def test_trials_without_a_verdict_are_not_called_worthless() -> None:
+    one = treated(FakeBench([candidate("a")]))
+    trials = [replace(trial, verdict="inconclusive") for trial in one.trials]
+    said = text(replace(one, trials=trials))
+    assert "no trial was decided" in said
+    assert "worth keeping" not in said
 
 
 def test_the_code_to_paste_is_there() -> None:

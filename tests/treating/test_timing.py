@@ -266,7 +266,7 @@ def test_no_round_more_than_there_is_time_for_and_never_too_few_to_say_something
     assert machine.now / 1e9 == pytest.approx(LEAST_ROUNDS * 3.0)
     machine = Machine()
     found = machine.compare(1e9, 0.5e9, step_ns=1e9, seconds=1.0, most_s=11.0, idle=0)
-    assert found.why == "not decided in the time: 3 rounds of at least 4 fitted into it"
+    assert found.why == "not decided in the time: timed in 3 rounds, and a verdict takes at least 4"
     assert machine.now / 1e9 <= 11.0
 
 

@@ -24,7 +24,7 @@ class Achieved:
     """The FLOPs of one step by the unit that does them, and the time that they need at the peaks of those units.
 
     `share_of`: what each unit's FLOPs need, as a share of `peak_ns`. `without`: units whose peak is not known, with
-    their FLOPs. `at_least`: a peak is only known from below, so that the time is at most that.
+    their FLOPs. `at_least`: a peak may be higher than is known, so that the time is at most that.
     """
 
     flop: float
@@ -79,5 +79,5 @@ def in_words(found: Achieved, wall_ns: float, least: str) -> str:
     if share > 1:
         return f"{rate}, more than {peaks} that {'is' if len(named) == 1 else 'are'} known of this device"
     if found.at_least:
-        return f"{rate}, at most {units.percent(share)} of {peaks}, known from below"
+        return f"{rate}, at most {units.percent(share)} of {peaks}; the device may do more than was measured"
     return f"{rate}, {units.percent(share)} of {peaks}"

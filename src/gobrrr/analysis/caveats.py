@@ -24,7 +24,7 @@ def of(
 ) -> list[str]:  # fmt: skip
     """All of them.
 
-    `roofs`: names of those that floors rest on and that are only known from below; `once`: first uses of kernels.
+    `roofs`: names of those that floors rest on and that may be higher than is known; `once`: first uses of kernels.
     """
     measured = [*of_step(live), *of_times(wall, recorded_ns)]
     if are_large(once, recorded_ns):
@@ -117,17 +117,15 @@ def of_files(ranks: Sequence[RankProfile]) -> list[str]:
 
 
 def of_ceilings(machine: Machine | None, roofs: Sequence[str]) -> list[str]:
-    """That ceilings which floors rest on here, by the names of their roofs, are only known from below."""
+    """That ceilings which floors rest on here, by the names of their roofs, may be higher than is known."""
     if machine is None or not roofs:
         return []
     found = [(roof, one) for roof in roofs if (one := _ceiling(machine, roof)) is not None and one.at_least]
     why = next((one.at_least for _, one in found), "others used the machine")
     names = [roof for roof, _ in found] or list(roofs)
-    are = "is a lower bound" if len(names) == 1 else "are lower bounds"
-    then = "when it was measured" if len(names) == 1 else "when they were measured"
     return [
-        f"This machine's {' and '.join(names)} {'ceiling' if len(names) == 1 else 'ceilings'} {are}: {why} {then}. "
-        "Time at the roof and the speed of light are upper bounds here; `gobrrr machine` measures again."
+        f"This machine may do more than was measured ({' and '.join(names)}): when that was measured, {why}. The least "
+        "times and the speed of light told here may be too long; `gobrrr machine` measures again."
     ]
 
 

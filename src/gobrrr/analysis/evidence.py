@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from gobrrr import units
 from gobrrr.analysis.budget import DeviceBudget
 from gobrrr.analysis.fusion import Fusion
 from gobrrr.analysis.graph import StepGraph, graph_of, recosted, serial_graph
@@ -313,7 +314,9 @@ def arguments_text(call: OpCall) -> str | None:
         if isinstance(item, Tensor):
             parts.append(f"{list(item.shape)} {item.dtype}")
         elif isinstance(item, TensorList) and item.items:
-            parts.append(f"{len(item.items)} tensors, first {list(item.items[0].shape)} {item.items[0].dtype}")
+            parts.append(
+                f"{units.things(len(item.items), 'tensor')}, first {list(item.items[0].shape)} {item.items[0].dtype}"
+            )
     return ", ".join(parts) or None
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from gobrrr import units
 from gobrrr.analysis.calls import Call, classify
 from gobrrr.analysis.intervals import latest
 from gobrrr.analysis.links import Links
@@ -109,7 +110,7 @@ def _annotated(events: EventTable, links: Links) -> Steps | None:
     rows = np.sort(rows[first])
     missing = _missing(events, links, rows)
     kept = _complete(missing)
-    how = f"{len(kept)} ProfilerStep annotation{'s' if len(kept) > 1 else ''}"
+    how = units.things(len(kept), "ProfilerStep annotation")
     if left := len(rows) - len(kept):
         how += f" ({left} left out: launches without a device record)"
     rows, missing = rows[kept], missing[kept]

@@ -37,8 +37,8 @@ def again_of(evidence: Evidence) -> Again:
     saving, claim = longer, outside(longer * evidence.steps.count, 0.0)
     if compiled.steady_compiles:
         facts.append(
-            f"{units.things(compiled.steady_compiles, 'compilation')} in {units.count(len(live.times.ns))} steps after "
-            f"the warm-up: they make the mean step {units.duration(longer)} longer than the median one"
+            f"{units.things(compiled.steady_compiles, 'compilation')} in {units.things(len(live.times.ns), 'step')} "
+            f"after the warm-up: they make the mean step {units.duration(longer)} longer than the median one"
         )
     facts += _reasons(compiled)
     if compiled.limit_hit:

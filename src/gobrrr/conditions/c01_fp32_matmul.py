@@ -102,7 +102,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         certainty=certainty_of(evidence, "medium" if evidence.on_cpu else "high"),
         treatments=[*(["bf16-autocast"] if half else []), *(["tf32"] if tf32 else [])],
         facts=[
-            f"{units.count(len(calls) / count)} float32 contractions a step take {units.duration(total / count)} "
+            f"{units.a_step(len(calls) / count, 'float32 contraction')}: {units.duration(total / count)} "
             f"of {units.duration(evidence.wall_ns)}",
             f"{units.flop(flop / count)} a step in them at {units.rate(rate(flop, total), 'FLOP')}; "
             f"the float32 peak is {units.rate(now, 'FLOP')}",

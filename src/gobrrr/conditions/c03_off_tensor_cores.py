@@ -98,7 +98,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         treatments=["bf16-autocast", *(["tf32"] if tf32 else [])],
         facts=[
             f"{units.percent(bulk[1])} of the contractions' FLOP run in {bulk[0]}",
-            f"{units.things(len(calls) / count, 'contraction')} a step run on the vector units: "
+            f"{units.a_step(len(calls) / count, 'contraction')} on the vector units: "
             f"{units.duration(total / count)} of {units.duration(evidence.wall_ns)}, "
             f"{units.flop(flop / count)} at {units.rate(rate(flop, total), 'FLOP')}",
             f"the heaviest one's kernel: {next((name for name in kernels if _vector(name)), kernels[-1])}",

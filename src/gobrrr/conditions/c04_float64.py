@@ -98,13 +98,13 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     came = origin(evidence)
     total = float(ns.sum()) / count
     facts = [
-        f"{units.things(len(calls) / count, 'call')} a step work on float64 tensors: {units.duration(total)} of "
+        f"{units.a_step(len(calls) / count, 'call')} on float64 tensors: {units.duration(total)} of "
         f"{units.duration(evidence.wall_ns)}",
         f"in float32, at the same share of their roofs, they take {units.duration(total - float(high.sum()) / count)}",
     ]
     if turned.any():
         facts.append(
-            f"{units.count(int(turned.sum()) / count)} of them convert from or to a lower type: "
+            f"converting from or to a lower type, {units.count(int(turned.sum()) / count)} of them: "
             f"{units.duration(float(ns[turned].sum()) / count)}"
         )
     heaviest = places(evidence, by_signature(evidence, calls))

@@ -132,7 +132,7 @@ def _facts(evidence: Evidence, ranked: list[Order]) -> list[str]:
     ns = sum(float(evidence.calls.ns[list(one.calls)].sum()) for one in ranked) / count
     best = sum(one.best_floor_ns for one in ranked) / count
     facts = [
-        f"{units.things(len(ranked) / count, 'place')} a step: {units.duration(ns)} of "
+        f"{units.a_step(len(ranked) / count, 'place')}: {units.duration(ns)} of "
         f"{units.duration(evidence.wall_ns)}; in the other order their floor is {units.duration(best)}",
         _of_first(evidence, first),
     ]

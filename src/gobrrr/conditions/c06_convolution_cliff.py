@@ -113,7 +113,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         certainty=certainty_of(evidence, "medium" if share is None else "high"),
         treatments=["channels-last", "cudnn-benchmark"],
         facts=[
-            f"{units.things(len(calls) / count, 'convolution')} a step: "
+            f"{units.a_step(len(calls) / count, 'convolution')}: "
             f"{units.duration(float(ns[calls].sum()) / count)} of {units.duration(evidence.wall_ns)} "
             f"at {units.percent(reach)} of their roof",
             f"the step's other convolutions reach {units.percent(share)} of theirs"

@@ -69,7 +69,6 @@ from gobrrr.model.events import I8
 
 CODE = "D01"
 TITLE = "the step waits for input"
-TITLE_CPU = "the step waits for input"
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     return finding(
         evidence,
         CODE,
-        TITLE_CPU if evidence.on_cpu else TITLE,
+        TITLE,
         where=_places(evidence),
         at_stake=(low - path.spread.down, max(low, high)),
         claim=of_gaps(evidence, mine, length, seen.each) + of_work(evidence, inward_copies(evidence), certain=False),
@@ -109,10 +108,10 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         if evidence.on_cpu
         else [
             *_made_how(evidence),
-            f"the device idles for {units.duration(seen.gaps)} of {units.duration(wall)} in front of its input; "
-            f"{units.duration(seen.prepared)} of that in loading and host operations",
+            f"the device idles for {units.duration(seen.gaps)} of {units.duration(wall)} in front of its input, "
+            f"{_of_that(seen.prepared, seen.gaps)} in loading and host operations",
             f"copies from the host that nothing overlaps: {units.duration(seen.copies)} a step"
-            + (f", {units.duration(pageable)} of copies a step from pageable memory" if pageable else ""),
+            + (", from pageable memory" if pageable else ""),
             f"the device's other work is {units.duration(path.busy - seen.copies)} a step: the next bound",
         ],
     )
@@ -121,10 +120,15 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 def _facts_cpu(seen: _Input, wall: float, busy: float) -> list[str]:
     """The same where the processor that waits is the one that loads: no copies, no link."""
     return [
-        f"{units.duration(seen.gaps)} of {units.duration(wall)} pass in loading, "
-        f"{units.duration(seen.prepared)} of that in loaders and long operations on the host",
+        f"{units.duration(seen.gaps)} of {units.duration(wall)} pass before the step has its input, "
+        f"{_of_that(seen.prepared, seen.gaps)} in loaders and long operations on the host",
         f"the operations of the step compute for {units.duration(busy)}: the next bound",
     ]
+
+
+def _of_that(part: float, whole: float) -> str:
+    """A part of a time that was told just before."""
+    return "all of it" if units.duration(part) == units.duration(whole) else f"{units.duration(part)} of that"
 
 
 def _made_how(evidence: Evidence) -> list[str]:

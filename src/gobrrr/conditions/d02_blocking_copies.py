@@ -75,7 +75,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         certainty="high",
         treatments=["prefetch-pinned"],
         facts=[
-            f"{units.count(len(copies) / count)} pageable copies of 1 MB or more a step: {units.bytes_(moved)} in "
+            f"{units.a_step(len(copies) / count, 'pageable copy of 1 MB or more')}: {units.bytes_(moved)} in "
             f"{units.duration(length)}, {units.rate(rate(moved, length))}",
             f"{units.duration(exposed)} of that is overlapped by nothing",
             f"at the host link's {units.rate(link.value)} they take {units.duration(pinned)}"

@@ -207,7 +207,7 @@ def _words(evidence: Evidence, chain: Chain, most: int = 8) -> str:
 def _fact(evidence: Evidence, group: list[tuple[Chain, _Saving]]) -> str:
     chain, saving = group[0]
     return (
-        f"{_words(evidence, chain)}: {units.count(len(group) / evidence.steps.count)} a step, "
+        f"{_words(evidence, chain)}: {units.a_step(len(group) / evidence.steps.count)}, "
         f"{units.duration(saving.ns)} each for {units.bytes_(saving.bytes)}, of which one kernel would spare "
         f"{units.bytes_(chain.spared_low)} to {units.bytes_(saving.spared)}"
     )

@@ -264,7 +264,7 @@ def _facts(evidence: Evidence, found: Attention, floor: F8) -> list[str]:
     heaviest = evidence.group_of(int(found.softmaxes[np.argmax(ns[found.softmaxes])]))
     passes, matmuls = float(ns[found.passes].sum()) / count, float(ns[found.matmuls].sum()) / count
     return [
-        f"{units.things(len(found.softmaxes) / count, 'softmax', 'softmaxes')} a step between batched matmuls, "
+        f"{units.a_step(len(found.softmaxes) / count, 'softmax')} between batched matmuls, "
         f"the heaviest on {shapes_text(heaviest)}",
         f"softmax, pointwise calls and copies on the scores: {units.things(len(found.passes) / count, 'call')}, "
         f"{units.duration(passes)} a step",
@@ -290,7 +290,7 @@ def _widened(evidence: Evidence, found: Attention) -> list[str]:
     ]
     if len(found.conversions):
         facts.append(
-            f"{units.things(len(found.conversions) / count, 'conversion')} of their operands and results a step: "
+            f"{units.a_step(len(found.conversions) / count, 'conversion of their operands and results')}: "
             f"{units.duration(float(ns[found.conversions].sum()) / count)}"
         )
     return [*facts, *_math_form(evidence, found)]

@@ -133,7 +133,7 @@ def _of_written(evidence: Evidence, written: list[Written]) -> list[str]:
     words = ", ".join(short_op(evidence.group_of(call).call.name) for call in heaviest.calls)
     total = sum(float(ns[list(one.calls)].sum()) for one in written)
     return [
-        f"{units.count(len(written) / count)} norms a step written out of pointwise calls: "
+        f"{units.a_step(len(written) / count, 'norm')} written out of pointwise calls: "
         f"{units.duration(total / count)} of {units.duration(evidence.wall_ns)}",
         f"the heaviest: {words}: {units.duration(float(ns[list(heaviest.calls)].sum()))} for {units.bytes_(moved)}; "
         f"one kernel moves {units.bytes_(heaviest.bytes)}",
@@ -145,7 +145,7 @@ def _of_own(evidence: Evidence, own: I8, bandwidth: float) -> list[str]:
         return []
     count, ns = evidence.steps.count, evidence.calls.ns
     facts = [
-        f"{units.things(len(own) / count, 'call')} a step of the framework's own norms: "
+        f"{units.a_step(len(own) / count, 'call')} of the framework's own norms: "
         f"{units.duration(float(ns[own].sum()) / count)}, "
         f"{units.duration(float(_least(evidence, own, bandwidth).sum()) / count)} at the bandwidth"
     ]
@@ -153,7 +153,7 @@ def _of_own(evidence: Evidence, own: I8, bandwidth: float) -> list[str]:
         group = evidence.group_of(int(calls[0]))
         bytes_, mean = group.work.bytes or 0.0, float(ns[calls].mean())
         facts.append(
-            f"{short_op(group.call.name)}: {units.count(len(calls) / count)} a step, {units.duration(mean)} each for "
+            f"{short_op(group.call.name)}: {units.a_step(len(calls) / count)}, {units.duration(mean)} each for "
             f"{units.bytes_(bytes_)}: {units.rate(rate(bytes_, mean))} of {units.rate(bandwidth)}"
         )
     return facts

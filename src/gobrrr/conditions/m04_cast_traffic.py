@@ -74,7 +74,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     gone = vanishing(evidence, calls, np.zeros(len(ns)), ns)
     bytes_ = sum(evidence.group_of(call).work.bytes or 0.0 for call in calls.tolist())
     facts = [
-        f"{units.things(len(calls) / count, 'conversion')} a step: {units.duration(float(ns.sum()) / count)} of "
+        f"{units.a_step(len(calls) / count, 'conversion')}: {units.duration(float(ns.sum()) / count)} of "
         f"{units.duration(evidence.wall_ns)} for {units.bytes_(bytes_ / count)}, and {units.duration(gone.idle_ns)} to "
         "launch them"
     ]

@@ -89,7 +89,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     facts = _outside(evidence, seen)
     if len(turned):
         facts.append(
-            f"layout converters in {units.things(len(turned) / count, 'convolution')} a step: "
+            f"layout converters in {units.a_step(len(turned) / count, 'convolution')}: "
             f"{units.duration(float(converting.sum()) / count)} of {units.duration(evidence.wall_ns)}; those calls "
             f"take {units.duration(float(evidence.calls.ns[turned].sum()) / count)}"
         )
@@ -98,7 +98,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     if len(copies):
         bytes_ = sum(evidence.group_of(call).work.bytes or 0.0 for call in copies.tolist())
         facts.append(
-            f"{units.things(len(copies) / count, 'copy', 'copies')} a step into another order of the dimensions: "
+            f"{units.a_step(len(copies) / count, 'copy')} into another order of the dimensions: "
             f"{units.duration(float(copying.sum()) / count)} for {units.bytes_(bytes_ / count)}"
         )
     heavy = float(converting.sum()) + float(seen.above.sum()) >= float(copying.sum())
@@ -121,7 +121,7 @@ def _outside(evidence: Evidence, seen: Reordered) -> list[str]:
         return []
     count, ns = evidence.steps.count, float(evidence.calls.ns[seen.outside].sum())
     return [
-        f"{units.things(len(seen.outside) / count, 'convolution')} a step on [N, C, H, W], the channels outside: "
+        f"{units.a_step(len(seen.outside) / count, 'convolution')} on [N, C, H, W], the channels outside: "
         f"{units.duration(ns / count)}, {units.duration(float(seen.above.sum()) / count)} of it at most for that"
     ]
 

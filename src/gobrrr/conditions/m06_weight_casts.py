@@ -74,7 +74,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     gone = vanishing(evidence, seen.calls, spared, spared)
     bytes_ = sum(evidence.group_of(call).work.bytes or 0.0 for call in seen.calls.tolist())
     facts = [
-        f"{units.things(len(seen.calls) / count, 'conversion')} of weights a step: "
+        f"{units.a_step(len(seen.calls) / count, 'conversion of weights')}: "
         f"{units.duration(float(ns.sum()) / count)} of {units.duration(evidence.wall_ns)} "
         f"for {units.bytes_(bytes_ / count)}, and {units.duration(gone.idle_ns)} to launch them",
     ]

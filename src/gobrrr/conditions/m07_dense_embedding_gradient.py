@@ -116,8 +116,8 @@ def _facts(evidence: Evidence, table: Table) -> list[str]:
     ns = float((evidence.calls.ns[table.passes] * table.share).sum()) / count
     return [
         f"a table of {units.count(table.rows)} x {units.count(table.width)} "
-        f"({units.bytes_(table.bytes)} in float32), {units.things(table.ids, 'id')} a step: "
+        f"({units.bytes_(table.bytes)} in float32), {units.a_step(table.ids, 'id')}: "
         f"{units.percent(table.used)} of its rows are used",
-        f"{units.things(len(table.passes) / count, 'call')} a step go over all of it: {units.duration(ns)} of "
+        f"{units.a_step(len(table.passes) / count, 'call')} over all of it: {units.duration(ns)} of "
         f"{units.duration(evidence.wall_ns)}",
     ]

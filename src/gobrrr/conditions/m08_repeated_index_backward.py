@@ -128,7 +128,7 @@ def _fact(evidence: Evidence, one: Adding, least: float) -> str:
     share = units.percent(one.repeated)
     share = share if one.counted or share.startswith(">") else f"at least {share}"
     return (
-        f"{units.things(one.count / count, 'call')} a step add {units.bytes_(one.bytes)} each by index, "
+        f"{units.a_step(one.count / count, 'call')} to add {units.bytes_(one.bytes)} each by index, "
         f"{share} of them to a place that had a value before: "
         f"{units.duration(float(evidence.calls.ns[one.calls].sum()) / count)} a step, "
         f"{units.duration(least / count)} at the bandwidth"

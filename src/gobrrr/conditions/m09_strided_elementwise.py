@@ -81,7 +81,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         certainty=certainty_of(evidence),
         treatments=["keep-order"],
         facts=[
-            f"{units.count(len(calls) / count)} pointwise calls a step on tensors of different orders: "
+            f"{units.a_step(len(calls) / count, 'pointwise call')} on tensors of different orders: "
             f"{units.duration(float(ns.sum()) / count)} of {units.duration(evidence.wall_ns)}, "
             f"{units.duration(float(floor.sum()) / count)} at the roof",
             f"strides of the heaviest: {', '.join(map(str, strides))}",

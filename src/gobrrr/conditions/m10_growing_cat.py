@@ -82,7 +82,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 def _fact(evidence: Evidence, one: Growth) -> str:
     count, ns = evidence.steps.count, evidence.calls.ns[one.calls]
     return (
-        f"{units.count(len(one.calls) / count)} concatenations a step, dimension {one.dimension} from {one.first} to "
+        f"{units.a_step(len(one.calls) / count, 'concatenation')}, dimension {one.dimension} from {one.first} to "
         f"{one.last}: {units.duration(float(ns.sum()) / count)} of {units.duration(evidence.wall_ns)}, "
         f"{units.percent(float((ns * one.old).sum() / max(ns.sum(), 1.0)))} of it to copy what was there"
     )

@@ -136,7 +136,7 @@ def _facts(evidence: Evidence, work: I8, avoidable: I8, least: F8) -> list[str]:
     needed = float(np.nansum(least)) / count
     on_path = float(evidence.budget.owned_ns[avoidable].sum()) / count
     facts = [
-        f"{units.count(len(work) / count)} collectives a step: {units.duration(length)}, of which "
+        f"{units.a_step(len(work) / count, 'collective')}: {units.duration(length)}, of which "
         f"{units.duration(exposed)} ({units.percent(share(exposed, length))}) are overlapped by no compute",
         f"the device's next work waits for {units.count(len(avoidable) / count)} of them, the last of the step aside: "
         f"{units.duration(on_path)}",

@@ -68,7 +68,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     high, claim = _exposed(evidence, share)
     each = len(collectives) / evidence.recorded_steps.count
     facts = [
-        f"{times} forward passes to a step of the optimizer, and {units.count(each)} collectives a step, "
+        f"{times} forward passes to a step of the optimizer, and {units.a_step(each, 'collective')}, "
         f"{units.count(each / times)} after each",
         f"{units.count(each * share)} of them move sums that the next one moves again",
     ]

@@ -70,7 +70,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     gaps = np.flatnonzero(idle > 0)
     high = float(idle.sum()) / count
     facts = [
-        f"{units.count(len(operations) / count)} barriers a step hold the host for {units.duration(high)} while "
+        f"{units.a_step(len(operations) / count, 'barrier')}: they hold the host for {units.duration(high)} while "
         "nothing computes",
         "how much of it is this rank's own lead can't be told from one rank",
     ]

@@ -15,6 +15,8 @@ kernel behind the gap was launched on its own. Three numbers speak for it:
 - kernels start as soon as they are launched: nothing was queued, the host was never ahead;
 - the device's busy time is well below the step's wall time.
 
+A step of fewer than ten launches is told of only where they leave the device idle for half of it.
+
 On a CPU (a live run) nothing is launched, but each operation is dispatched: Python, autograd and the dispatcher run
 before its loop does. The finding is then called dispatch-bound, and half of the operations compute for less time than
 the step spends beside computing for each of them, which is a tenth of the step or more in all.
@@ -90,7 +92,10 @@ TITLE = "launch-bound"
 TITLE_CPU = "dispatch-bound"
 
 LEAST_LAUNCHES = 10
-"""With fewer launches a step than this the idle time is the step's own begin and end."""
+"""With fewer launches a step than this the idle time is the step's own begin and end, unless it is `MOST_SHARE`."""
+
+MOST_SHARE = 0.5
+"""The share of an overhead-bound step: nothing else can have as much of it."""
 
 CERTAIN_SHARE = 0.2
 """With less of the step in dispatch and Python the finding is less than certain."""
@@ -121,9 +126,11 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     if not (links.launch >= 0).any():
         return NotChecked(code=CODE, needs="needs the launches: profile with ProfilerActivity.CPU as well")
     path, median = path_of(evidence), _median_kernel(evidence)
-    if path.launches < LEAST_LAUNCHES or median is None or median >= path.host_per_launch:
+    if not path.launches or median is None or median >= path.host_per_launch:
         return None
     idle = _idle(evidence)
+    if path.launches < LEAST_LAUNCHES and idle.ns < MOST_SHARE * evidence.wall_ns:
+        return None
     if evidence.on_cpu:
         return _on_cpu(evidence, path, idle, median)
     prompt = _prompt(evidence)
@@ -141,7 +148,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         certainty=_certainty(prompt, high / evidence.wall_ns),
         treatments=_treatments(waits, looped is not None and not _told_of(loop_found(evidence))),
         facts=[
-            f"{units.things(path.launches, 'piece')} of device work a step, median kernel {units.duration(median)}; "
+            f"{units.a_step(path.launches, 'piece of device work')}, median kernel {units.duration(median)}; "
             f"the host needs {units.duration(path.host_per_launch)} to launch one",
             f"launching and Python leave the device idle for {units.duration(idle.ns)} of {units.duration(path.wall)}",
             f"{units.percent(prompt)} of the kernels start as soon as they are launched: "
@@ -149,11 +156,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
             f"device busy {units.duration(path.busy)} a step; a CUDA graph needs about "
             f"{units.duration(path.launches * KERNEL_GAP_NS)} from kernel to kernel",
             *_apart(idle),
-            *(
-                [f"a loop over experts: {units.things(round(looped), 'turn')} a step, each with a wait"]
-                if looped
-                else []
-            ),
+            *([f"a loop over experts: {units.a_step(round(looped), 'turn')}, each with a wait"] if looped else []),
         ],
     )
 
@@ -173,7 +176,7 @@ def _on_cpu(evidence: Evidence, path: Path, idle: _Idle, median: float) -> Found
         certainty="high" if share >= CERTAIN_SHARE else "medium",
         treatments=["compile", "larger-batch"],
         facts=[
-            f"{units.count(path.launches)} operations a step compute, the median one for {units.duration(median)}; "
+            f"{units.a_step(path.launches, 'operation')}, the median one computes for {units.duration(median)}; "
             f"dispatching one takes {units.duration(path.host_per_launch)} with the Python around it",
             f"dispatch and Python take {units.duration(idle.ns)} of {units.duration(path.wall)}; the operations "
             f"compute for {units.duration(path.busy)}",

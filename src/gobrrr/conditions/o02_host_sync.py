@@ -123,8 +123,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     lines = sorted({one.source for one in places if one.source})
     names = ", ".join(dict.fromkeys(str(one.op) for one in places))
     facts = [
-        f"{units.count(count)} waits a step inside the step, from {names}"
-        + (f", in {', '.join(lines)}" if lines else ""),
+        f"{units.a_step(count, 'wait')} inside the step, from {names}" + (f", in {', '.join(lines)}" if lines else ""),
         f"replayed without them a step takes {units.duration(wall - least)} instead of {units.duration(wall)}, and "
         f"{units.duration(wall - gain)} without the reads' own operations on the host",
         f"the device had nothing to do for {units.duration(drained)} a step because of waits",
@@ -133,7 +132,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     looped = expert_loop(evidence, waits)
     if looped:
         facts.append(
-            f"between {units.count(looped)} of the waits a step there are matmuls: a loop over experts (grouped-matmul)"
+            f"matmuls lie between {units.count(looped)} of a step's waits: a loop over experts (grouped-matmul)"
         )
     return finding(
         evidence,
@@ -173,7 +172,7 @@ def _loops(evidence: Evidence, loops: list[HostLoop], waits: I8) -> Found | None
     facts = [_reading(evidence, line, loops) for line in lines]
     if len(waits):
         each = sum(len(rows) for rows in _asked(evidence, waits).values()) / evidence.recorded_steps.count
-        facts.append(f"{units.count(each)} waits for the device a step in all")
+        facts.append(f"{units.a_step(each, 'wait')} for the device in all")
     taken = "dispatch and Python take" if evidence.on_cpu else "the device idles for"
     return finding(
         evidence,
@@ -212,8 +211,8 @@ def _reading(evidence: Evidence, line: HostLoop, loops: list[HostLoop]) -> str:
         for given in ([one.turns for one in same], [one.reads for one in same])
     )
     return (
-        f"{line.loop.source}: {units.things(turns, 'turn')} a step, {units.things(reads, 'value')} read one by one; "
-        f"{units.count(line.computing)} operations a turn compute what is read, and no turn needs another's"
+        f"{line.loop.source}: {units.a_step(turns, 'turn')}, {units.things(reads, 'value')} read one by one; "
+        f"{units.things(line.computing, 'operation')} a turn for what is read, and no turn needs another's"
     )
 
 

@@ -158,7 +158,7 @@ def _own_cost(evidence: Evidence, told: list[HostLoop]) -> tuple[I8, F8]:
 
 def _facts(evidence: Evidence, told: list[HostLoop]) -> list[str]:
     count = evidence.recorded_steps.count
-    pieces = "operations" if evidence.on_cpu else "pieces of device work"
+    piece = "operation" if evidence.on_cpu else "piece of device work"
     facts = []
     for first in _by_line(told):
         same = [one for one in told if one.loop.source == first.loop.source]
@@ -166,7 +166,7 @@ def _facts(evidence: Evidence, told: list[HostLoop]) -> list[str]:
         issued = sum(one.issued for one in same) / count
         where = first.loop.source or f"{evidence.events.name_of(first.loop.row)} counts up"
         facts += [
-            f"{where}: {units.things(turns, 'turn')} a step, {units.count(issued)} {pieces}, "
+            f"{where}: {units.a_step(turns, 'turn')}, {units.things(issued, piece)}, "
             f"{units.count(issued / turns)} a turn",
             _need(evidence, first),
         ]

@@ -152,7 +152,7 @@ def _facts(evidence: Evidence, rows: I8, idle: float) -> list[str]:
     facts = [f"the device idles for {units.duration(idle)} a step while the host compiles or loads kernels"]
     if len(rows):
         facts.append(
-            f"{units.count(len(rows) / evidence.steps.count)} events of a compiler or of loading a step: "
+            f"events of a compiler or of loading: {units.a_step(len(rows) / evidence.steps.count)}: "
             f"{', '.join(sorted(names)[:3])}"
         )
     else:
@@ -181,7 +181,9 @@ def _which_step(evidence: Evidence, rows: I8) -> list[str]:
         return ["one step was recorded: whether later ones compile as well can't be told"]
     if not _again(evidence, rows):
         return ["only the first recorded step compiles: warm up before profiling"]
-    return [f"{units.count(len(np.unique(_step(evidence, rows))))} of {units.count(count)} recorded steps compile"]
+    return [
+        f"recorded steps that compile: {units.count(len(np.unique(_step(evidence, rows))))} of {units.count(count)}"
+    ]
 
 
 def _places(evidence: Evidence, rows: I8) -> list[Place]:

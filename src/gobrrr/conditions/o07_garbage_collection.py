@@ -134,12 +134,12 @@ def _facts(collector: Collector) -> list[str]:
     told = ", ".join(f"{count} of generation {generation}" for generation, count in sorted(generations.items()))
     longest = max(runs, key=lambda one: one.ns)
     facts = [
-        f"{units.things(len(runs), 'run')} of the collector in {units.count(hit)} of {units.count(steps)} steps "
+        f"{units.things(len(runs), 'run')} of the collector in {units.count(hit)} of {units.things(steps, 'step')} "
         f"({told}), {units.duration(collector.ns_per_step)} a step in the mean",
         f"the longest took {units.duration(longest.ns)}, of generation {longest.generation}",
     ]
     if collector.tracked is not None:
-        facts.append(f"a full collection visits {units.count(collector.tracked)} objects")
+        facts.append(f"a full collection visits {units.things(collector.tracked, 'object')}")
     rare = len({one.step for one in runs if one.generation == longest.generation})
     if rare < ENOUGH:
         facts.append(

@@ -154,13 +154,13 @@ def _facts(threads: Threads, own: bool, above: float, idle: float) -> list[str]:
         facts.append(f"operations that are split take {units.duration(above)} a step above their floors")
     if threads.workers:
         each = f" of {threads.worker_threads:g} threads each" if threads.worker_threads is not None else ""
-        facts.append(f"a data loader has {units.count(threads.workers)} worker processes{each}")
+        facts.append(f"a data loader has {units.things(threads.workers, 'worker process')}{each}")
     if idle > 0:
         facts.append(f"{units.duration(idle)} a step of input and computing on the host")
     if threads.waited_ns is not None:
         facts.append(f"its threads waited for a processor for {units.duration(threads.waited_ns)} a step, all together")
     if threads.involuntary_switches is not None:
-        facts.append(f"{units.things(threads.involuntary_switches, 'turn')} a step were lost to other threads")
+        facts.append(f"lost to other threads: {units.a_step(threads.involuntary_switches, 'turn')}")
     if threads.load is not None and threads.processors is not None:
         facts.append(
             f"load {threads.load:.1f} on {units.things(threads.processors, 'processor')} before the first step"

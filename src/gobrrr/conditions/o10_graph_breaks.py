@@ -91,8 +91,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         certainty="medium" if pieces.known else "low",
         treatments=["whole-graph"],
         facts=[
-            f"{units.count(sum(lines.values()))} graph breaks at {units.count(len(lines))} lines; "
-            f"{units.things(compiled.graphs, 'graph')} were made",
+            f"{units.things(sum(lines.values()), 'graph break')} at {units.things(len(lines), 'line')}; "
+            f"the compiler made {units.things(compiled.graphs, 'graph')}",
             *_reasons(breaks),
             *pieces.facts,
         ],

@@ -91,7 +91,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         certainty="high" if idle >= 0.1 * evidence.wall_ns else "medium",
         treatments=["foreach"],
         facts=[
-            f"{units.things(len(rows) / count, 'update')} a step of {units.count(turns / count)} tensors, one by one: "
+            f"{units.a_step(len(rows) / count, 'update')} of {units.things(turns / count, 'tensor')}, one by one: "
             + ", ".join(f"{name} {units.count(number / count)}" for name, number in ranked),
             f"{beside} {units.duration(idle)} a step in between",
         ],

@@ -60,7 +60,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     inside = unknown & (owned > 0)
     facts = [
         f"{units.things(int(inside.sum()) / count, 'kernel')} and copies a step, {units.percent(replayed / total)} of "
-        f"the device time, come from {units.count(len(np.unique(links.launch[inside])) / count)} graph launches",
+        f"the device time, come from {units.things(len(np.unique(links.launch[inside])) / count, 'graph launch')}",
         "they have no operations, shapes or modules: nothing is said about them",
     ]
     return about_measurement(CODE, TITLE, facts, ["eager-trace"], [])

@@ -90,7 +90,7 @@ def check(evidence: Evidence) -> Found | None:
         certainty="high" if fits else "low",
         treatments=["no-checkpoint"],
         facts=[
-            f"{units.things(len(calls) / count, 'call')} a step do in the backward pass what the forward pass did: "
+            f"{units.a_step(len(calls) / count, 'call')} in the backward pass to do again what the forward pass did: "
             f"{units.duration(float(ns.sum()) / count)} of {units.duration(evidence.wall_ns)}, and "
             f"{units.duration(waited)} in front of them for dispatch and Python",
             _of_memory(memory, kept),

@@ -112,6 +112,6 @@ def _fact(evidence: Evidence, one: Repeated) -> str:
     again, steps = one.again, evidence.steps.count
     what = f"all of {again.module}" if again.whole else f"{short_op(again.op)} and what leads to it"
     at = f" ({again.source})" if again.source else ""
-    count = units.things(len(one.calls) / steps, "operation")
+    count = units.a_step(len(one.calls) / steps, "operation")
     when = "as in the step before" if again.kind == "steps" else f"{again.times} times in a step"
-    return f"{what}{at}: {count} a step on {OF.get(again.of, again.of)}, computed {when}"
+    return f"{what}{at}: {count} on {OF.get(again.of, again.of)}, computed {when}"

@@ -283,8 +283,8 @@ def _launch_note(unfused: Plan, fused: Plan) -> Iterable[str]:
         short = sum(one.calls for one in plan.kernels if one.floor_ns is not None and one.floor_ns < least)
         if short:
             yield (
-                f"{how}, {short} of {plan.launches} kernels need less than {units.duration(least)}, the least that a "
-                "kernel took on an H100 (in a CUDA graph): launching them decides, not this floor"
+                f"{how}, {short} of {units.things(plan.launches, 'kernel')} below {units.duration(least)}, the least "
+                "that a kernel took on an H100 (in a CUDA graph): launching them decides, not this floor"
             )
             return
 

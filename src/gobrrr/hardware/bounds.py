@@ -50,7 +50,7 @@ def doubt_of_point(measured: Measurement, curve: Curve, amount: Quantity) -> str
 
 
 def _spread(amount: Quantity) -> str:
-    return f"its repeats are {units.percent(amount.spread)} apart" if amount.spread > RELIABLE else ""
+    return f"its repeats were {units.percent(amount.spread)} apart" if amount.spread > RELIABLE else ""
 
 
 def _busy(measured: Measurement, stage: str, on_host: bool) -> str:

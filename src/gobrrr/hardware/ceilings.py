@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from gobrrr import units
 from gobrrr.errors import UnknownDeviceError
 from gobrrr.hardware.bounds import CACHE_CURVE, CEILINGS, at_least, doubt, doubt_of_point, doubtful
 from gobrrr.hardware.match import match_device
@@ -138,7 +139,8 @@ def _observer(measured: Measurement, source: str) -> ObserverCosts | None:
 def _bounds(measured: Measurement) -> tuple[str, ...]:
     """A note on the ceilings that are only known from below."""
     names = ", ".join(f"{one.group} {one.name}" for one in doubtful(measured))
-    return (f"lower bounds, because others used the machine or the repeats differ: {names}",) if names else ()
+    why = "the machine may do more than was measured, as others used it or the repeats differ"
+    return (f"{why}: {names}",) if names else ()
 
 
 def source_of(measured: Measurement, stage: str = "") -> str:
@@ -159,7 +161,7 @@ def _ceiling(measured: Measurement, quoted: Ceiling | None, entries: Sequence[En
         value = at_least(bound.amount)
         if quoted is not None and quoted.value >= value:
             return None
-        source = f"{_where(measured, bound)}, the best of {bound.amount.runs} repeats"
+        source = f"{_where(measured, bound)}, the best of {units.things(bound.amount.runs, 'repeat')}"
         return Ceiling(value=value, provenance="measured", source=source, at_least=doubt(measured, bound))
     return Ceiling(value=top.amount.value, provenance="measured", source=_where(measured, top)) if top else None
 

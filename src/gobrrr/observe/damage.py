@@ -48,4 +48,4 @@ def _cut_off(decoder: Decoder, blocks: Blocks) -> str:
     text = f"the file is cut off{why}: {counted(decoder.events, 'whole event')} before the cut were read"
     if decoder.lost.cut_bytes:
         text += f", the last {counted(decoder.lost.cut_bytes, 'byte')} are the start of an event and were dropped"
-    return f"{text}; everything behind the cut is missing, so that totals are lower bounds"
+    return f"{text}; everything behind the cut is missing, so that the real totals are higher"

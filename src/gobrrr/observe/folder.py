@@ -7,6 +7,7 @@ import os
 import re
 from collections import Counter
 
+from gobrrr import units
 from gobrrr.errors import GobrrrError, InputError
 from gobrrr.model.events import DEVICE_KINDS
 from gobrrr.model.profile import Profile, RankProfile
@@ -68,7 +69,7 @@ def read_folder(folder: str, files: list[str], *, python: bool, progress: Progre
             own = [f"left out: {str(error).removeprefix(f'{name}: ')}"]
         notes += [f"{_base(name)}: {note}" for note in own]
     if not ranks:
-        raise InputError(f"{folder}: none of its {len(files)} files is a trace ({notes[0]})")
+        raise InputError(f"{folder}: no file in it is a trace ({notes[0]})")
     _one_run(folder, ranks)
     notes += _across(ranks)
     ranks.sort(key=lambda rank: rank.rank)
@@ -85,7 +86,7 @@ def _one_run(folder: str, ranks: list[RankProfile]) -> None:
         runs.setdefault(_DIGITS.sub("*", _base(rank.meta.source)), []).append(rank.meta.source)
     if len(runs) == 1 or len({rank.rank for rank in ranks}) == len(ranks):
         return
-    what = f"{folder}: {len(ranks)} traces of {len(runs)} runs, not the ranks of one"
+    what = f"{folder}: {units.things(len(ranks), 'trace')} of {units.things(len(runs), 'run')}, not the ranks of one"
     if os.path.isfile(folder):
         raise InputError(f"{what}: unpack the archive and name those of one run")
     largest = max(runs, key=lambda run: len(runs[run]))
@@ -103,7 +104,7 @@ def _across(ranks: list[RankProfile]) -> list[str]:
         notes.append(f"several files say that they are rank {repeated[0]} ({names}): each is kept as a rank of its own")
     world = max((rank.meta.world_size or 0 for rank in ranks), default=0)
     if world > len(times):
-        notes.append(f"{len(times)} of {world} ranks are in the folder: what the others did is not known")
+        notes.append(f"the folder has {len(times)} of {world} ranks: what the others did is not known")
     without = [rank for rank in ranks if not len(rank.events.of(*DEVICE_KINDS))]
     if without and len(without) < len(ranks):
         names = ", ".join(_base(rank.meta.source) for rank in without)

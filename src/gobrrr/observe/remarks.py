@@ -32,7 +32,7 @@ def remarks(table: EventTable, meta: TraceMeta, *, whole: bool = True) -> Iterat
     yield from _kernels(table)
     nothing = int((table.duration_ns[device] == 0).sum())
     if nothing:
-        yield f"device events with a duration of 0: {nothing:,} of {len(device):,}; device time is a lower bound"
+        yield f"device events with a duration of 0: {nothing:,} of {len(device):,}; the real device time is longer"
 
 
 def _kernels(table: EventTable) -> Iterator[str]:

@@ -133,7 +133,7 @@ def _left_out(columns: Columns, mask: NDArray[np.bool_], notes: list[str], why: 
     device = int((mask & np.isin(columns["kind"], DEVICE_KINDS)).sum())
     what = f"{count:,} event{'s have' if count > 1 else ' has'} {why} and can't be placed: left out"
     if device:
-        what += f", {device:,} of them device work, so that device time is a lower bound"
+        what += f", {device:,} of them device work, so that the real device time is longer"
     notes.append(what)
     return _keep(columns, ~mask)
 

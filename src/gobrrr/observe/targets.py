@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 import re
 import sys
@@ -48,7 +49,21 @@ def find_callable(target: str) -> Callable[..., Any]:
         return lambda: found
     if not callable(found):
         raise UsageError(f"{home}:{name} is no callable but {type(found).__name__}")
+    check_arguments(found, target)
     return found  # type: ignore[no-any-return]
+
+
+def check_arguments(step: Callable[..., Any], name: str) -> None:
+    """Refuse what needs arguments: nobody gives it any."""
+    try:
+        inspect.signature(getattr(step, "forward", step)).bind()
+    except TypeError as error:
+        raise UsageError(
+            f"{name} is called without arguments: {error}. Name a function that needs none and calls it, or one that "
+            "returns gobrrr.Workload(step=..., inputs=(...))"
+        ) from None
+    except ValueError:  # built in: it has none to look at
+        pass
 
 
 def _file(path: Path) -> Any:

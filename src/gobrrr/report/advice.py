@@ -70,12 +70,8 @@ def prescriptions(
 
 def more(*left: tuple[int, str]) -> list[Line]:
     """The line for how many things of each name are not shown, and where they are; nothing where all are shown."""
-    said = [f"{count} more {_plural(name) if count > 1 else name}" for count, name in left if count > 0]
+    said = [units.things(count, f"more {name}") for count, name in left if count > 0]
     return [[(f"    and {', '.join(said)}: {WHOLE}", "dim")]] if said else []
-
-
-def _plural(name: str) -> str:
-    return f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"
 
 
 def _heading(page: Page, *, several: bool) -> Line:
@@ -194,7 +190,7 @@ def where(places: Sequence[Place]) -> str:
     """The first place in full, and how many others there are."""
     if not places:
         return ""
-    others = f"; {len(places) - 1} more place{'s' if len(places) > 2 else ''}" if len(places) > 1 else ""
+    others = f"; {units.things(len(places) - 1, 'more place')}" if len(places) > 1 else ""
     return _place(places[0]) + others
 
 
@@ -206,7 +202,7 @@ def _place(place: Place) -> str:
     elif source:
         parts.append(source)
     if place.count is not None:
-        parts.append(f"{units.count(place.count)} a step")
+        parts.append(units.a_step(place.count))
     return ", ".join(parts)
 
 
@@ -246,9 +242,7 @@ def nothing_found(diagnosis: Diagnosis) -> str:
     """That no condition holds of the step itself, what it is bound by then, and what could not be looked at."""
     text = f"Nothing to do was found: {_bound(diagnosis)}"
     unchecked = len(diagnosis.not_checked)
-    if not unchecked:
-        return f"{text}."
-    return f"{text}. {unchecked} condition{'s' if unchecked > 1 else ''} could not be checked."
+    return f"{text}. {units.things(unchecked, 'condition')} could not be checked." if unchecked else f"{text}."
 
 
 def _bound(diagnosis: Diagnosis) -> str:
@@ -259,9 +253,9 @@ def _bound(diagnosis: Diagnosis) -> str:
             return (
                 f"{what} at the machine's roof takes {units.percent(share)} of the step; only {less} would shorten it"
             )
-    text = "no condition explains where this step's time goes"
     most = largest(diagnosis.budget, cpu=words.on_cpu(diagnosis))
-    return f"{text}; {most}" if most else text
+    known = "no condition that gobrrr knows explains that" if most else "no condition explains where its time goes"
+    return f"{most}, and {known}" if most else known
 
 
 def trials(diagnosis: Diagnosis, page: Page, *, most: int) -> list[Line]:

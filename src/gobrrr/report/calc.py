@@ -79,7 +79,7 @@ def _why(one: Envelope) -> str:
     """The intensity against the ridge for a single kernel; the share of the floor for several."""
     plan = one.fused
     if len(plan.kernels) > 1:
-        return f"{units.percent(plan.bound_share)} of the floor of its {units.count(plan.launches)} kernels"
+        return f"{units.percent(plan.bound_share)} of the floor of its {units.things(plan.launches, 'kernel')}"
     kernel = plan.kernels[0]
     ridge = _ridge(kernel, one.roofs)
     if ridge is None or not plan.flop_per_byte:
@@ -109,7 +109,7 @@ def _plans(one: Envelope, page: Page) -> list[Line]:
         return [*lines, *_kernels(one.fused, page)]
     sections = [("fused", one.fused)] if same else [("op by op", one.unfused), ("fused", one.fused)]
     for name, plan in sections:
-        many = f"{name}, {_many(plan.launches, 'kernel')}"
+        many = f"{name}, {units.things(plan.launches, 'kernel')}"
         lines += _figures(many, units.flop(plan.flop), plan.bytes, plan.flop_per_byte, plan, page, style="bold")
         if len(plan.kernels) > 1:
             lines += _kernels(plan, page)
@@ -179,7 +179,7 @@ def _saving(one: Envelope, page: Page) -> list[Line]:
         return [[(f" {text}", "")]]
     spared = (
         f"{units.bytes_(one.saved_bytes)} of traffic and "
-        f"{_many(one.unfused.launches - one.fused.launches, 'launch', 'es')}"
+        f"{units.things(one.unfused.launches - one.fused.launches, 'launch')}"
     )
     if one.saved_ns is None or one.speedup is None or one.saved_ns < SHORTEST_NS:
         return page.wrapped(f"Fusion saves {spared}.", first=" ")
@@ -198,16 +198,12 @@ def _balance(balance: Balance | None, page: Page) -> list[Line]:
     if balance is None:
         return []
     text = (
-        f"{_many(balance.operations, 'operation')} for each of {units.count(balance.elements)} elements "
+        f"{units.things(balance.operations, 'operation')} for each of {units.count(balance.elements)} elements "
         f"({units.count(balance.bytes_per_element)} bytes each); compute is the bound from "
         f"{units.count(balance.needed)} on, or from {units.count(balance.needed_without_fma)} where no multiplication "
         "pairs with an addition."
     )
     return page.wrapped(text, first=" ")
-
-
-def _many(count: float, what: str, plural: str = "s") -> str:
-    return f"{units.count(count)} {what}{'' if count == 1 else plural}"
 
 
 def across(many: Sequence[Envelope], page: Page) -> list[Line]:

@@ -33,7 +33,7 @@ def lines(counted: Counted, page: Page) -> list[Line]:
     calls = sum(counted.calls.values())
     head: Line = [
         (f" {sanitise(counted.target) or 'a step'}", "bold"),
-        (f"{page.joint}{calls:,} call{'s' if calls != 1 else ''}", ""),
+        (f"{page.joint}{units.things(calls, 'call')}", ""),
     ]
     found: list[Line] = [head, []]
     for word, field, text, meaning in WORDS:

@@ -172,8 +172,7 @@ def _launches(tree: Places, one: PlaceNode, ns: float, *, cpu: bool) -> str:
     count = sum(each.calls or 0.0 for each in inside)
     if not count:
         return "dispatch of operations" if cpu else "launches"
-    what = "operation" if cpu else "launch"
-    many = f"{units.count(round(count))} {what}{'' if round(count) == 1 else 's' if cpu else 'es'}"
+    many = units.things(round(count), "operation") if cpu else units.things(round(count), "launch")
     each = units.duration(ns / count)
     return f"{many}, {each} of dispatch each" if cpu else f"{many}, the device waits {each} for each"
 
@@ -203,7 +202,7 @@ def _waits(tree: Places, one: PlaceNode) -> str:
         reads = sum(each.calls or 0.0 for each in tree.inside(one) if each.name in READS[1:])
     if not reads:
         return OTHER["sync_drain"]
-    times = "in every step" if round(reads) == 1 else f"{units.count(round(reads))} times a step"
+    times = "in every step" if round(reads) == 1 else units.a_step(round(reads), "time")
     return f"reads the device {times}"
 
 

@@ -150,7 +150,7 @@ def _wide(rows: Sequence[Row], page: Page) -> list[Line]:
 def _feet(measured: Measurement, page: Page) -> list[Line]:
     said = "Spread: distance of the quartiles over the median."
     if doubtful(measured):
-        said += f" {AT_LEAST.strip()}: a lower bound of the ceiling, the best of its repeats."
+        said += f" {AT_LEAST.strip()}: the best of the repeats; the machine may do more."
     out: list[Line] = page.wrapped(said, first=" ", style="dim")
     for one in measured.skipped:
         said = f"not measured: {sanitise(one.what)}: {sanitise(one.why)}"

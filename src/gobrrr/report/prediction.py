@@ -61,7 +61,7 @@ def section(diagnosis: Diagnosis, page: Page) -> list[Line]:
     rows = diagnosis.machines
     if not rows:
         return []
-    heads = ("a step, and its interval", "device", "bound", "memory", "light")
+    heads = ("a step, and its interval", "device", "bound", "memory", "least")
     lines = _cells(page, "Predicted", *heads, style="bold")
     lines += [line for one in rows for line in _row(page, one)]
     about = [host(rows[0]), *([] if diagnosis.memory_peak_bytes is None else [memory(diagnosis)]), gap(rows)]
@@ -75,11 +75,11 @@ def section(diagnosis: Diagnosis, page: Page) -> list[Line]:
 
 
 def _cells(
-    page: Page, name: str, time: str, device: str, bound: str, memory: str, light: str, *, style: str = ""
+    page: Page, name: str, time: str, device: str, bound: str, memory: str, least: str, *, style: str = ""
 ) -> list[Line]:
     wide, long = max(NAME + page.width - 80, LEAST_NAME), _time_cells(page)
     time = time if len(time) <= long else "a step"
-    cells = f" {time:<{long}} {device:>{DEVICE}}  {bound:<{BOUND}} {memory:<{MEMORY}}{light:>5}"
+    cells = f" {time:<{long}} {device:>{DEVICE}}  {bound:<{BOUND}} {memory:<{MEMORY}}{least:>5}"
     return row(name, wide, cells, styles=(style, style))
 
 
@@ -91,12 +91,12 @@ def _time_cells(page: Page) -> int:
 def _row(page: Page, one: MachineRow) -> list[Line]:
     own = units.duration(one.step_ns)
     time = f"{own} ({units.duration_range(one.low_ns, one.high_ns)})" if _time_cells(page) == TIME else own
-    fits = {True: "fits", False: "too big", None: "unknown"}[one.fits]
+    fits = {True: "fits", False: "too big", None: units.UNKNOWN}[one.fits]
     known = one.speed_of_light_ns is not None and one.step_ns > 0
-    light = units.percent((one.speed_of_light_ns or 0.0) / one.step_ns) if known else units.UNKNOWN
+    least = units.percent((one.speed_of_light_ns or 0.0) / one.step_ns) if known else units.UNKNOWN
     bound = {"communication": "comm."}.get(one.regime, one.regime)
     device = units.duration(one.device_ns)
-    return _cells(page, sanitise(one.machine), time, device, bound, fits, light)
+    return _cells(page, sanitise(one.machine), time, device, bound, fits, least)
 
 
 def host(one: MachineRow) -> str:
@@ -113,13 +113,19 @@ def memory(diagnosis: Diagnosis) -> str:
 
 
 def gap(rows: list[MachineRow]) -> str:
-    """The article's widening gap between compute and bandwidth, for this step."""
+    """The article's widening gap between compute and bandwidth, for this step.
+
+    The step's figure is an average: operations on both sides of a ridge make it, and their time decides the bound.
+    """
     own = next((one.step_flop_per_byte for one in rows if one.step_flop_per_byte), None)
     known = [one for one in rows if one.ridge_flop_per_byte]
     if own is None or not known:
         return "How many FLOP the step does for a byte is not known."
-    ridges = ", ".join(f"{sanitise(one.machine)} {one.ridge_flop_per_byte:.0f}" for one in known)
-    return f"The step does {own:.0f} FLOP a byte that it moves; to be compute-bound a machine needs: {ridges}."
+    ridges = ", ".join(f"{one.ridge_flop_per_byte:.0f} on {sanitise(one.machine)}" for one in known)
+    return (
+        f"The step does {own:.0f} FLOP a byte, on average over its operations; a 16-bit operation is bound by memory "
+        f"below {ridges}, else by compute."
+    )
 
 
 def alike(rows: list[MachineRow], first: MachineRow) -> list[str]:

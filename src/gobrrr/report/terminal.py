@@ -201,7 +201,7 @@ def _spaced(blocks: dict[str, list[Line]], detail: Detail) -> list[Line]:
 
 def _head(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
     device = name_of(diagnosis.device) if diagnosis.device else "device unknown"
-    steps = f"{diagnosis.steps:,} step{'s' if diagnosis.steps != 1 else ''}"
+    steps = units.things(diagnosis.steps, "step")
     ranks = f"{page.joint}{diagnosis.ranks:,} ranks" if diagnosis.ranks > 1 else ""
     tail = f"{page.joint}{device}{page.joint}{steps}{ranks}"
     top: Line = [(f" {basename(diagnosis.target)}", "bold"), (tail, "")]
@@ -239,7 +239,7 @@ def wall(diagnosis: Diagnosis) -> str:
         return f"{under} a step under the profiler; unknown without it"
     doubt = f"({without.how}, {interval(without)})"
     if diagnosis.live is not None:
-        doubt = f"(median of {len(diagnosis.live.times.ns)} steps, {interval(without)})"
+        doubt = f"(median of {units.things(len(diagnosis.live.times.ns), 'step')}, {interval(without)})"
     if diagnosis.origin == "static":
         return f"{units.duration(without.value)} a step, predicted ({interval(without)}); nothing was run"
     if diagnosis.wall_ns is None:
@@ -261,7 +261,7 @@ def _devices(diagnosis: Diagnosis, detail: Detail) -> list[Line]:
     lines: list[Line] = []
     for one in devices[: detail.devices]:
         busy = units.percent(one.busy_total_ns / one.span_total_ns) if one.span_total_ns > 0 else "?"
-        text = f"rank {one.rank}, device {one.device}: busy {busy} of the trace, {one.kernels:,} kernels"
+        text = f"rank {one.rank}, device {one.device}: busy {busy} of the trace, {units.things(one.kernels, 'kernel')}"
         lines.append([(f"   {text}", "dim")])
     return [*lines, *advice.more((len(devices) - detail.devices, "device"))]
 
@@ -293,21 +293,19 @@ def _budget(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
 def light(diagnosis: Diagnosis) -> str:
     """The speed of light and how near the step is to it; why it is not known, where it isn't; and the coverage."""
     priced = diagnosis.coverage.device_time
-    coverage = "for how much of compute time it is known is unknown"
-    if priced is not None:
-        coverage = f"least time known for {units.percent(priced)} of compute time"
+    coverage = "" if priced is None else f"; least time known for {units.percent(priced)} of compute time"
     if diagnosis.speed_of_light_ns is None:
-        return f"Speed of light: unknown, because {_no_light(diagnosis)}; {coverage}."
+        return f"Speed of light: unknown, because {_no_light(diagnosis)}{coverage}."
     most = "at most " if diagnosis.lower_bounds else ""
     light = units.duration(diagnosis.speed_of_light_ns)
     text = f"Speed of light (the least time for this work in its number types): {most}{light}"
     step_ns = diagnosis.unprofiled_wall_ns.value or diagnosis.wall_ns
     if not step_ns:
-        return f"{text}; {coverage}."
+        return f"{text}{coverage}."
     part = diagnosis.speed_of_light_ns / step_ns
     doubt = " (a count or a ceiling is wrong)" if part > 1 and not most else ""
     limit = " at most" if most else ""
-    return f"{text}; you are at {units.percent(part)} of it{limit}{doubt}; {coverage}."
+    return f"{text}; you are at {units.percent(part)} of it{limit}{doubt}{coverage}."
 
 
 NOT_ALL = "not all work has a known least time"

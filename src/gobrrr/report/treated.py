@@ -52,13 +52,11 @@ def _head(treated: Treated, page: Page) -> list[Line]:
 def headline(treated: Treated, arrow: str = "->") -> str:
     """The step before and after, in one sentence."""
     before, after = treated.step_before_ns, treated.step_after_ns
-    tried = len(treated.trials)
-    counted = f"{tried} trial{'s' if tried != 1 else ''}, {treated.seconds:.0f} s"
+    counted = f"{units.things(len(treated.trials), 'trial')}, {treated.seconds:.0f} s"
     if before is None:
         return f"the step's time is unknown ({counted})"
     if not treated.kept or after is None:
-        what = "nothing was tried" if not tried else "nothing that was tried is worth keeping"
-        return f"{units.duration(before)} a step; {what} ({counted})"
+        return f"{units.duration(before)} a step; {_nothing(treated.trials)} ({counted})"
     kept = " + ".join(sanitise(one) for one in treated.kept)
     doubt = uncertain(treated)
     about, doubt = ("about ", f" ({doubt})") if doubt else ("", "")
@@ -66,6 +64,14 @@ def headline(treated: Treated, arrow: str = "->") -> str:
     work = " for the same work" if any(one.work != 1.0 for one in treated.trials if one.way in treated.kept) else ""
     then = f"{about}{units.duration(after)}{work}"
     return f"{units.duration(before)} a step {arrow} {then} with {kept}{times}{doubt} ({counted})"
+
+
+def _nothing(trials: Sequence[TrialRecord]) -> str:
+    """Why nothing is kept."""
+    if not trials:
+        return "nothing was tried"
+    decided = any(one.verdict != "inconclusive" for one in trials)
+    return "nothing that was tried is worth keeping" if decided else "no trial was decided"
 
 
 def uncertain(treated: Treated) -> str:
@@ -215,7 +221,7 @@ def _paid_back(steps: float | None) -> str:
     if not steps:
         return ""
     whole = math.ceil(steps)
-    return f", paid back after {units.count(whole)} step{'s' if whole > 1 else ''}"
+    return f", paid back after {units.things(whole, 'step')}"
 
 
 def _code(treated: Treated, page: Page) -> list[Line]:
@@ -249,7 +255,7 @@ def _left(treated: Treated, page: Page) -> list[Line]:
         out += _reason(ways, why, page)
     rest = groups[MOST_LEFT:]
     if rest:
-        reasons = f"{len(rest)} other reason{'s' if len(rest) > 1 else ''}"
+        reasons = units.things(len(rest), "other reason")
         out.append([(f"     and {sum(len(ways) for _, ways in rest)} more, for {reasons}: --json", "dim")])
     return out
 
@@ -295,7 +301,7 @@ def _tail(treated: Treated, page: Page) -> list[Line]:
 
 def ledger_lines(found: LedgerErrors, page: Page) -> list[Line]:
     """The ledger's errors by treatment."""
-    trials = f"{found.trials:,} trial{'' if found.trials == 1 else 's'}"
+    trials = units.things(found.trials, "trial")
     again = f", {found.repeated:,} of them run again later and not counted below" if found.repeated else ""
     out = [*page.wrapped(f"{sanitise(found.folder)}{page.joint}{trials}{again}", first=" ", style="bold"), []]
     if not found.errors:

@@ -20,7 +20,7 @@ from gobrrr.model.treated import TrialRecord, Untried, Versions
 from gobrrr.model.workload import Workload
 from gobrrr.observe.live.clock import on_gpu
 from gobrrr.observe.live.state.snapshot import snapshot
-from gobrrr.observe.targets import find_callable
+from gobrrr.observe.targets import check_arguments, find_callable
 from gobrrr.treating.arms import Arm
 from gobrrr.treating.candidate import Candidate
 from gobrrr.treating.candidates import Basis, Looked, advice_of, candidates_of, hides, step_of, ways_of
@@ -250,12 +250,7 @@ def workload_of(target: Workload | Callable[..., Any], name: str) -> Workload:
     if not callable(target):
         raise UsageError(f"{name}: a workload is a gobrrr.Workload, a step, or what returns one, not "
                          f"{type(target).__name__}")  # fmt: skip
-    try:
-        inspect.signature(target).bind()
-    except TypeError as error:
-        raise UsageError(f"{name} is called without arguments: {error}; return a gobrrr.Workload with inputs") from None
-    except ValueError:  # built in: it has none to look at
-        pass
+    check_arguments(target, name)
     made = target()
     if isinstance(made, Workload):
         return made

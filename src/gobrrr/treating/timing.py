@@ -258,9 +258,12 @@ def decide(rounds: Sequence[Round], *, steps: int, work: float = 1.0) -> Compare
 def _verdict(read: _Read, spread: float, rounds: int) -> tuple[Settled, str]:
     base, saving = read.base, read.base - read.other
     if rounds < LEAST_ROUNDS:
-        return "inconclusive", f"{UNDECIDED}: {rounds} rounds of at least {LEAST_ROUNDS} fitted into it"
+        return (
+            "inconclusive",
+            f"{UNDECIDED}: timed in {units.things(rounds, 'round')}, and a verdict takes at least {LEAST_ROUNDS}",
+        )
     told = f"{units.duration(base)} before, {_signed(saving, base)} with it"
-    sure = f"give or take {units.duration(spread)} ({rounds} rounds)"
+    sure = f"give or take {units.duration(spread)} ({units.things(rounds, 'round')})"
     if read.saved >= base or (not read.shown and not spread <= WIDE_SHARE * base):
         return "inconclusive", f"times scatter too much to tell: {told}, {sure}"
     if read.contradicts:

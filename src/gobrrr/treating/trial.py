@@ -274,7 +274,7 @@ class _Trial:
         again = compiled() - count
         self._found["recompiles_stopped"] = again == 0
         if again:
-            return "inconclusive", f"something was compiled {again} times while it was timed: it did not settle"
+            return "inconclusive", f"it did not settle: {units.things(again, 'compilation')} while it was timed"
         self._found["late"] = compared.timing.rounds < LEAST_ROUNDS
         saving = compared.timing.before_ns - compared.timing.after_ns / self._work
         compile_s = self._found.get("compile_s")

@@ -37,7 +37,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     calls = casts(evidence)
     weights = calls[weight_casts(evidence, calls)]
     how = said(MASTERS) if evidence.training else changed_model(evidence, f"{{}}.to(torch.{_narrow(evidence)})")
-    assumes = f"{units.things(len(weights) / evidence.steps.count, 'conversion')} of weights a step vanish"
+    assumes = f"{units.a_step(len(weights) / evidence.steps.count, 'conversion of weights')} vanish"
     return Plan(how, assumes, without(evidence, weights) if len(weights) else None)
 
 

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from gobrrr import units
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
@@ -135,7 +136,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     elif not loading.plain(loader):
         yield Unfit(NAME, "its loader is not torch.utils.data.DataLoader itself")
     elif loader.num_workers:
-        yield Unfit(NAME, f"it has {loader.num_workers} workers already")
+        yield Unfit(NAME, f"it has {units.things(loader.num_workers, 'worker')} already")
     elif isinstance(loader.dataset, IterableDataset):
         yield Unfit(NAME, "each worker would go through the whole of an iterable dataset")
     else:

@@ -50,7 +50,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     inside = _launches_in_loop(evidence, waits)
     turns = f"the {units.things(round(loops), 'turn')} of the loop over experts"
     how = said(f"one torch.nn.functional.grouped_mm for {turns}: gobrrr explain {NAME}", where(finding))
-    of = f"{units.count(inside - KEPT)} of {units.things(path_of(evidence).launches, 'piece')} of device work a step"
+    of = f"{units.count(inside - KEPT)} of {units.a_step(path_of(evidence).launches, 'piece of device work')}"
     assumes = f"{of} vanish, and the waits with them"
     kept = min(KEPT / max(inside, 1.0), 1.0)
     return Plan(

@@ -32,5 +32,5 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         return None
     calls = casts(evidence)
     how = said("no torch.autocast around layers this small", where(found.finding))
-    assumes = f"{units.things(len(calls) / evidence.steps.count, 'conversion')} a step vanish; low: float32 is slower"
+    assumes = f"{units.a_step(len(calls) / evidence.steps.count, 'conversion')} vanish; low: float32 is slower"
     return Plan(how, assumes, all_of(without(evidence, calls), in_float32(evidence)))

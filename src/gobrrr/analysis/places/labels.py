@@ -19,7 +19,7 @@ _ADDRESS = re.compile(r" of type object at 0x[0-9a-f]+| at 0x[0-9a-f]+")
 _NUMBERED = re.compile(r"_\d+$")
 _COUNTED = re.compile(r"[ #_:/]*\d+$")
 _SILENT = ("ProfilerStep", "gobrrr")
-"""Annotations that are no place of the program's: the profiler's steps, and our own."""
+"""Marks that are no place of the program's: the profiler's steps, which old traces have as operations, and our own."""
 
 _MACHINERY = (
     "torch/utils/_contextlib.py(",
@@ -77,7 +77,7 @@ def sorts(events: EventTable, parent: NDArray[np.int64], own: Callable[[str], bo
     called = np.flatnonzero(result == Sort.CALL)
     around = calling(events, parent)[called]
     result[called[(around < 0) | (result[np.maximum(around, 0)] != Sort.FUNCTION)]] = Sort.NONE
-    result[(kind == Kind.OP) & ~node[name]] = Sort.OP
+    result[(kind == Kind.OP) & ~node[name] & ~silent[name]] = Sort.OP
     result[(kind == Kind.ANNOTATION) & ~silent[name]] = Sort.ANNOTATION
     result[(kind == Kind.RUNTIME) & driver[name]] = Sort.DRIVER
     return result

@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from gobrrr import units
 from gobrrr.errors import UsageError
 from gobrrr.model.measured import Environment
 from gobrrr.system.memory import available_bytes
@@ -88,7 +89,7 @@ def find_device(name: str | None = None) -> Device:
         raise UsageError(f"{name!r} is no device that gobrrr measures; try cpu, cuda or cuda:1")
     index, there = int(number or 0), torch.cuda.device_count() if torch.cuda.is_available() else 0
     if index >= there:
-        raise UsageError(f"{name}: torch sees {there} GPU{'' if there == 1 else 's'} here; try cpu")
+        raise UsageError(f"{name}: torch sees {units.things(there, 'GPU')} here; try cpu")
     return Device(torch, "cuda", index)
 
 
@@ -147,7 +148,7 @@ def _cpu() -> dict[str, Any]:
 
 def cpu_name() -> str:
     """The processor's name and how many threads this process may use: two machines with other counts are not alike."""
-    return f"{_cpu_model()} ({_usable_threads()} threads)"
+    return f"{_cpu_model()} ({units.things(_usable_threads(), 'thread')})"
 
 
 def _usable_threads() -> int:

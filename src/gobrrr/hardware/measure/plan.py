@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 
 from msgspec import structs
 
+from gobrrr import units
 from gobrrr.errors import GobrrrError
 from gobrrr.hardware.bounds import CEILINGS, ON_HOST, merged, unsettled
 from gobrrr.hardware.measure import host, links, matmul, memory, observer, vector
@@ -222,14 +223,15 @@ def _notes(device: Device, runs: list[StageRun], load: float | None) -> tuple[st
     processors = os.cpu_count() or 1
     if told or load is None or load < processors / 2:
         return _caveats(device)
-    busy = f"the host was busy (load average {load:.1f} on {processors} processors): host and CPU figures are too low"
+    on = units.things(processors, "processor")
+    busy = f"the host was busy (load average {load:.1f} on {on}): host and CPU figures are too low"
     return (busy, *_caveats(device))
 
 
 def _caveats(device: Device) -> tuple[str, ...]:
     if device.is_cpu:
         return (
-            f"{device.torch.get_num_threads()} threads; the cache curve is one thread's",
+            f"{units.things(device.torch.get_num_threads(), 'thread')}; the cache curve is one thread's",
             "bytes are the program's: a CPU that reads a line before it overwrites it moves more",
         )
     return ("clocks as the driver set them; nothing was locked",)

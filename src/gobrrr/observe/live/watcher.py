@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from gobrrr import units
 from gobrrr.errors import UsageError
 from gobrrr.guarded import Parts
 from gobrrr.model.live import Live, Switches
@@ -86,7 +87,7 @@ STEADY = 1.25
 class Watcher:
     """`open()`, then `boundary()` whenever a step has ended and the next begins, until `done`; `close()` in any case.
 
-    One watcher is open at a time. `found_late`: the loop had turns before it was found, of which nothing is known.
+    One watcher is open at a time. `found_late`: "after 9 calls", where the loop had turns before it was found.
     `gives_way`: it is closed where another is to be opened.
 
     `profile(target)` then is what was observed. Nothing stays in the program: hooks, settings and the profiler are gone
@@ -96,7 +97,7 @@ class Watcher:
     options: Options = field(default_factory=Options)
     progress: Progress | None = None
     steps_from: str = ""
-    found_late: bool = False
+    found_late: str = ""
     gives_way: bool = False
 
     def __post_init__(self) -> None:
@@ -195,17 +196,15 @@ class Watcher:
 
     def _too_little(self) -> str:
         if self.disturbed:
-            return (
-                f"another of torch's profilers recorded in {self.disturbed} of the steps, and two can't at once: "
-                "leave it out"
-            )
+            rival = f"another of torch's profilers recorded in {self.disturbed} of the steps"
+            return f"{rival}, and two can't at once: leave it out"
         if self.displaced:
             return "a watch or a diagnosis of the program's own began meanwhile, and this one gave way"
-        others = f" ({self._elsewhere} others ran on other threads)" if self._elsewhere else ""
-        after = "counted from where the loop was found, " if self.found_late else ""
-        seen = f"{self._seen} step{'' if self._seen == 1 else 's'}{others}"
-        most = f"looking takes up to {self.options.most} steps"
-        return f"the loop ended after {seen}, {after}while {self.phase.value}; {most}"
+        others = f" (and {units.things(self._elsewhere, 'step')} on other threads)" if self._elsewhere else ""
+        seen = units.things(self._seen, "step")
+        ended = f"ended after {seen}" if not self.found_late else f"was found {self.found_late} and ended {seen} later"
+        most = f"looking takes up to {units.things(self.options.most, 'step')}"
+        return f"the loop {ended}{others}, while {self.phase.value}; {most}: let it run longer"
 
     def _of_another_thread(self) -> bool:
         """A profiler can only be stopped from the thread that started it."""
@@ -445,6 +444,6 @@ class Watcher:
         if seen is not None and seen.unfollowed:
             notes.append(f"the program's loops {seen.unfollowed}")
         if seen is not None and seen.unread:
-            what = "could not be looked at for casts, padding and repeated indices"
-            notes.append(f"{seen.unread} operations of the step {what}")
+            left = units.things(seen.unread, "operation")
+            notes.append(f"not looked at for casts, padding and repeated indices: {left} of the step")
         return notes

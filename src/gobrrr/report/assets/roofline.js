@@ -44,57 +44,76 @@ function roofSeries(box, roofs, node, scene) {
   const top = compute.length ? Math.max(...compute) : box.y1;
   const slope = Math.atan2(node.plotHeight / Math.log10(box.y1 / box.y0), node.plotWidth / Math.log10(box.x1 / box.x0));
   const fastest = memory.length ? Math.max(...memory) : null;
-  const shift = labelShifts(compute, box, node);
-  return roofs.map((roof) => {
+  const places = labelPlaces(compute, box, node);
+  const named = (roof) => (narrow() ? roof.text : `${roof.names.join(", ")}  ${roof.text}  (${roof.provenance})`);
+  const taken = roofs.filter((roof) => roof.kind === "compute").map((roof) => {
+    const { shift, below } = places.get(roof.value);
+    const [right, y] = [node.plotWidth - shift, pixel(box, node, [box.x1, roof.value])[1] + (below ? -12 : 12)];
+    return [right - LETTER * named(roof).length, right, y - 9, y + 9];
+  });
+  const [ridge] = ridgeOf(roofs, scene);
+  if (ridge) {
+    const [x, y] = pixel(box, node, ridge);
+    taken.push([x - (narrow() ? 16 : 34) - LETTER * 16, x + 6, y - 9, y + 9]);
+  }
+  return roofs.flatMap((roof) => {
     const diagonal = roof.kind === "memory";
     const from = diagonal ? [Math.max(box.x0, box.y0 / roof.value), 0] : [fastest ? Math.max(roof.value / fastest, box.x0) : box.x0, roof.value];
     if (diagonal) from[1] = from[0] * roof.value;
     const to = diagonal ? [top / roof.value, top] : [box.x1, roof.value];
-    const short = `${roof.names.join(", ")}  ${roof.text}`;
     const first = diagonal && roof.value === fastest;
     const along = (share) => from.map((low, axis) => 10 ** (Math.log10(low) + share * Math.log10(to[axis] / low)));
-    const at = diagonal ? along(freest(along, box, node, scene)) : to;
+    const at = diagonal ? along(freest(along, box, node, scene, taken, (LETTER / 2) * named(roof).length, slope)) : to;
+    const { shift, below } = places.get(roof.value) || {};
     const label = {
-      show: true, formatter: narrow() ? roof.text : `${short}  (${roof.provenance})`, color: colour("soft"), fontSize: 11,
+      show: true, formatter: named(roof), color: colour("soft"), fontSize: 11,
       textBorderColor: colour("surface"), textBorderWidth: 3,
       ...(diagonal
         ? { rotate: (slope * 180) / Math.PI, position: "inside", align: "center", verticalAlign: first ? "bottom" : "top", padding: [6, 0, 6, 0] }
-        : { position: [-shift.get(roof.value), -15], align: "right" }),
+        : { position: [-shift, below ? 5 : -15], align: "right" }),
     };
-    const bare = { show: false };
-    const data = diagonal
-      ? [{ value: from, label: bare }, { value: at, label }, { value: to, label: bare }]
-      : [{ value: from, label: bare }, { value: at, label }];
-    return {
-      type: "line", name: short, data, symbol: "circle", symbolSize: 0.01, silent: true, z: 1, animation: false,
+    const common = { name: named(roof), silent: true, animation: false };
+    return [{
+      ...common, type: "line", data: [from, to], symbol: "none", z: 1,
       lineStyle: { color: colour(diagonal ? "memory" : "compute"), width: 1.6, type: first || roof.value === top ? "solid" : [6, 4] },
-      labelLayout: { hideOverlap: false },
-    };
+    }, { ...common, type: "scatter", data: [{ value: at, label }], symbolSize: 0.01, itemStyle: { opacity: 1 }, z: 7, labelLayout: { hideOverlap: false } }];
   });
 }
 
-// How far to the left each compute roof's name stands, in pixels, so that names of roofs that are near do not collide.
-function labelShifts(values, box, node) {
-  const height = (value) => (Math.log10(value / box.y0) / Math.log10(box.y1 / box.y0)) * node.plotHeight;
-  const shifts = new Map();
-  let before = null;
-  for (const value of [...values].sort((a, b) => b - a)) {
-    const near = before !== null && height(before) - height(value) < 20;
-    shifts.set(value, near && !shifts.get(before) ? (narrow() ? 72 : 250) : 0);
-    before = value;
-  }
-  return shifts;
+// The width of a character of a roof's name, in pixels.
+const LETTER = 6;
+
+function pixel(box, node, [x, y]) {
+  return [(Math.log10(x / box.x0) / Math.log10(box.x1 / box.x0)) * node.plotWidth, (Math.log10(y / box.y0) / Math.log10(box.y1 / box.y0)) * node.plotHeight];
 }
 
-// Where along a memory roof its name hides the fewest points.
-function freest(along, box, node, scene) {
-  const pixel = ([x, y]) => [(Math.log10(x / box.x0) / Math.log10(box.x1 / box.x0)) * node.plotWidth, (Math.log10(y / box.y0) / Math.log10(box.y1 / box.y0)) * node.plotHeight];
-  const dots = scene.points.map(({ op }) => pixel([intensity(op), op.flop_s]));
+// Where each compute roof's name stands, so that names of roofs that are near do not collide: below its roof where there is room.
+function labelPlaces(values, box, node) {
+  const height = (value) => pixel(box, node, [box.x1, value])[1];
+  const places = new Map();
+  const order = [...values].sort((a, b) => b - a);
+  const nearer = (at, most) => at > 0 && at < order.length && height(order[at - 1]) - height(order[at]) < most;
+  order.forEach((value, at) => {
+    const near = nearer(at, 34);
+    const below = near && !nearer(at + 1, 20);
+    const aside = near && !below && !places.get(order[at - 1]).shift;
+    places.set(value, { below, shift: aside ? (narrow() ? 72 : 250) : 0 });
+  });
+  return places;
+}
+
+// Where along a memory roof its name, of half this length, hides no other name and the fewest points.
+function freest(along, box, node, scene, taken, half, slope) {
+  const dots = scene.points.map(({ op }) => pixel(box, node, [intensity(op), op.flop_s]));
+  const [wide, high] = [half * Math.cos(slope) + 4, half * Math.sin(slope) + 12];
   let best = [Infinity, 0.5];
   for (let share = 0.15; share < 0.86; share += 0.05) {
-    const [x, y] = pixel(along(share));
-    const near = dots.filter((dot) => Math.abs(dot[0] - x) < 110 && Math.abs(dot[1] - y) < 55).length + Math.abs(share - 0.5);
-    if (near < best[0]) best = [near, share];
+    const [x, y] = pixel(box, node, along(share));
+    const hidden = taken.filter(([left, right, low, top]) => left < x + wide && right > x - wide && low < y + high && top > y - high).length;
+    const near = dots.filter((dot) => Math.abs(dot[0] - x) < 110 && Math.abs(dot[1] - y) < 55).length;
+    const outside = x < wide || x > node.plotWidth - wide;
+    const score = 1000 * (hidden + outside) + near + Math.abs(share - 0.5);
+    if (score < best[0]) best = [score, share];
   }
   return best[1];
 }
@@ -122,20 +141,24 @@ function pointSeries(bound, symbol, scene) {
   };
 }
 
-function ridges(box, roofs, scene) {
+// Where the memory roof meets the compute roof under which most of the time is, in a list; empty without either.
+function ridgeOf(roofs, scene) {
   const dram = roofs.find((roof) => roof.names.includes("DRAM"));
   const used = new Map();
   scene.points.forEach(({ op }) => used.set(op.roof, (used.get(op.roof) || 0) + op.ns));
   const compute = roofs.filter((roof) => roof.kind === "compute")
     .sort((a, b) => Math.max(...b.names.map((name) => used.get(name) || 0)) - Math.max(...a.names.map((name) => used.get(name) || 0)) || b.value - a.value)[0];
   if (!dram || !compute) return [];
-  const ridge = compute.value / dram.value;
-  return [{
+  return [[compute.value / dram.value, compute.value]];
+}
+
+function ridges(roofs, scene) {
+  return ridgeOf(roofs, scene).map((at) => ({
     type: "scatter", name: "ridge", silent: true, z: 6, animation: false, symbol: "circle", symbolSize: 9,
     itemStyle: { color: colour("surface"), borderColor: colour("ink"), borderWidth: 2 },
-    data: [{ value: [ridge, compute.value], label: { show: true, position: "left", distance: narrow() ? 16 : 34, formatter: `ridge ${digits(ridge)} FLOP/B`,
+    data: [{ value: at, label: { show: true, position: "left", distance: narrow() ? 16 : 34, formatter: `ridge ${digits(at[0])} FLOP/B`,
       color: colour("ink"), fontSize: 11, fontWeight: 600, textBorderColor: colour("surface"), textBorderWidth: 3 } }],
-  }];
+  }));
 }
 
 function axis(name, from, to, text, gap) {
@@ -186,7 +209,7 @@ function drawRoofline(instance, node, scene = TODAY) {
     ],
     series: [
       ...roofSeries(box, roofs, node, scene), ...(scene === TODAY ? [] : ghostSeries(scene, box)),
-      pointSeries("memory", "rect", scene), pointSeries("compute", "circle", scene), ...ridges(box, roofs, scene),
+      pointSeries("memory", "rect", scene), pointSeries("compute", "circle", scene), ...ridges(roofs, scene),
     ],
   }, true);
 }

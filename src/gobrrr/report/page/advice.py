@@ -10,7 +10,11 @@ from gobrrr.report import advice, words
 from gobrrr.report.neighbours import SAME_PLACE, neighbours
 from gobrrr.report.page.links import Link
 from gobrrr.report.page.markup import Markup, bar, code, el, join, section
+from gobrrr.report.pasted import folded
 from gobrrr.report.text import clean_lines, sanitise, short_name
+
+CODE_CELLS = 34
+"""Characters of code in a line of a card on a screen 1,280 px wide."""
 
 COSTS = (
     "By what each costs: no time is counted under two findings. A treatment above may save more, where it mends more "
@@ -71,7 +75,7 @@ def _of_step(item: Prescription, step: float | None) -> str:
 
 
 def _code(how: str) -> Markup:
-    lines = clean_lines(how)
+    lines = [part for line in clean_lines(how) for part in folded(line, CODE_CELLS)]
     return el("pre", el("code", join(el("span", line, Markup("\n")) for line in lines)), tabindex="0")
 
 
@@ -126,15 +130,18 @@ def _places(where: list[Place]) -> Markup | None:
     if not where:
         return None
     first, *others = [_place(one) for one in where]
-    label = f"{len(others)} more place{'s' if len(others) > 1 else ''}"
-    rest = el("details", el("summary", label), el("ul", others, class_="places")) if others else None
+    rest = (
+        el("details", el("summary", units.things(len(others), "more place")), el("ul", others, class_="places"))
+        if others
+        else None
+    )
     return join([el("ul", first, class_="places"), *([rest] if rest is not None else [])])
 
 
 def _place(place: Place) -> Markup:
     amounts = []
     if place.count is not None:
-        amounts.append(f"{units.count(place.count)} a step")
+        amounts.append(units.a_step(place.count))
     if place.ns is not None:
         amounts.append(units.duration(place.ns))
     name = code(place.op, short=short_name(place.op)) if place.op else None

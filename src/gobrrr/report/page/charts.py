@@ -111,9 +111,11 @@ def _what_runs(one: Diagnosis, line: Timeline) -> str:
 
 
 def _line_told(line: Timeline) -> str:
-    busiest = f"{len(line.start_ns):,} pieces of work on {len(line.streams)} streams"
-    host = f", {sum(len(track.place) for track in line.host):,} host events" if line.host else ""
-    return f"Timeline of {units.duration(line.length_ns)}: {busiest}, {len(line.gap_start_ns):,} gaps{host}."
+    busiest = f"{units.things(len(line.start_ns), 'piece')} of work on {units.things(len(line.streams), 'stream')}"
+    host = f", {units.things(sum(len(track.place) for track in line.host), 'host event')}" if line.host else ""
+    return (
+        f"Timeline of {units.duration(line.length_ns)}: {busiest}, {units.things(len(line.gap_start_ns), 'gap')}{host}."
+    )
 
 
 def _work(one: Diagnosis, line: Timeline) -> list[tuple[str, str]]:
@@ -179,6 +181,6 @@ def _gap(line: Timeline, index: int) -> Markup:
 
 
 def _cut(line: Timeline) -> Markup | None:
-    out = [f"{line.left_out:,} more pieces of work"] if line.left_out else []
-    out += [f"{line.host_left_out:,} more host events, the shortest"] if line.host_left_out else []
+    out = [f"{units.things(line.left_out, 'more piece')} of work"] if line.left_out else []
+    out += [f"{units.things(line.host_left_out, 'more host event')}, the shortest"] if line.host_left_out else []
     return el("p", f"{' and '.join(out)} of this step are not drawn.", class_="after") if out else None

@@ -48,7 +48,7 @@ def flame(one: Diagnosis) -> Markup | None:
     return folded(
         "flame",
         "Flame graph",
-        f"{len(one.places):,} places",
+        units.things(len(one.places), "place"),
         controls,
         el("ul", id="flame-legend", class_="legend needs-script"),
         drawn,

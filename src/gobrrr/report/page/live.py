@@ -18,11 +18,11 @@ def live(one: Diagnosis) -> Markup | None:
     found = one.live
     count = len(found.times.ns)
     lead = (
-        f"{count} steps ran without the profiler after {found.warmup_steps} of warm-up, then {found.profiled_steps} "
-        "with it. The budget is that of the median step without it."
+        f"{units.things(count, 'step')} ran without the profiler after {found.warmup_steps} of warm-up, then "
+        f"{found.profiled_steps} with it. The budget is that of the median step without it."
     )
     facts = [el("div", el("dt", name), el("dd", value)) for name, value in _facts(found)]
-    waits = [el("li", el("code", where.source), f" {units.count(where.count)} a step") for where in found.syncs or ()]
+    waits = [el("li", el("code", where.source), f" {units.a_step(where.count)}") for where in found.syncs or ()]
     return section(
         "live",
         "The run",
@@ -53,7 +53,7 @@ def _bars(found: Live) -> Markup:
     ]
     level = round(HEIGHT * (1 - median / most), 1)
     line = el("line", x1=0, x2=width, y1=level, y2=level, stroke="currentColor", stroke_dasharray="3 3")
-    label = f"{len(ns)} steps, median {units.duration(median)}"
+    label = f"{units.things(len(ns), 'step')}, median {units.duration(median)}"
     return el(
         "svg", bars, line, viewBox=f"0 0 {width} {HEIGHT}", width=width, height=HEIGHT, role="img", aria_label=label
     )
@@ -75,16 +75,18 @@ def _facts(found: Live) -> list[Fact]:
         of = f" of {units.bytes_(memory.capacity_bytes)}" if memory.capacity_bytes else ""
         rows.append(("memory peak", f"{units.bytes_(memory.peak_bytes)}{of}"))
     if memory is not None and memory.mallocs is not None:
-        calls = f"{units.count(memory.mallocs)} allocations and {units.count(memory.frees)} frees a step"
+        calls = f"{units.things(memory.mallocs, 'allocation')} and {units.a_step(memory.frees, 'free')}"
         rows.append(("the allocator asks the driver for", calls))
     if threads is not None:
-        rows.append(("threads", f"{threads.intra} in an operation, {units.count(threads.available)} processors"))
+        rows.append(("threads", f"{threads.intra} in an operation, {units.things(threads.available, 'processor')}"))
     if collector is not None:
-        state = f"{len(collector.runs)} runs in {collector.steps} steps, {units.duration(collector.ns_per_step)} a step"
+        state = f"{units.things(len(collector.runs), 'run')} in {units.things(collector.steps, 'step')}"
+        state += f", {units.duration(collector.ns_per_step)} a step"
         rows.append(("garbage collection", state if collector.enabled else "off"))
     if compiled is not None and compiled.graphs:
         breaks = sum(one.count for one in compiled.breaks)
-        rows.append(("torch.compile", f"{compiled.graphs} graphs, {breaks} breaks, {compiled.steady_compiles} again"))
+        made = f"{units.things(compiled.graphs, 'graph')}, {units.things(breaks, 'break')}"
+        rows.append(("torch.compile", f"{made}, {compiled.steady_compiles} again"))
     if found.counted is not None and found.counted.flop is not None:
         rows.append(("FLOPs as dispatched", units.flop(found.counted.flop)))
     if found.scaling is not None:

@@ -78,11 +78,11 @@ def _parts(one: MachineRow) -> list[float]:
     return [share * one.step_ns if share > 0.0005 else 0.0 for share in (*shares, rest)]
 
 
-HEADS = ("machine", "step", "device", "host", "bound", "memory", "of light", "what changes")
+HEADS = ("machine", "step", "device", "host", "bound", "memory", "speed of light", "what changes")
 
 
 def _table(rows: list[MachineRow]) -> Markup:
-    numbers = {"step", "device", "host", "of light"}
+    numbers = {"step", "device", "host", "speed of light"}
     heads = [el("th", name, scope="col", class_="n" if name in numbers else None) for name in HEADS]
     lines = [_row(one, rows[0]) for one in rows]
     caption = el("caption", "The predicted step on each machine", class_="hidden")
@@ -92,7 +92,7 @@ def _table(rows: list[MachineRow]) -> Markup:
 
 def _row(one: MachineRow, first: MachineRow) -> Markup:
     light = one.speed_of_light_ns / one.step_ns if one.speed_of_light_ns is not None and one.step_ns > 0 else None
-    fits = {True: "fits", False: "too big", None: "unknown"}[one.fits]
+    fits = {True: "fits", False: "too big", None: "not known"}[one.fits]
     interval = el("span", units.duration_range(one.low_ns, one.high_ns), class_="sub")
     bound = el("i", class_=f"swatch c-{BOUNDS.get(one.regime, one.regime)}")
     return el(
@@ -103,7 +103,7 @@ def _row(one: MachineRow, first: MachineRow) -> Markup:
         el("td", units.duration(one.host_ns), class_="n", data_label="host"),
         el("td", bound, one.regime, class_="bound", data_label="bound"),
         el("td", fits, class_="too-big" if one.fits is False else None, data_label="memory"),
-        el("td", known(units.percent(light)), class_="n", data_label="of light"),
+        el("td", known(units.percent(light)), class_="n", data_label="speed of light"),
         el("td", _changes(one, first), class_="changes", data_label="what changes"),
     )
 
@@ -136,15 +136,15 @@ def _gap(one: Diagnosis) -> Markup:
     if step_intensity(rows) is None or not any(row.ridge_flop_per_byte for row in rows):
         return join([title, el("p", prediction.gap(rows), class_="empty")])
     text = (
-        "A machine's ridge is the FLOP that it can do (dense, 16-bit) while it moves a byte. Where the ridge is to the "
-        "right of the step, bandwidth holds the step back and more arithmetic a byte would be free."
+        "A machine's ridge is the FLOP that it can do (dense, 16-bit) while it moves a byte: an operation with fewer "
+        "is bound by memory there. The step's figure is an average over its operations."
     )
     if fused_intensity(one) is not None:
         text += " Dashed: the step if it moved its compulsory bytes alone."
     legend = el(
         "ul",
-        el("li", el("i", class_="swatch round c-memory"), "ridge above the step: memory's side"),
-        el("li", el("i", class_="swatch round c-compute"), "ridge below the step: compute's side"),
+        el("li", el("i", class_="swatch round c-memory"), "ridge above the step's average"),
+        el("li", el("i", class_="swatch round c-compute"), "ridge below it"),
         class_="legend needs-script",
     )
     return join([

@@ -41,7 +41,7 @@ def verdict(one: Diagnosis) -> Markup:
 
 def _about(one: Diagnosis) -> list[str | Markup]:
     """What was looked at, the device, and over how many steps and ranks it speaks."""
-    steps = f"{one.steps:,} step{'' if one.steps == 1 else 's'}"
+    steps = units.things(one.steps, "step")
     how = "predicted; nothing was run" if predicted(one) else one.steps_from.removeprefix(f"{one.steps} ")
     how = f"run here: {one.live.steps_from}" if one.live is not None else how
     parts = [one.device or "device unknown", f"{steps} ({how})" if how else steps]
@@ -58,7 +58,7 @@ def _tiles(one: Diagnosis) -> Markup:
     without = one.unprofiled_wall_ns
     if predicted(one):
         return join([_tile(*tile) for tile in _predicted_tiles(one)])
-    how = without.how if one.live is None else f"median of {len(one.live.times.ns)} steps"
+    how = without.how if one.live is None else f"median of {units.things(len(one.live.times.ns), 'step')}"
     doubt = f"{how}, {units.duration_range(without.low, without.high)}" if without.value is not None else ""
     return join(
         [

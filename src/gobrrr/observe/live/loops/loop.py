@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 
 import torch
 
+from gobrrr import units
 from gobrrr.observe.live.loops.script import Stopped, in_main_thread
 from gobrrr.observe.live.loops.step_calls import CALLS, CallLoop, ModuleCalls, Site, TopCalls, callee_name
 from gobrrr.observe.live.loops.step_compiled import Compiling, FunctionCalls
@@ -63,13 +64,15 @@ How = Literal["optimizer", "module", "line"]
 class Found:
     """The loop that was found. `how` is None where none was; `boundaries`: how many were told to the watcher.
 
-    `text` names it ("steps of AdamW", "calls of GPT", "train.py:12 in main"). `remarks`: what was given up on the way.
-    `failure`: what went wrong in the measuring itself, which ended it; the program went on.
+    `before`: calls that were made before it was found. `text` names it ("steps of AdamW", "calls of GPT", "train.py:12
+    in main"). `remarks`: what was given up on the way. `failure`: what went wrong in the measuring itself, which ended
+    it; the program went on.
     """
 
     how: How | None
     text: str
     boundaries: int
+    before: int = 0
     remarks: tuple[str, ...] = ()
     failure: str | None = None
 
@@ -101,7 +104,8 @@ class Finder:
         self._search = SiteSearch(self._line_found, self._not_searched, search_s)
         self._unsearched: str | None = None
         self._module: ModuleCalls | FunctionCalls | None = None
-        self._turns = Turns(self._boundary, self._turn_found)
+        self._turns = Turns(self._boundary, self._turn_found, self._turn_is_call)
+        self._before = 0
         self._line: LineCount | None = None
         self._compiling = Compiling(self._tops, self._compiles)
 
@@ -133,6 +137,7 @@ class Finder:
             how=self._how,
             text=self._text,
             boundaries=self._boundaries,
+            before=self._before,
             remarks=(*self._remarks, *nothing),
             failure=self._failure,
         )
@@ -143,7 +148,8 @@ class Finder:
             return None
         count, name = self._calls.most
         return (
-            f"{count} calls of {name} were not taken for the loop: the program holds an optimizer, or code that trains"
+            f"the loop of {units.things(count, 'call')} of {name} was not taken: the program holds an optimizer, or "
+            "code that trains"
         )
 
     # -- what was seen
@@ -165,6 +171,7 @@ class Finder:
         if anchor is not None and self._how is None:
             self._leave_calls()
             self._search.close()
+            self._before = self._calls.most[0] - 1 if self._calls.most is not None else 0
             self._now("module", f"calls of {callee_name(anchor.module)}")
             follow = ModuleCalls if isinstance(anchor.module, torch.nn.Module) else FunctionCalls
             self._module = follow(anchor, self._turns.called)  # the call that is about to run passes it, too
@@ -173,6 +180,11 @@ class Finder:
 
     def _turn_found(self, loop: ProgramLoop) -> None:
         self._now("line", f"turns of the loop at {_where(loop.code, loop.line)}")
+
+    def _turn_is_call(self, loop: ProgramLoop) -> None:
+        self._name(
+            f"turns of the loop at {_where(loop.code, loop.line)}, one {self._text.replace('calls', 'call', 1)} in each"
+        )
 
     def _not_searched(self, why: str) -> None:
         self._unsearched = why
@@ -194,8 +206,11 @@ class Finder:
             self._remarks.append(f"the loop was taken for {self._text} until {text} began")
             self._guarded(self.watcher.restart)
             self._boundaries = 0
-        self._how, self._text = how, text
-        self.watcher.steps_from = text
+        self._how = how
+        self._name(text)
+
+    def _name(self, text: str) -> None:
+        self._text = self.watcher.steps_from = text
 
     # -- what is told
 

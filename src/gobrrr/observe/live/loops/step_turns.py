@@ -87,16 +87,19 @@ def _lines(code: CodeType, first: int, last: int) -> list[int]:
 class Turns:
     """Calls `step()` before each call, or where a turn holds several, before the first of each turn.
 
-    `found(loop)` says that the turn is the step from now on. `called()` is told of each call.
+    `found(loop)` says that the turn is the step from now on; `each(loop)` that it was all along, each with one call.
+    `called()` is told of each call.
     """
 
-    def __init__(self, step: Callable[[], None], found: Callable[[Loop], None]) -> None:
-        self._step, self._found = step, found
+    def __init__(
+        self, step: Callable[[], None], found: Callable[[Loop], None], each: Callable[[Loop], None] = lambda _: None
+    ) -> None:
+        self._step, self._found, self._each = step, found, each
         self._loop: Loop | None = None
         self._line: LineCount | None = None
         self._passed = self._decided = False
         self._counts: list[int] = []
-        self._calls = 0
+        self._calls = self._turns = 0
 
     def open(self) -> None:
         """Count the turns of the loop around the call that is about to run. Where that can't be, calls are steps."""
@@ -125,6 +128,7 @@ class Turns:
 
     def _turn_begins(self) -> None:
         self._passed = True
+        self._turns += 1
 
     def _note(self, first: bool) -> None:
         """One more call in the loop; `first` of its turn."""
@@ -143,4 +147,6 @@ class Turns:
             self._decided = True
             self._found(self._loop)
         else:
+            if self._loop is not None and self._turns == TURNS + 1:
+                self._each(self._loop)
             self.close()

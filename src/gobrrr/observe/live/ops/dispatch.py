@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 import torch
 
+from gobrrr import units
 from gobrrr.guarded import Parts
 from gobrrr.model.live import TensorUse
 from gobrrr.model.program import Program
@@ -89,11 +90,11 @@ class Seen:
         """The same as the static door has it. Memory was not followed: its levels are 0."""
         notes = []
         if self.unseen_replays:
-            notes.append(
-                f"{self.unseen_replays} replays of CUDA graphs whose capture was not seen: their work is missing"
-            )
+            replays = units.things(self.unseen_replays, "replay of CUDA graphs")
+            notes.append(f"{replays} whose capture was not seen: their work is missing")
         if self.left_out:
-            notes.append(f"{self.left_out:,} operations were not written down: the step has more than are kept")
+            left = units.things(self.left_out, "operation")
+            notes.append(f"not written down: {left}, as the step has more than are kept")
         return Recording(
             target=target,
             calls=self.calls,

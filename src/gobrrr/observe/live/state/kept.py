@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from types import TracebackType
 
+from gobrrr import units
 from gobrrr.guarded import failed
 from gobrrr.model.workload import Workload
 from gobrrr.observe.live.apart import apart
@@ -92,8 +93,8 @@ class Kept:
         if changed:
             holders = ", ".join(list(changed)[:4])
             self.notes.append(
-                f"{sum(changed.values())} tensors of {holders} were changed and are not put back: nothing that the "
-                "step names leads to them; give them to a gobrrr.Workload"
+                f"not put back: {units.things(sum(changed.values()), 'changed tensor')} of {holders}, to which nothing "
+                "leads that the step names; give them to a gobrrr.Workload"
             )
 
     def _tell(self, stage: str) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from gobrrr import units
 from gobrrr.model.workload import Workload
 from gobrrr.observe.live.apart import apart
 from gobrrr.observe.live.clock import on_gpu
@@ -117,7 +118,7 @@ class Snapshot:
             large += undo is None
             self._undo += [undo] if undo is not None else []
         if large and self._reset is None:
-            self.notes.append(f"{large} containers of over {contents.MOST_HELD} entries are not put back")
+            self.notes.append(f"not put back: {units.things(large, 'container')} of over {contents.MOST_HELD} entries")
         if parts.iterators and self._reset is None:
             names = ", ".join(dict.fromkeys(parts.iterators))
             self.notes.append(f"the step goes through {names}: that goes on, and is not put back")
