@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gobrrr.analysis.anchor import HOST_CALLS, anchor_device, anchor_processor
 from gobrrr.analysis.host_record import host_record
 from gobrrr.analysis.links import link
-from gobrrr.analysis.observer import LEFT_FACTOR, ObserverCost
+from gobrrr.analysis.observer import LEFT_FACTOR, REPEATABLE, ObserverCost
 from gobrrr.analysis.steps import find_steps
 from gobrrr.model.events import EventTable, Kind
 from tests.analysis.tables import Row, launched, table
@@ -139,6 +139,40 @@ def test_a_hidden_host_takes_no_longer_than_hosts_do_for_so_many_launches() -> N
     record = host_record(events, links, steps.start, steps.stop)
     assert record.left(found.cost).sum() == pytest.approx(2 * 40 * HOST_CALLS * 2_000, rel=0.05)
     assert found.steps.wall_ns == pytest.approx(steps.wall_ns, rel=0.01)
+
+
+@pytest.mark.parametrize("issue", [0.1, 0.5, 0.9])
+def test_a_hidden_host_takes_what_issuing_a_step_took(issue: float) -> None:
+    """A share of the step, in which the device is busy all the time."""
+    events = gpu(4_000, 30_000)
+    links = link(events)
+    steps = find_steps(events, links)
+    found = anchor_device(events, links, steps, COST, steps.wall_ns, issue * steps.wall_ns)
+    record = host_record(events, links, steps.begins[0], steps.stop)
+    left = record.left(found.cost)[record.at[:-1] < steps.host_stop].sum()
+    assert left / steps.count == pytest.approx(issue * steps.wall_ns, rel=0.01)
+    assert found.steps.wall_ns == pytest.approx(steps.wall_ns, rel=REPEATABLE)
+    assert found.ends is not None
+
+
+def test_a_host_that_took_longer_to_issue_than_the_step_takes_is_as_slow_as_the_device_hides() -> None:
+    events = gpu(4_000, 30_000)
+    links = link(events)
+    steps = find_steps(events, links)
+    found = anchor_device(events, links, steps, COST, steps.wall_ns, 3.0 * steps.wall_ns)
+    assert found.steps.wall_ns == pytest.approx(steps.wall_ns, rel=REPEATABLE)
+    record = host_record(events, links, steps.begins[0], steps.stop)
+    assert record.left(found.cost)[record.at[:-1] < steps.host_stop].sum() / steps.count > 0.9 * steps.wall_ns
+
+
+def test_where_the_host_bounds_the_step_issuing_says_nothing_more() -> None:
+    events = gpu(10_000, 1_000)
+    links = link(events)
+    steps = find_steps(events, links)
+    found, without = (anchor_device(events, links, steps, COST, 0.8 * steps.wall_ns, one)
+                      for one in (0.5 * steps.wall_ns, None))  # fmt: skip
+    assert found.steps.wall_ns == without.steps.wall_ns
+    assert found.ends is None
 
 
 def test_of_the_hosts_that_a_device_hides_the_slowest_is_the_nearest_to_what_was_recorded() -> None:

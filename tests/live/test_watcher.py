@@ -89,6 +89,23 @@ def test_a_step_runs_at_most_twenty_times_beyond_warm_up() -> None:
     assert found.profiled_steps == 5
 
 
+def test_issuing_a_step_takes_what_the_settled_steps_of_the_warm_up_took_until_they_returned() -> None:
+    """The first step compiled something. Of the others each lasted 10 s, and the host was done after 2, 4 and 3."""
+    watcher = Watcher()
+    assert watcher._issue_ns() is None
+    watcher._stamps = [0.0, 60.0, 70.0, 80.0, 90.0]
+    watcher._returned = [0.0, 59.0, 62.0, 74.0, 83.0]
+    assert watcher._issue_ns() == pytest.approx(3e9)
+
+
+def test_on_a_cpu_nothing_is_issued() -> None:
+    watcher = Watcher(options=Options(look=False))
+    pull(watcher, Counting(), (), {})
+    found = watcher.profile("step").ranks[0].live
+    assert found is not None
+    assert found.issue_ns is None
+
+
 def test_the_wall_is_the_programs_own_and_the_budget_sums_to_it() -> None:
     found = diagnosed(Counting(0.01))
     wall = found.unprofiled_wall_ns

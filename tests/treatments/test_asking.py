@@ -76,6 +76,23 @@ def test_a_graph_of_the_model_leaves_its_optimizer_outside(tmp_path: Path):
 
 
 @pytest.mark.usefixtures("replay_alone")
+def test_a_graph_of_the_model_leaves_its_loss_outside(tmp_path: Path):
+    """10 launches of 100 us in a module, 20 that are in none, as a loss that is written out: only the 10 are gone."""
+    trace = Trace(shapes=False)
+    for number in range(3):
+        with trace.step(number):
+            begin = trace.now
+            for _ in range(10):
+                trace.op("aten::mul", [[64, 64]], 5.0, host_us=100.0)
+            trace._add("python_function", "nn.Module: Net_0", begin, trace.now - begin)
+            for _ in range(20):
+                trace.op("aten::mul", [[64, 64]], 5.0, host_us=100.0)
+    profile = read_trace(str(trace.write(tmp_path)), python=True)
+    now, model = (changes.predict(profile, names).what_if.step_ns for names in ((), ("cuda-graph:model",)))
+    assert model == pytest.approx(2 / 3 * now, rel=0.1)
+
+
+@pytest.mark.usefixtures("replay_alone")
 def test_what_runs_as_tf32_may_be_asked_to_run_in_16_bit(tmp_path: Path):
     """No condition calls TF32 a fault. 4096^3 products of 300 us: 494.7 TFLOP/s against 989.4."""
     trace = Trace()

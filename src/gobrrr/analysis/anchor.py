@@ -45,6 +45,9 @@ HOST_CALLS = constant("host launch")
 steps of the bench of treatments that the host bounds no more than this. A host that the device hides and that took
 longer in the profiled steps was held up there."""
 
+LESS = 0.95
+"""In such steps a host is looked for that the device hides, from the time that issuing took downwards."""
+
 CLOSE = 0.002
 
 TWICE = 2.0
@@ -67,10 +70,17 @@ class Anchored:
     ends: tuple[ObserverCost, ObserverCost] | None = None
 
 
-def anchor_device(events: EventTable, links: Links, steps: Steps, cost: ObserverCost, wall_ns: float) -> Anchored:
+def anchor_device(
+    events: EventTable,
+    links: Links,
+    steps: Steps,
+    cost: ObserverCost,
+    wall_ns: float,
+    issue_ns: float | None = None,
+) -> Anchored:
     """Replay with as much of `cost` as gives steps of `wall_ns`; with `cost` itself where the host hardly matters.
 
-    Where even `MOST_COST` times the cost is too little, or none of it already too much, the host itself ran at another
+    Where the device hides the host, `issue_ns` says how long that takes for a step; None: it is not known. Where even `MOST_COST` times the cost is too little, or none of it already too much, the host itself ran at another
     pace in the profiled steps: its time is then shortened or lengthened alike, and the kernels keep theirs.
     """
 
@@ -81,9 +91,12 @@ def anchor_device(events: EventTable, links: Links, steps: Steps, cost: Observer
     factor = _solve(lambda one: at(costing(cost, one))[1].wall_ns, wall_ns, -1.0, MOST_COST + 1.0 - LEAST_PACE)
     found = costing(cost, factor)
     moved, window = at(found)
-    likely = _hurried(events, links, steps, found)
-    if likely is not found and abs((shorter := at(likely))[1].wall_ns - window.wall_ns) <= REPEATABLE * window.wall_ns:
-        found, (moved, window) = likely, shorter  # the device bounds the step: its time does not tell
+    likely = _issuing(events, links, steps, found, None if issue_ns is None else min(issue_ns, wall_ns))
+    for _ in range(HALVINGS if issue_ns is not None and likely.pace > found.pace else 1):
+        if likely is not found and abs((other := at(likely))[1].wall_ns - window.wall_ns) <= REPEATABLE * window.wall_ns:
+            found, (moved, window) = likely, other  # the device bounds the step: its time does not tell
+            break
+        likely = likely.left(LESS)  # nearly even with the device: the slowest host that it hides
     fast, slow = (
         end if abs(at(end)[1].wall_ns - window.wall_ns) <= REPEATABLE * window.wall_ns else found
         for end in (found.left(1 / LEFT_FACTOR), found.left(LEFT_FACTOR))
@@ -92,8 +105,16 @@ def anchor_device(events: EventTable, links: Links, steps: Steps, cost: Observer
     return Anchored(moved, window, found, wall_ns / window.wall_ns if window.wall_ns else 1.0, ends)
 
 
-def _hurried(events: EventTable, links: Links, steps: Steps, cost: ObserverCost) -> ObserverCost:
-    """The same cost with a host that takes no longer than hosts do for so many launches, where it loads no data."""
+def _issuing(
+    events: EventTable, links: Links, steps: Steps, cost: ObserverCost, issue_ns: float | None
+) -> ObserverCost:
+    """The same cost with a host that takes `issue_ns` for a step; where that is not known one that takes no longer
+    than hosts do for so many launches, where it loads no data."""
+    if issue_ns is not None and steps.host_stop is not None and steps.begins:
+        record = host_record(events, links, steps.begins[0], steps.stop)
+        inside = (record.at[:-1] >= steps.begins[0]) & (record.at[:-1] < steps.host_stop)
+        needed = float(record.left(cost)[inside].sum())
+        return cost.left(issue_ns * steps.count / needed) if needed > 0 else cost
     record = host_record(events, links, steps.start, steps.stop)
     launch = links.launch[links.launch >= 0]
     launch = np.unique(launch[(events.start_ns[launch] >= steps.start) & (events.start_ns[launch] < steps.stop)])

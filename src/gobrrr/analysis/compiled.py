@@ -8,6 +8,7 @@ that is now fast and now slow. Shares of the eager host's time scatter from a th
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +25,7 @@ from gobrrr.analysis.idle import ALLOCATOR, COLLECTING, COMPILING, HOST_WORK, IN
 from gobrrr.analysis.intervals import covered, inside_spans, union
 from gobrrr.analysis.optimizers import updates
 from gobrrr.analysis.path import KERNEL_GAP_NS, launch_call_ns
-from gobrrr.analysis.regions import IN_GRAPH_NS, launching, without
+from gobrrr.analysis.regions import IN_GRAPH_NS, as_graph, launching, without
 from gobrrr.analysis.waits import cause_of, inner_waits
 from gobrrr.analysis.what_if import GRAPH_LAUNCH_NS, Change, captured, host_of, hosted, merged
 from gobrrr.fitted import by_name, constant
@@ -146,10 +147,15 @@ def _backward(evidence: Evidence) -> I8:
 
 def update_spans(evidence: Evidence) -> tuple[I8, I8]:
     """(begins of the first, ends of the last) launch of each run of an optimizer's launches with no others between."""
+    return _runs_of(evidence, updates(evidence).work)
+
+
+def _runs_of(evidence: Evidence, work: I8) -> tuple[I8, I8]:
+    """(begins of the first, ends of the last) launch of each run of launches of `work` with no others between."""
     events, launch = evidence.events, evidence.priced.links.launch
     rows = np.unique(launch[launch >= 0])
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-    own = launch[updates(evidence).work]
+    own = launch[work]
     mine = np.isin(rows, own[own >= 0])
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mine, [False]]).astype(np.int8)))
     return events.start_ns[rows[edges[::2]]], events.end_ns[rows[edges[1::2] - 1]]
@@ -169,6 +175,30 @@ def in_the_model(evidence: Evidence) -> NDArray[np.bool_]:
     """One flag a call: whether it is launched in a model's forward or backward pass."""
     called = evidence.graph.called[evidence.calls.first]
     return inside_spans(called, *compilable(evidence))
+
+
+def as_model_graphs(evidence: Evidence) -> Effect:
+    """The model's forward and its backward pass are each launched as a captured graph; the loss, the optimizer and what
+    adds gradients to those that are there stay outside. Nothing where the host waits in the model.
+
+    Which launches are the model's is told by the modules around them: the model is the outermost one with the most.
+    Where no module is known, all but the optimizer's are.
+    """
+    waits, links = inner_waits(evidence), evidence.priced.links
+    roots = [path[0] if row >= 0 and (path := evidence.modules.of(row)) else "" for row in links.op.tolist()]
+    counted = Counter(one for one in roots if one)
+    if not counted:
+        return lambda _: as_graph(evidence)(0.0)
+    model = counted.most_common(1)[0][0]
+    spans = _runs_of(evidence, np.flatnonzero(np.array([one == model for one in roots], dtype=bool)))
+    inside = waits[inside_spans(evidence.events.start_ns[waits], *spans)]
+
+    def change(graph: StepGraph) -> StepGraph:
+        if (np.isin(graph.waits, inside) & ~graph.cut).any():
+            return graph
+        return captured(graph, *spans, KERNEL_GAP_NS)
+
+    return lambda _: change
 
 
 def as_graphs(evidence: Evidence) -> Effect:

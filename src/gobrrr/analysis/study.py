@@ -138,9 +138,11 @@ def _measured(
     """A live run: the step takes what it was measured to take without the profiler; the timeline is brought there."""
     events, times, wall = rank.events, live.times, _wall_of(live)
     priced = with_captured(priced, events, steps, rank.seen, machine)
-    anchored = (anchor_processor if live.kind == "cpu" else anchor_device)(
-        events, links, steps, observer_cost(rank, machine), times.wall_ns
-    )
+    cost = observer_cost(rank, machine)
+    if live.kind == "cpu":
+        anchored = anchor_processor(events, links, steps, cost, times.wall_ns)
+    else:
+        anchored = anchor_device(events, links, steps, cost, times.wall_ns, None if live.syncs else live.issue_ns)
     # a CPU's timeline has no queue to replay: what it is brought to stands for what was recorded
     seen, recorded = (anchored.events, anchored.steps) if live.kind == "cpu" else (events, steps)
     rank = replace(rank, events=seen)

@@ -231,6 +231,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     uses: tuple[TensorUse, ...] | None = None
     counted: Counted | None = None
     dispatch_ns: float | None = None  # what an operation on one element takes on this host without the profiler
+    issue_ns: float | None = None  # until a step has returned that began on an idle device; None on a CPU
     observer: ProfilerCost | None = None
     program: Program | None = None
     seconds: float = 0.0

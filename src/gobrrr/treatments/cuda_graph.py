@@ -24,7 +24,7 @@ from dataclasses import replace
 from typing import Any
 
 from gobrrr.analysis.claims import Found
-from gobrrr.analysis.compiled import as_graphs
+from gobrrr.analysis.compiled import as_graphs, as_model_graphs
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.regions import as_graph
@@ -96,8 +96,8 @@ def model_unasked(evidence: Evidence) -> Plan | None:
     whole = unasked(evidence)
     if whole is None or whole.effect is None:
         return whole
-    effect = whole.effect
-    return replace(whole, assumes="static shapes; the optimizer stays outside", effect=lambda _: effect(0.0))
+    assumes = "static shapes; the loss and the optimizer stay outside"
+    return replace(whole, assumes=assumes, effect=as_model_graphs(evidence))
 
 
 def of_compiled(evidence: Evidence, found: Found) -> Plan | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import threading
 import time
 from collections.abc import Callable
@@ -233,6 +234,7 @@ class Watcher:
             self.restart()
         self._steps = -1
         self._stamps.clear()
+        self._returned.clear()
         self._graphs_made.clear()
         return theirs
 
@@ -242,6 +244,7 @@ class Watcher:
         self._watches, self._parts = Watches(), Parts()
         self._steps, self._seen = -1, 0
         self._stamps: list[float] = []
+        self._returned: list[float] = []
         self._graphs_made: list[int] = []
         self._clock = Clock()
         self._times: Any = None
@@ -274,9 +277,10 @@ class Watcher:
     def _warm(self, now: float) -> None:
         wait()
         self._steps += 1
-        self._stamps.append(time.perf_counter())
         self._graphs_made.append(self._watches.compiler.compiles)
         self._told(self._steps, self.options.warmup)
+        self._returned.append(now)
+        self._stamps.append(time.perf_counter())
         if self._steady(now):
             self._warmup_steps = self._steps
             self._begin_window()
@@ -293,6 +297,15 @@ class Watcher:
         quiet = len(self._graphs_made) < 2 or self._graphs_made[-1] == self._graphs_made[-2]
         falling = len(lengths) > 1 and lengths[-1] * STEADY < lengths[-2]
         return quiet and not falling and lengths[-1] <= STEADY * min(lengths)
+
+    def _issue_ns(self) -> float | None:
+        """What the host took for a settled step of the warm-up: each begins on an idle device."""
+        begins, ends, returned = self._stamps, self._stamps[1:], self._returned[1:]
+        steps = [(end - begin, back - begin) for begin, end, back in zip(begins, ends, returned, strict=False)]
+        if not steps:
+            return None
+        settled = STEADY * min(steps)[0]
+        return NS_PER_S * statistics.median(issued for took, issued in steps if took <= settled)
 
     def _begin_window(self) -> None:
         self._loops = time_loops()
@@ -411,8 +424,9 @@ class Watcher:
     def _assembled(self, target: str, rank: RankProfile, notes: list[str], cpu: str) -> Profile:
         watched = self._watches.found()
         seen = self._looking.seen if self._looking is not None else None
+        cuda = self._recorder is not None and self._recorder.gpu
         live = Live(
-            kind="cuda" if self._recorder is not None and self._recorder.gpu else "cpu",
+            kind="cuda" if cuda else "cpu",
             times=self._times,
             warmup_steps=self._warmup_steps,
             profiled_steps=self._profiled_steps,
@@ -425,6 +439,7 @@ class Watcher:
             memory=watched.get("memory"),
             uses=seen.uses if seen is not None else None,
             dispatch_ns=self._loops.op_ns if self._loops else None,
+            issue_ns=self._issue_ns() if cuda else None,
             observer=profiler_cost(self._loops, self._recorder.loops if self._recorder else None),
             program=seen.program if seen is not None else None,
             seconds=time.perf_counter() - self._began,
