@@ -1,7 +1,7 @@
 """gobrrr.treat held against experts: what it keeps in its first trials, and the best of the recipes, timed in turns.
 
     python -m bench.gpu.treat OUT --seconds 540                       # as far as the time reaches
-    python -m bench.gpu.treat OUT --seconds 540 --only a,b --again    # these anew
+    python -m bench.gpu.treat OUT --seconds 540 --only a,b --anew b   # b anew, what it gave at first stays beside
     python -m bench.gpu.treat OUT --device cpu --tiny --only a        # tries the script
     python -m bench.gpu.treat --list                                  # what there is
     python -m bench.gpu.treat --take OUT                              # what came back into bench/results
@@ -29,6 +29,9 @@ CHOSEN = (
 )  # fmt: skip
 """Three as people write them and one of each family of the bench of treatments; none of those that are set aside."""
 
+FIRST = ("treat", "against")
+"""What stays of a workload that is measured anew."""
+
 LEAST_S = 110.0
 """No workload is begun with less time left: what is cut short is lost."""
 
@@ -50,12 +53,19 @@ def line(name: str, found: dict[str, Any]) -> str:
     )
 
 
+def begun_anew(found: dict[str, Any]) -> dict[str, Any]:
+    """A workload that is to be measured again, with what it gave when the code saw it for the first time."""
+    first = found.get("first_sight") or {key: found[key] for key in (*FIRST, "commit", "date") if key in found}
+    about = {key: one for key, one in found.items() if key not in (*FIRST, "rows", "unfit", "device_seconds")}
+    return {**about, "first_sight": first, "left": ["what it gives now"]}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, nargs="?", help="where the results go")
     parser.add_argument("--seconds", type=float, default=540.0, help="the whole ends within this time (540)")
     parser.add_argument("--only", default="", help="names, separated by commas")
-    parser.add_argument("--again", action="store_true", help="also what is measured already")
+    parser.add_argument("--anew", default="", help="names of measured ones to measure again, separated by commas")
     parser.add_argument("--trials", type=int, default=3, help="end treating after so many trials; 0: never (3)")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--tiny", action="store_true", help="at sizes that a CPU does in a moment")
@@ -71,17 +81,19 @@ def main() -> int:
         parser.error("OUT is missing: where the results go")
     if given.take:
         return take(given.out, "treat")
-    names = [one for one in given.only.split(",") if one]
-    unknown = [one for one in names if one not in KNOWN]
+    names, anew = ([one for one in words.split(",") if one] for words in (given.only, given.anew))
+    unknown = [one for one in (*names, *anew) if one not in KNOWN]
     if unknown:
         parser.error(f"no workload is called {', '.join(unknown)}; --list has them")
     run = Run(
-        given.out, given.device, given.tiny, given.seconds, 150.0, given.again, False,
+        given.out, given.device, given.tiny, given.seconds, 150.0, False, False,
         given.side_by_side or (SIDE_BY_SIDE if given.device == "cuda" else 1), given.commit or commit() or "",
         kind="treat", module="bench.gpu.treat_one", more=("--trials", str(given.trials)), least_s=LEAST_S,
         profiles=False, told=line,
     )  # fmt: skip
-    begin(run)
+    known = begin(run)
+    for name in set(anew) & set(known):
+        known[name] = begun_anew(known[name])
     measure(run, names or list(CHOSEN))
     return 0
 

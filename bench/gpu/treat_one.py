@@ -26,6 +26,7 @@ from gobrrr.model.treated import Treated, TrialRecord
 from gobrrr.treating import treat
 from gobrrr.treating.bench import Here
 from gobrrr.treating.candidate import Candidate
+from gobrrr.treating.candidates import Looked
 from gobrrr.treating.choosing import BUDGET_S, Options
 from gobrrr.treating.ledger import Ledger
 from gobrrr.treating.pace import Allowed
@@ -58,7 +59,8 @@ TREATED = ("kept", "order", "stopped", "notes", "step_before_ns", "step_after_ns
 
 
 class Limited(Here):
-    """A bench that ends the search, as a user's interrupt does, after so many trials; 0: never.
+    """A bench that ends the search, as a user's interrupt does, after so many trials; 0: never. The step is not
+    diagnosed again for trials that do not come.
 
     `ends`: of each trial, the seconds since the beginning, and those of them in which torch's compiler worked.
     """
@@ -68,10 +70,19 @@ class Limited(Here):
         self.turn, self.most, self.begun = turn, most, turn.clock()
         self.ends: list[tuple[float, float]] = []
 
-    def trial(self, kept: Sequence[str], way: Candidate, allowed: Allowed, instead_of: str = "") -> TrialRecord:
-        """A trial; one that found out that a way does not apply is none."""
+    def look(self, kept: Sequence[str], within_s: float, spent_s: float) -> Looked:
+        """The step with what is kept, while there are trials to come."""
+        self.go_on()
+        return super().look(kept, within_s, spent_s)
+
+    def go_on(self) -> None:
+        """Raises KeyboardInterrupt after the last trial."""
         if self.most and len(self.ends) >= self.most:
             raise KeyboardInterrupt
+
+    def trial(self, kept: Sequence[str], way: Candidate, allowed: Allowed, instead_of: str = "") -> TrialRecord:
+        """A trial; one that found out that a way does not apply is none."""
+        self.go_on()
         found = super().trial(kept, way, allowed, instead_of)
         if not found.unapplied:
             self.ends.append(((self.turn.clock() - self.begun) / 1e9, self.turn.compiling_s))
@@ -111,9 +122,14 @@ class Against(One):
             self.say(stage)
 
     def sets(self) -> list[str]:
-        """What treat kept, for the same work, and the recipes that fit."""
+        """What treat kept, for the same work, and the recipes that fit.
+
+        A graph of the whole step is captured before the compiler makes graphs: nodes of autograd that those hold are
+        tied to another stream, and a capture that meets them fails.
+        """
         mine = JOINED.join(self.mine())
-        return [one for one in dict.fromkeys([mine, *map(JOINED.join, self.recipes())]) if one]
+        found = [one for one in dict.fromkeys([mine, *map(JOINED.join, self.recipes())]) if one]
+        return sorted(found, key=lambda one: "cuda-graph" not in one.split(JOINED))
 
     def mine(self) -> list[str]:
         """What treat kept, by rank; a larger batch is other work and left out."""
@@ -132,6 +148,7 @@ class Against(One):
 
     def run(self) -> int:
         """One of the two processes' work."""
+        self.found.pop("left", None)
         self.turn.take()
         self.workload = self.entry.made(device=self.device, tiny=self.tiny)
         if "treat" not in self.found:

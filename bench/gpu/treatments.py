@@ -197,11 +197,12 @@ def unfinished(found: dict[str, Any] | None) -> bool:
 
 
 def environment(run: Run, folder: Path, name: str) -> dict[str, str]:
-    """A process's own caches, which no other one locks, and one thread for its compiler: others compile beside it."""
-    cache = folder / "cache" / name
+    """A process's own caches, which no other one locks, and its share of the cores for its compiler's processes."""
+    cache, cores = folder / "cache" / name, len(os.sched_getaffinity(0)) - RESERVED
+    threads = max(1, cores // run.side_by_side) if run.device != "cpu" else 1
     return os.environ | {
         "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"), "TRITON_CACHE_DIR": str(cache / "triton"),
-        "TORCHINDUCTOR_COMPILE_THREADS": "1", "PYTHONUNBUFFERED": "1", "GOBRRR_BENCH_COMMIT": run.commit,
+        "TORCHINDUCTOR_COMPILE_THREADS": str(threads), "PYTHONUNBUFFERED": "1", "GOBRRR_BENCH_COMMIT": run.commit,
     }  # fmt: skip
 
 

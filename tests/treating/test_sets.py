@@ -97,6 +97,25 @@ def test_experts_fuse_the_optimizer_also_where_nothing_predicts_it() -> None:
     assert sets.may_not_pay(made, STEP) == ["fused-optimizer"]
 
 
+def test_what_experts_always_apply_also_joins_the_set_that_was_built_by_predictions() -> None:
+    """A graph of the whole step saves more than the experts' sets: it still has the optimizer's passes in it."""
+    saves = {"bf16-autocast": 0.3, "cuda-graph": 0.5, "compile": 0.1}
+    found = [
+        candidate("bf16-autocast", 0.3), candidate("cuda-graph", 0.5, conflicts=("compile:reduce-overhead",)),
+        candidate("compile:reduce-overhead", 0.1, as_if=("compile",)),
+        candidate("fused-optimizer", None, as_if=("fused-optimizer",)),
+        candidate("prefetch-pinned", None, as_if=("prefetch-pinned",)),
+    ]  # fmt: skip
+    (made, *_) = best(found, saves)
+    assert set(made.members) == {"bf16-autocast", "cuda-graph", "fused-optimizer", "prefetch-pinned"}
+    assert made.expected_ns == pytest.approx(0.65 * STEP)
+
+
+def test_no_set_is_made_of_one_way_and_what_nothing_predicts() -> None:
+    found = [candidate("cuda-graph", 0.5), candidate("fused-optimizer", None, as_if=("fused-optimizer",))]
+    assert best(found, {"cuda-graph": 0.5}) == []
+
+
 # -- the search
 
 
@@ -147,6 +166,28 @@ def test_a_member_that_cannot_be_applied_leaves_the_rest_of_its_set() -> None:
     assert told.kept == ("cast", "fused")
     assert "graph" not in tried(bench)
     assert next(one.why for one in told.untried if one.way == "graph") == "it reads the device"
+
+
+def test_what_is_predicted_to_save_something_comes_before_what_may_not_pay_and_that_before_the_rest() -> None:
+    found, made = three()
+    made = [sets.replace(made[0], adds=(*made[0].adds[:2], (0.0, -0.1 * STEP, 0.1 * STEP)))]
+    layout, other = candidate("layout", 0.03), candidate("other", -0.01, width=0.05)
+    bench = FakeBench(
+        found, sets=made, saved={"cast + graph + fused": 0.7, "without fused": -0.1},
+        then={"cast+graph+fused": [layout, other]},
+    )  # fmt: skip
+    treated(bench)
+    assert tried(bench) == ["cast + graph + fused", "layout", "without fused", "other"]
+
+
+def test_a_way_for_the_work_that_a_kept_one_does_has_no_trial() -> None:
+    narrow, tf32 = candidate("bf16-autocast", 0.3), candidate("tf32", 0.1)
+    bench = FakeBench([narrow, tf32], saved={"bf16-autocast": 0.3})
+    told = treated(bench)
+    assert tried(bench) == ["bf16-autocast"]
+    assert next(one.why for one in told.untried if one.way == "tf32") == (
+        "bf16-autocast, which was kept, does what it would"
+    )
 
 
 @pytest.mark.parametrize(("without", "kept"), [(-0.1, ("cast", "graph", "fused")), (0.0, ("cast", "graph"))])

@@ -12,6 +12,7 @@ from gobrrr.treating import sets
 from gobrrr.treating.candidate import LEAST_SHARE, Candidate
 from gobrrr.treating.candidates import Looked
 from gobrrr.treating.ledger import Ledger, calibrated
+from gobrrr.treatments.together import ALTERNATIVES
 
 BUDGET_S = 300.0
 SECONDS_SHARE, SECONDS_STEPS, SECONDS = 0.1, 100, (4.0, 30.0)
@@ -238,6 +239,8 @@ class Chooser:
             return f"can't stand beside {against}, which was kept"
         if one.why_not and not forced:
             return one.why_not
+        if (better := self._for_the_same_work(one)) and not forced:
+            return f"{better}, which was kept, does what it would"
         if choice.high is not None and choice.high < self._least and not forced:
             most = max(choice.high, 0.0)
             return f"predicted to save at most {units.duration(most)}" if most > 0 else "predicted to save nothing"
@@ -263,6 +266,10 @@ class Chooser:
             if {kept.way, kept.treatment} & set(one.conflicts) or {one.way, one.treatment} & set(kept.conflicts):
                 return kept.way
         return ""
+
+    def _for_the_same_work(self, one: Candidate) -> str:
+        """The kept way that leaves this one nothing to change; "" where there is none."""
+        return next((kept.way for kept in self._found.kept if (kept.treatment, one.treatment) in ALTERNATIVES), "")
 
     def _no_better(self, choice: Choice) -> str:
         """Another way of a treatment that is kept: tried where, beyond that one, it is predicted to save more."""
@@ -292,15 +299,15 @@ def named(way: str, only: Sequence[str]) -> bool:
     return way in only or way.partition(":")[0] in only
 
 
-def _turn(choice: Choice) -> tuple[bool, bool, bool, bool, bool, float, float]:
-    """Sets come first, then leaving out what may not pay, then what is predicted, and of that what makes a step
-    shorter: more work in it only hides.
+def _turn(choice: Choice) -> tuple[bool, bool, bool, bool, float, float]:
+    """Sets come first, then what is predicted, and of that what makes a step shorter: more work in it only hides.
 
-    What compiles for minutes comes after what does not: the step that it is tried on is the shorter by then.
+    Leaving out what may not pay saves nothing but what is kept in vain, and comes after what is predicted to save more
+    than that. What compiles for minutes comes after what does not: the step that it is tried on is the shorter by then.
     """
     one = choice.candidate
-    kind = not one.members, not one.leaves_out
-    return *kind, choice.expected is None, one.work != 1.0, one.slow, -(choice.expected or 0.0), -(choice.high or 0.0)
+    unpredicted = choice.expected is None and not one.leaves_out
+    return not one.members, unpredicted, one.work != 1.0, one.slow, -(choice.expected or 0.0), -(choice.high or 0.0)
 
 
 def words(one: TrialRecord) -> str:

@@ -1,6 +1,7 @@
-"""The best predicted set of ways is tried at once; what helped is kept, members that may not pay are left out.
+"""The best predicted set of ways is tried at once, and what helped is kept.
 
-Then the way with the largest predicted saving is tried next, again and again, each time predicted anew.
+Then the way with the largest predicted saving is tried next, again and again, each time predicted anew. Where none is
+left that is predicted to save anything, the step is tried without each member of the set that may not pay.
 Nothing here runs a step: a `Bench` diagnoses and tries, in this process or in one of its own.
 """
 

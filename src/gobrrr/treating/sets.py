@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -35,8 +35,9 @@ SERVING = (
 )
 """What experts apply in one go, less what does not fit the workload."""
 
-ALWAYS = frozenset({"fused-optimizer"})
-"""What is in an expert's set although nothing predicts it: it takes launches off the step, and no other member away."""
+ALWAYS = frozenset({"fused-optimizer", "prefetch-pinned"})
+"""What is in every set although nothing predicts it: it takes launches, passes or copies off the step, and no other
+member away."""
 
 Predict = Callable[[Sequence[str], float], Saving | None]
 """What treatments are predicted to save together, with how much work a step is then."""
@@ -46,12 +47,12 @@ def best_sets(candidates: Sequence[Candidate], predict: Predict, step_ns: float)
     """The sets of two and more ways that are predicted to save the most of a step, the best first.
 
     Each has to save as much as any single way does. One is built by adding the way that adds the most, again and again;
-    the others are the experts'. Of sets that save about the same the larger comes first: what does not pay is left out
-    later, and what was never tried is not known.
+    the others are the experts'. What is in ALWAYS joins each of two and more. Of sets that save about the same the
+    larger comes first: what does not pay is left out later, and what was never tried is not known.
     """
     fit = [one for one in candidates if _stands_in_a_set(one)]
     known = {one.way: one for one in candidates if one in fit or one.way in ALWAYS}
-    found = [_built(fit, predict, step_ns)]
+    found = [_with_always(_built(fit, predict, step_ns), known)]
     for recipe in (*TRAINING, *SERVING):
         found.append([known[name] for name in recipe if name in known])
     single = max((one.expected_ns or 0.0 for one in fit), default=0.0)
@@ -141,6 +142,14 @@ def _built(fit: Sequence[Candidate], predict: Predict, step_ns: float) -> list[C
         if one is None or most - saved < LEAST_SHARE * step_ns:
             return members
         members, saved = [*members, one], most
+
+
+def _with_always(members: list[Candidate], known: Mapping[str, Candidate]) -> list[Candidate]:
+    """A set of two and more with those of ALWAYS that can stand in it."""
+    for name in sorted(ALWAYS & set(known)) if len(members) > 1 else ():
+        more = [*members, known[name]]
+        members = members if known[name] in members or _at_odds(more) else more
+    return members
 
 
 def _set_of(members: Sequence[Candidate], predict: Predict) -> Candidate | None:
