@@ -178,8 +178,10 @@ class Combiner:
 
     def foretold(self, names: Sequence[str]) -> Saving:
         """What a trial of the treatments `names` is expected to measure, below 0 where they may make the step slower:
-        the replay, and what was fitted beside it."""
-        expected, low, high = (self.before * one for one in predicted(self.replayed(names), self.spreads))
+        the replay, and what was fitted beside it; the step takes no less than its loaders need."""
+        mine = self.seats[0].of(names)
+        most = self.before - max((one.bound(MOST) for one in mine), default=0.0) / work_of(mine)
+        expected, low, high = (min(self.before * one, most) for one in predicted(self.replayed(names), self.spreads))
         return expected, low, high
 
     def _best(self, names: Sequence[str]) -> Saving:
