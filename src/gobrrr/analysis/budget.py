@@ -76,9 +76,7 @@ def device_budget(
     return DeviceBudget(device, dict(lines), here, own, len(rows), gaps, busy.length)
 
 
-def lines_of(
-    budget: DeviceBudget, priced: Priced, events: EventTable, wanted: NDArray[np.bool_]
-) -> dict[Key, float]:
+def lines_of(budget: DeviceBudget, priced: Priced, events: EventTable, wanted: NDArray[np.bool_]) -> dict[Key, float]:
     """The same lines of some of the device's work alone. `wanted`: one flag for each of `priced.links.device`."""
     lines: dict[Key, float] = defaultdict(float)
     for kind in Class:
@@ -86,7 +84,9 @@ def lines_of(
         if kind is Class.COMPUTE:
             _add_compute(lines, priced, budget.work[at], budget.own_ns[at], events)
         else:
-            lines["communication" if kind is Class.COMMUNICATION else "transfer", None] += float(budget.own_ns[at].sum())
+            lines["communication" if kind is Class.COMMUNICATION else "transfer", None] += float(
+                budget.own_ns[at].sum()
+            )
     return dict(lines)
 
 

@@ -95,9 +95,7 @@ def scaled(found: Outcome, factor: float, *, cpu: bool) -> Outcome:
 
 def changed_work(before: StepGraph, after: StepGraph) -> Mask:
     """One flag a piece of device work: whether it takes another time than before, runs no more or on another stream."""
-    result: Mask = (
-        (after.duration != before.duration) | (after.gone != before.gone) | (after.stream != before.stream)
-    )
+    result: Mask = (after.duration != before.duration) | (after.gone != before.gone) | (after.stream != before.stream)
     return result
 
 

@@ -94,7 +94,11 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 def unasked(evidence: Evidence) -> Plan | None:
     """What the host needs for compiled code, also where the device bounds the step: it may not do so then."""
-    return None if evidence.on_cpu or is_compiled(evidence) else _launching(evidence, changed_model(evidence, "torch.compile({})"))
+    return (
+        None
+        if evidence.on_cpu or is_compiled(evidence)
+        else _launching(evidence, changed_model(evidence, "torch.compile({})"))
+    )
 
 
 def _launching(evidence: Evidence, how: str) -> Plan:
