@@ -108,7 +108,7 @@ def brought_to(found: Outcome, now: Sequence[BudgetLine], step_ns: float, *, cpu
     """The budget of a step of `step_ns`, where its graph runs for another time than that; `now`: before the change.
 
     Only what the change touches makes the difference: what is saved less than the graph says comes back where it was
-    taken, what is saved more is taken from the rest of what is touched, last from what is at its roof.
+    taken, below the roof; what is saved more is taken from the rest of what is touched, last from what is at its roof.
     """
     lines = _sums(found.lines)
     more = step_ns - found.ns
@@ -117,7 +117,10 @@ def brought_to(found: Outcome, now: Sequence[BudgetLine], step_ns: float, *, cpu
         back = {key: taken.get(key, 0.0) - lines.get(key, 0.0) for key in {**lines, **taken}}
         saved = sum(back.values())
         part = min(more / saved, 1.0) if saved > 0 else 0.0
-        lines = {key: lines.get(key, 0.0) + part * ns for key, ns in back.items()}
+        for key, ns in back.items():
+            # what is left to do at its roof is known: a kernel that takes longer is further below it
+            kept: Key = ("below_roof", key[0]) if key[0] in AT_ROOF and ns > 0 else key
+            lines[kept] = lines.get(kept, 0.0) + part * ns
         more -= part * max(saved, 0.0)
     off_roof = {key: ns for key, ns in found.touched.items() if key[0] not in AT_ROOF}
     for touched in (off_roof, found.touched, lines):
