@@ -60,6 +60,10 @@ TUNED, GRAPHED = "max-autotune", "cuda-graph:compiled"
 """What inductor's modes do besides, by the names of the treatments that predict it."""
 
 
+MOSTLY = 0.5
+"""A loop holds a step that has more than this share of it."""
+
+
 def predict(evidence: Evidence, found: Found) -> Plan | None:
     """Bytes for a chain, launches for a launch-bound step."""
     code = found.finding.code
@@ -94,11 +98,9 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 def unasked(evidence: Evidence) -> Plan | None:
     """What the host needs for compiled code, also where the device bounds the step: it may not do so then."""
-    return (
-        None
-        if evidence.on_cpu or is_compiled(evidence)
-        else _launching(evidence, changed_model(evidence, "torch.compile({})"))
-    )
+    if evidence.on_cpu or is_compiled(evidence):
+        return None
+    return _launching(evidence, changed_model(evidence, "torch.compile({})"))
 
 
 def _launching(evidence: Evidence, how: str) -> Plan:
