@@ -388,6 +388,12 @@ def test_the_page_has_the_panel_and_what_was_asked_for(run: Run, tiny: str, tmp_
     text = page.read_text(encoding="utf-8")
     assert text.count("cuda-graph") > 1
     assert "larger-batch" in text
+    assert [one["treatments"] for one in stdlib_json.loads(saved.read_bytes())["what_ifs"] if one["asked"]] == [
+        ["larger-batch"]
+    ]
+    assert '<details class="folded" open' in text  # the panel shows what was asked for
+    shown = run("report", str(saved))[1]
+    assert "What if: larger-batch" in shown
 
 
 def test_a_folder_of_two_ranks_is_asked_together(run: Run, h100_extra: Path, tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def predict(
     with_plan = {name for seat in asked_for for name, _, _ in seat.plans}
     notes = [f"{name}: nothing that was found in this step is changed by it" for name in treatments
              if name not in with_plan and not any(one.split(" ")[0] == name for one in parts.failed)]  # fmt: skip
-    record = replace(asked, assumes=[*asked.assumes, *notes])
+    record = replace(asked, assumes=[*asked.assumes, *notes], asked=True)
     rows = [one for one in whole.what_ifs or [before] if not _same(one, record)]
     if treatments or machine is not None:
         rows.append(record)

@@ -391,8 +391,8 @@ def _checked(one: Study, wall_ns: float, parts: Parts) -> _Checked:
     )
     whose = {each.finding.code: each for each in found}
     told = [changed(whose.pop(each.code), finding=each) for each in settled]
-    unchecked = [each for each in results if isinstance(each, NotChecked)]
-    return _Checked(told, [*told, *whose.values(), *hidden], unchecked, step)
+    rest = [changed(each, told=False) for each in (*whose.values(), *hidden)]
+    return _Checked(told, [*told, *rest], [each for each in results if isinstance(each, NotChecked)], step)
 
 
 def _looked_for(condition: Condition, evidence: Evidence) -> Found | NotChecked | None:

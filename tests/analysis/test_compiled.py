@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +19,20 @@ from gobrrr.analysis.compiled import (
     compilable,
     compiled,
     in_the_model,
+    is_compiled,
     of_the_model,
 )
+from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import KERNEL_GAP_NS, launch_call_ns
 from gobrrr.analysis.regions import IN_GRAPH_NS, as_graph
 from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import evidence_of
 from tests.analysis.slow_simulator import unprofiled
+from tests.analysis.tables import diagnosis
 from tests.analysis.test_regions import LAUNCH, MATRIX, OPTIMIZER, REACTION, launch_bound, now, then
 from tests.conditions.lives import framed
+from tests.conftest import H100
+from tests.evidence import evidence_from, found, predict
 from tests.traces import Trace
 
 NONE = np.array([], dtype=np.int64)
@@ -96,6 +102,52 @@ def test_what_depends_on_the_shape_that_a_wait_tells_is_in_no_graph(tmp_path: Pa
     evidence = launch_bound(tmp_path, wait=True, waiting="aten::nonzero")
     assert then(evidence, as_graphs(evidence), 0.5) == now(evidence)
     assert then(evidence, as_graphs(evidence), 1.0) < now(evidence)
+
+
+@pytest.mark.parametrize("name", ["bert_base_b32_s512", "dit_xl_b8_s256", "vit_b16_b64"])
+def test_what_is_compiled_is_not_told_to_be_compiled(name: str):
+    eager, done = (diagnosis(H100 / f"{name}.{which}.json.gz") for which in ("fwd", "fwd_compiled"))
+    assert "compile" in [one.treatment for one in eager.prescriptions]
+    assert "compile" not in [one.treatment for one in done.prescriptions]
+
+
+def generated(tmp_path: Path, *, eager: int, mark: str = "") -> Evidence:
+    """A step of 4 of the compiler's kernels and 4 matmuls, and `eager` additions behind them."""
+    trace = Trace()
+    for number in range(3):
+        with trace.step(number):
+            with trace.annotated(mark) if mark else nullcontext():
+                for _ in range(4):
+                    trace.op("aten::mm", [[64, 64], [64, 64]], 5.0, host_us=20.0)
+                    trace.op("triton_poi_fused_relu_0", [[64, 64]], 5.0, host_us=20.0, kernel="triton_poi_fused_relu_0")
+            for _ in range(eager):
+                trace.op("aten::add", [[64, 64], [64, 64]], 5.0, host_us=20.0)
+            trace.synchronize()
+    return evidence_from(trace.write(tmp_path))
+
+
+@pytest.mark.parametrize("mark", ["Torch-Compiled Region: 0/0", ""], ids=["marked", "unmarked"])
+@pytest.mark.parametrize(("eager", "compiled"), [(2, True), (40, False)])
+def test_compiled_code_is_known_by_its_marks_or_by_its_kernels(tmp_path: Path, eager: int, compiled: bool, mark: str):
+    evidence = generated(tmp_path, eager=eager, mark=mark)
+    assert is_compiled(evidence) is compiled
+    finding = found("O01", evidence)
+    assert (predict("compile", evidence, finding) is None) is compiled
+    # of a step that is compiled in part only the rest is
+    inside = in_the_model(evidence).reshape(3, -1)
+    assert not inside[:, 1:8].any()
+    assert inside[:, 8:].all()
+
+
+def test_a_few_kernels_with_such_a_name_make_no_compiled_step(tmp_path: Path):
+    trace = Trace()
+    for number in range(3):
+        with trace.step(number):
+            for at in range(40):
+                kernel = "triton_tem_fused_flex_attention_0" if at % 10 == 0 else "add"
+                trace.op("aten::add", [[64, 64], [64, 64]], 5.0, host_us=20.0, kernel=kernel)
+            trace.synchronize()
+    assert not is_compiled(evidence_from(trace.write(tmp_path)))
 
 
 def test_the_chains_of_an_optimizer_are_not_compiled_with_the_model(tmp_path: Path):

@@ -10,6 +10,7 @@ import pytest
 from msgspec import structs
 
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.summary import speed_of_light
 from gobrrr.model.recording import Dependence
 from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import evidence_of
@@ -226,6 +227,30 @@ def test_turns_that_do_not_need_each_other_are_batched(depends: Dependence, tmp_
     assert finding.treatments == ["batched-loop", "cuda-graph"]
     assert any("do not need each other" in fact for fact in finding.evidence)
     assert predict("recurrent-layer", seen, finding) is None
+
+
+def rows_with_weights(trace: Trace) -> None:
+    """64 rows times 64 MB of weights, which no cache holds: each turn reads all of them in 20 us."""
+    for turn in range(64):
+        trace.view("aten::select", [64, 1, 4096], ["0", str(turn)])
+        trace.op("aten::mm", [[1, 4096], [4096, 8192]], 24.0, host_us=120.0)
+
+
+def test_one_operation_on_all_turns_reads_the_weights_once(tmp_path: Path):
+    """The limit of the loop is that of one product of all rows: of 64 x 4096, 4096 x 8192 and 64 x 8192 numbers."""
+    weights = 4096 * 8192 * 2
+    once = (64 * 4096 * 2 + weights + 64 * 8192 * 2) / 3.35e12 * 1e9
+    plain = seen_of(tmp_path, rows_with_weights)
+    again, each = (followed(plain, 64, ("aten::select", "aten::mm"), again=count * weights) for count in (63, 0))
+    assert speed_of_light(again, again.machine) == pytest.approx(once, rel=0.05)
+    assert speed_of_light(each, each.machine) > 50 * once
+    needing = followed(plain, 64, ("aten::select", "aten::mm"), "yes", again=63 * weights)
+    assert speed_of_light(needing, needing.machine) == speed_of_light(each, each.machine)
+    # what the loop may save includes what is read again, on a CPU as well
+    on_cpu = [replace(one, live=structs.replace(live_of(), kind="cpu")) for one in (again, each)]
+    for one, other in ((again, each), on_cpu):
+        more = found("O04", one).at_stake_ns[1] - found("O04", other).at_stake_ns[1]
+        assert more == pytest.approx(63 * weights / 3.35e12 * 1e9, rel=0.05)
 
 
 def test_turns_that_need_each_other_are_never_batched(tmp_path: Path):

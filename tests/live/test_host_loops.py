@@ -34,6 +34,11 @@ def heads() -> None:
     torch.stack([torch.softmax(ROWS @ one, -1) for one in WEIGHTS])
 
 
+def weighted() -> None:
+    """Rows with the weights of one layer."""
+    torch.stack([ROWS[at] @ WEIGHTS[0] for at in range(20)])
+
+
 def generated() -> None:
     """A generator expression that is summed."""
     sum((ROWS @ one).sum() for one in WEIGHTS)
@@ -259,6 +264,14 @@ def test_a_loop_is_known_by_its_turns_and_what_they_need(step: Callable[[], Any]
 def test_reads_that_dispatch_nothing_are_counted() -> None:
     assert loops(norms)[0].reads == 6
     assert loops(collected)[0].reads == 5  # the last may be behind the loop
+
+
+def test_what_turns_read_again_is_counted() -> None:
+    """The weights in 19 of 20 turns; the rows are each turn's own."""
+    (found,) = loops(weighted)
+    assert found.again_bytes == 19 * 8 * 8 * 4
+    (own,) = loops(rows_in_place)
+    assert own.again_bytes == 0
 
 
 def test_a_loop_has_the_line_that_it_begins_at() -> None:

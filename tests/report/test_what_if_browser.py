@@ -119,6 +119,17 @@ def test_toggling_shows_the_entrys_numbers(show: Any, one: Diagnosis) -> None:
     assert page.page.is_checked(HERE)
 
 
+def test_what_the_command_line_asked_for_is_chosen_at_first(show: Any, one: Diagnosis) -> None:
+    asked = found(one, ["compile", "cuda-graph"])
+    rows = [replace(item, asked=item is asked) for item in one.what_ifs]
+    page = show(replace(one, what_ifs=rows))
+    page.page.click("#what-if-title")  # it was open, and has been closed
+    shows(page, one, asked)
+    assert page.page.get_attribute(COMPILE, "aria-pressed") == "true"
+    page.page.click("#what-if-reset")
+    assert "nothing is chosen" in answer(page)
+
+
 def test_what_is_chosen_is_in_the_address(show: Any, one: Diagnosis) -> None:
     page = show(one)
     page.page.click(COMPILE)

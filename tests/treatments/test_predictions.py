@@ -38,7 +38,7 @@ OWN = {
     "allocator": {"O06"}, "batched-loop": {"O04"}, "bf16-autocast": {"C01", "C03"}, "bucket-or-pack": {"M11"},
     "cast-at-source": {"C04"}, "cast-once": {"M04", "M06"}, "channels-last": {"C06", "M03", "M05"},
     "comm-overlap": {"N01"}, "compile": {"C02", "M01", "M02", "M03", "M04", "M05", "O01", "O04"},
-    "cuda-graph": {"O01", "O04"},
+    "cuda-graph": {"M04", "O01", "O04"},
     "cudnn-benchmark": {"C06"}, "dataloader-workers": {"D01"}, "debug-off": {"O08"}, "eager-trace": {"Q03"},
     "fewer-groups": {"O03"},
     "foreach": {"O11"}, "fused-norm": {"M03"}, "fused-optimizer": {"O03"}, "gather-backward": {"M08"},

@@ -93,7 +93,10 @@ def anchor_device(
     moved, window = at(found)
     likely = _issuing(events, links, steps, found, None if issue_ns is None else min(issue_ns, wall_ns))
     for _ in range(HALVINGS if issue_ns is not None and likely.pace > found.pace else 1):
-        if likely is not found and abs((other := at(likely))[1].wall_ns - window.wall_ns) <= REPEATABLE * window.wall_ns:
+        if (
+            likely is not found
+            and abs((other := at(likely))[1].wall_ns - window.wall_ns) <= REPEATABLE * window.wall_ns
+        ):
             found, (moved, window) = likely, other  # the device bounds the step: its time does not tell
             break
         likely = likely.left(LESS)  # nearly even with the device: the slowest host that it hides

@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gobrrr.analysis.idle import CAUSES, Gaps, HostTime, gaps_of
 from gobrrr.analysis.intervals import EMPTY, Spans, clip, complement, covered, exclusive, subtract, union
@@ -73,6 +74,20 @@ def device_budget(
         if ns:
             lines["overhead", cause] += ns
     return DeviceBudget(device, dict(lines), here, own, len(rows), gaps, busy.length)
+
+
+def lines_of(budget: DeviceBudget, priced: Priced, events: EventTable, wanted: NDArray[np.bool_]) -> dict[Key, float]:
+    """The same lines of some of the device's work alone. `wanted`: one flag for each of `priced.links.device`."""
+    lines: dict[Key, float] = defaultdict(float)
+    for kind in Class:
+        at = np.flatnonzero(wanted[budget.work] & (priced.kind[budget.work] == kind))
+        if kind is Class.COMPUTE:
+            _add_compute(lines, priced, budget.work[at], budget.own_ns[at], events)
+        else:
+            lines["communication" if kind is Class.COMMUNICATION else "transfer", None] += float(
+                budget.own_ns[at].sum()
+            )
+    return dict(lines)
 
 
 def _owned(start: I8, stop: I8) -> I8:

@@ -58,13 +58,15 @@ class Found:
 
     `gone`: calls that a remedy makes vanish as launches (indices into `evidence.calls`); what is left of their time is
     that of the call before them, with which they are one kernel. `hidden`: the host is what the step waits for, so that
-    too little of it is at stake to be told; it counts once another remedy has taken the host's time away.
+    too little of it is at stake to be told; it counts once another remedy has taken the host's time away. `told`: it
+    is one of the answer's findings; False: what it claims is another's, or it is hidden.
     """
 
     finding: Finding
     claim: Claim
     gone: I8 = field(default_factory=lambda: NO_CALLS)
     hidden: bool = False
+    told: bool = True
 
 
 NOTHING = Claim(np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))

@@ -8,6 +8,7 @@ that is now fast and now slow. Shares of the eager host's time scatter from a th
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -16,13 +17,13 @@ from numpy.typing import NDArray
 
 from gobrrr.analysis.chains import BACKWARD
 from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import spans_of, within, works_of
+from gobrrr.analysis.effects import spans_of, step_spans, within, works_of
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Effect
 from gobrrr.analysis.graph import StepGraph
 from gobrrr.analysis.host_record import HOST_KINDS
 from gobrrr.analysis.idle import ALLOCATOR, COLLECTING, COMPILING, HOST_WORK, INPUT, UNEXPLAINED
-from gobrrr.analysis.intervals import covered, inside_spans, union
+from gobrrr.analysis.intervals import inside_spans, union
 from gobrrr.analysis.optimizers import updates
 from gobrrr.analysis.path import KERNEL_GAP_NS, launch_call_ns
 from gobrrr.analysis.regions import IN_GRAPH_NS, as_graph, launching, without
@@ -33,6 +34,13 @@ from gobrrr.model.events import I8, Kind
 
 REGIONS = ("Torch-Compiled Region", "## Call CompiledFxGraph", "CompiledFunction", "Call CompiledFxGraph")
 """What torch writes around a call of compiled code."""
+GENERATED = re.compile(r"triton_(poi|red|per|for|spl|mix|tem|mm|bmm)_")
+"""What the compiler calls the kernels that it generates."""
+GENERATED_SHARE = 0.19
+"""The least share of them among the launches of compiled code: of 12 traces with marks (tests/data, data/h100) the
+written_layers_compile pair's; the others are calls of libraries."""
+MOSTLY = 0.5
+"""A step that launches more than this share from compiled code is compiled."""
 
 RECURRENT = (
     "aten::lstm", "aten::gru", "aten::rnn_", "aten::_cudnn_rnn", "aten::miopen_rnn",
@@ -74,7 +82,7 @@ def compiled(evidence: Evidence, gone: I8) -> Effect:
     The optimizer, and what follows the last backward pass, is not compiled with the model.
     """
     work = works_of(evidence, gone)[0]
-    begin, end = compilable(evidence)
+    begin, end = still_eager(evidence)
     links = evidence.priced.links
     launched = inside_spans(evidence.graph.called, begin, end) & (links.launch >= 0) & ~links.in_graph
     call, other = launch_call_ns(evidence), _not_issuing_ns(evidence, (begin, end))
@@ -162,8 +170,8 @@ def _runs_of(evidence: Evidence, work: I8) -> tuple[I8, I8]:
 
 
 def of_the_model(evidence: Evidence, found: Found) -> Found:
-    """What a finding claims of calls in the model's passes: the chains of an optimizer that steps one parameter at a
-    time are not compiled with the model."""
+    """What a finding claims of calls in the model's passes, outside of compiled code: the chains of an optimizer that
+    steps one parameter at a time are not compiled with the model."""
     inside = in_the_model(evidence)
     claim, calls = found.claim, len(evidence.calls)
     kept = (claim.unit >= calls) | inside[np.minimum(claim.unit, calls - 1)] if calls else np.zeros(0, dtype=bool)
@@ -172,9 +180,14 @@ def of_the_model(evidence: Evidence, found: Found) -> Found:
 
 
 def in_the_model(evidence: Evidence) -> NDArray[np.bool_]:
-    """One flag a call: whether it is launched in a model's forward or backward pass."""
+    """One flag a call: whether it is launched in a model's forward or backward pass, and not from compiled code."""
     called = evidence.graph.called[evidence.calls.first]
-    return inside_spans(called, *compilable(evidence))
+    return inside_spans(called, *still_eager(evidence))
+
+
+def still_eager(evidence: Evidence) -> tuple[I8, I8]:
+    """(begins, ends) of the host's time in a model's passes that no compiled code has."""
+    return without(compilable(evidence), compiled_spans(evidence))
 
 
 def as_model_graphs(evidence: Evidence) -> Effect:
@@ -277,15 +290,24 @@ def _around(evidence: Evidence, wait: int) -> tuple[int, int]:
     return int(evidence.events.start_ns[row]), int(evidence.events.end_ns[row])
 
 
-def compiled_share(evidence: Evidence) -> float:
-    """Share of the device's work that is launched within code of torch.compile; 0 where nothing says so."""
+def is_compiled(evidence: Evidence) -> bool:
+    """Whether most of the device's work is launched from code of torch.compile: compiling again changes nothing."""
+    launched = evidence.priced.links.launch[evidence.priced.links.launch >= 0]
+    called = evidence.events.start_ns[launched]
+    return len(called) > 0 and float(inside_spans(called, *compiled_spans(evidence)).mean()) >= MOSTLY
+
+
+def compiled_spans(evidence: Evidence) -> tuple[I8, I8]:
+    """(begins, ends) of calls of compiled code; where nothing marks them, in each step from the first to the last
+    launch of a kernel that the compiler has generated, alone or in a graph, if there are enough of those."""
     events, links = evidence.events, evidence.priced.links
     named = np.array([name.startswith(REGIONS) for name in events.names], dtype=bool)
     rows = events.of(*HOST_KINDS)
     rows = rows[named[events.name[rows]]]
-    launched = links.launch[links.launch >= 0]
-    if not len(rows) or not len(launched):
-        return 0.0
-    spans = union(events.start_ns[rows], events.end_ns[rows])
-    called = events.start_ns[launched]
-    return float((covered(spans, called, called + 1) > 0).mean())
+    if len(rows):
+        return union(events.start_ns[rows], events.end_ns[rows])
+    made = np.array([GENERATED.match(name) is not None for name in events.names] or [False], dtype=bool)
+    mine = made[events.name[links.device]]
+    spans = step_spans(evidence, np.flatnonzero(mine))
+    inside = inside_spans(evidence.graph.called, *spans)
+    return spans if inside.any() and mine[inside].mean() >= GENERATED_SHARE else (spans[0][:0], spans[1][:0])

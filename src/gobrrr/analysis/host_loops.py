@@ -13,6 +13,7 @@ from gobrrr.analysis.intervals import Spans, union
 from gobrrr.analysis.loops import Loop, find_loops, nodes_of, work_of
 from gobrrr.analysis.optimizers import begun_inside, optimizer_spans
 from gobrrr.analysis.path import path_of
+from gobrrr.analysis.roofline import floor, joined
 from gobrrr.analysis.update_loops import FREE, update_loops
 from gobrrr.model.diagnosis import Place
 from gobrrr.model.events import I8, Kind
@@ -158,6 +159,27 @@ def inside_of(evidence: Evidence, loops: list[HostLoop]) -> NDArray[np.bool_]:
     for one in loops:
         inside[one.work] = True
     return inside
+
+
+def together_floors(evidence: Evidence) -> NDArray[np.float64]:
+    """The floor of each call in ns: of a loop whose turns do not need each other as a part of one operation on all
+    turns, which reads once what they read again."""
+    floors = evidence.calls.floor_ns.copy()
+    for one in evidence.host_loops:
+        calls = np.flatnonzero(inside_of(evidence, [one])[evidence.calls.first])
+        floors[calls] *= together_share(evidence, one.loop, calls)
+    return floors
+
+
+def together_share(evidence: Evidence, loop: Loop, calls: I8) -> float:
+    """The share of a loop's calls' floors that one operation on all turns has as its floor."""
+    calls = calls[~np.isnan(evidence.calls.floor_ns[calls])]
+    apart = float(evidence.calls.floor_ns[calls].sum())
+    if not (loop.apart and loop.again_bytes and apart):
+        return 1.0
+    works = [evidence.group_of(call).work for call in calls.tolist()]
+    together = floor(joined(works, loop.again_bytes), evidence.machine)
+    return min(together.ns / apart, 1.0) if together is not None else 1.0
 
 
 def spans_of_loops(evidence: Evidence, loops: list[HostLoop]) -> Spans:

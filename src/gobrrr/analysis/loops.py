@@ -47,8 +47,9 @@ class Loop:
     """One loop of the recorded steps. `begins`: where each turn begins on the host, on the recorded timeline, in ns.
 
     `row`: the first operation of its first turn; of a trace the one that counts. `end`: None: not known. `calls`: of a
-    live run, the first of `seen.calls` of each turn, and the end of the last one. `depends`, `carried`, `source` and
-    `reads` as `HostLoop` has them. `cell`: a recurrent layer's timestep, where a turn is one ("lstm_cell", "GRUCell").
+    live run, the first of `seen.calls` of each turn, and the end of the last one. `depends`, `carried`, `source`,
+    `reads` and `again_bytes` as `HostLoop` has them. `cell`: a recurrent layer's timestep, where a turn is one
+    ("lstm_cell", "GRUCell").
     """
 
     row: int
@@ -59,6 +60,7 @@ class Loop:
     carried: str = ""
     source: str | None = None
     reads: int = 0
+    again_bytes: int = 0
     cell: str | None = None
 
     @property
@@ -145,6 +147,7 @@ def _placed(loop: HostLoop, row: I8, begin: I8, end: I8) -> Loop | None:
         carried=loop.carried,
         source=loop.source,
         reads=loop.reads,
+        again_bytes=loop.again_bytes,
         cell=loop.within if loop.within in CELL_MODULES else None,
     )
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.budget import budget_lines, device_budget
+from gobrrr.analysis.budget import Key, budget_lines, device_budget, lines_of
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.graph import F8, Mask, StepGraph, host_needs
 from gobrrr.analysis.idle import INPUT, host_time
@@ -32,25 +33,40 @@ WORDS = {
     "overhead": "the device waiting for the host",
     "input": "waiting for input",
 }
+AT_ROOF = ("compute", "memory")
+"""The budget's lines that no better kernel and no better host makes shorter."""
 ON_CPU = {"overhead": "dispatch and Python"}
 """The same where the host's processor is the device."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A changed step's timeline and budget. The budget's lines sum to `wall_ns`."""
+    """A changed step's timeline and budget.
+
+    `touched`: of each line what the change touches: work that takes another time than before, and all idle time where
+    the host does something else.
+    """
 
     events: EventTable
     steps: Steps
     lines: list[BudgetLine]
     regime: Regime
     then: str
+    touched: Mapping[Key, float] = field(default_factory=dict)
+
+    @property
+    def ns(self) -> float:
+        """What the step takes."""
+        return sum(one.ns for one in self.lines)
 
 
-def outcome(evidence: Evidence, graph: StepGraph, priced: Priced, wall_ns: float, ran: Run | None = None) -> Outcome:
-    """Run a graph of `evidence`'s trace and budget it: `priced` has the floors' sides, `wall_ns` is the step's time.
+def outcome(
+    evidence: Evidence, graph: StepGraph, priced: Priced, wall_ns: float | None, ran: Run | None = None
+) -> Outcome:
+    """Run a graph of `evidence`'s trace and budget it: `priced` has the floors' sides.
 
-    `ran`: how it ran, where other ranks had a part in it.
+    `wall_ns`: the step's time, which the lines sum to; None: what it runs for. `ran`: how it ran, where other ranks had
+    a part in it.
     """
     events = replayed(graph) if ran is None else moved(graph, ran)
     links = priced.links
@@ -63,9 +79,80 @@ def outcome(evidence: Evidence, graph: StepGraph, priced: Priced, wall_ns: float
     changed = replace(priced, floor_ns=np.where(graph.gone, np.nan, graph.floor))
     budget = device_budget(events, changed, steps, evidence.budget.device, host_time(events, links))
     total = sum(budget.lines.values())
-    scale = wall_ns / total if total > 0 else 0.0
-    lines = budget_lines({key: ns * scale for key, ns in budget.lines.items()}, wall_ns)
-    return Outcome(events, steps, lines, regime_of(lines), largest(lines, cpu=graph.serial))
+    scale = 1.0 / max(steps.count, 1) if wall_ns is None else wall_ns / total if total > 0 else 0.0
+    touched = lines_of(budget, changed, events, changed_work(evidence.graph, graph))
+    if hosts(evidence.graph, graph):
+        touched |= {key: ns for key, ns in budget.lines.items() if key[0] == "overhead"}
+    part, lines = ({key: ns * scale for key, ns in sums.items()} for sums in (touched, budget.lines))
+    return _told(Outcome(events, steps, [], "unknown", "", part), lines, cpu=graph.serial)
+
+
+def scaled(found: Outcome, factor: float, *, cpu: bool) -> Outcome:
+    """The same where everything takes `factor` times as long."""
+    touched, lines = ({key: ns * factor for key, ns in sums.items()} for sums in (found.touched, _sums(found.lines)))
+    return _told(replace(found, touched=touched), lines, cpu=cpu)
+
+
+def changed_work(before: StepGraph, after: StepGraph) -> Mask:
+    """One flag a piece of device work: whether it takes another time than before, runs no more or on another stream."""
+    result: Mask = (after.duration != before.duration) | (after.gone != before.gone) | (after.stream != before.stream)
+    return result
+
+
+def hosts(before: StepGraph, after: StepGraph) -> bool:
+    """Whether the host does something else than before, or no longer waits."""
+    return not (np.array_equal(after.left, before.left) and np.array_equal(after.cut, before.cut))
+
+
+def brought_to(found: Outcome, now: Sequence[BudgetLine], step_ns: float, *, cpu: bool) -> Outcome:
+    """The budget of a step of `step_ns`, where its graph runs for another time than that; `now`: before the change.
+
+    Only what the change touches makes the difference: what is saved less than the graph says comes back where it was
+    taken, below the roof; what is saved more is taken from the rest of what is touched, last from what is at its roof.
+    """
+    lines = _sums(found.lines)
+    more = step_ns - found.ns
+    if more > 0:
+        taken = _sums(now)
+        back = {key: taken.get(key, 0.0) - lines.get(key, 0.0) for key in {**lines, **taken}}
+        saved = sum(back.values())
+        part = min(more / saved, 1.0) if saved > 0 else 0.0
+        for key, ns in back.items():
+            # what is left to do at its roof is known: a kernel that takes longer is further below it
+            kept: Key = ("below_roof", key[0]) if key[0] in AT_ROOF and ns > 0 else key
+            lines[kept] = lines.get(kept, 0.0) + part * ns
+        more -= part * max(saved, 0.0)
+    off_roof = {key: ns for key, ns in found.touched.items() if key[0] not in AT_ROOF}
+    for touched in (off_roof, found.touched, lines):
+        more = _shared_out(lines, more, touched)
+    return _told(found, lines, cpu=cpu)
+
+
+def _shared_out(lines: dict[Key, float], more: float, among: Mapping[Key, float]) -> float:
+    """Makes `lines` longer by `more` (shorter, where it is below 0) in proportion to `among`; what did not fit."""
+    room = {key: min(ns, lines.get(key, 0.0)) for key, ns in among.items()}
+    whole = sum(room.values())
+    part = max(more / whole, -1.0) if whole > 0 else 0.0
+    for key, ns in room.items():
+        lines[key] = lines.get(key, 0.0) + part * ns
+    return more - part * whole
+
+
+def waiting_for_input(found: Outcome, ns: float, *, cpu: bool) -> Outcome:
+    """A step that takes longer than its graph runs: for the rest the device waits for its input."""
+    lines = _sums(found.lines)
+    lines["overhead", INPUT] = lines.get(("overhead", INPUT), 0.0) + ns
+    return _told(found, lines, cpu=cpu)
+
+
+def _sums(lines: Sequence[BudgetLine]) -> dict[Key, float]:
+    return {(one.line, one.cause): one.ns for one in lines}
+
+
+def _told(found: Outcome, lines: Mapping[Key, float], *, cpu: bool) -> Outcome:
+    """The outcome with these lines, and what they say. `cpu`: host and device are one processor."""
+    made = budget_lines(dict(lines), sum(lines.values()))
+    return replace(found, lines=made, regime=regime_of(made), then=largest(made, cpu=cpu))
 
 
 def largest(lines: list[BudgetLine], *, cpu: bool) -> str:

@@ -12,6 +12,7 @@ from gobrrr.analysis.effects import less_host, spans_of, step_spans, within, wor
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Effect
 from gobrrr.analysis.graph import F8, StepGraph
+from gobrrr.analysis.host_loops import together_share
 from gobrrr.analysis.idle import INPUT
 from gobrrr.analysis.inputs import host_rows, input_gaps, input_stretches
 from gobrrr.analysis.intervals import Spans, clip, covered, inside_spans, union
@@ -179,14 +180,18 @@ def _alone(evidence: Evidence, work: I8) -> tuple[I8, I8]:
 
 
 def as_one_turn(evidence: Evidence, loop: Loop) -> Effect:
-    """All turns of a loop in the launches of one: the device's work takes as long as now, at best as its floors say."""
+    """All turns of a loop in the launches of one: the device's work takes as long as now, at best as the floor says of
+    one operation on all turns."""
     work, turns = work_of(evidence, loop), max(len(loop.begins), 1)
     begin, end = np.array([int(loop.begins[0])]), np.array([loop.stop])
     launch = evidence.priced.links.launch[work]
     called = evidence.events.start_ns[np.maximum(launch, 0)]
     outside = work[(launch >= 0) & ((called < begin[0]) | (called >= end[0]))]  # of the backward pass
     spans = launching_spans(evidence.graph, outside)
-    best = _at_floors(evidence, work)
+    mine = np.zeros(len(evidence.priced.links.device), dtype=bool)
+    mine[work] = True
+    calls = np.flatnonzero(mine[evidence.calls.first])
+    best = _at_floors(evidence, work) * together_share(evidence, loop, calls)
 
     def effect(share: float) -> Change:
         kept = np.full(len(work), 1.0 - share * (1.0 - best))

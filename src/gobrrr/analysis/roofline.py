@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -107,3 +108,17 @@ def _memory(work: Work, machine: Machine) -> Floor | None:
         own = bool(cache.at_least) if cache is not None else bound
         return Floor(there, "memory", "cache", in_cache=True, least_ns=least, at_most=inner or own)
     return Floor(ns, "memory", "DRAM", least_ns=least, at_most=inner or bound)
+
+
+def joined(works: Sequence[Work], spared: float) -> Work:
+    """Several works as one kernel, which moves `spared` bytes less than they do apart."""
+    matrix = next((work.matrix_dtype for work in works if work.matrix_flop), None)
+    vector = next((work.vector_dtype for work in works if work.vector_flop), None)
+    return Work(
+        count="bounded",
+        matrix_flop=sum(work.matrix_flop or 0.0 for work in works),
+        matrix_dtype=matrix,
+        vector_flop=sum(work.vector_flop or 0.0 for work in works),
+        vector_dtype=vector,
+        bytes_read=max(sum(work.bytes or 0.0 for work in works) - spared, 0.0),
+    )

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from gobrrr.analysis.calls import Call, classify
 from gobrrr.analysis.evidence import Evidence, shapes_text
 from gobrrr.analysis.fusion import tensors
+from gobrrr.analysis.host_loops import together_floors
 from gobrrr.analysis.links import Links
 from gobrrr.analysis.price import Class, Group, Priced
-from gobrrr.analysis.roofline import floor
+from gobrrr.analysis.roofline import floor, joined
 from gobrrr.analysis.steps import Steps
 from gobrrr.cost import contraction_flop
 from gobrrr.cost.traffic import dram
@@ -238,20 +239,21 @@ def lower_bounds(events: EventTable, priced: Priced, steps: Steps) -> tuple[floa
 def speed_of_light(evidence: Evidence, machine: Machine | None) -> float | None:
     """Least device time of one step with perfect fusion and no overhead, in ns; None if too little is priced.
 
-    Each chain of fusible calls needs max(its FLOPs at their peaks, its inputs and outputs at bandwidth); every other
-    call its own floor.
+    Each chain of fusible calls needs max(its FLOPs at their peaks, its inputs and outputs at bandwidth), and so do all
+    turns of a loop that do not need each other; every other call needs its own floor.
     """
     calls = evidence.calls
     if machine is None or not len(calls):
         return None
-    known = ~np.isnan(calls.floor_ns)
+    floors = together_floors(evidence)
+    known = ~np.isnan(floors)
     if calls.ns[known].sum() < LEAST_PRICED * calls.ns.sum():
         return None
-    total = float(np.nansum(calls.floor_ns))
+    total = float(np.nansum(floors))
     for chain in evidence.fusion.chains:
         works = [evidence.group_of(index).work for index in chain.calls]
-        apart = sum(float(calls.floor_ns[index]) for index in chain.calls)
-        together = floor(_joined(works, chain.spared_high), machine)
+        apart = sum(float(floors[index]) for index in chain.calls)
+        together = floor(joined(works, chain.spared_high), machine)
         if together is not None and not np.isnan(apart):
             total -= max(apart - together.ns, 0.0)
     return total / evidence.steps.count
@@ -259,17 +261,3 @@ def speed_of_light(evidence: Evidence, machine: Machine | None) -> float | None:
 
 LEAST_PRICED = 0.8
 """Below this share of priced device time a verdict says only what is certain (docs/design.md, section 5)."""
-
-
-def _joined(works: list[Work], spared: float) -> Work:
-    """The work of a chain as one kernel."""
-    matrix = next((work.matrix_dtype for work in works if work.matrix_flop), None)
-    vector = next((work.vector_dtype for work in works if work.vector_flop), None)
-    return Work(
-        count="bounded",
-        matrix_flop=sum(work.matrix_flop or 0.0 for work in works),
-        matrix_dtype=matrix,
-        vector_flop=sum(work.vector_flop or 0.0 for work in works),
-        vector_dtype=vector,
-        bytes_read=max(sum(work.bytes or 0.0 for work in works) - spared, 0.0),
-    )

@@ -46,10 +46,6 @@ DEMO = (
 )
 
 
-ASKED = 2
-"""Entries of a diagnosis with one what-if: the step as it is, and with it."""
-
-
 class Steps(str, Enum):
     """What a script's step can be."""
 
@@ -251,8 +247,7 @@ def report(
 
     html, speedscope = savable(html, speedscope, target=saved)
     result = api.load(saved)
-    # what --what-if asked for stands alone beside the step as it is; a page's panel has more
-    asked = result.what_ifs[-1] if len(result.what_ifs) == ASKED else None
+    asked = next((one for one in result.what_ifs if one.asked), None)
     answer(result, page=html, speedscope=speedscope, as_json=as_json, width=width, whole=whole, what_if=asked)
 
 

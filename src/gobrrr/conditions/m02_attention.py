@@ -160,6 +160,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     low = np.concatenate([ns[found.passes], np.maximum(own - floor / FUSED_SHARE, 0.0), np.zeros(len(around)), surely])
     high = np.concatenate([ns[found.passes], np.maximum(own - floor, 0.0), around, orders])
     calls = np.concatenate([found.passes, found.matmuls, found.conversions, found.layouts])
+    gone = np.concatenate([found.passes, _second_products(found), found.layouts[surely > 0]])
     refused = _refused(evidence, found)
     if evidence.on_cpu:
         low, high = (ns[calls] * one for one in _on_processor(evidence, found))
@@ -170,9 +171,9 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         CODE,
         TITLE,
         where=places(evidence, by_signature(evidence, found.softmaxes)),
-        at_stake=step_saving(evidence, calls, low, high),
+        at_stake=step_saving(evidence, calls, low, high, len(gone) / evidence.steps.count),
         claim=of_calls(calls, low, high),
-        gone=np.concatenate([found.passes, _second_products(found), found.layouts[surely > 0]]),
+        gone=gone,
         certainty=certainty_of(evidence),
         treatments=_treatments(evidence, found),
         facts=[*refused, *_facts(evidence, found, floor), *_widened(evidence, found), *_averaged(evidence, found)],

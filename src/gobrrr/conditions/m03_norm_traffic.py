@@ -84,6 +84,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     ns = evidence.calls.ns[calls]
     low, high = np.maximum(ns - least / REACHED, 0.0), np.maximum(ns - least, 0.0)
     low[len(calls) - len(own) :][batch_norms(evidence, own)] = 0.0
+    gone = np.array([call for one in written for call in one.calls[1:]], dtype=np.int64)
     if evidence.on_cpu:
         low[:] = 0.0  # what share of a processor's bandwidth a compiler's norm reaches was not measured
     return finding(
@@ -91,9 +92,9 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         CODE,
         TITLE,
         where=places(evidence, by_signature(evidence, calls)),
-        at_stake=step_saving(evidence, calls, low, high),
+        at_stake=step_saving(evidence, calls, low, high, len(gone) / evidence.steps.count),
         claim=of_calls(calls, low, high),
-        gone=np.array([call for one in written for call in one.calls[1:]], dtype=np.int64),
+        gone=gone,
         certainty=certainty_of(evidence, "medium"),
         treatments=_treatments(evidence, written, own),
         facts=[*_of_written(evidence, written), *_of_own(evidence, own, memory.value)],

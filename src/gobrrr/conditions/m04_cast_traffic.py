@@ -24,6 +24,7 @@ its bytes.
 
 - Training: parameters in bfloat16 and float32 master weights in the optimizer, so that nothing is cast in the step.
 - `torch.compile`: conversions of activations become part of the kernels around them.
+- A CUDA graph, where launching them costs more than the conversions themselves.
 - No autocast, where its conversions cost more than products in float32 would (seen in a live run): small layers.
 
 ## Sick
@@ -84,6 +85,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
             f"{units.duration(float(ns[weights].sum()) / count)}"
         )
     small = worth_leaving_out(evidence, float(ns.sum()) + gone.idle_ns * count)
+    launched = gone.idle_ns > gone.device_ns and not evidence.on_cpu
     return finding(
         evidence,
         CODE,
@@ -93,6 +95,11 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         claim=gone.claim,
         gone=calls,
         certainty=certainty_of(evidence, "medium"),
-        treatments=[*(["no-autocast"] if small else []), *(["cast-once"] if weights.any() else []), "compile"],
+        treatments=[
+            *(["no-autocast"] if small else []),
+            *(["cast-once"] if weights.any() else []),
+            "compile",
+            *(["cuda-graph"] if launched else []),
+        ],
         facts=facts,
     )

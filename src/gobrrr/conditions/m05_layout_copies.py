@@ -107,7 +107,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         CODE,
         TITLE_OUTSIDE if float(seen.above.sum()) > float(converting.sum()) + float(copying.sum()) else TITLE,
         where=places(evidence, by_signature(evidence, np.union1d(turned, seen.outside) if heavy else copies)),
-        at_stake=step_saving(evidence, calls, low, high),
+        at_stake=step_saving(evidence, calls, low, high, len(copies) / evidence.steps.count),
         claim=of_calls(calls, low, high),
         gone=copies,
         certainty=certainty_of(evidence, "high" if heavy and len(turned) else "medium"),

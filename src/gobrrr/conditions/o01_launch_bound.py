@@ -28,12 +28,13 @@ compiler takes that away, and the answer's "held by" has its line. An optimizer'
 
 ## What it costs
 
-    cost (high) = launching + python
-    cost (low)  = high - launches * 1 us
+    cost (high) = launching + python - launches * 0.3 us
+    cost (low)  = launching + python - launches * 1 us
 
-On a CPU no graph takes the dispatch away, so that its low end is nothing.
+On a CPU no graph takes the dispatch away, so that its low end is nothing, and its high end all of it.
 
-The second line is what a CUDA graph still needs from kernel to kernel: 1.0 us for empty kernels on an H100. Where most
+What is taken off is what a CUDA graph still needs from kernel to kernel: 0.3 us at the least (a shipped trace of graph
+replays), 1.0 us for empty kernels on an H100. Where most
 kernels were queued, the idle time hangs on how fast the host is: the low end then allows for a host that is faster by
 half, as the shipped machine's was from run to run. The low end also gives up what separates the step's estimated
 time from the low end of its interval: the profiler's cost is what the estimate is uncertain about, and all of it is
@@ -81,6 +82,7 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.holding import own_python
 from gobrrr.analysis.idle import LAUNCHING, PYTHON
 from gobrrr.analysis.path import HOST_SPREAD, KERNEL_GAP_NS, QUEUED_NS, Path, path_of
+from gobrrr.analysis.regions import IN_GRAPH_NS
 from gobrrr.analysis.waits import expert_loop, inner_waits
 from gobrrr.conditions.common import MOST_PLACES, finding, launching
 from gobrrr.conditions.o04_repeated_ops import check as loop_found
@@ -137,7 +139,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     waits = inner_waits(evidence)
     looped = expert_loop(evidence, waits)
     faster = path.host * (1 - 1 / HOST_SPREAD) if prompt < PROMPT_SHARE else 0.0
-    low, high = path.host_saving(max(idle.ns - path.launches * KERNEL_GAP_NS - faster, 0.0), idle.ns)
+    least, most = path.launches * IN_GRAPH_NS, path.launches * KERNEL_GAP_NS  # what a graph leaves of it
+    low, high = path.host_saving(max(idle.ns - most - faster, 0.0), max(idle.ns - least, 0.0))
     return finding(
         evidence,
         CODE,
@@ -153,8 +156,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
             f"launching and Python leave the device idle for {units.duration(idle.ns)} of {units.duration(path.wall)}",
             f"{units.percent(prompt)} of the kernels start as soon as they are launched: "
             + ("the host is not ahead" if prompt >= PROMPT_SHARE else "the host was ahead of the others"),
-            f"device busy {units.duration(path.busy)} a step; a CUDA graph needs about "
-            f"{units.duration(path.launches * KERNEL_GAP_NS)} from kernel to kernel",
+            f"device busy {units.duration(path.busy)} a step; of the idle time a CUDA graph leaves "
+            f"{units.duration_range(least, most)} a step, from kernel to kernel",
             *_apart(idle),
             *([f"a loop over experts: {units.a_step(round(looped), 'turn')}, each with a wait"] if looped else []),
         ],

@@ -116,7 +116,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     gain = max(wall - _unread(evidence, waits), least)
     if gain < max(LEAST_GAIN_SHARE * wall, LEAST_GAIN_NS):
         return None
-    drained = evidence.line("overhead", DRAINING)
+    drained, path = evidence.line("overhead", DRAINING), path_of(evidence)
     asked = _asked(evidence, waits)
     places = _places(evidence, asked)
     count = sum(len(rows) for rows in asked.values()) / evidence.recorded_steps.count
@@ -124,10 +124,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     names = ", ".join(dict.fromkeys(str(one.op) for one in places))
     facts = [
         f"{units.a_step(count, 'wait')} inside the step, from {names}" + (f", in {', '.join(lines)}" if lines else ""),
-        f"replayed without them a step takes {units.duration(wall - least)} instead of {units.duration(wall)}, and "
-        f"{units.duration(wall - gain)} without the reads' own operations on the host",
         f"the device had nothing to do for {units.duration(drained)} a step because of waits",
-        f"the host issues a step in {units.duration(path_of(evidence).host)}: it is the next bound",
+        f"without the waits {'the host' if path.host > path.busy else 'the device'} is the next bound",
     ]
     looped = expert_loop(evidence, waits)
     if looped:
@@ -139,7 +137,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         CODE,
         TITLE,
         where=places,
-        at_stake=(least - path_of(evidence).spread.down, max(gain, drained)),
+        at_stake=(least - path.spread.down, max(gain, drained)),
         claim=_claim(evidence, max(gain, drained)),
         certainty="high" if gain >= 0.5 * drained else "medium",
         treatments=["remove-sync"],

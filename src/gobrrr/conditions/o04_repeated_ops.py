@@ -32,7 +32,8 @@ read numbers (O02) are other conditions'.
                       nothing, where it is not known whether the turns need each other
 
 On a CPU, where the turns do not need each other, and of a loop over experts, the high end also has what the loops'
-operations take beyond their floors: the begin and end of each, and a device that one turn does not fill.
+operations take beyond the floor of one operation on all turns: the begin and end of each, a device that one turn does
+not fill, and weights that each turn reads again.
 
 A step never gets shorter than the device's busy time. What the loop costs is part of a launch-bound step (O01), which
 keeps only the rest.
@@ -73,7 +74,7 @@ import numpy as np
 from gobrrr import units
 from gobrrr.analysis.claims import F8, Found, of_calls, of_gaps
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.host_loops import HostLoop, busiest_line, inside_of, longest
+from gobrrr.analysis.host_loops import HostLoop, busiest_line, inside_of, longest, together_floors
 from gobrrr.analysis.idle import HOST_WORK, LAUNCHING, PYTHON
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.waits import expert_loop, inner_waits
@@ -153,7 +154,7 @@ def _own_cost(evidence: Evidence, told: list[HostLoop]) -> tuple[I8, F8]:
     together = [one for one in told if evidence.on_cpu or one.loop.apart or (experts and not one.loop.needing)]
     inside = inside_of(evidence, together)
     calls = np.flatnonzero(inside[evidence.calls.first])
-    return calls, np.maximum(np.nan_to_num(evidence.calls.ns[calls] - evidence.calls.floor_ns[calls]), 0.0)
+    return calls, np.maximum(np.nan_to_num(evidence.calls.ns[calls] - together_floors(evidence)[calls]), 0.0)
 
 
 def _facts(evidence: Evidence, told: list[HostLoop]) -> list[str]:

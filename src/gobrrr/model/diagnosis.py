@@ -311,7 +311,8 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     `expected_ns` is the saving against the step as it is, `saving_ns` its interval (negative: it takes longer).
     `lines`: its budget, which sums to `step_ns`; `regime` is that of the budget. `then` says in words what bounds the
     step. `ops`: the rows of `Diagnosis.ops` whose time changes. `work`: how many times today's work such a step does.
-    `there_ns`: of treatments on another machine, the step there without them.
+    `there_ns`: of treatments on another machine, the step there without them. `asked`: it is the one that was asked for
+    (`--what-if`); the others are the panel's.
     """
 
     treatments: list[str]
@@ -328,6 +329,7 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     ops: list[MovedOp] = []
     work: float = 1.0
     there_ns: float | None = None
+    asked: bool = False
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):

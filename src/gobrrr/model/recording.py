@@ -75,7 +75,8 @@ class HostLoop(msgspec.Struct, frozen=True, gc=False):
     `source`: its line, "path/file.py(12): forward". `turns`: indices into `Recording.calls`, of the first call of each
     turn and of what follows the last one. `carried`: an operation that reads what an earlier turn made; `within`: the
     kind of module that all of these are in, such as "GRUCell", "" where they are not all in one. `reads`: how often the
-    program reads values of tensors in it, those reads included that dispatch nothing (`tolist`).
+    program reads values of tensors in it, those reads included that dispatch nothing (`tolist`). `again_bytes`: what
+    its turns read after an earlier one has read the same, such as weights: one operation on all turns reads it once.
     """
 
     source: str
@@ -84,6 +85,7 @@ class HostLoop(msgspec.Struct, frozen=True, gc=False):
     carried: str = ""
     within: str = ""
     reads: int = 0
+    again_bytes: int = 0
 
 
 class Assumption(msgspec.Struct, frozen=True, gc=False):

@@ -193,7 +193,7 @@ class _Replayed:
             return None
         if planned not in self._known:
             mine = [one for one in names if one in planned]
-            self._known[planned] = self._parts.make(" + ".join(mine), lambda: self._combiner.saving(mine), None)
+            self._known[planned] = self._parts.make(" + ".join(mine), lambda: self._combiner.foretold(mine), None)
         return self._known[planned]
 
     def replayed(self, names: Sequence[str]) -> Replayed | None:

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from gobrrr.analysis.claims import Found
-from gobrrr.analysis.compiled import compiled_share
+from gobrrr.analysis.compiled import is_compiled
 from gobrrr.analysis.effects import all_of, claimed, of_calls, of_claim
 from gobrrr.analysis.elsewhere import in_type, typed_ratios
 from gobrrr.analysis.evidence import Evidence
@@ -50,9 +50,6 @@ CAST_CALLS = constant("cast")
 
 MOST_OPERANDS = 3
 """Tensors of a contraction: two factors and what is added."""
-
-MOSTLY = 0.5
-"""Of a step that launches more than this share from compiled code the casts are fused."""
 
 CODE = """
 with torch.autocast("cuda", dtype=torch.bfloat16):  # or "cpu": where the model is
@@ -117,7 +114,7 @@ def operands(tensors: Sequence[Tensor]) -> int:
 
 def cast_ns(evidence: Evidence) -> float:
     """What the host needs to cast a tensor; nothing where a compiler fuses casts into what it generates anyway."""
-    if compiled_share(evidence) >= MOSTLY:
+    if is_compiled(evidence):
         return 0.0
     call = launch_call_ns(evidence)
     return CAST_CALLS * call if call is not None else path_of(evidence).host_per_launch

@@ -18,6 +18,9 @@ what is left of the forward and backward passes from a compiler's wrapper: 3.9 t
 the same trace for each launch, from 4.3 to 3.3, as the shipped pairs of an eager and a compiled step show
 (`analysis/compiled.py`).
 
+It is no remedy where most of the step is launched from compiled code already: what is left there are graph breaks (O10)
+and compiling again (O05). Of a step that is compiled in part it is for the rest.
+
 The first calls compile for tens of seconds; varying shapes and branches on data compile again or break the graph.
 The result is rounded differently: fused float32 intermediates where eager mode rounds to bfloat16 after each
 operation.
@@ -34,7 +37,7 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.claims import Found
-from gobrrr.analysis.compiled import compiled, compiled_share, in_the_model, of_the_model
+from gobrrr.analysis.compiled import compiled, in_the_model, is_compiled, of_the_model
 from gobrrr.analysis.effects import of_claim, sooner
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
@@ -56,17 +59,20 @@ model = torch.compile(model)  # or only the block that repeats: block.compile()
 TUNED, GRAPHED = "max-autotune", "cuda-graph:compiled"
 """What inductor's modes do besides, by the names of the treatments that predict it."""
 
+
 MOSTLY = 0.5
-"""Of a step that launches more than this share from compiled code there is little left to compile."""
+"""A loop holds a step that has more than this share of it."""
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
     """Bytes for a chain, launches for a launch-bound step."""
     code = found.finding.code
+    if is_compiled(evidence):
+        return None
     if code[:1] in "CM":
         every, found = found, of_the_model(evidence, found)
         if len(every.claim.unit) and not len(found.claim.unit):
-            return None  # all of it is the optimizer's
+            return None  # all of it is the optimizer's, or compiled already
     how = _how(evidence, found)
     if code == "M01":
         if not evidence.training:
@@ -92,12 +98,12 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 def unasked(evidence: Evidence) -> Plan | None:
     """What the host needs for compiled code, also where the device bounds the step: it may not do so then."""
-    return None if evidence.on_cpu else _launching(evidence, changed_model(evidence, "torch.compile({})"))
-
-
-def _launching(evidence: Evidence, how: str) -> Plan | None:
-    if compiled_share(evidence) >= MOSTLY:
+    if evidence.on_cpu or is_compiled(evidence):
         return None
+    return _launching(evidence, changed_model(evidence, "torch.compile({})"))
+
+
+def _launching(evidence: Evidence, how: str) -> Plan:
     chains = [chain for one in evidence.fusion.chains if (chain := one.without_head()) is not None]
     gone = np.array([call for chain in chains for call in chain.calls[1:]], dtype=np.int64)
     gone = gone[in_the_model(evidence)[gone]]

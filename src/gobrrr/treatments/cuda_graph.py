@@ -36,7 +36,7 @@ from gobrrr.treatments.wording import changed_model
 
 NAME = "cuda-graph"
 NUMERICS = "none"
-ANSWERS = ("O01", "O04")
+ANSWERS = ("M04", "O01", "O04")
 CODE = """
 model = torch.compile(model, mode="reduce-overhead")
 

@@ -12,6 +12,7 @@ Rows that do not fit the chip are read twice. Statistics are kept in float32; re
 from __future__ import annotations
 
 from gobrrr.analysis.claims import Found
+from gobrrr.analysis.compiled import is_compiled
 from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
@@ -38,14 +39,18 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     share = 1 - batch_norm_share(evidence)
     if found.finding.code != "M03" or share <= 0:
         return None
-    return of_claim(evidence, found, _how(evidence, found.finding), "one kernel for each norm", least=share, most=share)
+    how = _how(evidence, found.finding)
+    if how is None:
+        return None
+    return of_claim(evidence, found, how, "one kernel for each norm", least=share, most=share)
 
 
-def _how(evidence: Evidence, finding: Finding) -> str:
-    """The function of the heaviest norm that is written out; what has no such kernel is left to the compiler."""
+def _how(evidence: Evidence, finding: Finding) -> str | None:
+    """The function of the heaviest norm that is written out; what has no such kernel is left to the compiler, and None
+    where that has been there."""
     written = max(written_norms(evidence), key=lambda one: one.bytes, default=None)
     calls = written.calls if written is not None else ()
     kind = "layer" if {evidence.group_of(call).call.name for call in calls} & set(CENTRING) else "rms"
     if written is None or (evidence.on_cpu and kind == "rms"):  # a CPU has no such kernel: it is taken apart again
-        return changed_model(evidence, "torch.compile({})")
+        return None if is_compiled(evidence) else changed_model(evidence, "torch.compile({})")
     return line(NORMS[kind], where(finding))

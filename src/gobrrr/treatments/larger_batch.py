@@ -5,10 +5,12 @@ costs no time: the time for today's amount of work falls by the factor of the ba
 
 Replayed, for the work of one of today's steps: the device's work takes as many times as long as the batch is larger,
 but for launch and ramp of each kernel, and the updates stay. In inference a product that memory binds reads its weights
-once, until its FLOPs take longer. At the least the host's time grows as well. That is throughput: the step itself gets
-no shorter. Where the host's time is enough for less than 1.2 times the batch, it is
-no remedy; nor where a loop over a tensor's first dimension, in which the elements of a batch lie, holds the step: its
-turns grow with the batch. `--what-if larger-batch=4` asks for a batch of four times the size, whatever bounds the step.
+once, until its FLOPs take longer. The time that the device waits for input takes as many times as long, too: a loader
+works sample by sample. At the least the host's time grows as well. That is throughput: the step itself gets no shorter.
+
+It is no remedy where the host's time without the waiting for input is enough for less than 1.2 times the batch; nor
+where a loop over a tensor's first dimension, in which the elements of a batch lie, holds the step: its turns grow with
+the batch. `--what-if larger-batch=4` asks for a batch of four times the size, whatever bounds the step.
 
 It changes the optimisation where the step trains: learning rate, schedule and generalisation. Gradient accumulation
 with fewer, larger micro-batches keeps them.
@@ -24,7 +26,8 @@ from typing import Any
 
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.gains import EXPECTED, Plan
+from gobrrr.analysis.idle import INPUT
 from gobrrr.analysis.loops import grows_with_batch
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.program import program_of
@@ -54,7 +57,8 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if found.finding.code != "O01":
         return None
     path = path_of(evidence)
-    factor = path.wall / path.busy if path.busy else 0.0
+    grows = path.busy + evidence.line("overhead", INPUT)
+    factor = path.wall / grows if grows else 0.0
     if factor < LEAST or grows_with_batch(evidence):
         return None
     times = min(factor, float(MOST))
@@ -67,7 +71,16 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         told = f"throughput: the host's time is enough for {enough} times the batch"
         assumes = SAME_WORK
     how = _how(evidence, max(int(times), TIMES), told)
-    return Plan(how, assumes, larger(evidence, times), work=times, once=True)
+    return _plan(evidence, times, how, assumes)
+
+
+def _plan(evidence: Evidence, times: float, how: str, assumes: str) -> Plan:
+    """So many times the batch. The step then takes no less than the device's work and the waiting for input do."""
+    effect, waits = larger(evidence, times), evidence.line("overhead", INPUT)
+    now = float(evidence.graph.duration.sum())
+    longer = float(effect(EXPECTED)(evidence.graph).duration.sum()) / now if now else times
+    least = times * waits + longer * path_of(evidence).busy if waits and times > 1.0 else 0.0
+    return Plan(how, assumes, effect, least_ns=(least, least), work=times, once=True)
 
 
 def _how(evidence: Evidence, times: int, told: str) -> str:
@@ -84,7 +97,7 @@ def _how(evidence: Evidence, times: int, told: str) -> str:
 def by(evidence: Evidence, times: float) -> Plan:
     """A step with so many times the batch, whatever bounds it."""
     how = said(f"{times:g} times the batch")
-    return Plan(how, SAME_WORK, larger(evidence, times), work=times, once=True)
+    return _plan(evidence, times, how, SAME_WORK)
 
 
 TIMES = 2

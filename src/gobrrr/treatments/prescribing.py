@@ -84,22 +84,16 @@ def prescription(name: str, mine: Sequence[tuple[Found, Plan]], step_ns: float) 
 
 
 def replayed(combiner: Combiner, name: str, mine: Sequence[tuple[Found, Plan]], step_ns: float) -> Prescription:
-    """One treatment with its plans for all that it mends, as the step's replay with them says, no more than what these
-    findings have at stake together; of a step that does more work the saving is for today's."""
-    of_findings = sum(found.finding.at_stake_ns[1] for found, _ in mine)
-    most = step_ns if _more_work(mine) else min(of_findings, step_ns)
-
-    def within(ns: float) -> float:
-        return min(max(0.0, ns), most)
-
-    expected, low, high = (within(one) for one in combiner.saving([name]))
-    alone = [expected if len(mine) == 1 else combiner.saving_for(name, found.finding.code) for found, _ in mine]
+    """One treatment with its plans for all that it mends, as the step's replay with them says; of a step that does more
+    work the saving is for today's."""
+    expected, low, high = (min(max(one, 0.0), step_ns) for one in combiner.saving([name]))
+    alone = [expected if len(mine) == 1 else combiner.saving_for(name, found) for found, _ in mine]
     order = sorted(range(len(mine)), key=lambda at: -alone[at])
     return replace(
         prescription(name, [mine[at] for at in order], step_ns),
         predicted_saving_ns=(low, high),
         expected_ns=expected,
-        mends_ns=[within(alone[at]) for at in order],
+        mends_ns=[min(alone[at], step_ns) for at in order],
     )
 
 
@@ -122,7 +116,7 @@ def _then(combiner: Combiner, one: Prescription, step_ns: float) -> str:
     mine, left = combiner.seats[0].of([one.treatment]), step_ns - _expected(one)
     if work_of(mine) != 1.0 or left <= 0 or all(plan.effect is None for plan in mine):
         return ""
-    found = combiner.bounded([one.treatment], left)
+    found = combiner.combined([one.treatment]).what_if
     bound = found.regime if found.regime in ("mixed", "unknown") else f"{found.regime}-bound"
     return f"{bound}: {found.then}"
 

@@ -5,22 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from gobrrr.analysis.budget import budget_lines
+from gobrrr.analysis.claims import Found
 from gobrrr.analysis.elsewhere import ELSEWHERE, on_machine, repriced, without_floor
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import EXPECTED, LEAST, MOST, Effect, Plan, Stopwatch
 from gobrrr.analysis.graph import StepGraph
-from gobrrr.analysis.idle import INPUT
 from gobrrr.analysis.observer import REPEATABLE
-from gobrrr.analysis.outcome import Outcome, in_window, largest, moved_ops, outcome
+from gobrrr.analysis.outcome import (
+    Outcome,
+    brought_to,
+    changed_work,
+    hosts,
+    in_window,
+    moved_ops,
+    outcome,
+    scaled,
+    waiting_for_input,
+)
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.predictive import BUSY, DEVICE, HOST, Replayed, mechanism_of, predicted, spread_of
 from gobrrr.analysis.price import Priced
 from gobrrr.analysis.regions import EMPTY_NS
-from gobrrr.analysis.verdict import regime_of
 from gobrrr.analysis.what_if import Change, in_turn, unchanged
 from gobrrr.fitted import Spread
 from gobrrr.model.diagnosis import Wall, WhatIf
@@ -28,7 +37,10 @@ from gobrrr.model.events import I8
 from gobrrr.model.machine import Machine
 from gobrrr.treatments.asking import word_of
 from gobrrr.treatments.base import Planned
-from gobrrr.units import percent
+from gobrrr.units import duration, percent
+
+LESS = 0.001
+"""A smaller share of the step is not told."""
 
 TELLING = 0.05
 """A smaller share of the device's time without a roof changes no figure that is shown."""
@@ -38,9 +50,6 @@ NARROWER = ("bf16-autocast", "bf16-cast")
 
 FIRST, LAST = ("remove-sync", "grouped-matmul"), ("cuda-graph", "larger-batch")
 """A graph can be captured once no wait is left in the step; the host's time is scaled once nothing else changes it."""
-
-AT_ROOF = ("compute", "memory")
-"""The budget's lines that no better kernel and no better host makes shorter."""
 
 MATRIX = (("bf16-autocast", "bfloat16"), ("bf16-cast", "bfloat16"), ("tf32", "tf32"))
 """What treatments make of float32 contractions: on another machine it is the ceiling of this type that they follow."""
@@ -157,16 +166,77 @@ class Combiner:
         self.watch = watch or Stopwatch(*(one.evidence for one in seats), wall_ns=wall.value)
         self.before = self.watch.before(self.watch.middle)
         """The step as it is, in ns."""
+        self._replays: dict[tuple[str, ...], Replayed] = {}
 
     def saving(self, names: Sequence[str]) -> Saving:
-        """What all plans of the treatments `names` save of a step, by the replay and what was fitted beside it."""
-        expected, low, high = (self.before * one for one in predicted(self.replayed(names), self.spreads))
+        """What all plans of the treatments `names` save of a step: nothing at the least, as one is left out that makes
+        it slower, and no more than the findings that they are for have at stake together.
+
+        The one answer to what remedies save: prescriptions and what-ifs show it.
+        """
+        return self._at_stake(names, self._best(names))
+
+    def foretold(self, names: Sequence[str]) -> Saving:
+        """What a trial of the treatments `names` is expected to measure, below 0 where they may make the step slower:
+        the replay, and what was fitted beside it; the step takes no less than its loaders need."""
+        mine = self.seats[0].of(names)
+        most = self.before - max((one.bound(MOST) for one in mine), default=0.0) / work_of(mine)
+        expected, low, high = (min(self.before * one, most) for one in predicted(self.replayed(names), self.spreads))
         return expected, low, high
 
-    def replayed(self, names: Sequence[str], interval: Interval | None = None) -> Replayed:
-        """What the replay itself says of all plans of the treatments `names`, in shares of the step. `interval`: where
-        that is known already."""
-        (step, _, _), (low, high) = interval or self._interval(names, None)
+    def _best(self, names: Sequence[str]) -> Saving:
+        """The same; of remedies of what was found no less than what one of them saves alone: the others can be left
+        out."""
+        alone = self._members(names) if self._named(names) else []
+        each = [self.foretold(one) for one in (names, *alone)]
+        expected, low, high = (max(one) for one in zip(*each, strict=True))
+        return expected, low, high
+
+    def _members(self, names: Sequence[str]) -> list[list[str]]:
+        planned = [[name] for name in dict.fromkeys(names) if self.seats[0].of([name])]
+        return planned if len(planned) > 1 else []
+
+    def _fitted(self, names: Sequence[str]) -> bool:
+        """Whether anything was fitted beside the replay for such a change."""
+        return spread_of(self.replayed(names), self.spreads) is not None
+
+    def _at_stake(self, names: Sequence[str], foretold: Saving) -> Saving:
+        most = self.stake(names)
+        if most is None:
+            return foretold
+        expected, low, high = (min(max(one, 0.0), most) for one in foretold)
+        return expected, low, high
+
+    def stake(self, names: Sequence[str]) -> float | None:
+        """What the findings that name the treatments `names` have at stake together, in ns; None where none names one
+        of them, or a step then does more work than now. What is hidden counts beside another treatment."""
+        founds = self._named(names)
+        if not founds or work_of([plan for name, _, plan in self.seats[0].plans if name in names]) != 1.0:
+            return None
+        told = sum(one.finding.at_stake_ns[1] for one in founds if one.told)
+        hidden = sum(one.claim.total for one in founds if one.hidden) / self.seats[0].evidence.steps.count
+        return min(told + (hidden if self._members(names) else 0.0), self.before)
+
+    def _named(self, names: Sequence[str]) -> list[Found]:
+        """The findings that name the treatments `names`; none, where one of those is named by none that is told."""
+        every: dict[str, Found] = {}
+        for mine in {name for name, _, _ in self.seats[0].plans if name in names}:
+            founds = [one for name, one, _ in self.seats[0].plans if one is not None and name == mine]
+            founds = [one for one in founds if word_of(mine) in one.finding.treatments]
+            if not any(one.told for one in founds):
+                return []
+            every |= {one.finding.code: one for one in founds}
+        return list(every.values())
+
+    def replayed(self, names: Sequence[str]) -> Replayed:
+        """What the replay itself says of all plans of the treatments `names`, in shares of the step."""
+        key = tuple(names)
+        if key not in self._replays:
+            self._replays[key] = self._replayed(names)
+        return self._replays[key]
+
+    def _replayed(self, names: Sequence[str]) -> Replayed:
+        (step, _, _), (low, high) = self._interval(names, None)
         expected, whole = self.before - step, self.before or 1.0
         evidence = self.seats[0].evidence
         mine = [name for name in names if self.seats[0].has(name)]
@@ -195,22 +265,24 @@ class Combiner:
         evidence, mine = self.seats[0].evidence, self.seats[0].of(names)
         before = evidence.graph
         after = self._changes(names, MOST, None)[0](before)
-        moved = (after.duration != before.duration) | (after.gone != before.gone) | (after.stream != before.stream)
+        moved = changed_work(before, after)
         busy = min(path_of(evidence).busy, self.before)
         work = float(before.duration[moved & in_window(evidence)].sum()) / evidence.steps.count
         captured = after.gap != before.gap
         work += (
             float(np.minimum(before.duration, EMPTY_NS)[captured & in_window(evidence)].sum()) / evidence.steps.count
         )
-        hosted = not (np.array_equal(after.left, before.left) and np.array_equal(after.cut, before.cut))
-        idle = self.before - busy if hosted or len(self.seats) > 1 or any(one.least_ns[1] for one in mine) else 0.0
+        fills = hosts(before, after) or len(self.seats) > 1 or any(one.least_ns[1] for one in mine)
+        idle = self.before - busy if fills else 0.0
         return min(min(work, busy) + idle + sum(one.beyond for one in mine), self.before)
 
-    def saving_for(self, name: str, code: str) -> float:
-        """What a treatment saves of a step by its plan for one finding alone, as the replay has it, in ns."""
-        alone = Combiner([one.for_finding(code) for one in self.seats], self.wall, self.watch)
+    def saving_for(self, name: str, found: Found) -> float:
+        """What a treatment saves of a step by its plan for one finding alone, as the replay has it, in ns; no more than
+        that has at stake."""
+        alone = Combiner([one.for_finding(found.finding.code) for one in self.seats], self.wall, self.watch)
         after = alone._after([name], None, EXPECTED, 0.0, self.watch.middle)
-        return self.before - after + sum(one.beyond + one.beyond_low for one in alone.seats[0].of([name])) / 2
+        saved = self.before - after + sum(one.beyond + one.beyond_low for one in alone.seats[0].of([name])) / 2
+        return min(max(saved, 0.0), found.finding.at_stake_ns[1])
 
     def combined(self, names: Sequence[str], machine: Machine | None = None) -> Together:
         """The step with all plans of the treatments `names`; `machine` None: where it ran.
@@ -218,18 +290,18 @@ class Combiner:
         A treatment without a plan changes nothing. The budget is that of the first rank. Raises ValueError where
         `machine` can't be compared.
         """
-        mine = self.seats[0].of(names)
-        interval = self._interval(names, machine)
-        (step, low, high), saved = interval
-        lead = self.seats[0].evidence
+        mine, lead = self.seats[0].of(names), self.seats[0].evidence
+        if mine and machine is None:
+            foretold = self._best(names)
+            expected, *ends = self._at_stake(names, foretold)
+            saved = ends[0], ends[1]
+            step = max(self.before - expected, 0.0)
+            alone = 0.0 if self._fitted(names) else REPEATABLE * step
+            low, high = max(self.before - saved[1] - alone, 0.0), self.before - min(foretold[1], saved[0]) + alone
+        else:
+            (step, low, high), saved = self._interval(names, machine)
         priced = lead.priced if machine is None else repriced(lead.priced, machine)
         found, graph = self._outcome(names, machine, priced, step)
-        told = self.replayed(names, interval) if mine and machine is None else None
-        if told is not None and spread_of(told, self.spreads) is not None:
-            expected, least, most = (self.before * one for one in predicted(told, self.spreads))
-            step, low, high = (max(self.before - one, 0.0) for one in (expected, most, least))
-            saved = least, most
-            found = _scaled(found, step)
         record = WhatIf(
             treatments=list(names),
             machine=machine.name if machine is not None else None,
@@ -247,25 +319,31 @@ class Combiner:
         )
         return Together(record, found, graph)
 
-    def bounded(self, names: Sequence[str], step_ns: float) -> Outcome:
-        """What bounds a step that all plans of `names` bring to `step_ns`, in the proportions of the replay."""
-        outside = sum(one.beyond + one.beyond_low for one in self.seats[0].of(names)) / 2
-        step = max(self._after(names, None, EXPECTED, 0.0, self.watch.middle) - outside, 0.0)
-        return _scaled(self._outcome(names, None, self.seats[0].evidence.priced, step)[0], step_ns)
-
     def _outcome(
         self, names: Sequence[str], machine: Machine | None, priced: Priced, step_ns: float
     ) -> tuple[Outcome, StepGraph]:
         changes = self._changes(names, EXPECTED, machine)
         graphs = [change(one.evidence.graph) for change, one in zip(changes, self.seats, strict=True)]
         ran = self.watch.runs(graphs)[0] if len(graphs) > 1 else None
-        lead = self.seats[0].evidence
-        found = outcome(lead, graphs[0], priced, min(step_ns, self._run(names, machine)), ran)
-        return _bounded(found, step_ns, cpu=graphs[0].serial), graphs[0]
+        lead, work, serial = self.seats[0].evidence, work_of(self.seats[0].of(names)), graphs[0].serial
+        run = self.watch.after(changes) / work  # whatever else bounds it
+        if machine is not None or not names:
+            found = outcome(lead, graphs[0], priced, min(step_ns, run), ran)
+            return waiting_for_input(found, max(step_ns - found.ns, 0.0), cpu=serial), graphs[0]
+        found = scaled(outcome(lead, graphs[0], priced, None, ran), self._now[1] / work, cpu=serial)
+        late = max(self._after(names, machine, EXPECTED, 0.0, self.watch.middle) - run, 0.0)
+        found = waiting_for_input(found, late, cpu=serial)
+        return brought_to(found, self._now[0].lines, step_ns, cpu=serial), graphs[0]
 
-    def _run(self, names: Sequence[str], machine: Machine | None) -> float:
-        """The step as its graphs run, whatever else bounds it."""
-        return self.watch.after(self._changes(names, EXPECTED, machine)) / work_of(self.seats[0].of(names))
+    @cached_property
+    def _now(self) -> tuple[Outcome, float]:
+        """(the budget of the step as it is, how many times as long as its graph runs that takes)."""
+        found = self._outcome((), None, self.seats[0].evidence.priced, self.before)[0]
+        graphs = [one.evidence.graph for one in self.seats]
+        ran = self.watch.runs(graphs)[0] if len(graphs) > 1 else None
+        lead = self.seats[0].evidence
+        runs = outcome(lead, graphs[0], lead.priced, None, ran).ns
+        return found, found.ns / runs if runs > 0 else 0.0
 
     def _told(self, names: Sequence[str], machine: Machine | None) -> list[str]:
         """What is assumed of alternatives and of the machine."""
@@ -276,7 +354,7 @@ class Combiner:
             if {better, worse} <= set(names) and seat.has(better)
         ]
         if machine is None:
-            return told
+            return told + self._less(names)
         told.append(f"every kernel reaches the same share of its roof on {machine.name}; the host is the same one")
         unknown = without_floor(seat.evidence, machine)
         if unknown >= TELLING:
@@ -284,6 +362,18 @@ class Combiner:
                 f"{percent(unknown)} of the device's time has no roof there and follows the memories' bandwidth"
             )
         return told
+
+    def _less(self, names: Sequence[str]) -> list[str]:
+        """That one treatment alone would save more than all together, where that is so."""
+        if not self._named(names):
+            return []
+        together = self.foretold(names)[0]
+        best, most = max(((name, self.foretold([name])[0]) for (name,) in self._members(names)),
+                         key=lambda one: one[1], default=("", together))  # fmt: skip
+        if most - together < LESS * self.before:
+            return []
+        more = duration(most - together)
+        return [f"{best} alone is predicted to save {more} more than all together: its saving stands for all"]
 
     def _interval(self, names: Sequence[str], machine: Machine | None) -> Interval:
         """((the step as expected, its low and its high end), what is saved at least and at most): no step below 0.
@@ -338,36 +428,6 @@ class Combiner:
                 own = in_turn([on_machine(seat.evidence, machine, off, seat.matrix(names)), own])
             made.append(own)
         return made
-
-
-def _bounded(found: Outcome, step_ns: float, *, cpu: bool) -> Outcome:
-    """An outcome whose step takes longer than its graph runs: the rest of it the device waits for its input.
-
-    `cpu`: host and device are one processor.
-    """
-    rest = step_ns - sum(one.ns for one in found.lines)
-    if rest <= 1e-6 * step_ns:
-        return found
-    sums: dict[tuple[str, str | None], float] = {(one.line, one.cause): one.ns for one in found.lines}
-    sums["overhead", INPUT] = sums.get(("overhead", INPUT), 0.0) + rest
-    lines = budget_lines(sums, step_ns)
-    return replace(found, lines=lines, regime=regime_of(lines), then=largest(lines, cpu=cpu))
-
-
-def _scaled(found: Outcome, step_ns: float) -> Outcome:
-    """The same budget of a step that takes so long: work at its roof stays as long as it is, the rest makes the
-    difference; all of it only where the rest is not enough."""
-    total, floors = (
-        sum(one.ns for one in found.lines if among is None or one.line in among) for among in (None, AT_ROOF)
-    )
-    kept = floors if floors < min(step_ns, total) else 0.0
-    factor = (step_ns - kept) / (total - kept) if total > kept else 0.0
-    sums: dict[tuple[str, str | None], float] = {}
-    if total > 0:
-        sums = {
-            (one.line, one.cause): one.ns if kept and one.line in AT_ROOF else one.ns * factor for one in found.lines
-        }
-    return replace(found, lines=budget_lines(sums, step_ns))
 
 
 def work_of(mine: Sequence[Plan]) -> float:

@@ -64,11 +64,11 @@ def section(name: str, title: str, *children: Child, lead: Child = None) -> Mark
     return el("section", head, under, *children, id=name, aria_labelledby=f"{name}-title")
 
 
-def folded(name: str, title: str, told: str, *children: Child, lead: Child = None) -> Markup:
-    """A section that is closed at first; `told` is what it says closed, beside its heading."""
+def folded(name: str, title: str, told: str, *children: Child, lead: Child = None, opened: bool = False) -> Markup:
+    """A section that is closed at first, unless `opened`; `told` is what it says closed, beside its heading."""
     head = el("summary", el("h2", title, id=f"{name}-title"), el("span", told, class_="sub") if told else None)
     under = el("p", lead, class_="lead") if lead else None
-    body = el("details", head, under, *children, class_="folded")
+    body = el("details", head, under, *children, class_="folded", open=opened)
     return el("section", body, id=name, aria_labelledby=f"{name}-title")
 
 

@@ -204,8 +204,12 @@ let whatIfChart = null;
 
 function choose(entry) {
   if (!entry) return;
-  chosen = entry;
+  show(entry);
   tellAddress();
+}
+
+function show(entry) {
+  chosen = entry;
   find("#what-if").classList.toggle("idle", entry === asItIs);
   tellControls();
   tellAnswer();
@@ -238,7 +242,7 @@ function startWhatIf() {
     if (linked) { scrollTo("what-if"); choose(linked); }
   };
   const asked = location.hash;
-  choose(asItIs);
+  show(whatIf.entries.find((entry) => entry.asked) || asItIs); // what the command line asked for comes first
   follow(asked);
   window.addEventListener("hashchange", () => follow(location.hash));
   const all = find("#what-if .combinations");

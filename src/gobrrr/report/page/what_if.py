@@ -37,7 +37,8 @@ def panel(one: Diagnosis) -> Markup | None:
         "single treatments do not add up."
     )
     told = f"treatments and machines together: {len(one.what_ifs)} combinations were replayed"
-    return folded("what-if", "What if", told, _controls(one), _answer(one), _all(one), lead=lead)
+    asked = any(entry.asked for entry in one.what_ifs)
+    return folded("what-if", "What if", told, _controls(one), _answer(one), _all(one), lead=lead, opened=asked)
 
 
 def names_of(one: Diagnosis) -> list[str]:
@@ -192,6 +193,7 @@ def _entry(
         "work": entry.work,
         "assumes": [sanitise(item) for item in entry.assumes],
         "ns": lines(entry),
+        "asked": entry.asked,
         "moved": [index for item in entry.ops if (index := moves(item)) is not None],
     }
 

@@ -141,6 +141,16 @@ def reads(calls: Sequence[RecordedCall], turns: Sequence[int], unseen: Sequence[
     )
 
 
+def again_bytes(flow: Sequence[Access | None], turns: Sequence[int]) -> int:
+    """Bytes that turns read after an earlier one has read the same of them."""
+    before, again = set[Region](), 0
+    for first, stop in pairwise(turns):
+        mine = {read.region for one in flow[first:stop] if one is not None for read in one.reads}
+        again += sum(one.bytes for one in mine & before)
+        before |= mine
+    return again
+
+
 def over_the_host(calls: Sequence[RecordedCall], turns: Sequence[int], unseen: Sequence[HostRead]) -> bool:
     """Whether the program reads numbers in the turns and later ones may be made from them."""
     inside = range(turns[0], turns[-1])

@@ -6,6 +6,7 @@ one while it counts; its memory is freed as ever.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -61,6 +62,11 @@ class Region(NamedTuple):
     stop: int
     item: int
     dims: tuple[tuple[int, int], ...]
+
+    @property
+    def bytes(self) -> int:
+        """How many they are."""
+        return self.item * math.prod(count for _, count in self.dims)
 
 
 class Read(NamedTuple):
