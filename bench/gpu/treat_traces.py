@@ -1,6 +1,6 @@
 """Traces of workloads with some ways applied to them: what a treated step looks like, for the constants of predictions.
 
-    python -m bench.gpu.treat_traces OUT t5_training= t5_training=compile gpt_fp32=tf32+compile
+    python -m bench.gpu.treat_traces OUT t5_train= t5_train=compile gpt_train=tf32+compile
 
 Each argument is WORKLOAD=WAY+WAY; nothing after the sign is the step as it is. Writes OUT/WORKLOAD.WAY_WAY.json.gz,
 three steps each, and OUT/times.json: ms of a step without the profiler, with a wait after each and with one after all.
@@ -19,15 +19,12 @@ from typing import Any
 
 import torch
 
-from bench.gpu import treat_language, treat_parts, treat_vision
 from bench.gpu.pairs_measure import trace_steps
-from bench.gpu.treat_form import KNOWN
+from bench.gpu.treatments import KNOWN
 from bench.gpu.treatments_one import fitting
 from gobrrr.treating.arms import Arm
 
 WARM, TIMED = 8, 15
-SOURCES = (treat_language, treat_vision, treat_parts)
-"""Imported for their workloads, which stand in KNOWN then."""
 
 
 def wait() -> None:
@@ -54,7 +51,7 @@ def timed(call: Callable[[], Any]) -> dict[str, float]:
 def one(name: str, names: list[str], out: Path) -> dict[str, float]:
     """A workload with these ways: timed, then traced."""
     torch._dynamo.reset()
-    workload = KNOWN[name].make()
+    workload = KNOWN[name].made()
     ways, _ = fitting(workload)
     arm = Arm(workload, [ways[way] for way in names])
     form = "_".join(way.replace(":", "-") for way in names) or "plain"

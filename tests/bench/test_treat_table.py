@@ -1,4 +1,4 @@
-"""The page of treated workloads is made from the results, with what failed, what was missed and what is not known."""
+"""The page of treat against experts' recipes is made from the results, and says what first sight gave."""
 
 from __future__ import annotations
 
@@ -8,175 +8,78 @@ from typing import Any
 import pytest
 
 from bench import treat_table
-from bench.treat_misses import EXPLAINED
 
 
-def trial(way: str, before: float, after: float | None, expected: float | None, **more: Any) -> dict[str, Any]:
-    """A trial as the results have it: what is None is not there. Times in ns."""
-    row: dict[str, Any] = {"way": way, "treatment": way.partition(":")[0], "kept": [], "why": "", "seconds": 2.0}
-    row |= {"verdict": "helped", "work": 1.0}
-    if after is not None:
-        row["timing"] = {"before_ns": before, "after_ns": after, "spread_ns": 1e3, "rounds": 9, "steps": 90}
-    if expected is not None:
-        row |= {"expected_ns": expected, "predicted_saving_ns": [0.5 * expected, 1.5 * expected]}
-    return row | more
+def trial(way: str, **more: Any) -> dict[str, Any]:
+    return {"way": way, "verdict": "helped", "timing": {"before_ns": 10e6, "after_ns": 6e6}, "step_ns": 8e6} | more
 
 
-def treated(*trials: dict[str, Any], **more: Any) -> dict[str, Any]:
-    row = {"kept": [one["way"] for one in trials if one["verdict"] == "helped"], "trials": list(trials), "untried": []}
-    row |= {
-        "step_before_ns": 10e6,
-        "step_after_ns": 4e6,
+def workload(treat_ns: float, best_ns: float, *trials: dict[str, Any]) -> dict[str, Any]:
+    treated = {
+        "trials": list(trials),
         "seconds": 61.0,
-        "regime": "compute",
-        "regime_after": "memory",
+        "compiling_s": 20.0,
+        "trial_ends_s": [[30.0, 15.0], [61.0, 20.0]],
     }
-    return {**row, "device": "card", "date": "2026-11-28", **more}
+    against = {"mine": "tf32", "best": "compile", "untreated_ns": 10e6, "treat_ns": treat_ns, "best_ns": best_ns}
+    return {"what": "a | b", "treat": treated, "against": against}
 
 
-def results(**workloads: Any) -> dict[str, Any]:
-    about = {"device": "card", "driver": "580.1", "torch": "2.11.0", "date": "2026-11-28"}
-    filled = {name: {"what": "a | b", "gains": True, **one} for name, one in workloads.items()}
-    return {**about, "command": "python -m bench.gpu.treat OUT", "tiny": False, "workloads": filled}
+def page(**workloads: Any) -> str:
+    about = {"command": "python -m bench.gpu.treat OUT", "date": "2026-11-29", "device": "card", "torch": "2.11.0"}
+    return treat_table.page({**about, "workloads": workloads})
 
 
-def row_of(page: str, start: str) -> list[str]:
-    """The cells of the one row that begins so."""
-    (found,) = (line for line in page.splitlines() if line.startswith(f"| {start}"))
-    return [cell.strip() for cell in found.strip("|").split("|")]
+@pytest.fixture
+def explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(treat_table.WHY, "slow", "for a reason")
 
 
-GOOD = trial("compile", 10e6, 6e6, 4.5e6, memory_before_bytes=2_000_000_000, memory_after_bytes=1_500_000_000,
-             numerics={"ok": True, "reference": "float64", "output": {"treated": 0.001}})  # fmt: skip
-MISSED = trial("tf32", 6e6, 5.7e6, 3e6, kept=["compile"], verdict="no_change")
+@pytest.mark.usefixtures("explained")
+def test_the_ratio_is_the_best_recipes_time_over_treats_and_the_lowest_stands_first() -> None:
+    text = page(fast=workload(4e6, 6e6), slow=workload(10e6, 5e6))
+    rows = [line for line in text.splitlines() if line.startswith(("| slow | a", "| fast | a"))]
+    assert rows == [
+        "| slow | a / b | 10.0 ms | 10.0 ms | tf32 | 5.00 ms | compile | 0 | 61 | 20 | 0.500 | the same |",
+        "| fast | a / b | 10.0 ms | 4.00 ms | tf32 | 6.00 ms | compile | 0 | 61 | 20 | 1.500 | the same |",
+    ]
+    assert "At first sight, treat reached 97 % of the best recipe's speed on 1 of 2 workloads" in text
+    assert "- slow (0.500 at first sight): for a reason." in text
 
 
-def test_a_trial_is_a_row_with_its_prediction_and_its_error_in_points():
-    page = treat_table.page(results(gpt={"treat": treated(GOOD)}))
-    assert row_of(page, "gpt | compile") == [
-        "gpt", "compile", "45 % (22 % to 68 %)", "40 %", "+5", "ok 1.0e-03", "2.00 GB to 1.50 GB", "helped",
-    ]  # fmt: skip
-    assert "1 of 1 predicted savings (100 %) within 10 points" in page
+@pytest.mark.usefixtures("explained")
+def test_what_was_measured_anew_stands_beside_what_first_sight_gave() -> None:
+    first = workload(10e6, 5e6, trial("tf32"))
+    text = page(slow={**workload(5e6, 5e6, trial("compile")), "first_sight": first})
+    assert "| 0.500 | 1.000 |" in text
+    assert "Now, treat reached 97 % of the best recipe's speed on 1 of 1" in text
+    assert "for a reason" in text
+    assert "| slow, at first sight | tf32 |" in text
+    assert "| slow | compile |" in text
 
 
-def test_a_miss_is_listed_and_counted():
-    page = treat_table.page(results(gpt={"treat": treated(GOOD, MISSED)}))
-    assert "1 of 2 predicted savings (50 %) within 10 points of the measured one, median error 25.0 points" in page
-    assert (
-        "- gpt, tf32 (after compile): 50 % expected, 5 % measured, outside the predicted interval (45 points)" in page
+def test_what_compiled_does_not_count_against_the_seconds_of_the_trials() -> None:
+    assert treat_table.beside_compiling(workload(1e6, 1e6)) == 41.0
+
+
+def test_what_the_time_did_not_reach_is_named() -> None:
+    assert "The time did not reach the end of short." in page(short={"what": "x", "left": ["all"]})
+
+
+def test_a_prediction_is_of_the_step_that_was_diagnosed_and_a_measurement_of_the_one_that_was_timed() -> None:
+    one = trial("tf32", expected_ns=2e6, predicted_saving_ns=[1e6, 4e6])
+    assert treat_table.predicted(one) == (0.25, 0.125, 0.5)
+    assert treat_table.measured(one) == pytest.approx(0.4)
+    assert treat_table.measured({**one, "work": 2.0}) == pytest.approx(0.7)
+    text = page(slow=workload(1e6, 1e6, one, trial("x", timing=None, verdict="inconclusive")))
+    assert "| slow | tf32 | 25 % (12 % to 50 %) | 40 % | helped |" in text
+    assert "| slow | x | nothing predicts it |  | inconclusive |" in text
+
+
+def test_the_page_is_current_and_whatever_stayed_behind_is_explained() -> None:
+    results = json.loads(treat_table.RESULTS.read_text(encoding="utf-8"))
+    assert treat_table.PAGE.read_text(encoding="utf-8") == treat_table.page(results)
+    first = treat_table.held(treat_table.first_sight(results["workloads"]))
+    assert {name for name, one in first.items() if (treat_table.ratio(one) or 0.0) < treat_table.REACHED} == set(
+        treat_table.WHY
     )
-
-
-def test_steps_are_as_they_were_timed_in_turns_not_as_they_were_diagnosed():
-    """By hand: 10 to 6 ms, then 6 to 8 ms for the work of two: 10/6 times 6/4; at once 11 and 9 ms for two."""
-    larger = trial("larger-batch", 6e6, 8e6, 2e6, work=2.0, kept=["compile"])
-    one = treated(GOOD, larger, step_before_ns=9e6, step_after_ns=3e6)
-    assert treat_table.step_times(one) == pytest.approx((10e6, 4e6, 2.5))
-    slower = trial("larger-batch", 12e6, 16e6, 2e6, work=2.0, kept=["compile"])  # the host, for both arms
-    assert treat_table.step_times(treated(GOOD, slower)) == pytest.approx((10e6, 8e6, 2.5))
-    assert row_of(treat_table.page(results(gpt={"treat": one})), "gpt | a / b")[3:6] == ["10.0 ms", "4.00 ms", "2.50"]
-    whole = trial("all together", 11e6, 9e6, None, work=2.0)
-    assert treat_table.step_times({**one, "together": whole}) == (11e6, 4.5e6, 11 / 4.5)
-    assert treat_table.step_times({**one, "together": {**whole, "verdict": "inconclusive"}})[0] == 10e6
-    assert treat_table.step_times(treated(kept=[], step_before_ns=9e6)) == (9e6, None, None)
-    instead = trial("compile:graphs", 6e6, 5e6, 1e6, kept=["compile"], instead_of="compile")
-    assert treat_table.step_times(treated(GOOD, instead, kept=["compile:graphs"])) == pytest.approx((10e6, 5e6, 2.0))
-    assert "compile:graphs (in place of compile)" in treat_table.page(results(gpt={"treat": treated(GOOD, instead)}))
-
-
-def test_a_larger_batch_is_measured_per_unit_of_work():
-    found = trial("larger-batch", 10e6, 16e6, None, work=2.0)
-    assert treat_table.measured(found) == pytest.approx(0.2)
-    assert treat_table.error(found) is None
-
-
-def test_a_trial_that_was_not_timed_has_no_saving_and_says_why():
-    page = treat_table.page(results(gpt={"treat": treated(trial("x", 1e6, None, 5e5, verdict="inconclusive",
-                                                                why="out of memory"))}))  # fmt: skip
-    cells = row_of(page, "gpt | x")
-    assert cells[2:5] == ["none", "", ""]
-    assert cells[-1] == "inconclusive: out of memory"
-    assert "None." in page
-
-
-def test_times_that_scatter_too_much_to_tell_are_no_measurement():
-    page = treat_table.page(results(gpt={"treat": treated(trial("x", 1e6, 0.0, 5e5, verdict="inconclusive"))}))
-    assert row_of(page, "gpt | x")[2:5] == ["50 % (25 % to 75 %)", "", ""]
-    assert "predicted savings" not in page
-
-
-def test_a_failed_workload_is_a_row_with_its_error_that_cannot_break_the_table():
-    page = treat_table.page(results(bad={"treat": {"error": "ended | with status 1"}}, gpt={"treat": treated(GOOD)}))
-    assert row_of(page, "bad |")[2] == "failed: ended / with status 1"
-
-
-def test_trials_of_a_workload_that_failed_later_are_shown_all_the_same():
-    page = treat_table.page(results(gpt={"treat": {"error": "ended after its limit of 99 s", "trials": [GOOD]}}))
-    assert row_of(page, "gpt | a / b")[2] == "failed: ended after its limit of 99 s"
-    assert row_of(page, "gpt | compile")[3] == "40 %"
-
-
-def test_treat_is_held_against_the_best_combination():
-    found = {
-        "trials": [{"ways": ["compile"], "verdict": "helped"}] * 16, "left": [["a", "b"]], "best": ["compile", "tf32"],
-        "treat_kept": ["compile"], "turns_ns": {"untreated": 10e6, "treat": 4e6, "best": 3.9e6}, "ratio": 0.975,
-    }  # fmt: skip
-    page = treat_table.page(results(gpt={"treat": treated(GOOD, MISSED), "exhaustive": found}))
-    assert row_of(page, "gpt | 10.0 ms")[3:8] == ["3.90 ms", "0.975", "2", "16 (1 left out)", "12 %"]
-    assert "reached 97 % of the best combination's speed on 1 of 1 workloads" in page
-    assert "on 1 of them in under a fifth of the trials" in page
-    assert "not known why" not in page
-    slower = treat_table.page(results(gpt={"treat": treated(GOOD), "exhaustive": {**found, "ratio": 0.9}}))
-    assert slower.rstrip().endswith("- gpt: not known why")
-
-
-def test_nothing_kept_where_nothing_is_to_be_gained_is_said():
-    page = treat_table.page(results(idle={"gains": False, "treat": treated({**GOOD, "verdict": "no_change"})}))
-    assert "- idle, where nothing is to be gained: nothing was kept" in page
-
-
-def test_no_results_make_a_page_without_numbers():
-    page = treat_table.page(results())
-    assert "0 trials over 0 workloads: none" in page
-    assert "Not run." in page
-
-
-def test_where_the_run_ended_before_the_last_comparison_each_counts_by_its_own_trial():
-    kept = trial("compile", 10e6, 8e6, 4.5e6, work=2.0)  # twice the batch: 4 ms for the work of one
-    found = {
-        "trials": [{"ways": ["tf32"], "verdict": "helped", "after_ns": 5e6}, {"ways": ["x"], "verdict": "no_change"}],
-        "begun": ["compile:max-autotune"], "error": "ended after its limit of 295 s",
-    }  # fmt: skip
-    page = treat_table.page(results(gpt={"treat": treated(kept, kept=["compile"]), "exhaustive": found}))
-    cells = ["gpt", "", "4.00 ms", "5.00 ms", "1.250", "1", "2 (compile:max-autotune not ended)", "50 %"]
-    assert f"| {' | '.join(cells)} | compile | tf32 |" in page
-
-
-def test_a_miss_says_why_where_that_is_known():
-    page = treat_table.page(results(gpt={"treat": treated(GOOD, MISSED)}), {("gpt", "tf32"): "for a reason"})
-    assert "(45 points): for a reason" in page
-
-
-@pytest.mark.parametrize("stem", list(treat_table.PAGES))
-def test_the_pages_are_current(stem: str):
-    results_of = json.loads((treat_table.RESULTS / f"{stem}.json").read_text(encoding="utf-8"))
-    text = treat_table.page(results_of, EXPLAINED[stem])
-    assert (treat_table.DOCS / treat_table.PAGES[stem]).read_text(encoding="utf-8") == text
-
-
-@pytest.mark.parametrize("stem", list(treat_table.PAGES))
-def test_only_what_missed_is_explained(stem: str):
-    results_of = json.loads((treat_table.RESULTS / f"{stem}.json").read_text(encoding="utf-8"))
-    missed = {
-        (name, one["way"])
-        for name, one in treat_table.trials(results_of)
-        if abs(treat_table.error(one) or 0.0) > treat_table.WITHIN
-    }
-    entries = results_of["workloads"].items()
-    short = {
-        (name, treat_table.AGAINST)
-        for name, one in entries
-        if one.get("exhaustive", {}).get("ratio", 1.0) < treat_table.REACHED
-    }
-    assert set(EXPLAINED[stem]) <= missed | short
-    assert short <= set(EXPLAINED[stem])

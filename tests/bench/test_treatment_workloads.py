@@ -83,3 +83,17 @@ def test_every_other_one_runs(name: str) -> None:
     if ENTRIES[name].family == "t5" and find_spec("transformers") is None:
         pytest.skip("needs transformers")
     runs(name)
+
+
+def test_what_is_done_to_a_photograph_follows_from_its_index_alone():
+    from bench.gpu.treatment_workloads.loading import Photographs
+
+    photographs = Photographs(40, 28)
+    torch.manual_seed(1)
+    first, label = photographs[7]
+    torch.manual_seed(2)
+    again, _ = photographs[7]
+    assert torch.equal(first, again)
+    assert label == 7
+    assert first.shape == (3, 28, 28)
+    assert not torch.equal(first, photographs[23][0])

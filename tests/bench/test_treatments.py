@@ -18,11 +18,12 @@ pytest.importorskip("torch")
 
 from bench.gpu import treatments
 from bench.gpu.treat import CHOSEN, begun_anew
-from bench.gpu.treat_one import Against, Limited
+from bench.gpu.treat_one import Against, Limited, slim
 from bench.gpu.treatment_workloads import ENTRIES, HELD_BACK
 from bench.gpu.treatment_workloads.written import WRITTEN
 from bench.gpu.treatments_one import recipes
 from bench.gpu.treatments_turns import Runner, Turn, in_turns
+from gobrrr.model.treated import Timing, Treated, TrialRecord
 from gobrrr.model.workload import Workload
 from gobrrr.treating.arms import Arm
 from gobrrr.treating.bench import Here
@@ -206,3 +207,19 @@ def test_a_workload_is_measured_and_a_second_call_has_nothing_to_do(tmp_path: Pa
     assert found["held_back"] is False
     second = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
     assert "0 workloads to measure" in second.stdout
+
+
+def test_what_is_kept_of_a_treatment_is_small_and_is_what_the_page_reads():
+    record = TrialRecord(
+        way="compile:regional", treatment="compile", kept=("tf32",), verdict="helped", why="faster", code="x" * 9999,
+        expected_ns=4e6, predicted_saving_ns=(1e6, 5e6), compile_s=float("nan"),
+        timing=Timing(before_ns=10e6, after_ns=6.123456789e6, spread_ns=1e4, rounds=9, steps=90),
+    )  # fmt: skip
+    diagnosis: Any = SimpleNamespace(regime="memory")
+    found = slim(Treated(target="x:y", before=diagnosis, after=None, trials=(record,), kept=("compile:regional",)))
+    text = json.dumps(found)
+    assert len(text) < 1000
+    trial = json.loads(text)["trials"][0]
+    assert trial["timing"]["after_ns"] == 6.12346e6
+    assert trial["compile_s"] is None
+    assert found["regime"] == "memory"

@@ -10,10 +10,36 @@ from torch.utils.data import DataLoader, Dataset
 
 import gobrrr
 from bench.gpu.pairs_form import Setting
-from bench.gpu.treat_vision import Photographs
 from bench.gpu.treatment_workloads.convolution import resnet
 from bench.gpu.treatment_workloads.form import made, sgd, trained, workload
 from bench.gpu.treatment_workloads.tables import dense
+
+
+class Photographs(Dataset):
+    """Images in memory, cropped, mirrored, made brighter and normalised one at a time.
+
+    What is done to an item follows from its index alone, so that workers do the same as the main process.
+    """
+
+    def __init__(self, count: int, side: int) -> None:
+        self.count, self.side = count, side
+        wide = side + side // 7
+        self.stored = torch.randint(0, 256, (16, 3, wide, wide), dtype=torch.uint8)
+        self.mean, self.std = (
+            torch.tensor(one)[:, None, None] for one in ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+        )
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        chance = torch.Generator().manual_seed(index)
+        left, top = torch.randint(0, self.side // 7 + 1, (2,), generator=chance).tolist()
+        image = self.stored[index % 16, :, top : top + self.side, left : left + self.side].float() / 255
+        image = (image * (0.8 + 0.4 * torch.rand(1, generator=chance))).clamp(0, 1)
+        if torch.rand(1, generator=chance) < 0.5:
+            image = image.flip(-1)
+        return (image - self.mean) / self.std, index % 1000
 
 
 class Rows(Dataset):
