@@ -117,6 +117,17 @@ def test_errors_are_by_treatment_in_points_of_the_step(tmp_path: Path) -> None:
     assert first.p90_points == pytest.approx(20)
     assert first.measured_over_expected == pytest.approx(2 / 3)
     assert (second.median_points, second.measured_over_expected) == (None, None)
+    assert (second.covered, second.width_points) == (None, None)
+
+
+def test_coverage_and_width_are_of_the_intervals_that_were_shown(tmp_path: Path) -> None:
+    """Saved 30, 20 and 10 %, promised 25 to 35 %: one of three lies inside, all are 10 points wide."""
+    book = Ledger.open(tmp_path)
+    for at, saved in enumerate((0.3, 0.2, 0.1)):
+        book.add(record(saved=saved, fingerprint=str(at), predicted_saving_ns=(250.0, 350.0)))
+    (told,) = book.errors_by_treatment()
+    assert told.covered == pytest.approx(1 / 3)
+    assert told.width_points == pytest.approx(10)
 
 
 def test_what_could_not_be_judged_is_no_error() -> None:

@@ -145,7 +145,7 @@ def test_the_ledger_explains_each_of_its_columns(tmp_path: Path) -> None:
 
     run(FakeBench([candidate("a", 0.4)], saved={"a": 0.3}), "w.py:workload", Options(), Ledger.open(tmp_path))
     shown = plain(report.ledger_lines(ledger(tmp_path), Page()))
-    assert "Measured/expected: the median of" in shown
+    assert "Meas./exp.: the median of" in shown
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

@@ -186,7 +186,9 @@ class ErrorRow(msgspec.Struct, frozen=True, kw_only=True):
     """How far the predictions of a treatment were off, over the ledger's trials.
 
     `predicted`: trials that have both a prediction and a time. The points are of the step, |predicted - measured|;
-    None where there is no such trial, as is the median of measured over expected.
+    None where there is no such trial, as is the median of measured over expected. `covered`: the share of them whose
+    measured saving lies in the interval that was promised; `width_points`: the median width of those intervals. Both
+    None where none was promised.
     """
 
     treatment: str
@@ -196,6 +198,8 @@ class ErrorRow(msgspec.Struct, frozen=True, kw_only=True):
     median_points: float | None
     p90_points: float | None
     measured_over_expected: float | None
+    covered: float | None = None
+    width_points: float | None = None
 
 
 class LedgerErrors(msgspec.Struct, frozen=True, kw_only=True):

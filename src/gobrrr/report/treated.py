@@ -307,12 +307,13 @@ def ledger_lines(found: LedgerErrors, page: Page) -> list[Line]:
     if not found.errors:
         out += page.wrapped("No trial is kept here yet; gobrrr treat FILE.py:NAME adds them.", first=" ")
     else:
-        heads = ("trials", "helped", "error", "90 %", "measured/expected")
+        heads = ("trials", "helped", "error", "90 %", "inside", "width", "meas./exp.")
         out += _ledger_cells(page, "treatment", *heads, style="bold")
         out += [line for one in found.errors for line in _ledger_row(page, one)]
         legend = (
             "Error: the median of |predicted - measured| in points of the step, and its 90th percentile. "
-            "Measured/expected: the median of what was saved over what was expected; under 1 too much was promised."
+            "Inside: of how many trials the measured saving lay in the predicted interval; width: that interval's, the "
+            "median. Meas./exp.: the median of what was saved over what was expected; under 1 too much was promised."
         )
         out += page.wrapped(legend, first=" ", style="dim")
     for one in found.notes:
@@ -322,13 +323,14 @@ def ledger_lines(found: LedgerErrors, page: Page) -> list[Line]:
 
 def _ledger_cells(page: Page, name: str, *rest: str, style: str = "") -> list[Line]:
     wide = 26 + max(page.width - DEFAULT_WIDTH, -8)
-    widths = (7, 7, 7, 7, 18)
+    widths = (6, 6, 6, 6, 6, 6, 10)
     cells = " ".join(f"{one:>{width}}" for one, width in zip(rest, widths, strict=True))
     return row(sanitise(name), wide, f" {cells}", styles=(style, style))
 
 
 def _ledger_row(page: Page, one: ErrorRow) -> list[Line]:
-    known = [None if value is None else points(value) for value in (one.median_points, one.p90_points)]
+    off, far, wide = ("-" if it is None else points(it) for it in (one.median_points, one.p90_points, one.width_points))
+    inside = "-" if one.covered is None else units.percent(one.covered)
     ratio = "-" if one.measured_over_expected is None else f"{one.measured_over_expected:.2f}"
-    cells = (f"{one.trials}", f"{one.helped}", *(it or "-" for it in known), ratio)
+    cells = (f"{one.trials}", f"{one.helped}", off, far, inside, wide, ratio)
     return _ledger_cells(page, one.treatment, *cells)

@@ -142,6 +142,17 @@ def error_of(one: TrialRecord) -> float | None:
     return saving / one.timing.before_ns - expected / (one.step_ns or one.timing.before_ns)
 
 
+def promised_of(one: TrialRecord) -> tuple[float, float, float] | None:
+    """(measured saving, low, high) of a trial that can be judged, in shares of its step, by the interval that was shown
+    before it; None as for `error_of`, and where no interval was shown."""
+    saving = one.saving_ns
+    if error_of(one) is None or one.timing is None or saving is None or one.predicted_saving_ns is None:
+        return None
+    step = one.step_ns or one.timing.before_ns
+    low, high = (end / step for end in one.predicted_saving_ns)
+    return saving / one.timing.before_ns, low, high
+
+
 def calibrated(
     errors: Sequence[float], expected: float, low: float, high: float, step: float
 ) -> tuple[float, float, float]:
@@ -193,6 +204,7 @@ def _row(name: str, mine: Sequence[TrialRecord]) -> ErrorRow:
     errors = [100 * abs(error) for one in mine if (error := error_of(one)) is not None]
     ratios = [one.saving_ns / one.replayed_expected_ns for one in mine
               if error_of(one) is not None and one.saving_ns is not None and one.replayed_expected_ns]  # fmt: skip
+    promised = [told for one in mine if (told := promised_of(one)) is not None]
     return ErrorRow(
         treatment=name,
         trials=len(mine),
@@ -201,6 +213,8 @@ def _row(name: str, mine: Sequence[TrialRecord]) -> ErrorRow:
         median_points=median(errors) if errors else None,
         p90_points=quantile(errors, 0.9) if errors else None,
         measured_over_expected=median(ratios) if ratios else None,
+        covered=sum(low <= got <= high for got, low, high in promised) / len(promised) if promised else None,
+        width_points=median(100 * (high - low) for _, low, high in promised) if promised else None,
     )
 
 
