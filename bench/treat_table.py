@@ -129,11 +129,16 @@ def _workloads(entries: dict[str, Row]) -> list[str]:
         first = ratio(found.get(FIRST, found))
         lines.append(
             f"| {name} | {_cell(found['what'])} | {times[0]} | {times[1]} | {one['mine'] or 'nothing'} | {times[2]} | "
-            f"{one['best'] or 'the step as it was'} | {len(treated['trials'])} | {treated['seconds']:.0f} | "
-            f"{treated['compiling_s']:.0f} | {'not timed' if first is None else f'{first:.3f}'} | "
+            f"{one['best'] or 'the step as it was'}{_left(one)} | {len(treated['trials'])} | "
+            f"{treated['seconds']:.0f} | {treated['compiling_s']:.0f} | {'not timed' if first is None else f'{first:.3f}'} | "
             f"{f'{ratio(found):.3f}' if FIRST in found else 'the same'} |"
         )
     return lines
+
+
+def _left(one: Row) -> str:
+    """The recipes that the time did not reach."""
+    return f" (not timed: {'; '.join(one['left'])})" if one.get("left") else ""
 
 
 def _unfinished(entries: dict[str, Row]) -> list[str]:

@@ -10,8 +10,10 @@ beyond what its treatments may is not the best of anything.
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,10 @@ SERVING = (
 
 TURNS_S, ROUNDS = 15.0, 12
 """What timing all of them in turns may take, in seconds of the device, and the rounds that it has at most."""
+
+COMPILED_S = 80.0
+"""Seconds that compiling one set and timing all of them may take together: 90 s of compiling were seen where nothing
+was in the compiler's cache."""
 
 TRIAL = ("way", "treatment", "kept", "verdict", "why", "predicted_saving_ns", "expected_ns", "timing", "numerics",
          "memory_before_bytes", "memory_after_bytes", "compile_s", "break_even_steps", "recompiles_stopped", "work",
@@ -165,6 +171,11 @@ class Against(One):
         self.save()
         return 0
 
+    def over(self) -> bool:
+        """Also where the call ends before another set could be compiled and all of them timed."""
+        ends = float(os.environ.get("GOBRRR_BENCH_ENDS", "inf"))
+        return super().over() or (len(self.rows) > 1 and time.time() > ends - COMPILED_S)
+
     def note(self, name: str, one: Turns) -> None:
         """With the time of each round."""
         super().note(name, one)
@@ -179,8 +190,9 @@ class Against(One):
         medians = {name: statistics.median(row["times_ns"]) for name, row in timed.items()}
         medians[""] = statistics.median(row["before_ns"] for row in timed.values())
         best = min((name for name in medians if name != mine and self.safe(name)), key=medians.__getitem__, default="")
+        left = [one for one in self.sets() if one not in self.rows and one not in self.unfit]
         return {"mine": mine, "best": best, "untreated_ns": medians[""], "treat_ns": medians.get(mine),
-                "best_ns": medians[best]}  # fmt: skip
+                "best_ns": medians[best], **({"left": left} if left else {})}  # fmt: skip
 
     def safe(self, name: str) -> bool:
         """Whether the numbers of a set hold, as far as they could be compared; nothing has the name ""."""

@@ -203,6 +203,7 @@ def environment(run: Run, folder: Path, name: str) -> dict[str, str]:
     return os.environ | {
         "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"), "TRITON_CACHE_DIR": str(cache / "triton"),
         "TORCHINDUCTOR_COMPILE_THREADS": str(threads), "PYTHONUNBUFFERED": "1", "GOBRRR_BENCH_COMMIT": run.commit,
+        "GOBRRR_BENCH_ENDS": str(time.time() + run.left()),
     }  # fmt: skip
 
 

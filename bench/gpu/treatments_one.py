@@ -265,7 +265,7 @@ class One:
         """Warm up, compare the numbers, then time all of them in turns with the untreated step."""
         begin, runners = time.perf_counter(), {}
         for name in names:
-            if self.turn.used_s > self.each_s:
+            if self.over():
                 break
             runner = self.tried(name)
             if runner is not None:
@@ -283,6 +283,10 @@ class One:
         self.found.pop("begun", None)
         self.save()
         self.say(f"{len(runners)} timed in {time.perf_counter() - begin:.1f} s")
+
+    def over(self) -> bool:
+        """Whether no other set is warmed up, for the time."""
+        return self.turn.used_s > self.each_s
 
     def tried(self, name: str) -> Runner | None:
         """A set of ways warmed up and its numbers compared; None where it can't be timed."""

@@ -121,7 +121,9 @@ def test_the_best_is_the_fastest_whose_numbers_hold_and_may_be_the_step_as_it_is
     against.rows |= {
         "compile:reduce-overhead": row([5.0, 6.0, 7.0]), "tf32": row([1.0, 1.0], "unsafe"), "cuda-graph": row([9.0]),
     }  # fmt: skip
-    assert against.against() == {
+    told = against.against()
+    assert "bf16-autocast + fused-optimizer" in told.pop("left")  # the time did not reach it
+    assert told == {
         "mine": "compile:reduce-overhead", "best": "cuda-graph", "untreated_ns": 10.0, "treat_ns": 6.0, "best_ns": 9.0,
     }  # fmt: skip
     against.rows["cuda-graph"] = row([11.0])
