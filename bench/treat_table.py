@@ -127,11 +127,12 @@ def _workloads(entries: dict[str, Row]) -> list[str]:
         one, treated = found["against"], found["treat"]
         times = [duration(one[key]) for key in ("untreated_ns", "treat_ns", "best_ns")]
         first = ratio(found.get(FIRST, found))
+        at_first = "not timed" if first is None else f"{first:.3f}"
+        now = f"{ratio(found):.3f}" if FIRST in found else "the same"
         lines.append(
             f"| {name} | {_cell(found['what'])} | {times[0]} | {times[1]} | {one['mine'] or 'nothing'} | {times[2]} | "
             f"{one['best'] or 'the step as it was'}{_left(one)} | {len(treated['trials'])} | "
-            f"{treated['seconds']:.0f} | {treated['compiling_s']:.0f} | "
-            f"{'not timed' if first is None else f'{first:.3f}'} | {f'{ratio(found):.3f}' if FIRST in found else 'the same'} |"
+            f"{treated['seconds']:.0f} | {treated['compiling_s']:.0f} | {at_first} | {now} |"
         )
     return lines
 
