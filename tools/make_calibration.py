@@ -33,6 +33,13 @@ by a fit without it. An error is the distance of what was expected from what was
 interval is meant to cover 80 %. The interval score is its width and 10 times what a measured saving lies outside
 (Gneiting and Raftery 2007): less is better.
 
+Each prediction is for the step as long as it was when that way was measured. Between the profile and the measurement
+hosts became up to twice as fast or as slow. Where the host bounds the step, its time in the replay is scaled until the
+step has the length that was measured without the treatment; `gobrrr treat` does the same with what a trial times. The
+intervals hold for such a step: that a host changes its speed between a diagnosis and a trial is not covered by the
+interval of the diagnosis. Where the device hides the host, its time is what issuing one step to an idle device took. A
+live run measures that itself; for the workloads here it was measured on another day (`bench/gpu/issue_time.py`).
+
 A saving's high end is never above the time of the work that a change touches and the idle time that it can fill. What
 was measured above that is missed, by law.
 """

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 
 from gobrrr.analysis.budget import budget_lines
@@ -157,6 +158,16 @@ class Combiner:
         self.watch = watch or Stopwatch(*(one.evidence for one in seats), wall_ns=wall.value)
         self.before = self.watch.before(self.watch.middle)
         """The step as it is, in ns."""
+
+    def of_step(self, step_ns: float) -> Combiner:
+        """The same plans for the step at a time when it took `step_ns` (`Stopwatch.of_step`); shares of it are right."""
+        watch, wall = self.watch.of_step(step_ns), self.wall
+        if watch is self.watch:
+            return self
+        if wall.value:
+            low, high = (None if one is None else one * step_ns / wall.value for one in (wall.low, wall.high))
+            wall = msgspec.structs.replace(wall, value=step_ns, low=low, high=high)
+        return Combiner(self.seats, wall, watch, self.spreads)
 
     def saving(self, names: Sequence[str]) -> Saving:
         """What all plans of the treatments `names` save of a step, by the replay and what was fitted beside it."""
