@@ -160,7 +160,7 @@ class Combiner:
         """The step as it is, in ns."""
 
     def of_step(self, step_ns: float) -> Combiner:
-        """The same plans for the step at a time when it took `step_ns` (`Stopwatch.of_step`); shares of it are right."""
+        """The same plans, for shares of the step at a time when it took `step_ns` (`Stopwatch.of_step`)."""
         watch, wall = self.watch.of_step(step_ns), self.wall
         if watch is self.watch:
             return self
