@@ -30,9 +30,8 @@ from typing import Any
 import torch
 
 from bench.gpu.issue_time_one import PROFILE
-from bench.gpu.treatments import commit, machine
 from bench.gpu.treatment_workloads import ENTRIES, HELD_BACK
-from bench.gpu.treatments import RESERVED, RESULTS, ordered, slug
+from bench.gpu.treatments import RESERVED, RESULTS, commit, machine, ordered, slug
 from gobrrr.hardware.measure.device import cpu_name
 
 SIDE_BY_SIDE = 3
