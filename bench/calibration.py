@@ -6,7 +6,9 @@
     python -m bench.calibration --final               # the third that was set aside, looked at once, at the end
 
 Reads bench/results/treatments_*.json and predicts every measured way and recipe again from the stored profile of the
-untreated step (bench.predicted_ways). A saving is a share of the step, per unit of work. Three columns are held against
+untreated step (bench.predicted_ways): for the step as long as it was when that way was measured, since a host is now
+fast and now slow, and with the time that issuing a step took, where that was measured on another day
+(bench/results/issue_*.json). A saving is a share of the step, per unit of work. Three columns are held against
 the same measurements:
 
 - replay: the prediction as it is made today, which was fitted on none of this;
@@ -28,7 +30,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,7 @@ from bench.stored_profile import unpack
 from gobrrr.analysis.predictive import Replayed, predicted
 from gobrrr.fitted import Fitted, LeftOut, fitted
 from gobrrr.model.machine import Machine
+from gobrrr.model.profile import Profile
 from gobrrr.treating.sets import JOINED, SEVERAL
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -106,6 +109,16 @@ def entries(paths: Iterable[Path], final: bool) -> list[tuple[Path, str, dict[st
     return found
 
 
+def issued(profile: Profile, name: str, results: str) -> Profile:
+    """A profile with what issuing one step took, where that was measured later and its step never waits."""
+    path, rank = RESULTS / f"{results.replace('treatments', 'issue')}.json", profile.ranks[0]
+    found = json.loads(path.read_text(encoding="utf-8"))["workloads"].get(name, {}) if path.is_file() else {}
+    if rank.live is None or rank.live.issue_ns is not None or found.get("waits") != 0:
+        return profile
+    live = msgspec.structs.replace(rank.live, issue_ns=found["issue_ns"])
+    return replace(profile, ranks=(replace(rank, live=live), *profile.ranks[1:]))
+
+
 def points_of(entry: tuple[Path, str, dict[str, Any], str]) -> tuple[list[Point], list[Implied]]:
     """The points of one workload, its predictions made again; and what they say of the replay's constants."""
     profile, name, record, device = entry
@@ -114,7 +127,9 @@ def points_of(entry: tuple[Path, str, dict[str, Any], str]) -> tuple[list[Point]
         key: row for key, row in record["rows"].items() if "after_ns" in row and set(key.split(JOINED)) <= set(ways)
     }
     machine = msgspec.convert(record["machine"], Machine) if "machine" in record else None
-    fore = foretold(unpack(profile.read_bytes()), ways, list(rows), machine)
+    steps = {key: row["before_ns"] for key, row in rows.items()}
+    seen = issued(unpack(profile.read_bytes()), name, profile.parent.name)
+    fore = foretold(seen, ways, list(rows), machine, steps)
     points = []
     for key, row in rows.items():
         single = ways.get(key)

@@ -6,7 +6,7 @@ The same function makes the predictions where the step was run and later, with o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -71,13 +71,18 @@ def named(names: Sequence[str], ways: dict[str, Told]) -> str:
 
 
 def foretold(
-    profile: Profile, ways: dict[str, Told], sets: Sequence[str], machine: Machine | None = None
-) -> Foretold:  # fmt: skip
-    """The predictions at first sight of the step. `sets` are names as `named` makes them; `machine`: None, as found."""
+    profile: Profile,
+    ways: dict[str, Told],
+    sets: Sequence[str],
+    machine: Machine | None = None,
+    steps: Mapping[str, float] | None = None,
+) -> Foretold:
+    """The predictions at first sight of the step. `sets` are names as `named` makes them; `machine`: None, as found.
+    `steps`: what the step took when each of them was measured, ns; `replayed` is then of the step as it was then."""
     examined = pipeline.examine(profile, on=machine)
     asked = [_joined([ways[name] for name in one.split(JOINED)]) for one in sets]
     predictor = predictor_of(examined, asked)
-    replayed = {one.name: predictor.replayed(one.as_if) for one in asked}
+    replayed = {one.name: predictor.replayed(one.as_if, (steps or {}).get(one.name)) for one in asked}
     step = step_of(examined.diagnosis)
     savings = {name: _saving(one, step) for name, one in replayed.items()}
     return Foretold(step, examined.diagnosis.regime, savings, replayed, examined.evidence)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from bench.calibration import RESULTS, Table, table
-from gobrrr.fitted import Fitted, Spread, fitted
+from bench.calibration import COLUMNS, RESULTS, Line, Table, table
+from gobrrr.fitted import Fitted, LeftOut, Spread, fitted
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "calibration.md"
 FIT, FINAL = RESULTS / "calibration.json", RESULTS / "calibration_final.json"
@@ -32,6 +32,13 @@ the other workloads of the same regime; `calibrated` is what is shown. In the fi
 by a fit without it. An error is the distance of what was expected from what was measured, in points of the step. An
 interval is meant to cover 80 %. The interval score is its width and 10 times what a measured saving lies outside
 (Gneiting and Raftery 2007): less is better.
+
+Each prediction is for the step as long as it was when that way was measured. Between the profile and the measurement
+hosts became up to twice as fast or as slow. Where the host bounds the step, its time in the replay is scaled until the
+step has the length that was measured without the treatment; `gobrrr treat` does the same with what a trial times. The
+intervals hold for such a step: that a host changes its speed between a diagnosis and a trial is not covered by the
+interval of the diagnosis. Where the device hides the host, its time is what issuing one step to an idle device took. A
+live run measures that itself; for the workloads here it was measured on another day (`bench/gpu/issue_time.py`).
 
 A saving's high end is never above the time of the work that a change touches and the idle time that it can fill. What
 was measured above that is missed, by law.
@@ -61,7 +68,24 @@ def page(fit: Table, final: Table | None, made: Fitted) -> str:
 def _section(title: str, one: Table) -> str:
     about = " ".join(one.about)
     made = f"`{one.command}`, {one.date}, {', '.join(one.hardware)}."
-    return "\n".join([f"## {title}", "", made, about, "", *table(one.lines), ""])
+    return "\n".join([f"## {title}", "", made, about, "", *_no_better(one.lines), "", *table(one.lines), ""])
+
+
+def _no_better(lines: Sequence[Line]) -> list[str]:
+    """The kinds that one of the other columns predicts as well or better than what is shown, a sentence a measure."""
+    by = {(one.kind, one.column): one.told for one in lines}
+    kinds = list(dict.fromkeys(one.kind for one in lines))
+
+    def said(measure: str, of: Callable[[LeftOut], float]) -> str:
+        worse = [
+            f"{kind} ({column})"
+            for kind in kinds
+            for column in COLUMNS[:-1]
+            if (kind, column) in by and of(by[kind, column]) <= of(by[kind, COLUMNS[-1]])
+        ]
+        return f"What is shown is not better than another column by its {measure}: {', '.join(worse) or 'nowhere'}."
+
+    return [said("interval score", lambda one: one.score), said("median error", lambda one: one.error)]
 
 
 def _about(made: Fitted) -> str:

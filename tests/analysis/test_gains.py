@@ -12,16 +12,18 @@ from hypothesis import strategies as st
 
 from gobrrr.analysis import gains
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Effect, Plan, length
+from gobrrr.analysis.gains import Effect, Plan, Stopwatch, length
 from gobrrr.analysis.graph import StepGraph, serial_graph
 from gobrrr.analysis.links import link
 from gobrrr.analysis.replay import replayed
-from gobrrr.analysis.what_if import dropped, hosted, shortened, unwaited
+from gobrrr.analysis.what_if import captured, dropped, hosted, shortened, unwaited
 from gobrrr.model.diagnosis import Wall
 from gobrrr.model.events import Kind
+from gobrrr.model.profile import RankProfile, TraceMeta
+from gobrrr.pipeline import evidence_of
 from gobrrr.treatments.together import Combiner, Seat
 from tests.analysis.slow_simulator import every, unprofiled
-from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, Row, evidence, short, table
+from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, Row, evidence, launched, short, table
 from tests.conftest import H100, H100_EXTRA
 from tests.spread import examples, spread
 from tests.traces import Trace
@@ -233,6 +235,46 @@ def test_what_is_saved_outside_of_the_steps_is_added():
     one = evidence(H100 / "mlp_tiny.faulty.json.gz")
     gain = gain_of(one, plan(nothing, beyond=3_000.0, beyond_low=1_000.0))
     assert (gain.low, gain.value, gain.high) == (1_000.0, 2_000.0, 3_000.0)
+
+
+# -- at another time ------------------------------------------------------------
+
+
+def of_launches(host_ns: int, kernel_ns: int) -> Evidence:
+    """Two steps of ten launches each."""
+    rows, at, free = [], 1_000, 0
+    for step in range(2):
+        begin = at
+        for number in range(10):
+            start = max(at + 4_000, free)
+            rows.append(Row(Kind.OP, "aten::mul", at, host_ns))
+            rows += launched("mul", at + 1_000, start, kernel_ns, 10 * step + number + 1, call_ns=2_000)
+            free, at = start + kernel_ns, at + host_ns
+        rows.append(Row(Kind.ANNOTATION, f"ProfilerStep#{step}", begin, at - begin))
+    return evidence_of(RankProfile(meta=TraceMeta(source=""), events=table(rows)))[0]
+
+
+@pytest.mark.parametrize("times", [0.5, 0.8, 1.5, 2.0])
+def test_at_another_time_the_host_is_as_fast_as_the_step_then_says(times: float):
+    """A graph leaves the device's work, whatever the host took before: what it saves is the rest."""
+    one = replace(of_launches(20_000, 1_000), cost_ends=None)
+    watch = Stopwatch(one, wall_ns=one.wall_ns)
+    then = watch.of_step(times * one.wall_ns)
+    assert then.before(then.middle) == pytest.approx(times * one.wall_ns)
+    assert then.pace == pytest.approx(times, rel=0.1)
+
+    def graph(of: StepGraph) -> StepGraph:
+        return captured(of, np.array([0]), of.at[-1:] + 1, 0.0)
+
+    assert then.after([graph]) == pytest.approx(watch.after([graph]), rel=0.25)
+    assert then.after([quicker]) == pytest.approx(then.before(then.middle) / 2, rel=0.2)
+
+
+def test_a_longer_step_that_the_device_bounds_says_nothing_of_the_host():
+    one = of_launches(3_000, 30_000)
+    low, high = one.cost.left(0.5), one.cost.left(2.0)
+    watch = Stopwatch(replace(one, cost_ends=(low, high)), wall_ns=one.wall_ns)
+    assert watch.of_step(1.2 * one.wall_ns) is watch
 
 
 # -- a CPU ------------------------------------------------------------

@@ -20,6 +20,7 @@ from gobrrr.errors import UsageError  # noqa: E402
 from gobrrr.model.diagnosis import Diagnosis  # noqa: E402
 from gobrrr.observe.live.clock import step_times  # noqa: E402
 from gobrrr.observe.live.pull import pull  # noqa: E402
+from gobrrr.observe.live.warmup import WarmUp  # noqa: E402
 from gobrrr.observe.live.watcher import Options, Phase, Watcher  # noqa: E402
 from tests.live.look import CPU, diagnosed  # noqa: E402
 
@@ -91,11 +92,11 @@ def test_a_step_runs_at_most_twenty_times_beyond_warm_up() -> None:
 
 def test_issuing_a_step_takes_what_the_settled_steps_of_the_warm_up_took_until_they_returned() -> None:
     """The first step compiled something. Of the others each lasted 10 s, and the host was done after 2, 4 and 3."""
-    watcher = Watcher()
-    assert watcher._issue_ns() is None
-    watcher._stamps = [0.0, 60.0, 70.0, 80.0, 90.0]
-    watcher._returned = [0.0, 59.0, 62.0, 74.0, 83.0]
-    assert watcher._issue_ns() == pytest.approx(3e9)
+    warm_up = WarmUp()
+    assert warm_up.issue_ns() is None
+    for returned, begins in ((0.0, 0.0), (59.0, 60.0), (62.0, 70.0), (74.0, 80.0), (83.0, 90.0)):
+        warm_up.mark(returned, begins, 1)
+    assert warm_up.issue_ns() == pytest.approx(3e9)
 
 
 def test_on_a_cpu_nothing_is_issued() -> None:

@@ -8,10 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from gobrrr import changes, pipeline
 from gobrrr.model.profile import Profile
+from gobrrr.model.treated import Timing, TrialRecord
 from gobrrr.model.workload import Workload
 from gobrrr.observe.trace import read_trace
 from gobrrr.treating import candidates
@@ -21,6 +23,7 @@ from gobrrr.treating.candidates import (
     Basis,
     advice_of,
     candidates_of,
+    predictor_of,
     step_of,
     ways_of,
 )
@@ -46,6 +49,27 @@ def profile(name: str = "mlp_tiny.faulty") -> Profile:
 
 def examined(name: str = "mlp_tiny.faulty") -> pipeline.Examined:
     return tables.examined(H100 / f"{name}.json.gz")
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("times", [1.0, 2.0])
+def test_a_trial_is_told_what_is_predicted_for_the_step_as_it_was_timed(times: float):
+    """Of what is not predicted, or was not timed, nothing."""
+    pytest.importorskip("torch")
+    from gobrrr.treating.bench import Here
+
+    seen, ways = examined(), [way("g", "cuda-graph"), way("n")]
+    here = Here.__new__(Here)
+    here._predictor = predictor_of(seen, ways)
+    graph, nothing = candidates_of(seen, ways)[0]
+    step = times * (step_of(seen.diagnosis) or 0.0)
+    timing = Timing(before_ns=step, after_ns=step, spread_ns=1.0, rounds=5, steps=10)
+    plain = TrialRecord(way="g", treatment="g", kept=(), verdict="no_change", why="", timing=timing)
+    made = here._as_timed(plain, graph)
+    assert (made.step_ns, made.replayed_expected_ns) == pytest.approx((step, times * (graph.expected_ns or 0.0)))
+    assert here._as_timed(plain, nothing) == plain
+    untimed = msgspec.structs.replace(plain, timing=None)
+    assert here._as_timed(untimed, graph) == untimed
 
 
 @pytest.mark.parametrize("names", [("cuda-graph",), ("compile", "cuda-graph"), ("fused-optimizer",)], ids="+".join)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from gobrrr.errors import UsageError
-from gobrrr.model.treated import Treated, Untried
+from gobrrr.model.treated import Treated, TrialRecord, Untried
 from gobrrr.report import terminal
 from gobrrr.report.treated import uncertain
 from gobrrr.treating.choosing import Options
@@ -352,6 +352,25 @@ def test_earlier_errors_widen_what_is_predicted_and_the_ledger_keeps_the_replays
     assert found.replayed_saving_ns == pytest.approx((0.25 * STEP, 0.35 * STEP))
     assert found.predicted_saving_ns is not None
     assert found.predicted_saving_ns[0] < 0.2 * STEP
+
+
+def test_a_trial_is_held_against_what_is_predicted_for_the_step_as_it_was_timed(tmp_path: Path) -> None:
+    """It was diagnosed as half as long: the way leaves 0.2 ms of it either way."""
+
+    class Slower(FakeBench):
+        def trial(self, *given: Any) -> TrialRecord:
+            made = super().trial(*given)
+            then = {"replayed_expected_ns": 0.8 * STEP, "replayed_saving_ns": (0.7 * STEP, 0.9 * STEP)}
+            return replace(made, step_ns=STEP, **then)
+
+    bench = Slower([candidate("a", 0.3)], saved={"a": 0.78}, step=STEP / 2)
+    treated_now = treated(bench, tmp_path)
+    found = treated_now.trials[0]
+    assert (found.expected_ns, found.step_ns) == (0.8 * STEP, STEP)
+    assert found.predicted_saving_ns == (0.7 * STEP, 0.9 * STEP)
+    (error,) = Ledger.open(tmp_path).errors("a", "GPU")
+    assert error == pytest.approx(-0.02)
+    assert any("are for the step as it was timed" in one for one in treated_now.caveats)
 
 
 def test_the_diagnosis_holds_every_trial_also_those_without_a_prediction_or_a_time() -> None:

@@ -80,7 +80,9 @@ def anchor_device(
 ) -> Anchored:
     """Replay with as much of `cost` as gives steps of `wall_ns`; with `cost` itself where the host hardly matters.
 
-    Where the device hides the host, `issue_ns` says how long that takes for a step; None: it is not known. Where even `MOST_COST` times the cost is too little, or none of it already too much, the host itself ran at another
+    Where the device hides the host, `issue_ns` says how long that takes for a step; None: it is not known.
+
+    Where even `MOST_COST` times the cost is too little, or none of it already too much, the host itself ran at another
     pace in the profiled steps: its time is then shortened or lengthened alike, and the kernels keep theirs.
     """
 
@@ -91,33 +93,35 @@ def anchor_device(
     factor = _solve(lambda one: at(costing(cost, one))[1].wall_ns, wall_ns, -1.0, MOST_COST + 1.0 - LEAST_PACE)
     found = costing(cost, factor)
     moved, window = at(found)
-    likely = _issuing(events, links, steps, found, None if issue_ns is None else min(issue_ns, wall_ns))
-    for _ in range(HALVINGS if issue_ns is not None and likely.pace > found.pace else 1):
-        if (
-            likely is not found
-            and abs((other := at(likely))[1].wall_ns - window.wall_ns) <= REPEATABLE * window.wall_ns
-        ):
-            found, (moved, window) = likely, other  # the device bounds the step: its time does not tell
-            break
-        likely = likely.left(LESS)  # nearly even with the device: the slowest host that it hides
-    fast, slow = (
-        end if abs(at(end)[1].wall_ns - window.wall_ns) <= REPEATABLE * window.wall_ns else found
-        for end in (found.left(1 / LEFT_FACTOR), found.left(LEFT_FACTOR))
-    )
+
+    def hides(cost_: ObserverCost) -> bool:
+        return abs(at(cost_)[1].wall_ns - window.wall_ns) <= REPEATABLE * window.wall_ns
+
+    likely = found
+    if issue_ns is None:
+        likely = _hurried(events, links, steps, found)
+    elif hides(found.left(1 / LEFT_FACTOR)):
+        likely = _issuing(events, links, steps, found, min(issue_ns, wall_ns))
+        while likely.pace > found.pace and not hides(likely):
+            likely = likely.left(LESS)
+    if likely is not found and hides(likely):
+        found, (moved, window) = likely, at(likely)  # the device bounds the step: its time does not tell
+    fast, slow = (end if hides(end) else found for end in (found.left(1 / LEFT_FACTOR), found.left(LEFT_FACTOR)))
     ends = None if fast is slow else (fast, slow)
     return Anchored(moved, window, found, wall_ns / window.wall_ns if window.wall_ns else 1.0, ends)
 
 
-def _issuing(
-    events: EventTable, links: Links, steps: Steps, cost: ObserverCost, issue_ns: float | None
-) -> ObserverCost:
-    """The same cost with a host that takes `issue_ns` for a step; where that is not known one that takes no longer
-    than hosts do for so many launches, where it loads no data."""
-    if issue_ns is not None and steps.host_stop is not None and steps.begins:
-        record = host_record(events, links, steps.begins[0], steps.stop)
-        inside = (record.at[:-1] >= steps.begins[0]) & (record.at[:-1] < steps.host_stop)
-        needed = float(record.left(cost)[inside].sum())
-        return cost.left(issue_ns * steps.count / needed) if needed > 0 else cost
+def _issuing(events: EventTable, links: Links, steps: Steps, cost: ObserverCost, issue_ns: float) -> ObserverCost:
+    """The same cost with a host that takes `issue_ns` for a step."""
+    if steps.host_stop is None or not steps.begins:
+        return cost
+    record = host_record(events, links, steps.begins[0], steps.stop)
+    needed = float(record.left(cost)[record.at[:-1] < steps.host_stop].sum())
+    return cost.left(issue_ns * steps.count / needed) if needed > 0 else cost
+
+
+def _hurried(events: EventTable, links: Links, steps: Steps, cost: ObserverCost) -> ObserverCost:
+    """The same cost with a host that takes no longer than hosts do for so many launches, where it loads no data."""
     record = host_record(events, links, steps.start, steps.stop)
     launch = links.launch[links.launch >= 0]
     launch = np.unique(launch[(events.start_ns[launch] >= steps.start) & (events.start_ns[launch] < steps.stop)])

@@ -14,6 +14,7 @@ import numpy as np
 
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.graph import F8, StepGraph, host_needs
+from gobrrr.analysis.observer import REPEATABLE
 from gobrrr.analysis.ranks import collectives, matched, run_together
 from gobrrr.analysis.replay import Run, host_clock, run, serial_clock
 from gobrrr.analysis.touched import touched
@@ -28,6 +29,9 @@ MOST_WORK = 6_000
 """Pieces of work that a replay for a saving looks at: whole steps as far as they go, else a step's front part."""
 
 LEAST, EXPECTED, MOST = 0.0, 0.5, 1.0
+
+FASTEST, SLOWEST, HALVINGS = 0.25, 2.5, 10
+"""Between how many times its time a host is looked for that gives a step its time, and in how many halvings."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +64,18 @@ class Stopwatch:
     """Measures a step under changes, at the low end of what is known of the host, as expected, and at the high end.
 
     `evidences`: one a rank; several run together, and the step is that of the slowest. `wall_ns`: what a step takes
-    (None: the longest of the evidences'). Where the host is known there is one end.
+    (None: the longest of the evidences'). Where the host is known there is one end. `pace`: the host takes so many
+    times as long as it did; what a change makes it do besides, as long as ever.
     """
 
-    def __init__(self, *evidences: Evidence, wall_ns: float | None = None) -> None:
+    def __init__(self, *evidences: Evidence, wall_ns: float | None = None, pace: float = 1.0) -> None:
         self.evidences = evidences
+        self.pace = pace
         self.until = _until(evidences[0]) if len(evidences) == 1 else None
         self.ends = min(len(one.graphs) for one in evidences)
-        self.graphs = tuple([_at(one.graphs, end, self.ends) for one in evidences] for end in range(self.ends))
+        self.graphs = tuple(
+            [_paced(_at(one.graphs, end, self.ends), pace) for one in evidences] for end in range(self.ends)
+        )
         """For each end the graphs of all ranks."""
         self.meets = [collectives(one.graph, one.priced) for one in evidences]
         self.joined = len(evidences) > 1 and matched(self.graphs[0], self.meets)
@@ -78,6 +86,31 @@ class Stopwatch:
         wall = max(one.wall_ns for one in evidences) if wall_ns is None else wall_ns
         self.scale = wall / expected if expected > 0 else 1.0
         """The step over what its replayed part takes."""
+
+    def of_step(self, step_ns: float) -> Stopwatch:
+        """The same step at a time when it took `step_ns`, by how fast its host then was; itself where no host explains
+        that, or the device hides it: all parts of the step are then as much longer or shorter."""
+        pace = self._pace_of(step_ns)
+        return self if pace == 1.0 else Stopwatch(*self.evidences, wall_ns=step_ns, pace=pace)
+
+    def _pace_of(self, step_ns: float) -> float:
+        now = self.before(self.middle)
+        known = len(self.evidences) == self.ends == 1 and not self.evidences[0].on_cpu
+        if not known or abs(step_ns - now) <= REPEATABLE * now:
+            return 1.0  # where the device hides the host, the step's time says nothing of it
+
+        def step(pace: float) -> float:
+            return self.scale * self._length([_paced(self.graphs[self.middle][0], pace)])
+
+        # no host makes a step shorter than its device's work
+        wanted = max(step_ns, (1 + REPEATABLE) * step(FASTEST))
+        low, high = (FASTEST, 1.0) if wanted < now else (1.0, SLOWEST)
+        if not step(low) < wanted < step(high):
+            return 1.0
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if step(middle) > wanted else (middle, high)
+        return high
 
     def before(self, end: int) -> float:
         """The step as it is at one end of what is known of the host, in ns."""
@@ -148,6 +181,11 @@ def _window(evidence: Evidence) -> tuple[int, int]:
 def _at(graphs: Sequence[StepGraph], end: int, ends: int) -> StepGraph:
     """The graph at one of `ends` ends; the only one of a rank whose host is known."""
     return graphs[end if len(graphs) == ends else len(graphs) // 2]
+
+
+def _paced(graph: StepGraph, pace: float) -> StepGraph:
+    """The graph with a host that takes `pace` times as long."""
+    return graph if pace == 1.0 else replace(graph, left=graph.left * pace)
 
 
 def _front_of(graph: StepGraph, until: int | None) -> StepGraph:

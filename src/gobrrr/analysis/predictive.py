@@ -73,7 +73,8 @@ def spread_of(one: Replayed, spreads: Sequence[Spread] | None = None) -> Spread 
 def predicted(one: Replayed, spreads: Sequence[Spread] | None = None) -> tuple[float, float, float]:
     """(what is expected, at least, at most) to be saved of the step, as shares of it; low <= expected <= high.
 
-    The interval holds the replay's own, as far as the change touches so much. What is expected beyond the replay is at
+    The interval holds the replay's own, as far as the change touches so much; of a larger batch, of which the replay
+    takes any saving to be possible, it is what was measured alone. What is expected beyond the replay is at
     most half of what the replay leaves of the work that is touched: that does not vanish. Where nothing was fitted for
     such a change, it is what the replay says.
     """
@@ -82,6 +83,8 @@ def predicted(one: Replayed, spreads: Sequence[Spread] | None = None) -> tuple[f
         return one.expected, one.low, one.high
     low, expected, high = (one.expected + part * one.scale for part in (spread.low, spread.middle, spread.high))
     expected = min(expected, max(one.expected, (one.expected + one.touched) / 2))
-    low, high = min(low, one.low), min(max(high, one.high), one.touched)
+    if one.mechanism != BATCH:
+        low, high = min(low, one.low), max(high, one.high)
+    high = min(high, one.touched)
     low = min(low, high)
     return min(max(expected, low), high), low, high

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from gobrrr import live, pipeline
+from gobrrr.analysis.predictive import predicted
 from gobrrr.errors import UsageError
 from gobrrr.hardware.measure.device import find_device
 from gobrrr.model.diagnosis import Diagnosis
@@ -23,7 +24,17 @@ from gobrrr.observe.live.state.snapshot import snapshot
 from gobrrr.observe.targets import check_arguments, find_callable
 from gobrrr.treating.arms import Arm
 from gobrrr.treating.candidate import Candidate
-from gobrrr.treating.candidates import Basis, Looked, advice_of, candidates_of, hides, step_of, ways_of
+from gobrrr.treating.candidates import (
+    Basis,
+    Looked,
+    Predictor,
+    advice_of,
+    candidates_of,
+    hides,
+    predictor_of,
+    step_of,
+    ways_of,
+)
 from gobrrr.treating.completing import completed
 from gobrrr.treating.fingerprint import fingerprint
 from gobrrr.treating.looking import PROFILED_S, WINDOW_S, Looking
@@ -68,6 +79,7 @@ class Here:
         self._unfit = (*left, *(Untried(way=one.name, why=one.why) for one in unfit))
         self._versions: Versions | None = None
         self._basis: Basis | None = None
+        self._predictor: Predictor | None = None
         self._seen: Diagnosis | None = None
         self._notes: list[str] = found
 
@@ -86,11 +98,14 @@ class Here:
             plain = self._examined((), looking)
             self._basis, self._seen = Basis(plain, ways), plain.diagnosis
         examined = self._examined(kept, looking)
+        self._predictor = predictor_of(examined, ways)
         if self._basis is None:
-            self._basis = Basis(examined, ways)
+            self._basis = Basis(examined, ways, self._predictor)
         if self._seen is None or not any(hides(one) for one in self._named(kept)):
             self._seen = examined.diagnosis
-        found, notes = candidates_of(examined, ways, self._named(kept), self._basis if kept else None, self._seen)
+        found, notes = candidates_of(
+            examined, ways, self._named(kept), self._basis if kept else None, self._seen, self._predictor
+        )
         if self._workload.optimizer is not None and self._workload.loss is None and self._workload.step is None:
             notes = [*notes, FORWARD_ALONE]
         notes = [*notes, *self._notes]
@@ -142,7 +157,23 @@ class Here:
             self._workload, self._named(kept), self._way_of(way), instead_of=rival, allowed=allowed,
             progress=self._stages, clock=self._clock,
         )  # fmt: skip
-        return msgspec.structs.replace(made, treatment=way.treatment, members=way.members, leaves_out=way.leaves_out)
+        made = msgspec.structs.replace(made, treatment=way.treatment, members=way.members, leaves_out=way.leaves_out)
+        hidden = any(hides(one) for one in self._named(kept))
+        return made if instead_of or hidden else self._as_timed(made, way)
+
+    def _as_timed(self, made: TrialRecord, way: Candidate) -> TrialRecord:
+        """A trial with what is predicted for the step as long as it was when it was timed: its host may have another
+        speed by then."""
+        if made.timing is None or self._predictor is None or way.expected_ns is None:
+            return made
+        step = made.timing.before_ns
+        found = self._predictor.replayed(way.as_if, step)
+        if found is None:
+            return made
+        expected, low, high = (step * part for part in predicted(found))
+        return msgspec.structs.replace(
+            made, step_ns=step, replayed_expected_ns=expected, replayed_saving_ns=(low, high)
+        )  # fmt: skip
 
     def together(self, kept: Sequence[str], allowed: Allowed) -> TrialRecord:
         """All kept ways at once, against the step as it was."""

@@ -72,15 +72,17 @@ def candidates_of(
     kept: Sequence[Way] = (),
     basis: Basis | None = None,
     seen: Diagnosis | None = None,
+    predictor: Predictor | None = None,
 ) -> tuple[list[Candidate], list[str]]:
     """Each way with its prediction for an examined step that has `kept` in it, and notes on how they were made.
 
     The evidence is read and planned once; each set of treatments then costs one replay. `basis` is of the step as it
     was: a way that this step says nothing of is predicted by what it adds there to what is kept, and where a graph is
     kept, which hides the step's operations, every way is but those of what stays beside it. `seen`: the last diagnosis
-    that showed them, by which it is told what isn't worth a trial; None: this one.
+    that showed them, by which it is told what isn't worth a trial; None: this one. `predictor`: what `predictor_of`
+    makes of the examined step and the ways, where that is there already.
     """
-    predictor = predictor_of(examined, ways)
+    predictor = predictor or predictor_of(examined, ways)
     hidden = any(hides(one) for one in kept)
     step = step_of(examined.diagnosis)
     made, other = [], False
@@ -96,7 +98,7 @@ def candidates_of(
     return made, notes
 
 
-def _telling(as_if: Sequence[str], *predictors: _Replayed | _Prescribed) -> tuple[str, ...]:
+def _telling(as_if: Sequence[str], *predictors: Predictor) -> tuple[str, ...]:
     """The names that predict a way, less those of what is never applied alone and does nothing in this step: without
     them the way is known to be predicted the same as another."""
     alone = {one.name for one in catalogue() if one.ways is not None}
@@ -120,8 +122,10 @@ def hides(way: Way) -> bool:
 class Basis:
     """The step as it was, by which ways are predicted on top of others."""
 
-    def __init__(self, examined: pipeline.Examined, ways: Sequence[Way]) -> None:
-        self.predictor = predictor_of(examined, ways)
+    def __init__(
+        self, examined: pipeline.Examined, ways: Sequence[Way], predictor: Predictor | None = None
+    ) -> None:  # fmt: skip
+        self.predictor = predictor or predictor_of(examined, ways)
         self._step = step_of(examined.diagnosis)
 
     def beyond(self, kept: Sequence[Way], way: Way, step_ns: float) -> Saving | None:
@@ -196,10 +200,16 @@ class _Replayed:
             self._known[planned] = self._parts.make(" + ".join(mine), lambda: self._combiner.foretold(mine), None)
         return self._known[planned]
 
-    def replayed(self, names: Sequence[str]) -> Replayed | None:
-        """The replay's own answer, for who fits what lies beside it; None as for `saving`."""
+    def replayed(self, names: Sequence[str], step_ns: float | None = None) -> Replayed | None:
+        """The replay's own answer, for who fits what lies beside it; None as for `saving`. `step_ns`: what the step
+        takes, where the host has another speed than when it was looked at."""
         mine = [one for one in names if self.has(one)]
-        return self._parts.make(" + ".join(mine), lambda: self._combiner.replayed(mine), None) if mine else None
+
+        def made() -> Replayed:
+            now = self._combiner if step_ns is None else self._combiner.of_step(step_ns)
+            return now.replayed(mine)
+
+        return self._parts.make(" + ".join(mine), made, None) if mine else None
 
 
 class _Prescribed:
@@ -227,11 +237,14 @@ class _Prescribed:
             low, high = (min(one, self._step * (1 - 1 / work)) for one in (low, high))
         return (low + high) / 2, low, high
 
-    def replayed(self, names: Sequence[str]) -> None:
+    def replayed(self, names: Sequence[str], step_ns: float | None = None) -> None:
         """None: nothing is replayed."""
 
 
-def predictor_of(examined: pipeline.Examined, ways: Sequence[Way]) -> _Replayed | _Prescribed:
+Predictor = _Replayed | _Prescribed
+
+
+def predictor_of(examined: pipeline.Examined, ways: Sequence[Way]) -> Predictor:
     """What predicts sets of treatments of an examined step."""
     evidence = examined.evidence
     if evidence is None or not evidence.replayable:

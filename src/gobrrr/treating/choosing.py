@@ -149,7 +149,7 @@ class Chooser:
         for one in self._found.looked.candidates:
             if any(one.way == kept.way for kept in self._found.kept):
                 continue
-            choice = self._choice(one)
+            choice = self.choice(one)
             why = self._why_not(choice)
             if not why:
                 choices.append(choice)
@@ -161,7 +161,7 @@ class Chooser:
         """Sets that could be tried now: none of whose ways was kept, refused or left out by the user."""
         found = []
         for one in (*self._found.looked.sets, *self._parts):
-            choice = self._choice(one)
+            choice = self.choice(one)
             members = [it for it in self._found.looked.candidates if it.way in one.members]
             free = len(members) == len(one.members) and not any(
                 it.way in self._refused or it in self._found.kept or self._out(it) or self._conflict(it, "")
@@ -200,12 +200,15 @@ class Chooser:
             return "all that --only names was tried or can't be"
         return f"nothing is left that is predicted to save {units.percent(LEAST_SHARE)} of the step"
 
-    def _choice(self, one: Candidate) -> Choice:
+    def choice(self, one: Candidate, step_ns: float | None = None) -> Choice:
+        """A way with its prediction and what the ledger says of such ones. `step_ns`: the step that it is predicted
+        for; None: the one that was looked at."""
         rivals = [kept.way for kept in self._found.kept if kept.treatment == one.treatment]
         instead = rivals[0] if len(rivals) == 1 else ""
         if one.expected_ns is None or one.low_ns is None or one.high_ns is None:
             return Choice(one, None, None, None, instead)
-        looked, step, looked_anew = self._found.looked, self._found.looked.step_ns, self._found.fresh_look
+        looked, looked_anew = self._found.looked, self._found.fresh_look
+        step = step_ns or looked.step_ns
         errors: list[float] = []
         if self._ledger is not None and looked.versions is not None:
             errors = self._ledger.errors(one.treatment, looked.versions.device)

@@ -37,8 +37,9 @@ def _of_trials(found: Found) -> list[str]:
 
 
 def _drifted(found: Found) -> list[str]:
-    """Where the step took another time in turns than when it was diagnosed: predictions are of the latter."""
-    pairs = [(one.step_ns, one.timing.before_ns) for one in _run(found) if one.step_ns and one.timing and not one.kept]
+    """Where the step took another time in turns than when it was diagnosed."""
+    run = _run(found)
+    pairs = [(one.step_ns, one.timing.before_ns) for one in run if one.step_ns and one.timing and not one.kept]
     if found.before.step_ns is not None and found.measured is not None:
         pairs.append((found.before.step_ns, found.measured[0]))
     apart = [one for one in pairs if abs(one[1] - one[0]) > DRIFT * one[0]]
@@ -46,9 +47,13 @@ def _drifted(found: Found) -> list[str]:
         return []
     diagnosed, timed = max(apart, key=lambda it: max(it) / min(it))
     then, now = units.duration(diagnosed), units.duration(timed)
+    again = any(one.timing is not None and one.step_ns == one.timing.before_ns for one in run)
+    which = (
+        "The predictions beside the trials are for the step as it was timed." if again
+        else "What is predicted is of the former, what was measured of the latter."
+    )  # fmt: skip
     return [
-        f"The step took {then} when it was diagnosed and {now} when a trial timed it in turns: {_why(found)}. "
-        "What is predicted is of the former, what was measured of the latter."
+        f"The step took {then} when it was diagnosed and {now} when a trial timed it in turns: {_why(found)}. {which}"
     ]
 
 

@@ -317,7 +317,11 @@ class Search:
 
     def _predicted(self, record: TrialRecord, choice: Choice) -> TrialRecord:
         """A measured trial, with what was predicted of it and what it is remembered by."""
-        one, looked = choice.candidate, self.found.looked
+        one, looked, step = choice.candidate, self.found.looked, self._step
+        if record.replayed_expected_ns is not None and record.replayed_saving_ns is not None:
+            low, high = record.replayed_saving_ns
+            one = replace(one, expected_ns=record.replayed_expected_ns, low_ns=low, high_ns=high)
+            choice, step = self._chooser.choice(one, record.step_ns), record.step_ns
         both = choice.low is not None and choice.high is not None
         whole = one.low_ns is not None and one.high_ns is not None
         return replace(
@@ -327,7 +331,7 @@ class Search:
             predicted_saving_ns=(choice.low, choice.high) if both else None,
             replayed_expected_ns=one.expected_ns,
             replayed_saving_ns=(one.low_ns, one.high_ns) if whole else None,
-            step_ns=self._step,
+            step_ns=step,
             limit_s=self._options.limit_s,
             fingerprint=looked.fingerprint,
             versions=looked.versions,

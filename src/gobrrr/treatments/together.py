@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import msgspec
 import numpy as np
 
 from gobrrr.analysis.claims import Found
@@ -167,6 +168,16 @@ class Combiner:
         self.before = self.watch.before(self.watch.middle)
         """The step as it is, in ns."""
         self._replays: dict[tuple[str, ...], Replayed] = {}
+
+    def of_step(self, step_ns: float) -> Combiner:
+        """The same plans, for shares of the step at a time when it took `step_ns` (`Stopwatch.of_step`)."""
+        watch, wall = self.watch.of_step(step_ns), self.wall
+        if watch is self.watch:
+            return self
+        if wall.value:
+            low, high = (None if one is None else one * step_ns / wall.value for one in (wall.low, wall.high))
+            wall = msgspec.structs.replace(wall, value=step_ns, low=low, high=high)
+        return Combiner(self.seats, wall, watch, self.spreads)
 
     def saving(self, names: Sequence[str]) -> Saving:
         """What all plans of the treatments `names` save of a step: nothing at the least, as one is left out that makes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from gobrrr.observe.live.frames import current_folder
 from gobrrr.observe.live.ops.dispatch import GraphBook, HeldWatch, Looking, LookingAgain, Repeats
 from gobrrr.observe.live.recorder import Loops, Recorder, profiler_cost, time_loops
 from gobrrr.observe.live.turns import give_back, take
+from gobrrr.observe.live.warmup import WarmUp
 from gobrrr.observe.live.watches.rivals import RivalWatch, recording
 from gobrrr.observe.live.watches.syncs import SyncWatch
 from gobrrr.observe.live.watches.together import Watches
@@ -80,8 +80,6 @@ class Phase(Enum):
 
 
 Progress = Callable[[str, int, int], None]
-STEADY = 1.25
-"""Warm-up is over when a step takes at most this many times the fastest so far, and the one before it no more."""
 
 
 @dataclass
@@ -233,9 +231,7 @@ class Watcher:
         if self.phase is not Phase.WARMUP:
             self.restart()
         self._steps = -1
-        self._stamps.clear()
-        self._returned.clear()
-        self._graphs_made.clear()
+        self._warm_up.clear()
         return theirs
 
     # -- phases
@@ -243,9 +239,7 @@ class Watcher:
     def _reset(self) -> None:
         self._watches, self._parts = Watches(), Parts()
         self._steps, self._seen = -1, 0
-        self._stamps: list[float] = []
-        self._returned: list[float] = []
-        self._graphs_made: list[int] = []
+        self._warm_up = WarmUp()
         self._clock = Clock()
         self._times: Any = None
         self._recorder: Recorder | None = None
@@ -277,35 +271,19 @@ class Watcher:
     def _warm(self, now: float) -> None:
         wait()
         self._steps += 1
-        self._graphs_made.append(self._watches.compiler.compiles)
         self._told(self._steps, self.options.warmup)
-        self._returned.append(now)
-        self._stamps.append(time.perf_counter())
+        self._warm_up.mark(now, time.perf_counter(), self._watches.compiler.compiles)
         if self._steady(now):
             self._warmup_steps = self._steps
             self._begin_window()
 
     def _steady(self, now: float) -> bool:
         made = self._steps
-        if made >= self.options.most_warmup or (made > 0 and now - self._stamps[0] > self.options.most_warmup_s):
+        if made >= self.options.most_warmup or (
+            made > 0 and self._warm_up.lasted(now) > self.options.most_warmup_s
+        ):  # fmt: skip
             return True
-        if made < self.options.warmup:
-            return False
-        lengths = [b - a for a, b in zip(self._stamps, self._stamps[1:], strict=False)]
-        if not lengths:
-            return True
-        quiet = len(self._graphs_made) < 2 or self._graphs_made[-1] == self._graphs_made[-2]
-        falling = len(lengths) > 1 and lengths[-1] * STEADY < lengths[-2]
-        return quiet and not falling and lengths[-1] <= STEADY * min(lengths)
-
-    def _issue_ns(self) -> float | None:
-        """What the host took for a settled step of the warm-up: each begins on an idle device."""
-        begins, ends, returned = self._stamps, self._stamps[1:], self._returned[1:]
-        steps = [(end - begin, back - begin) for begin, end, back in zip(begins, ends, returned, strict=False)]
-        if not steps:
-            return None
-        settled = STEADY * min(steps)[0]
-        return NS_PER_S * statistics.median(issued for took, issued in steps if took <= settled)
+        return made >= self.options.warmup and self._warm_up.settled()
 
     def _begin_window(self) -> None:
         self._loops = time_loops()
@@ -439,7 +417,7 @@ class Watcher:
             memory=watched.get("memory"),
             uses=seen.uses if seen is not None else None,
             dispatch_ns=self._loops.op_ns if self._loops else None,
-            issue_ns=self._issue_ns() if cuda else None,
+            issue_ns=self._warm_up.issue_ns() if cuda else None,
             observer=profiler_cost(self._loops, self._recorder.loops if self._recorder else None),
             program=seen.program if seen is not None else None,
             seconds=time.perf_counter() - self._began,
