@@ -259,7 +259,7 @@ def test_a_folder_of_ranks(tmp_path: Path) -> None:
     assert profile.notes == (
         "truth.json: left out: JSON, but without traceEvents: expected the JSON that torch.profiler's "
         "export_chrome_trace writes",
-        "4 of 8 ranks are in the folder: what the others did is not known",
+        "the folder has 4 of 8 ranks: what the others did is not known",
     )
 
 
@@ -301,7 +301,9 @@ def test_ranks_with_and_without_device_work(tmp_path: Path) -> None:
     assert profile.notes[1] == "some ranks have device work and others none (rank1.json): they can't be compared"
 
 
-@pytest.mark.parametrize(("files", "says"), [([], "no .json or .json.gz file"), (["x.json"], "none of its 1 files is")])
+@pytest.mark.parametrize(
+    ("files", "says"), [([], "no .json or .json.gz file"), (["x.json"], "no file in it is a trace")]
+)
 def test_a_folder_without_a_trace(tmp_path: Path, files: list[str], says: str) -> None:
     for name in files:
         write(tmp_path / name, b"[]")

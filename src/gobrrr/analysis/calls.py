@@ -106,11 +106,9 @@ _FREES = re.compile(r"^(cuda|hip)(Free|FreeHost|HostFree)$|^cuMem(Free|FreeHost)
 """Calls that give memory back once the device is done with all that was issued (CUDA's runtime API, cudaFree)."""
 
 
-def blocks(names: Sequence[str]) -> NDArray[np.bool_]:
-    """Whether each interned name is that of a call that lasts until the device is done: a wait, or one that frees."""
-    frees = np.array([_FREES.search(name[:NAME_CHARACTERS]) is not None for name in names], dtype=bool)
-    result: NDArray[np.bool_] = frees | (classify(names) == Call.WAIT)
-    return result
+def frees(names: Sequence[str]) -> NDArray[np.bool_]:
+    """Whether each interned name is that of a call that gives memory back, for which it waits for the device."""
+    return np.array([_FREES.search(name[:NAME_CHARACTERS]) is not None for name in names], dtype=bool)
 
 
 def compiles(names: tuple[str, ...]) -> bool:

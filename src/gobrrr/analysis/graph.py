@@ -135,7 +135,7 @@ def graph_of(
     kept = _kept_order(events, device, stream, begin, end, call)
     possible = np.maximum(issued + latency, np.maximum(free, np.where(kept >= 0, end[np.maximum(kept, 0)], 0)))
     late = _inferred(begin, end, possible, call)
-    wait_start, wait_end = events.start_ns[waits], events.end_ns[waits]
+    wait_start, wait_end = events.start_ns[waits], record.until
     awaited, reaction = _awaited(wait_start, wait_end, call, end)
     return StepGraph(
         events=events,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.calls import Call, blocks, classify
+from gobrrr.analysis.calls import Call, classify, frees
 from gobrrr.analysis.intervals import EMPTY, Spans, covered, union
 from gobrrr.analysis.links import Links
 from gobrrr.analysis.observer import ObserverCost
@@ -32,8 +32,8 @@ class HostRecord:
 
     In ns: `elapsed`, and `apart` as far as the profiler recorded its own work there. `boundaries`: for each of
     `HOST_KINDS`, begins and ends of such events that are charged to a stretch (a half of each to both of its sides).
-    `loading`: data is loaded there; `blocked`: the host waits. `waits`: the rows of those calls, by start. `once`: the
-    share of a stretch that first uses have, which no later step has.
+    `loading`: data is loaded there; `blocked`: the host waits. `waits`: the rows of those calls, by start, and `until`
+    when each has waited. `once`: the share of a stretch that first uses have, which no later step has.
     """
 
     at: I8
@@ -43,6 +43,7 @@ class HostRecord:
     loading: Mask
     blocked: Mask
     waits: I8
+    until: I8
     once: F8
 
     def left(self, cost: ObserverCost) -> F8:
@@ -64,10 +65,10 @@ def host_record(events: EventTable, links: Links, start: int, stop: int, once: S
     """The host's record in the window [start, stop). `once`: what it did in first uses (analysis/first_uses.py)."""
     rows = _host_rows(events, start, stop)
     both = np.concatenate([events.start_ns[rows], events.end_ns[rows]])
-    at, where = np.unique(both, return_inverse=True)
-    where = np.asarray(where).reshape(-1)
-    waits = _waits(events, links, rows)
-    blocked = union(events.start_ns[waits], events.end_ns[waits])
+    waits, until = _waits(events, links, rows)
+    at, where = np.unique(np.concatenate([both, until]), return_inverse=True)
+    where = np.asarray(where).reshape(-1)[: len(both)]
+    blocked = union(events.start_ns[waits], until)
     return HostRecord(
         at=at,
         elapsed=np.diff(at).astype(np.float64),
@@ -76,6 +77,7 @@ def host_record(events: EventTable, links: Links, start: int, stop: int, once: S
         loading=_covered(_input(events, rows), at) > 0,
         blocked=_covered(blocked, at) > 0,
         waits=waits,
+        until=until,
         once=_covered(once, at) / np.maximum(np.diff(at), 1),
     )
 
@@ -125,16 +127,34 @@ def _overhead(events: EventTable) -> Spans:
     return union(events.start_ns[rows], events.end_ns[rows]) if len(rows) else EMPTY
 
 
-def _waits(events: EventTable, links: Links, rows: I8) -> I8:
-    """Calls that block the host until the device is done: synchronizations, memory given back, copies to pageable
-    memory."""
+def _waits(events: EventTable, links: Links, rows: I8) -> tuple[I8, I8]:
+    """Calls that block the host until the device is done, and when each has waited: synchronizations, copies to pageable
+    memory, and calls that free memory, which work on their own behind that.
+    """
+    call = classify(events.names)
     runtime = rows[events.kind[rows] == Kind.RUNTIME]
-    synchronizes = runtime[blocks(events.names)[events.name[runtime]]]
+    synchronizes = runtime[call[events.name[runtime]] == Call.WAIT]
     copies = links.launch[(events.kind[links.device] == Kind.MEMCPY) & (links.launch >= 0) & _blocks(events, links)]
     copies = copies[np.isin(copies, runtime)]
-    waits = np.unique(np.concatenate([synchronizes, copies]))
-    waits = waits[np.argsort(events.start_ns[waits], kind="stable")]
-    return waits[~_others_busy(events, waits, runtime)]
+    freeing, done = _freeing(events, links, runtime)
+    waits = np.concatenate([np.union1d(synchronizes, copies), freeing])
+    until = events.end_ns[waits]
+    until[len(waits) - len(freeing) :] = done
+    order = np.argsort(events.start_ns[waits], kind="stable")
+    waits, until = waits[order], until[order]
+    alone = ~_others_busy(events, waits, runtime)
+    return waits[alone], until[alone]
+
+
+def _freeing(events: EventTable, links: Links, runtime: I8) -> tuple[I8, I8]:
+    """Calls that free memory while the device works, and when it is done."""
+    rows = runtime[frees(events.names)[events.name[runtime]]]
+    ends = np.sort(events.end_ns[links.device])
+    if not len(rows) or not len(ends):
+        return rows[:0], rows[:0]
+    done = ends[np.maximum(np.searchsorted(ends, events.end_ns[rows], side="right") - 1, 0)]
+    waited = (done > events.start_ns[rows]) & (done <= events.end_ns[rows])
+    return rows[waited], done[waited]
 
 
 def _others_busy(events: EventTable, waits: I8, runtime: I8) -> Mask:

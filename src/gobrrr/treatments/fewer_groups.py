@@ -23,7 +23,9 @@ CODE = """
 decayed, others = [], []  # one list for each setting
 for parameter in model.parameters():
     (decayed if parameter.ndim > 1 else others).append(parameter)
-optimizer = torch.optim.AdamW([{"params": decayed}, {"params": others, "weight_decay": 0.0}], lr=1e-3)
+groups = [{"params": decayed}, {"params": others, "weight_decay": 0.0}]
+# where the optimizer is made, beside its other arguments; AdamW stands for yours
+optimizer = torch.optim.AdamW(..., params=groups)
 """
 HOW = "one group for all parameters with the same learning rate, weight decay and other settings"
 
