@@ -128,8 +128,8 @@ def _overhead(events: EventTable) -> Spans:
 
 
 def _waits(events: EventTable, links: Links, rows: I8) -> tuple[I8, I8]:
-    """Calls that block the host until the device is done, and when each has waited: synchronizations, copies to pageable
-    memory, and calls that free memory, which work on their own behind that.
+    """Calls that block the host until the device is done, and when each has waited: synchronizations, copies to
+    pageable memory, and calls that free memory, which work on their own behind that.
     """
     call = classify(events.names)
     runtime = rows[events.kind[rows] == Kind.RUNTIME]
