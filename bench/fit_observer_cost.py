@@ -37,7 +37,7 @@ from msgspec.structs import replace
 
 from bench.accuracy import shipped
 from gobrrr.analysis.graph import graph_of, host_needs
-from gobrrr.analysis.host_record import host_charges
+from gobrrr.analysis.host_record import host_record
 from gobrrr.analysis.lead import running
 from gobrrr.analysis.links import Links, link
 from gobrrr.analysis.observer import DEFAULT_COST, LEFT_FACTOR, STACKS_COST, ObserverCost, observer_cost
@@ -225,9 +225,8 @@ def left_of(step: Any, mode: str, cost: RecordingCost, torch: Any) -> dict[str, 
     for share in HERE_SHARE:
         lengths = []
         for row in marks:
-            at, charge = host_charges(
-                events, links, replace(one, least_share=share), int(events.start_ns[row]), int(events.end_ns[row])
-            )
+            record = host_record(events, links, int(events.start_ns[row]), int(events.end_ns[row]))
+            at, charge = record.at, record.charges(replace(one, least_share=share))
             inside = (at[:-1] >= events.start_ns[row]) & (at[1:] <= events.end_ns[row])
             elapsed = np.diff(at)[inside]
             lengths.append(float(np.maximum(elapsed - charge[inside], share * elapsed).sum()))

@@ -112,6 +112,29 @@ def test_a_place_on_a_line_with_others_is_told_with_the_text_of_the_line():
     assert told[0].does.startswith("module Net_0: Python")
 
 
+def test_of_several_places_on_one_line_the_line_is_told_once():
+    places = nodes(
+        (None, "program", "the step", None, 1.0, 0, {}),
+        (0, "function", STEP, STEP, 1.0, 0, {}),
+        (1, "line", "net(x) + other(x)", FIRST, None, 0, {"python": 50}),
+        (2, "module", "Net_0", FIRST, 1.0, 0, {"python": 550}),
+        (2, "module", "Other_0", FIRST, 1.0, 0, {"python": 300}),
+        (1, "line", "loss.backward()", SECOND, None, 0, {"python": 100}),
+    )
+    told = held(of(places, 3))
+    assert [(one.where, one.what, one.share) for one in told] == [
+        ("sick.py:7", "net(x) + other(x)", 0.9),
+        ("sick.py:8", "loss.backward()", 0.1),
+    ]
+
+
+def test_beside_an_operation_that_leads_what_lies_outside_of_all_is_told():
+    told = held(of(OPERATIONS, 1))
+    assert [(one.what, round(one.share, 2)) for one in told] == [
+        ("aten::layer_norm", 0.36), ("aten::linear", 0.32), ("outside any operation", 0.22),
+    ]  # fmt: skip
+
+
 def test_every_answer_has_them_before_what_to_do():
     one = of(BUILDING, 3)
     text = terminal.render(one)

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.host_record import host_charges, host_record
+from gobrrr.analysis.host_record import host_record
 from gobrrr.analysis.intervals import covered, union
 from gobrrr.analysis.links import Links, launch_call_ns
 from gobrrr.analysis.observer import LEFT_FACTOR, NO_COST, REPEATABLE, ObserverCost
@@ -179,10 +179,11 @@ def anchor_processor(events: EventTable, links: Links, steps: Steps, cost: Obser
 
     What recording can't explain is taken from kernels and gaps alike: the machine was slower in the profiled steps.
     """
-    at, charge = host_charges(events, links, cost, steps.start, steps.stop)
+    record = host_record(events, links, steps.start, steps.stop)
+    at, charge = record.at, record.charges(cost)
     kernels = union(events.start_ns[links.device], events.end_ns[links.device])
-    elapsed = np.diff(at).astype(np.float64)
     busy = covered(kernels, at[:-1], at[1:]).astype(np.float64)
+    elapsed = busy + (record.elapsed - busy) * (1.0 - record.once)
     counted = (at[:-1] >= steps.start) & (at[1:] <= steps.stop)
     wanted = wall_ns * steps.count
     stalled = np.minimum(np.diff(stalled_until(events, links, at)), busy)

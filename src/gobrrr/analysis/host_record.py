@@ -14,6 +14,7 @@ from gobrrr.analysis.calls import Call, classify, frees
 from gobrrr.analysis.intervals import EMPTY, Spans, covered, union
 from gobrrr.analysis.links import Links
 from gobrrr.analysis.observer import ObserverCost
+from gobrrr.analysis.observing import observing
 from gobrrr.model.events import I8, EventTable, Kind
 
 F8 = NDArray[np.float64]
@@ -33,7 +34,8 @@ class HostRecord:
     In ns: `elapsed`, and `apart` as far as the profiler recorded its own work there. `boundaries`: for each of
     `HOST_KINDS`, begins and ends of such events that are charged to a stretch (a half of each to both of its sides).
     `loading`: data is loaded there; `blocked`: the host waits. `waits`: the rows of those calls, by start, and `until`
-    when each has waited. `once`: the share of a stretch that first uses have, which no later step has.
+    when each has waited. `once`: the share of a stretch that no other step has: first uses, and this package's own code
+    around the steps.
     """
 
     at: I8
@@ -78,7 +80,7 @@ def host_record(events: EventTable, links: Links, start: int, stop: int, once: S
         blocked=_covered(blocked, at) > 0,
         waits=waits,
         until=until,
-        once=_covered(once, at) / np.maximum(np.diff(at), 1),
+        once=np.maximum(_covered(once, at) / np.maximum(np.diff(at), 1), observing(events, at)),
     )
 
 
@@ -97,12 +99,6 @@ def _boundaries(kind: NDArray[np.uint8], where: I8, size: int) -> F8:
         if mine.any():
             result[row] = _charged(np.bincount(where[mine], minlength=size).astype(np.float64))
     return result
-
-
-def host_charges(events: EventTable, links: Links, cost: ObserverCost, start: int, stop: int) -> tuple[I8, F8]:
-    """(all begins and ends of the host's events in the window, sorted; what recording costs each stretch between)."""
-    record = host_record(events, links, start, stop)
-    return record.at, record.charges(cost)
 
 
 def _host_rows(events: EventTable, start: int, stop: int) -> I8:

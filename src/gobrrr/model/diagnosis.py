@@ -373,7 +373,9 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     live: Live | None = None  # of a live run: what it measured beside the profiler's events
     version: str = ""
     places: list[PlaceNode] = []  # the tree of places, the program first; empty where it is not known
-    held_by: int | None = None  # the id of the deepest place, kernels left out, that has more than half of the step
+    # the id of the deepest place, kernels left out, that has more than half of the step; where no function is known and
+    # no operation has that much, the operation that leads; where none leads, the program
+    held_by: int | None = None
     places_from: str = ""  # what the places are known from
 
     def __str__(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -45,9 +46,11 @@ def held(diagnosis: Diagnosis) -> list[Held]:
     tree, cpu = Places(diagnosis.places), on_cpu(diagnosis)
     first = tree.lifted(diagnosis.places[diagnosis.held_by], SAME)
     split = first.kind == "program" or tree.has_lines(first)
-    told = [] if split else [_of_place(tree, first, cpu=cpu)]
-    others = [_of_place(tree, one, cpu=cpu) for one in _beside(tree, first, within=split)]
-    if split and (rest := _of_rest(tree, first)) is not None:
+    places = _one_a_line(tree, [*([] if split else [first]), *_beside(tree, first, within=split)])
+    others = [_of_place(tree, one, cpu=cpu) for one in places]
+    told = [] if split else [others.pop(0)]
+    whole = first if split or first.parent is None else diagnosis.places[first.parent]
+    if (split or first.kind == "op") and (rest := _of_rest(tree, whole)) is not None:
         others.append(rest)
     others.sort(key=lambda one: -one.share)
     told += [one for one in others if one.share >= SMALLEST]
@@ -95,6 +98,15 @@ def _beside(tree: Places, first: PlaceNode, *, within: bool) -> Iterator[PlaceNo
             if one.kind != "kernel" and one.id != inner.id and (around.id != first.id or within):
                 yield tree.told(one, SAME)
         inner = around
+
+
+def _one_a_line(tree: Places, places: list[PlaceNode]) -> list[PlaceNode]:
+    """The places, with the line itself for those of them that lie on one line."""
+    lines = [line if (line := tree.of_line(one)) is not None else one for one in places]
+    several = Counter(line.id for line in lines)
+    return list(
+        {one.id: one for one in (b if several[b.id] > 1 else a for a, b in zip(places, lines, strict=True))}.values()
+    )
 
 
 def _of_place(tree: Places, one: PlaceNode, *, cpu: bool) -> Held:

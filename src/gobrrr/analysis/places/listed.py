@@ -26,8 +26,8 @@ PROGRAM = "the step"
 class Listed:
     """The places of a diagnosis. `id_of`: for each node of the whole tree the listed place that it is, or lies in.
 
-    `held_by`: the id of the deepest place, kernels left out, that still has more than half of the step. `built_from`:
-    what the places are known from.
+    `held_by`: the id of the deepest place, kernels left out, that still has more than half of the step; without Python
+    frames the operation that leads. `built_from`: what the places are known from.
     """
 
     nodes: list[PlaceNode]

@@ -23,6 +23,9 @@ F8 = NDArray[np.float64]
 MOST = 0.5
 """A place that has more than this share of the step holds it."""
 
+LEAD = 0.05
+"""An operation leads the others where it has so much more of the step than the next: a place of that size is told."""
+
 UNKNOWN = "launched before the recording"
 
 INPUT_PLACE = "the input"
@@ -78,10 +81,22 @@ class Where:
         return result
 
     def holding(self, step: I8) -> int:
-        """The deepest node, kernels left out, that still has most of the step. `step`: nodes with what is below."""
+        """The deepest node, kernels left out, that still has most of the step; where no function is known and no
+        operation has most, the one that leads. `step`: nodes with what is below."""
         sort = np.array([one for one, _ in self.tree.labels])[self.tree.label]
         big = np.flatnonzero((step > MOST * step[ROOT]) & (sort != Sort.KERNEL))
-        return int(big[-1]) if len(big) else ROOT  # at most one child of a node has more than half
+        deepest = int(big[-1]) if len(big) else ROOT  # at most one child of a node has more than half
+        known = np.isin(sort, (Sort.FUNCTION, Sort.LINE)).any() or sort[deepest] not in (Sort.NONE, Sort.ANNOTATION)
+        return deepest if known else self._leading(deepest, sort, step)
+
+    def _leading(self, node: int, sort: NDArray[np.int64], step: I8) -> int:
+        """The operation within a node that leads what else is in it, and what lies outside of all; else the node."""
+        inner = np.flatnonzero(self.tree.parent == node)
+        inner = inner[np.argsort(-step[inner], kind="stable")]
+        if not len(inner) or sort[inner[0]] != Sort.OP:
+            return node
+        next_ = max(int(self.own[node]), int(step[inner[1]]) if len(inner) > 1 else 0)
+        return int(inner[0]) if step[inner[0]] - next_ >= LEAD * step[ROOT] else node
 
     @property
     def held_by_line(self) -> bool:

@@ -1,0 +1,49 @@
+"""Where the host is in the code that records the step: between two steps, and in what is wrapped around the program."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.model.events import I8, EventTable, Kind
+from gobrrr.model.frame_names import is_users
+from gobrrr.model.tree import HOST_KINDS, parents
+
+OBSERVER = "gobrrr/"
+PASSING = re.compile(
+    r"torch/(profiler/|autograd/profiler\.py|_ops\.py|_jit_internal\.py)|\S*contextlib\.py\(|<built-in |ProfilerStep"
+)
+"""What the observer calls for itself, where it is called from its frames."""
+
+
+def observing(events: EventTable, at: I8) -> NDArray[np.bool_]:
+    """For each stretch between two of the instants, sorted begins and ends of events, whether a thread is in a frame of
+    this package, or in what such a frame calls for itself; not in the program that it calls."""
+    names = [(one.startswith(OBSERVER) and not is_users(one), PASSING.match(one) is not None) for one in events.names]
+    ours, passing = np.array(names or [(False, False)]).T
+    result = np.zeros(max(len(at) - 1, 0), dtype=bool)
+    frames = events.of(Kind.PYTHON)
+    threads = np.unique(events.thread[frames[ours[events.name[frames]]]])
+    if not len(threads):
+        return result
+    around = parents(events)
+    for thread in threads.tolist():
+        rows = events.of(*HOST_KINDS)
+        rows = rows[events.thread[rows] == thread]
+        inside = _innermost(events, around, rows, at[:-1])
+        while len(on := np.flatnonzero((inside >= 0) & passing[events.name[np.maximum(inside, 0)]])):
+            inside[on] = around[inside[on]]
+        result |= (inside >= 0) & ours[events.name[np.maximum(inside, 0)]]
+    return result
+
+
+def _innermost(events: EventTable, around: I8, rows: I8, when: I8) -> I8:
+    """The innermost of one thread's events at each instant; -1 for none."""
+    rows = rows[np.lexsort((-events.duration_ns[rows], events.start_ns[rows]))]
+    place = np.searchsorted(events.start_ns[rows], when, side="right") - 1
+    found = np.where(place >= 0, rows[np.maximum(place, 0)], -1)
+    while len(over := np.flatnonzero((found >= 0) & (events.end_ns[np.maximum(found, 0)] <= when))):
+        found[over] = around[found[over]]
+    return found
