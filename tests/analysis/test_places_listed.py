@@ -74,8 +74,8 @@ HELD_BY = {
     "pointwise_chain": ("op", "aten::mul"),
     "resnet_slow_loader": ("input", "the input"),
 }
-"""What holds the faulty steps of the shipped pairs: the operation of the fault where one leads. The fault of `dit_adaln`
-is spread over aten::mul, aten::add and aten::layer_norm (14, 13 and 6 %), and its matrix products lead; the layers of
+"""What holds the faulty steps of the shipped pairs: the operation of the fault where one leads. That of `dit_adaln` is
+spread over aten::mul, aten::add and aten::layer_norm (14, 13 and 6 %), and its matrix products lead; the layers of
 `mlp_tiny` are equals."""
 
 

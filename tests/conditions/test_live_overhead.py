@@ -140,8 +140,9 @@ def test_anomaly_detection_costs_its_stacks_and_its_checks(tmp_path: Path):
             with trace.inside("autograd::engine::evaluate_function: MmBackward0"):
                 trace.op("aten::isnan", [[64, 64]], 2.0, dtype="float32", host_us=50.0)
 
-    seen = ran(tmp_path, body, switches=Switches(anomaly=True))
+    seen = ran(tmp_path, body, switches=Switches(anomaly=True, anomaly_at="train.py(3): main"))
     finding = found("O08", seen)
+    assert [(one.op, one.source) for one in finding.where] == [("anomaly detection", "train.py(3): main")]
     # 5 stacks of 400 us, and 5 checks whose 50 us lie behind a device that is done
     assert finding.at_stake_ns[1] == pytest.approx(2e6 + 2.5e5, rel=0.15)
     assert finding.at_stake_ns[0] == 0  # on a GPU it may be hidden

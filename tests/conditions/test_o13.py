@@ -64,7 +64,7 @@ KINDS = [
     ("pandas/core/frame.py(3800): __getitem__", "__getitem__()", "data frames"),
     ("pandas/io/parsers/readers.py(600): read_csv", "read_csv()", "reads files"),
     ("torch/_tensor_str.py(600): _str", "_str()", "numbers as text"),
-    ("torch/nn/modules/module.py(2000): state_dict", "state_dict()", "modules and parameters"),
+    ("torch/nn/modules/module.py(2000): state_dict", "state_dict()", "collects or loads the model's state_dict()"),
     ("torch/nn/modules/module.py(2700): parameters", "parameters()", "modules and parameters"),
     ("<built-in function decompress>", "decompress()", "compresses"),
     ("<built-in method execute of sqlite3.Cursor object at 0x7f00>", "execute()", "a database"),

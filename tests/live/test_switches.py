@@ -18,6 +18,8 @@ pytestmark = pytest.mark.torch
 
 from gobrrr.model.live import Switches  # noqa: E402
 from gobrrr.observe.live.watches import tools  # noqa: E402
+from gobrrr.observe.live.watches.calls_in_source import call_in_source  # noqa: E402
+from gobrrr.observe.live.watches.lines import spelled  # noqa: E402
 from gobrrr.observe.live.watches.switches import Precision, SwitchWatch  # noqa: E402
 
 HEALTHY_STATUS = Path(os.devnull)
@@ -75,6 +77,7 @@ def test_anomaly_detection_within_the_step_only() -> None:
 
     found = observed(step)
     assert found.anomaly
+    assert found.anomaly_at == spelled(__file__, step.__code__.co_firstlineno + 3, "step")
     assert not found.anomaly_checks_nan
     assert not torch.is_anomaly_enabled()
 
@@ -87,6 +90,7 @@ def test_anomaly_detection_set_in_the_step(on: bool) -> None:
 
     found = observed(step)
     assert (found.anomaly, found.anomaly_checks_nan) == (on, on)
+    assert (found.anomaly_at is not None) is on
 
 
 def test_anomaly_detection_left_on_before() -> None:
@@ -98,6 +102,30 @@ def test_anomaly_detection_left_on_before() -> None:
         assert torch.is_anomaly_enabled()
     finally:
         torch.autograd.set_detect_anomaly(False)
+
+
+SWITCHED = """import torch
+
+torch.autograd.set_detect_anomaly(False)
+
+
+def main():
+    torch.autograd.set_detect_anomaly(True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"), [(SWITCHED, "(7): main"), ("set_detect_anomaly = 1\n", None), ("set_detect_anomaly(", None)]
+)
+def test_the_line_that_switched_it_on_before_is_found_in_the_source(
+    text: str, line: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(text, encoding="utf-8")
+    module = ModuleType("train")
+    module.__file__ = str(file)
+    monkeypatch.setattr(sys, "modules", {"train": module})
+    assert call_in_source("set_detect_anomaly") == (line and f"{file}{line}")
 
 
 def test_anomaly_detection_in_warm_up_alone_costs_the_steps_nothing() -> None:

@@ -128,6 +128,19 @@ def test_of_several_places_on_one_line_the_line_is_told_once():
     ]
 
 
+@pytest.mark.parametrize(("inner", "said"), [(300, "; 43 % in watch(), sick.py:3, which it calls"), (90, "")])
+def test_a_function_that_a_library_calls_back_is_named_where_it_has_much_of_the_line(inner: int, said: str):
+    hook = "a/sick.py(3): watch"
+    places = nodes(
+        (None, "program", "the step", None, 1.0, 0, {}),
+        (0, "function", STEP, STEP, 1.0, 0, {}),
+        (1, "line", "loss.backward()", FIRST, None, 0, {}),
+        (2, "call", "torch/_tensor.py(566): backward", FIRST, 1.0, 0, {"python": 400}),
+        (3, "function", hook, hook, 40.0, 0, {"python": inner}),
+    )
+    assert held(of(places, 3))[0].does.endswith(said or "_tensor.py")
+
+
 def test_beside_an_operation_that_leads_what_lies_outside_of_all_is_told():
     told = held(of(OPERATIONS, 1))
     assert [(one.what, round(one.share, 2)) for one in told] == [

@@ -49,7 +49,10 @@ TEXT = HostKind("goes through text", "tokenize once before the loop, or in the w
 TENSOR_TEXT = HostKind(
     "writes a tensor's numbers as text", "leave the tensor out of what is printed, or print it rarely"
 )
-MODULES = HostKind("goes through the model's modules and parameters", "keep the list from step to step")
+STATE = HostKind(
+    "collects or loads the model's state_dict()",
+    "only when the copy is needed; torch._foreach_copy_(kept, list(model.parameters())) into tensors that are kept",
+)
 MEMBERS = HostKind(
     "goes through the model's modules and parameters",
     "keep the list, or what is read off it, from step to step; next(model.parameters()) where one is enough",
@@ -83,7 +86,7 @@ _BY_NAME = (
     (SAVES, r"torch/serialization\.py\(\d+\): (save|load)$|safetensors/.*: (save|load)\w*$"),
     (SAVES, r"numpy/lib/\w*npyio\w*\.py\(\d+\): (save|load|savez)\w*$"),
     (TENSOR_TEXT, r"torch/_tensor_str\.py\(\d+\): _str$"),
-    (MODULES, r"torch/nn/modules/module\.py\(\d+\): (state_dict|load_state_dict)$"),
+    (STATE, r"torch/nn/modules/module\.py\(\d+\): (state_dict|load_state_dict)$"),
     (MEMBERS, r"torch/nn/modules/module\.py\(\d+\): ((named_)?(parameters|buffers|modules|children)|_named_members)$"),
     (FRAMES, r"(pandas/(?!io/)|polars/)"),
     (TEXT, r"(re|regex)/|(sre_\w+|re|string|textwrap|difflib)\.py\("),

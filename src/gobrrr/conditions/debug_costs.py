@@ -43,7 +43,7 @@ WARNINGS = re.compile(rf"{FROM_LIBRARY}warnings\.py\(\d+\): ")
 
 @dataclass(frozen=True)
 class Cost:
-    """One feature that is on: nanoseconds of one step at stake, and the fact."""
+    """One feature that is on: nanoseconds of one step at stake, the fact, and the line that switched it on."""
 
     name: str
     fact: str
@@ -51,6 +51,7 @@ class Cost:
     high: float
     claim: Claim
     how: str
+    source: str | None = None
 
 
 def costs(evidence: Evidence, switches: Switches) -> list[Cost]:
@@ -71,7 +72,9 @@ def _anomaly(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
         f"anomaly detection is on: {units.duration(spent.ns)} a step under its stack traces and its checks for NaN"
         + ("" if evidence.frames else "; the stack traces were not recorded")
     )
-    yield Cost("anomaly detection", fact, low, spent.ns, claim, "torch.autograd.set_detect_anomaly(False)")
+    yield Cost(
+        "anomaly detection", fact, low, spent.ns, claim, "torch.autograd.set_detect_anomaly(False)", switches.anomaly_at
+    )
 
 
 def _checks(evidence: Evidence) -> I8:

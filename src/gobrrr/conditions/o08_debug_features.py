@@ -8,7 +8,8 @@ looks at each line.
 
 What a live run reads of torch, Python and the environment while the steps run: anomaly detection, blocking launches,
 deterministic algorithms, warnings of waits, trace and profile functions, debuggers, and variables that make the host's
-calls longer (`PYTHONDEVMODE`, `PYTHONTRACEMALLOC`, verbose libraries).
+calls longer (`PYTHONDEVMODE`, `PYTHONTRACEMALLOC`, verbose libraries). Of anomaly detection the line is told that
+switches it on.
 
 ## What it costs
 
@@ -69,7 +70,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         evidence,
         CODE,
         TITLE,
-        where=[Place(op=one.name, ns=one.high) for one in seen],
+        where=[Place(op=one.name, source=one.source, ns=one.high) for one in seen],
         at_stake=(low, sum(one.high for one in seen)),
         claim=sum((one.claim for one in seen), NOTHING),
         certainty="high" if low > 0 else "medium",

@@ -106,6 +106,7 @@ class Switches(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     anomaly: bool = False
+    anomaly_at: str | None = None  # the program's line that switched it on
     anomaly_checks_nan: bool = False
     launch_blocking: bool = False
     deterministic: bool = False

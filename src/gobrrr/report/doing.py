@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from gobrrr import units
 from gobrrr.model.places import PlaceNode
 from gobrrr.report.text import sanitise, short_name
-from gobrrr.report.tree import Places
+from gobrrr.report.tree import Places, at_line
 
 ALSO = 0.25
 """A second cause is told from this share of the place on."""
@@ -51,9 +51,24 @@ def does(tree: Places, one: PlaceNode, *, cpu: bool) -> str:
     if one.backward_ns >= ALSO * one.step_ns:
         joint = ", " if one.device_ns > MOSTLY * one.step_ns and "; " in text else "; "
         text += f"{joint}backward {units.percent(tree.share(one.backward_ns))}"
+    if one.kind in ("line", "call"):
+        text += _called_back(tree, one)
     if one.kind in ("function", "module"):
         text += made_of(tree, one, text)
     return text
+
+
+def _called_back(tree: Places, one: PlaceNode) -> str:
+    """The program's own function with most of a place in which a library calls it: a hook of the backward pass."""
+    calls = [one] if one.kind == "call" else list(tree.outermost(one, "call"))
+    inner = [each for call in calls for each in tree.outermost(call, "function")]
+    most = max(inner, key=lambda each: each.step_ns, default=one)
+    if most is one or most.step_ns < ALSO * one.step_ns:
+        return ""
+    where = at_line(most.source)
+    return (
+        f"; {units.percent(tree.share(most.step_ns))} in {sanitise(called(most))}(), {sanitise(where)}, which it calls"
+    )
 
 
 def _prepares(tree: Places, one: PlaceNode, *, cpu: bool) -> str:

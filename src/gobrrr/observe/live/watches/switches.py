@@ -12,17 +12,22 @@ from typing import Any
 import torch
 
 from gobrrr.model.live import Switches
+from gobrrr.observe.live.watches.calls_in_source import call_in_source
+from gobrrr.observe.live.watches.lines import user_line
 from gobrrr.observe.live.watches.tools import STATUS, debugger, monitoring, named
 from gobrrr.observe.live.watches.variables import slowing
 
 _BLOCKING = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING")
+
+ANOMALY = ("set_detect_anomaly", "detect_anomaly", "set_anomaly_enabled")
+"""What switches anomaly detection on."""
 
 
 class SwitchWatch:
     """Reads the settings at both ends of the window: what is on at either end was on in steps.
 
     Anomaly detection may be on within a step only (`with torch.autograd.detect_anomaly():`). All its forms go through
-    `torch.set_anomaly_enabled`, which is replaced until `close` by one that takes note.
+    `torch.set_anomaly_enabled`, which is replaced until `close` by one that takes note, of the program's line as well.
     """
 
     def __init__(self, environment: Mapping[str, str] = os.environ, status: Path = STATUS) -> None:
@@ -33,6 +38,7 @@ class SwitchWatch:
         self._in_window = False
         self._anomaly = False
         self._checks_nan = False
+        self._at: str | None = None
         self._read: list[Switches] = []
 
     def open(self) -> None:
@@ -43,6 +49,8 @@ class SwitchWatch:
 
         def noting(mode: bool, check_nan: bool = True) -> None:
             plain(mode, check_nan)
+            if mode:
+                self._at = user_line(sys._getframe(1)) or self._at
             if mode and self._in_window:
                 self._anomaly = True
                 self._checks_nan |= check_nan
@@ -76,8 +84,10 @@ class SwitchWatch:
         if not self._read:
             return None
         first, last = self._read[0], self._read[-1]
+        anomaly = self._anomaly or first.anomaly or last.anomaly
         return Switches(
-            anomaly=self._anomaly or first.anomaly or last.anomaly,
+            anomaly=anomaly,
+            anomaly_at=(self._at or call_in_source(*ANOMALY)) if anomaly else None,
             anomaly_checks_nan=self._checks_nan or first.anomaly_checks_nan or last.anomaly_checks_nan,
             launch_blocking=first.launch_blocking,
             deterministic=first.deterministic or last.deterministic,
