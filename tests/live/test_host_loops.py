@@ -15,6 +15,7 @@ from torch import nn  # noqa: E402
 from gobrrr.model.recording import HostLoop  # noqa: E402
 from gobrrr.observe.live.ops.dispatch import watch  # noqa: E402
 from gobrrr.observe.live.ops.flow import Region, overlap  # noqa: E402
+from gobrrr.observe.live.ops.turns import _spans_of  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -323,6 +324,34 @@ def flattened() -> None:
     torch.stack([torch.dot(one[0], row) for one in WEIGHTS[:5] for row in ROWS[:6].unbind()])
 
 
+def counted() -> None:
+    """Loops that count by themselves."""
+    one = 0
+    while one < 5:
+        row = 0
+        while row < 6:
+            torch.dot(ROWS[one], ROWS[row])
+            row += 1
+        one += 1
+
+
+def popped() -> None:
+    """A loop that takes from a list as long as there is something."""
+    waiting = [4, 3, 2, 1, 5]
+    while one := waiting.pop() if waiting else None:
+        for row in range(6):
+            torch.dot(ROWS[one], ROWS[row])
+
+
+def counted_early() -> None:
+    """The outer one's counter changes in the middle of a turn: it tells not where a turn begins."""
+    one = 0
+    while one < 5:
+        one += 1
+        for row in range(6):
+            torch.dot(ROWS[one], ROWS[row])
+
+
 def stepped() -> None:
     """The outer one counts by itself: between its turns nothing is known, and its variable is changed within them."""
     for one in range(5):
@@ -331,15 +360,41 @@ def stepped() -> None:
             torch.dot(ROWS[one], ROWS[row])
 
 
-@pytest.mark.parametrize("step", [pairs, one_instruction, flattened], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("step", [pairs, one_instruction, flattened, counted, popped], ids=lambda one: one.__name__)
 def test_loops_without_an_operation_between_them_are_told_apart(step: Callable[[], None]) -> None:
     """Each turn of the outer one has a loop of six turns in it."""
     counts = sorted(len(one.turns) - 1 for one in loops(step))
     assert counts == [5, 6, 6, 6, 6, 6]
 
 
-def test_a_counter_that_the_turns_change_tells_nothing() -> None:
-    assert [len(one.turns) - 1 for one in loops(stepped)] == [30]
+@pytest.mark.parametrize("step", [stepped, counted_early], ids=lambda one: one.__name__)
+def test_a_counter_that_the_turns_change_tells_nothing(step: Callable[[], None]) -> None:
+    assert [len(one.turns) - 1 for one in loops(step)] == [30]
+
+
+def test_what_handles_an_exception_is_no_loop() -> None:
+    """Some versions of Python jump back from it to what follows."""
+
+    def guarded(rows: Any, context: Any) -> None:
+        with context:
+            rows.sum()
+        for row in rows:
+            with context, context:
+                row.sum()
+            try:
+                row.mean()
+            except ValueError:
+                row.max()
+            row.min()
+
+    async def waits(rows: Any) -> None:
+        for row in rows:
+            await row
+            row.sum()
+
+    first = guarded.__code__.co_firstlineno
+    assert [(one.line - first, one.counter) for one in _spans_of(guarded.__code__)] == [(3, "")]
+    assert len(_spans_of(waits.__code__)) == 1
 
 
 def test_an_operator_that_dispatches_the_same_twice_is_one_turn() -> None:

@@ -180,33 +180,69 @@ def _spans_of(code: CodeType) -> tuple[Span, ...]:
     """The loops of a function of the program or of an installed package; none of torch's and of this package."""
     if owner(code.co_filename) not in (Owner.USER, Owner.PACKAGE):
         return ()
+    body = list(dis.get_instructions(code))
     spans: dict[int, int] = {}
-    for one in dis.get_instructions(code):
-        jumps = one.opcode in _JUMPS and not one.opname.endswith("NO_INTERRUPT")  # which waits for another generator
-        if jumps and isinstance(one.argval, int) and one.argval <= one.offset:
+    jumps = [one for one in body if _jumps(one) and one.argval <= one.offset and not one.opname.endswith(WAITING)]
+    begins = {one.argval for one in jumps if one.offset in _reached(body, one.argval)}
+    for one in jumps:
+        if one.argval in begins:
             spans[one.argval] = max(spans.get(one.argval, 0), one.offset)
     starts, lines = _lines_of(code)
     around = {first for first, last in spans.items() if any(first < other <= last for other in spans)}
-    return tuple(
-        Span(
-            first,
-            last,
-            min(_line(starts, lines, at) for at in (first, last)),
-            _counter(code, first, last) if first in around else "",
-        )
-        for first, last in spans.items()
-    )
+    found = []
+    for first, last in spans.items():
+        line = min(_line(starts, lines, at) for at in (first, last))
+        inside = [one for one in body if first <= one.offset <= last]
+        told = [_line(starts, lines, one.offset) == line for one in inside]
+        found.append(Span(first, last, line, _counter(inside, told) if first in around else ""))
+    return tuple(found)
 
 
-def _counter(code: CodeType, first: int, last: int) -> str:
-    """The variable that a `for` gives a value at each turn, if nothing else in the loop does; "" for none."""
-    inside = [one for one in dis.get_instructions(code) if first <= one.offset <= last]
-    begun = next((one for one in inside if one.opname != "EXTENDED_ARG"), None)
-    target = next((one for one in inside if one.opname.startswith("STORE_")), None)
-    if begun is None or begun.opname != "FOR_ITER" or target is None or not target.opname.startswith(NAMES):
-        return ""
-    stored = [name for one in inside if one.opname.startswith(NAMES) for name in _stored(one)]
-    return stored[0] if stored.count(stored[0]) == 1 else ""
+WAITING = "NO_INTERRUPT"
+"""How jumps back end that wait for another generator."""
+
+LEAVING = ("RETURN_", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD")
+"""Instructions behind which the next one does not follow."""
+
+
+def _jumps(one: dis.Instruction) -> bool:
+    return one.opcode in _JUMPS and isinstance(one.argval, int)
+
+
+def _reached(body: list[dis.Instruction], begin: int) -> set[int]:
+    """The instructions that are reached from one on without an exception: Python 3.12 puts handlers behind all else and
+    jumps back from them, which is no loop."""
+    at = {one.offset: place for place, one in enumerate(body)}
+    reached: set[int] = set()
+    waiting = [begin]
+    while waiting:
+        offset = waiting.pop()
+        if offset in reached or offset not in at:
+            continue
+        reached.add(offset)
+        one, place = body[at[offset]], at[offset]
+        if _jumps(one):
+            waiting.append(one.argval)
+        if not one.opname.startswith(LEAVING) and place + 1 < len(body):
+            waiting.append(body[place + 1].offset)
+    return reached
+
+
+def _counter(inside: list[dis.Instruction], head: list[bool]) -> str:
+    """A variable that each turn of a loop gives one new value: where the turn begins (`for`), or ends (`while`). "" for
+    none. `head`: which of the loop's instructions are on its first line."""
+    stored = [name for one in inside for name in _stored(one)]
+    ends = [at for at, one in enumerate(inside) if _stored(one)]
+    begun = next((at for at, one in enumerate(inside) if one.opname != "EXTENDED_ARG"), 0)
+    given: tuple[str, ...] = ()
+    if inside[begun].opname == "FOR_ITER":
+        first = next((at for at in ends if at > begun), None)
+        while first is not None and _stored(inside[first]):  # of several names, as in `for at, x in enumerate(xs)`
+            given += _stored(inside[first])
+            first += 1
+    elif ends and all(head[ends[-1] + 1 :]):
+        given = _stored(inside[ends[-1]])
+    return next((name for name in given if stored.count(name) == 1), "")
 
 
 NAMES = ("STORE_FAST", "STORE_NAME", "STORE_DEREF", "STORE_GLOBAL")
@@ -214,6 +250,9 @@ NAMES = ("STORE_FAST", "STORE_NAME", "STORE_DEREF", "STORE_GLOBAL")
 
 
 def _stored(one: dis.Instruction) -> tuple[str, ...]:
+    """The variables that an instruction gives a value."""
+    if not one.opname.startswith(NAMES):
+        return ()
     names = one.argval if isinstance(one.argval, tuple) else (one.argval,)
     return names[:1] if one.opname.endswith("LOAD_FAST") else names
 
