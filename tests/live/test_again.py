@@ -329,3 +329,51 @@ def test_one_look_knows_what_a_step_does_twice_and_nothing_of_other_steps() -> N
     model, x = nn.Linear(WIDTH, WIDTH), torch.randn(2, WIDTH)
     seen = watch(lambda: (model(x) + torch.randn(2, WIDTH)) @ model(x).T)
     assert [one.kind for one in seen.again or ()] == ["turns"]
+
+
+class Plain:
+    """Decoding without a module: functions over a dict of weights."""
+
+    def __init__(self, causal: bool) -> None:
+        self.causal, self.prompt = causal, torch.randn(1, LENGTH, WIDTH)
+        self.weight = torch.randn(WIDTH, WIDTH) / WIDTH**0.5
+
+    def layer(self, rows: Any) -> Any:
+        mixed = torch.nn.functional.scaled_dot_product_attention(rows, rows, rows, is_causal=self.causal)
+        return torch.tanh((rows + mixed) @ self.weight)
+
+    def all_rows(self) -> None:
+        rows = self.prompt
+        for _ in range(4):
+            rows = torch.cat([rows, self.layer(rows)[:, -1:]], 1)
+
+    def new_row(self) -> None:
+        rows, kept = self.prompt, self.prompt
+        for _ in range(4):
+            new = torch.tanh(scaled(kept)[:, -1:] @ self.weight)
+            kept, rows = torch.cat([kept, new], 1), torch.cat([rows, new], 1)
+
+
+def scaled(rows: Any) -> Any:
+    return rows * 0.5
+
+
+def test_rows_that_a_plain_function_computes_again() -> None:
+    plain = Plain(causal=True)
+    (found,) = rows_of(plain.all_rows)
+    assert (found.module, found.op, found.times) == (None, "layer()", 3)
+    line = plain.all_rows.__code__.co_firstlineno + 3
+    assert found.source == f"{__file__}({line}): all_rows"
+    assert (found.rows[0], found.rows[-1]) == ((LENGTH, LENGTH + 1), (LENGTH + 2, LENGTH + 3))
+
+
+def test_a_function_whose_rows_depend_on_later_ones_or_that_lays_out_a_cache_is_none() -> None:
+    assert rows_of(Plain(causal=False).all_rows) == []
+    turns, plain = Turns(causal=False), Plain(causal=True)
+
+    def mixed() -> None:
+        turns.all_rows()  # a module whose rows differ
+        plain.all_rows()
+
+    assert rows_of(mixed) == []
+    assert rows_of(Plain(causal=True).new_row) == []

@@ -5,10 +5,12 @@ turns n * n / 2 rows where n would do. In a causal model the earlier rows come o
 
 ## How it is recognised
 
-In a live run a sample of what each module is given and of what it returns is kept. A module that is called again with
-one dimension longer, where the rows before are those of the last call and its result's rows are as well, has computed
-them again. One module whose rows differ is enough for silence: then later rows have a part in earlier ones, as in a
-model that is not causal, and a cache would change the results. A trace has no values, so that nothing is said there.
+In a live run a sample is kept of what each module is given and of what it returns; the same of the program's own
+functions outside of modules. One that is called again with one dimension longer, where the rows before are those of the
+last call and its result's rows are as well, has computed them again. A function is told where it has matrix products:
+one without lays out what a cache holds. One module or function whose rows differ is enough for silence: then later rows
+have a part in earlier ones, as in a model that is not causal, and a cache would change the results. A trace has no
+values, so that nothing is said there.
 
 ## What it costs
 
@@ -81,15 +83,15 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 def _place(evidence: Evidence, one: Repeated) -> Place:
     steps, again = evidence.steps.count, one.again
     ns = float(evidence.calls.ns[one.calls].sum()) / steps
-    return Place(op=None, module=again.module, source=again.source, count=len(one.calls) / steps, ns=ns)
+    return Place(op=again.op, module=again.module, source=again.source, count=len(one.calls) / steps, ns=ns)
 
 
 def _fact(evidence: Evidence, one: Repeated) -> str:
     again = one.again
     at = f" ({again.source})" if again.source else ""
     first, last = again.rows[0], again.rows[-1]
-    ns = one.ns / evidence.steps.count
+    ns, what = one.ns / evidence.steps.count, again.module or again.op
     return (
-        f"{again.module}{at}: {units.things(again.times, 'turn')} with {first[1]} to {last[1]} rows, of which "
+        f"{what}{at}: {units.things(again.times, 'turn')} with {first[1]} to {last[1]} rows, of which "
         f"{first[0]} to {last[0]} come out as before: {units.duration(ns)} of {units.duration(evidence.wall_ns)}"
     )

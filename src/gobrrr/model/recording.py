@@ -104,8 +104,9 @@ class Again(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `kind`: "steps": the step before computed it as well, of what no step changes; "turns": this step itself had,
     `times` in all; "rows": some of it, in earlier turns with fewer rows: `rows` has (before, now) for each of `calls`.
-    `calls`: positions in `Recording.calls`; `op`: the main one; `whole`: they are all that a module's call computes.
-    `of`: "numbers" (shapes and constants of the program), "weights", or "tensors" from outside.
+    `calls`: positions in `Recording.calls`; `op`: the main one, of "rows" the function, if it is no module; `whole`:
+    they are all that a module's call computes. `of`: "numbers" (shapes and constants of the program), "weights", or
+    "tensors" from outside.
     """
 
     kind: AgainKind

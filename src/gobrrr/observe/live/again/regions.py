@@ -25,8 +25,13 @@ FILLS = (
 """Operations that write one number: what is made of them alone is made as fast as it is read."""
 
 
+PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::linear", "aten::matmul", "aten::conv")
+"""A function without any of these that is given all rows again lays them out, as around a cache."""
+
+
 class Invocation(NamedTuple):
-    """One call of a module: the call around it (-1: none), the line that makes it, the module's name."""
+    """One call of a module, or of a function of the program: the call around it (-1: none), the line that makes it, the
+    module's name or "function()"."""
 
     around: int
     line: str | None
@@ -58,19 +63,25 @@ def again(
     looks: Sequence[Look],
     leaves: Leaves,
     grown: dict[int, tuple[int, int]],
+    functions: tuple[Look, dict[int, tuple[int, int]]],
     calls: Sequence[RecordedCall],
     sites: Sequence[Site],
 ) -> tuple[Again, ...]:
-    """All that was seen, by place. `grown`: calls of modules that computed rows again, with their numbers of rows."""
+    """All that was seen, by place. `grown`: calls of modules that computed rows again, with their numbers of rows;
+    `functions`: the calls of functions outside of modules, and which of these did."""
     first = looks[0]
     counts = {at: row for at, row in first.values.rows.items() if at < len(calls) and _counts(calls[at])}
     always = _always(looks, leaves, counts, calls)
     within = _within(counts) - always
     rows = _rows(first, counts, grown)
-    prefix = set(rows)
+    plain, grown_plain = functions
+    others = {at: one for at, one in _rows(plain, counts, grown_plain).items() if at not in rows}
+    products = {_outermost(plain, at, grown_plain) for at in others if calls[at].call.name.startswith(PRODUCTS)}
+    others = {at: one for at, one in others.items() if _outermost(plain, at, grown_plain) in products}
+    prefix = {*rows, *others}
     found = _by_place("steps", first, counts, always - prefix, calls, sites, leaves)
     found += _by_place("turns", first, counts, within - prefix, calls, sites, leaves)
-    return (*found, *_prefixes(first, rows, grown))
+    return (*found, *_prefixes(first, rows, grown), *_prefixes(plain, others, grown_plain))
 
 
 def _counts(call: RecordedCall) -> bool:
@@ -166,13 +177,13 @@ def _prefixes(look: Look, rows: dict[int, tuple[int, int]], grown: dict[int, tup
     groups: dict[tuple[str | None, str], list[int]] = defaultdict(list)
     for at in sorted(rows):
         one = look.calls[_outermost(look, at, grown)]
-        groups[one.line, _kind(one.module)].append(at)
+        groups[one.line, one.module if one.module.endswith("()") else _kind(one.module)].append(at)
     return [
         Again(
             kind="rows",
             source=line,
-            module=module,
-            op=None,
+            module=None if module.endswith("()") else module,
+            op=module if module.endswith("()") else None,
             calls=tuple(some),
             times=len({rows[at] for at in some}),
             rows=tuple(rows[at] for at in some),

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
 
 from gobrrr.guarded import Parts
 from gobrrr.model.recording import Again, RecordedCall, Site
+from gobrrr.observe.live.again.functions import Functions
 from gobrrr.observe.live.again.leaves import Leaves
 from gobrrr.observe.live.again.prefixes import Prefixes
 from gobrrr.observe.live.again.regions import Invocation, Look, again
@@ -30,6 +32,7 @@ class Repeats:
     def __init__(self) -> None:
         self._parts = Parts()
         self._leaves, self._prefixes = Leaves(), Prefixes()
+        self._functions = Functions()
         self._looks: list[Look] = []
         self._open: list[tuple[int, int]] = []  # the calls of modules that run now, with the module's id
 
@@ -64,7 +67,19 @@ class Repeats:
             return
         look = self._looks[-1]
         look.within[at] = self._open[-1][0] if self._open else -1
+        if len(self._looks) == 1:
+            self._functions.within[at] = self._functions.now
         self._parts.make(PART, lambda: look.values.see(func, args, kwargs, outputs, at), None)
+
+    def function(self, frame: FrameType, event: str, value: Any) -> None:
+        """A function of the program begins, or returns `value`. Those that a module calls are the module's."""
+        if self._open or len(self._looks) != 1 or self._parts.failed:
+            return
+        with apart():
+            if event == "call":
+                self._parts.make(PART, lambda: self._functions.enter(frame), None)
+            else:
+                self._parts.make(PART, lambda: self._functions.leave(frame, value), None)
 
     def wrote(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """An operation of an optimizer."""
@@ -84,9 +99,14 @@ class Repeats:
         if not self._looks or self._parts.failed:
             return ()
         with apart():
-            return self._parts.make(
-                PART, lambda: again(self._looks, self._leaves, self._prefixes.again(), calls, sites), ()
-            )
+            return self._parts.make(PART, lambda: self._again(calls, sites), ())
+
+    def _again(self, calls: Sequence[RecordedCall], sites: Sequence[Site]) -> tuple[Again, ...]:
+        plain = Look(self._looks[0].values, self._functions.calls, self._functions.within, set())
+        both = (self._prefixes, self._functions.prefixes)
+        causal = all(one.again() for one in both if one.grown)
+        modules, functions = (one.again() if causal else {} for one in both)
+        return again(self._looks, self._leaves, modules, (plain, functions), calls, sites)
 
     def _enter(self, module: Any, args: tuple[Any, ...], sites: Sites) -> None:
         if not self._looks or self._parts.failed:

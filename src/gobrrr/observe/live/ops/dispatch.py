@@ -157,6 +157,7 @@ class Looking:
             self._book.listener = self._replayed
             stack.callback(self._unlisten)
             stack.enter_context(following(self._mode))
+            self._calls.functions = self._repeats.function
             self._calls.open()
             stack.callback(self._calls.close)
             self._on = stack.pop_all()

@@ -45,7 +45,8 @@ KERNELS = f"triton{os.sep}runtime{os.sep}jit.py"
 class CallWatch:
     """From `open()` to `close()` it writes down what the program's own functions call on this thread, and which file
     objects are pipes and sockets (`streams`, by address). `entered` and `called` tell one run of a function from the
-    next: an address may be that of another frame before. `reading` is told of each tensor whose memory is read
+    next: an address may be that of another frame before. `functions` is told of each call ("call") and each return
+    ("return", with the result) of a function of the program. `reading` is told of each tensor whose memory is read
     without an operation, and how; None: of one that is not known.
 
     It uses the interpreter's profile function. Where the program has one of its own, nothing is written down.
@@ -57,6 +58,7 @@ class CallWatch:
         self.called: dict[int, tuple[int, int]] = {}  # and of its last call of C: a number, and the instruction
         self.following = False  # every call so far was told of
         self.reading: Callable[[Any, str], None] | None = None
+        self.functions: Callable[[FrameType, str, Any], None] | None = None
         self._made: list[tuple[CodeType, str, int]] = []
         self._own: dict[CodeType, bool] = {}
         self._yields: dict[CodeType, int] = {}
@@ -74,7 +76,7 @@ class CallWatch:
         """Stop; the interpreter's profile function is what it was, where the program has not changed it since."""
         if self._thread == threading.get_ident() and sys.getprofile() == self._see:
             sys.setprofile(None)
-        self._thread = self.reading = None
+        self._thread = self.reading = self.functions = None
 
     def pause(self) -> bool:
         """What is called from now on is none of the program's; whether it was listened to until now."""
@@ -103,6 +105,8 @@ class CallWatch:
         if self._thread is None:  # it was closed from another thread, which can't take this thread's function away
             sys.setprofile(None)
             return
+        if self.functions is not None and event in ("call", "return") and self._mine(frame.f_code):
+            self.functions(frame, event, argument)
         if event == "call":
             caller, callee = frame.f_back, frame.f_code.co_name
             if not (frame.f_code.co_flags & inspect.CO_GENERATOR and self._resumes(frame)):
@@ -123,15 +127,18 @@ class CallWatch:
             return
         if caller is None:
             return
-        code = caller.f_code
-        mine = self._own.get(code)
-        if mine is None:
-            mine = self._own[code] = is_users(code.co_filename)
-        if mine and len(self._made) < MOST_LINES:
-            self._made.append((code, function(callee), caller.f_lineno))
+        if self._mine(caller.f_code) and len(self._made) < MOST_LINES:
+            self._made.append((caller.f_code, function(callee), caller.f_lineno))
         if self._left <= 0:
             self.following = False
             sys.setprofile(None)
+
+    def _mine(self, code: CodeType) -> bool:
+        """Whether a function is the program's."""
+        mine = self._own.get(code)
+        if mine is None:
+            mine = self._own[code] = is_users(code.co_filename)
+        return mine
 
     def _resumes(self, frame: FrameType) -> bool:
         """Whether a generator goes on behind a `yield`, and does not begin."""
