@@ -83,9 +83,13 @@ def test_a_cpu_step_takes_what_was_measured(kernels: list[int], factor: float, d
     assert (np.diff(found.events.start_ns) >= 0).all()  # what came first still does
 
 
-def gpu(call_ns: int, kernel_ns: int, count: int = 40) -> EventTable:
-    """Two steps of launches in a row, each by an operation of its own; the device is faster or slower than the host."""
+def gpu(call_ns: int, kernel_ns: int, count: int = 40, before_ns: int = 0) -> EventTable:
+    """Two steps of launches in a row, each by an operation of its own; the device is faster or slower than the host.
+
+    `before_ns`: since when what they lie in runs."""
     rows, at, free = [], 0, 0
+    if before_ns:
+        rows.append(Row(Kind.ANNOTATION, "training", -before_ns, before_ns + call_ns))
     for step in range(2):
         begin = at
         for number in range(count):
@@ -141,15 +145,17 @@ def test_a_hidden_host_takes_no_longer_than_hosts_do_for_so_many_launches() -> N
     assert found.steps.wall_ns == pytest.approx(steps.wall_ns, rel=0.01)
 
 
+@pytest.mark.parametrize("before_ns", [0, 2_000_000])
 @pytest.mark.parametrize("issue", [0.1, 0.5, 0.9])
-def test_a_hidden_host_takes_what_issuing_a_step_took(issue: float) -> None:
-    """A share of the step, in which the device is busy all the time."""
-    events = gpu(4_000, 30_000)
+def test_a_hidden_host_takes_what_issuing_a_step_took(issue: float, before_ns: int) -> None:
+    """A share of the step, in which the device is busy all the time; what it did before the steps is not theirs."""
+    events = gpu(4_000, 30_000, before_ns=before_ns)
     links = link(events)
     steps = find_steps(events, links)
     found = anchor_device(events, links, steps, COST, steps.wall_ns, issue * steps.wall_ns)
     record = host_record(events, links, steps.begins[0], steps.stop)
-    left = record.left(found.cost)[record.at[:-1] < steps.host_stop].sum()
+    inside = (record.at[:-1] >= steps.begins[0]) & (record.at[:-1] < steps.host_stop)
+    left = record.left(found.cost)[inside].sum()
     assert left / steps.count == pytest.approx(issue * steps.wall_ns, rel=0.01)
     assert found.steps.wall_ns == pytest.approx(steps.wall_ns, rel=REPEATABLE)
     assert found.ends is not None

@@ -140,6 +140,13 @@ def test_what_rests_on_trials_of_the_ledger_says_so(tmp_path: Path) -> None:
         assert ("(by trials of the ledger)" in report.headline(found)) is said
 
 
+def test_an_interval_that_earlier_trials_moved_is_shown_with_the_one_before() -> None:
+    (trial, *_) = treated().trials
+    assert not [one for one in report.told(trial) if "earlier trials" in one]
+    moved = msgspec.structs.replace(trial, predicted_saving_ns=(0.1e6, 0.5e6), replayed_saving_ns=(0.35e6, 0.45e6))
+    assert "the interval is 10 to 50 by earlier trials in the ledger, 35 to 45 without them" in report.told(moved)
+
+
 def test_the_ledger_explains_each_of_its_columns(tmp_path: Path) -> None:
     from gobrrr.treating.door import ledger
 

@@ -117,3 +117,31 @@ def test_what_runs_as_tf32_may_be_asked_to_run_in_16_bit(tmp_path: Path):
     assert one.saving_ns[0] == pytest.approx(8 * 300e3 / 4, rel=0.05)
     assert one.saving_ns[1] == pytest.approx(8 * 300e3 / 2, rel=0.05)
     assert asked("sdpa", seen, [], Parts()) == []
+
+
+def lists(folder: Path, kind: str, *names: str) -> list[float]:
+    """What the fused form of an optimizer is asked to save, us: its list operations take 400 us of the device each."""
+    trace = Trace(shapes=False)
+    for number in range(3):
+        with trace.step(number):
+            trace.op("aten::mm", [[64, 64], [64, 64]], 1_000.0, host_us=10.0)
+            with trace.annotated(f"Optimizer.step#{kind}.step"):
+                for name in names:
+                    trace.op(f"aten::{name}", [[64, 64]], 400.0, host_us=10.0)
+    found = changes.predict(read_trace(str(trace.write(folder))), ["fused-optimizer"]).what_if
+    return [one / 1e3 for one in found.saving_ns]
+
+
+@pytest.mark.usefixtures("replay_alone")
+def test_a_fused_adam_goes_over_its_parameters_once(tmp_path: Path):
+    """torch's AdamW in lists reads or writes each parameter's size 20 times, the fused one 7 times."""
+    operations = ("mul_", "lerp_", "mul_", "addcmul_", "sqrt", "div_", "add_", "addcdiv_")
+    low, high = lists(tmp_path, "AdamW", *(f"_foreach_{one}" for one in operations))
+    assert high == pytest.approx(8 * 400 * 13 / 20, rel=0.02)
+    assert 0 < low < high / 10
+
+
+@pytest.mark.usefixtures("replay_alone")
+def test_what_is_fused_or_no_adam_has_nothing_to_fuse(tmp_path: Path):
+    assert lists(tmp_path, "AdamW", "_fused_adamw_") == [0.0, 0.0]
+    assert lists(tmp_path, "SGD", "_foreach_add_") == [0.0, 0.0]

@@ -116,7 +116,8 @@ def _issuing(events: EventTable, links: Links, steps: Steps, cost: ObserverCost,
     if steps.host_stop is None or not steps.begins:
         return cost
     record = host_record(events, links, steps.begins[0], steps.stop)
-    needed = float(record.left(cost)[record.at[:-1] < steps.host_stop].sum())
+    inside = (record.at[:-1] >= steps.begins[0]) & (record.at[:-1] < steps.host_stop)  # it holds what was issued before
+    needed = float(record.left(cost)[inside].sum())
     return cost.left(issue_ns * steps.count / needed) if needed > 0 else cost
 
 

@@ -49,6 +49,16 @@ def updates(evidence: Evidence) -> Updates:
     return Updates(annotated, True) if len(annotated) else Updates(_runs(evidence), False)
 
 
+def lists_of_adam(evidence: Evidence) -> I8:
+    """The updates of an Adam that goes over all parameters once for each of its operations, as torch does by itself on
+    a GPU; none where it is another optimizer, or fused."""
+    found = updates(evidence)
+    names = [evidence.events.name_of(row) for row in evidence.priced.links.op[found.work].tolist()]
+    listed = found.work[[one.startswith("aten::_foreach_") for one in names]]
+    adam = found.annotated and "aten::_foreach_addcdiv_" in names and "aten::_foreach_addcmul_" in names
+    return listed if adam else listed[:0]
+
+
 def calls_of_lists(evidence: Evidence) -> int:
     """How often one step of an optimizer calls the same operation on a list of parameters: once a group of them."""
     events = evidence.events

@@ -207,6 +207,7 @@ def told(one: TrialRecord) -> list[str]:
         out = [f"{sanitise(one.leaves_out)} {'stays' if stays else 'was left out again'}: measured against all of them"]
     if one.from_ledger:
         out.append(f"from the ledger, {sanitise(one.from_ledger)[:10]}; --again runs it again")
+    out += _by_earlier(one)
     if one.disturbed:
         out.append("timed on a busy machine")
     if one.verdict in ("unsafe", "inconclusive") and one.why:
@@ -214,6 +215,15 @@ def told(one: TrialRecord) -> list[str]:
     if one.verdict == "helped" and one.compile_s:
         out.append(f"its first steps took {one.compile_s:.1f} s more{_paid_back(one.break_even_steps)}")
     return out
+
+
+def _by_earlier(one: TrialRecord) -> list[str]:
+    """What the ledger's earlier trials made of the interval that the replay predicts."""
+    both = (one.replayed_saving_ns, one.predicted_saving_ns)
+    if one.instead_of or not one.step_ns or None in both:
+        return []
+    was, now = (" to ".join(points(100 * end / one.step_ns) for end in ends) for ends in both if ends is not None)
+    return [f"the interval is {now} by earlier trials in the ledger, {was} without them"] if was != now else []
 
 
 def _paid_back(steps: float | None) -> str:

@@ -8,6 +8,9 @@ one takes (1 us each) at the least, and one pass over the parameters without the
 most. The host's operations for the others are gone, at the most with the Python between them. On a CPU what the finding
 claims.
 
+An Adam that updates its parameters in lists, as torch does by itself on a GPU, has no fault that is told. Asked for by
+name, or tried, the fused form is expected to make one pass and one launch for its many.
+
 On a GPU very large parameters gain little: their kernels are bound by memory in each form.
 """
 
@@ -23,7 +26,7 @@ from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim, perhaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.optimizers import FUSED_PASSES, updates
+from gobrrr.analysis.optimizers import FUSED_PASSES, lists_of_adam, updates
 from gobrrr.analysis.program import device_of, optimizer_of
 from gobrrr.analysis.regions import as_one_launch
 from gobrrr.model.program import Made
@@ -60,6 +63,16 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         return _on_cpu(evidence, found, how, assumes, form)
     effect = as_one_launch(evidence, updates(evidence).work, FUSED_PASSES if form == FUSED else 1.0)
     return Plan(how, assumes, effect if form else perhaps(effect))
+
+
+def unasked(evidence: Evidence) -> Plan | None:
+    """The fused form of an Adam that updates all parameters in lists on a GPU: one pass for its many."""
+    optimizer, lists = optimizer_of(evidence), lists_of_adam(evidence)
+    if evidence.on_cpu or not len(lists):
+        return None
+    how = _how(optimizer, FUSED) if optimizer is not None else said(ANY)
+    whole = as_one_launch(evidence, lists, FUSED_PASSES)
+    return Plan(how, ASSUMES[FUSED], lambda share: whole(min(2 * share, 1.0)))
 
 
 FUSED, LISTED = "fused", "foreach"
