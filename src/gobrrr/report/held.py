@@ -45,8 +45,12 @@ def held(diagnosis: Diagnosis) -> list[Held]:
     tree, cpu = Places(diagnosis.places), on_cpu(diagnosis)
     first = tree.lifted(diagnosis.places[diagnosis.held_by], SAME)
     split = first.kind == "program" or tree.has_lines(first)
+    beside = list(_beside(tree, first, within=split))
+    line = tree.of_line(first)
+    if line is not None and any(tree.of_line(one) is line and _is_told(tree, one) for one in beside):
+        first, beside = line, [one for one in beside if tree.of_line(one) is not line]  # one line, told once
     told = [] if split else [_of_place(tree, first, cpu=cpu)]
-    others = [_of_place(tree, one, cpu=cpu) for one in _beside(tree, first, within=split)]
+    others = [_of_place(tree, one, cpu=cpu) for one in beside]
     if split and (rest := _of_rest(tree, first)) is not None:
         others.append(rest)
     others.sort(key=lambda one: -one.share)
@@ -95,6 +99,10 @@ def _beside(tree: Places, first: PlaceNode, *, within: bool) -> Iterator[PlaceNo
             if one.kind != "kernel" and one.id != inner.id and (around.id != first.id or within):
                 yield tree.told(one, SAME)
         inner = around
+
+
+def _is_told(tree: Places, one: PlaceNode) -> bool:
+    return tree.share(one.step_ns) >= SMALLEST
 
 
 def _of_place(tree: Places, one: PlaceNode, *, cpu: bool) -> Held:
