@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from msgspec import structs
 
@@ -211,6 +212,10 @@ def test_threads_that_wait_for_processors_of_others_are_told_on_a_cpu_alone(tmp_
     given = predict("limit-threads", seen, finding)
     assert given is not None
     assert "set_num_threads(1)" in given.how
+    # a thread that spins takes the turn of one that works: with enough waits the small operations count too
+    long = replace(seen, live=structs.replace(live_of(threads=threads(waited_ns=1e9)), kind="cpu"))
+    floors = np.nansum(seen.calls.floor_ns)
+    assert found("O09", long).at_stake_ns == pytest.approx((0, 20e6 - floors / seen.steps.count))
     for healthy in (threads(waited_ns=0.09 * seen.wall_ns), threads(waited_ns=4e6, intra=1), threads()):
         quiet = replace(seen, live=structs.replace(live_of(threads=healthy), kind="cpu"))
         assert check("O09", quiet) is None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gobrrr.analysis.claims import NOTHING, Claim, Found, lengths
 from gobrrr.conditions import catalogue
-from gobrrr.conditions.overlap import SPECIFIC_FIRST, settle
+from gobrrr.conditions.overlap import BESIDE, SPECIFIC_FIRST, settle
 from gobrrr.model.diagnosis import Finding
 from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import evidence_of
@@ -50,6 +50,14 @@ def test_a_saving_within_another_one_is_dropped_and_named():
     assert found[0].evidence == ["0.0400 us of this a step are C03's as well: C03"]
 
 
+def test_threads_that_wait_hide_nothing_else_that_is_wrong_with_an_operation():
+    found = settle([made("O09", {0: 50.0, 1: 50.0}, 0.0), made("M04", {0: 20.0})], np.array([60.0, 60.0]), 1, 120.0)
+    assert [(one.code, one.at_stake_ns, one.evidence) for one in found] == [
+        ("O09", (0.0, 100.0), []),
+        ("M04", (20.0, 20.0), []),
+    ]
+
+
 def test_the_low_end_keeps_what_nobody_else_claims():
     """D01's copies are D02's; its idle time, which the low end rests on, is its own."""
     idle = made("D01", {0: 50.0, 1: 20.0})
@@ -66,7 +74,7 @@ def test_findings_about_the_measurement_come_last_with_nothing_at_stake():
 
 def test_every_condition_about_the_step_has_its_place():
     codes = {one.code for one in catalogue() if not one.code.startswith("Q")}
-    assert codes == set(SPECIFIC_FIRST)
+    assert codes == {*SPECIFIC_FIRST, BESIDE}
 
 
 @settings(max_examples=examples(200), deadline=None)

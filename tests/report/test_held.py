@@ -148,6 +148,23 @@ def test_beside_an_operation_that_leads_what_lies_outside_of_all_is_told():
     ]  # fmt: skip
 
 
+def test_a_line_of_which_two_parts_hold_the_step_is_told_once():
+    places = nodes(
+        (None, "program", "the step", None, 1.0, 0, {}),
+        (0, "function", STEP, STEP, 1.0, 0, {}),
+        (1, "line", "out = head(enc(x))", FIRST, None, 0, {}),
+        (2, "op", "aten::addmm", FIRST, 1.0, 530, {}),
+        (2, "op", "aten::linear", FIRST, 1.0, 180, {}),
+        (2, "op", "aten::add", FIRST, 1.0, 190, {}),
+        (1, "line", "opt.step()", SECOND, None, 0, {"python": 100}),
+    )
+    told = held(of(places, 3))
+    assert [(one.where, one.what, round(one.share, 2)) for one in told] == [
+        ("sick.py:7", "out = head(enc(x))", 0.9),
+        ("sick.py:8", "opt.step()", 0.1),
+    ]
+
+
 def test_every_answer_has_them_before_what_to_do():
     one = of(BUILDING, 3)
     text = terminal.render(one)

@@ -210,14 +210,16 @@ def test_a_missing_speed_of_light_says_why() -> None:
     assert "unknown, because not all work has a known least time" in terminal.light(samples.mixed())
     assert "unknown, because the device is not known" in terminal.light(samples.unknown())
     assert "no ceilings are known for Foo" in terminal.light(samples.diagnosis(**NO_LIGHT, machine=None, device="Foo"))
-    assert "too little has a known least time; least time known for 5.0 %" in terminal.light(
+    assert "too little has a known least time. The least time is known for 5.0 %" in terminal.light(
         samples.diagnosis(**NO_LIGHT)
     )
     assert "no device work is in the trace" in terminal.light(samples.diagnosis(**NO_LIGHT, devices=[]))
 
 
 def test_a_step_faster_than_light_is_called_out() -> None:
-    assert "104 % of it (a count or a ceiling is wrong)" in terminal.light(samples.diagnosis(speed_of_light_ns=32.24e6))
+    assert "104 % of what the step takes (a count or a ceiling is wrong)" in terminal.light(
+        samples.diagnosis(speed_of_light_ns=32.24e6)
+    )
 
 
 def test_no_finding_is_said_and_what_was_not_checked_too() -> None:

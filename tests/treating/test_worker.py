@@ -103,6 +103,7 @@ PLAIN = "import gobrrr\n"
         ("none", "".join(f"def f{at}(): pass\n" for at in range(20)), "f11 and 8 more"),
         ("needs", "def needs(a):\n    pass\n", "is called without arguments"),
         ("module", "import torch\nmodule = torch.nn.Linear(1, 1)\n", "missing a required argument"),
+        ("Stepper", "class Stepper:\n    def __call__(self):\n        pass\n", "is a class: a call of it makes"),
         ("makes", "import torch\ndef makes():\n    return torch.nn.Linear(1, 1)\n", "ran no step"),
         ("late", "def step():\n    raise ValueError('too late')\ndef late():\n"
          "    return gobrrr.Workload(step=step)\n", "late failed at w.py:3: ValueError: too late"),

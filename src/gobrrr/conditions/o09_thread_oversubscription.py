@@ -14,12 +14,13 @@ lost in the steps without the profiler (involuntary context switches), and the l
 ## What it costs
 
     cost (high), threads = what the operations that are split among threads take above their floors
-    cost (high), shared  = as much of that as the threads waited for a processor
+    cost (high), shared  = what all operations take above their floors, as far as the threads waited for a processor
     cost (high), workers = the device's idle time in front of its input and under computing on the host
     cost (low)           = nothing
 
-Split is what has at least 32,768 elements (torch's grain size), and products. Only a run with fewer threads can tell
-how much of it vanishes.
+Split is what has at least 32,768 elements (torch's grain size), and products. A thread of the pool that is done goes on
+spinning for a while; where others have the processors it takes the turn of the thread that works, so that small
+operations take longer too. Only a run with fewer threads can tell how much of it vanishes.
 
 ## What helps
 
@@ -90,6 +91,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         return None
     path, count = path_of(evidence), evidence.steps.count
     calls = _split(evidence) if (own or shared) and evidence.on_cpu else np.empty(0, dtype=np.int64)
+    if shared and not own and len(calls):
+        calls = np.arange(len(evidence.calls), dtype=np.int64)
     above = np.maximum(evidence.calls.ns - np.nan_to_num(evidence.calls.floor_ns), 0.0)[calls]
     if not own and above.any():
         above *= min(shared * count / float(above.sum()), 1.0)
@@ -107,7 +110,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         claim=claim + of_gaps(evidence, np.arange(len(gaps)), idle, np.zeros_like(idle), causes=(INPUT, HOST_WORK)),
         certainty="medium",
         treatments=["limit-threads"],
-        facts=_facts(threads, own or shared > 0, float(above.sum()) / count, float(idle.sum()) / count),
+        facts=_facts(threads, float(above.sum()) / count, float(idle.sum()) / count, own=own, shared=shared > 0),
     )
 
 
@@ -146,12 +149,13 @@ def _elements(group: Group) -> int:
     return max(found)
 
 
-def _facts(threads: Threads, own: bool, above: float, idle: float) -> list[str]:
+def _facts(threads: Threads, above: float, idle: float, *, own: bool, shared: bool) -> list[str]:
     quota = f", of which the control group allows {threads.quota:g}" if threads.quota is not None else ""
     facts = [f"{units.things(threads.usable, 'processor')} may be used{quota}"]
-    if own:
+    if own or shared:
+        which = "operations that are split" if own else "operations, as far as threads waited,"
         facts.append(f"torch splits an operation among {units.things(threads.intra, 'thread')}")
-        facts.append(f"operations that are split take {units.duration(above)} a step above their floors")
+        facts.append(f"{which} take {units.duration(above)} a step above their floors")
     if threads.workers:
         each = f" of {threads.worker_threads:g} threads each" if threads.worker_threads is not None else ""
         facts.append(f"a data loader has {units.things(threads.workers, 'worker process')}{each}")

@@ -4,8 +4,11 @@ The specific finding names a cause that the general one only shows the effect of
 step launch-bound (O01), a norm written by hand (M03) is a chain of pointwise calls (M01). The general one keeps the
 rest and says how much of it is the other's; where too little is left it is dropped, and the one that keeps it says so.
 
-Because the units' lengths sum to the window (`claims`) and no finding has more at stake than it keeps, all findings
-together never have more at stake than the step; what a claim has beyond the analysed steps comes on top.
+Threads that wait for a processor (O09) slow down whatever runs, what is wrong in itself too, so that O09 stands beside
+the others: it takes nothing from them and loses nothing to them.
+
+Because the units' lengths sum to the window (`claims`) and no finding has more at stake than it keeps, all other
+findings together never have more at stake than the step; what a claim has beyond the analysed steps comes on top.
 """
 
 from __future__ import annotations
@@ -29,7 +32,6 @@ SPECIFIC_FIRST = (
     "O08",  # checks and tracers slow down whatever runs
     "R04",  # what grows is why an operation, the host or a concatenation takes so long
     "C07",  # one operation in a slow form, whatever splits it among threads
-    "O09",  # too many threads, too
     "O12",  # a log line is Python of its own
     "O13",  # what holds the host by its line, of what makes a step wait for it
     "D02",  # a copy that blocks, of all that keeps the input waiting (D01)
@@ -65,6 +67,9 @@ SPECIFIC_FIRST = (
     "O01",
 )
 """Who keeps what two claim; codes that are not listed come last, in order of their code."""
+
+BESIDE = "O09"
+"""The code whose claim is shared with nobody's."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,10 @@ def _share_out(findings: Sequence[Found], lengths: F8) -> list[_Kept]:
         claim = found.claim
         wanted = np.minimum(claim.ns, lengths[claim.unit])
         mine, missing = np.zeros_like(lengths), np.zeros_like(lengths)
+        if found.finding.code == BESIDE:
+            mine[claim.unit] = wanted
+            done.append(_Kept(found, mine, np.minimum(claim.low, wanted), {}))
+            continue
         mine[claim.unit] = np.maximum(wanted - reached[claim.unit], 0.0)
         missing[claim.unit] = wanted - mine[claim.unit]
         low = np.maximum(np.minimum(claim.low, wanted) - reached[claim.unit], 0.0)
@@ -125,7 +134,7 @@ def _share_out(findings: Sequence[Found], lengths: F8) -> list[_Kept]:
 
 def _lost(missing: F8, before: Sequence[_Kept]) -> dict[str, float]:
     found = {one.found.finding.code: float(np.minimum(missing, one.ns).sum()) for one in before}
-    return {code: ns for code, ns in found.items() if ns > 0}
+    return {code: ns for code, ns in found.items() if ns > 0 and code != BESIDE}
 
 
 def _restaked(kept: _Kept, steps: int) -> Finding:

@@ -47,6 +47,11 @@ def find_callable(target: str) -> Callable[..., Any]:
             raise UsageError(f"{home} has no {name}; it has {', '.join(known[:MOST_NAMES]) or 'nothing to call'}{more}")
     if isinstance(found, Workload):
         return lambda: found
+    if isinstance(found, type):
+        raise UsageError(
+            f"{target} is a class: a call of it makes an object and runs no step. Name a function, or an object of the "
+            f"class that the file makes, such as step = {found.__name__}()"
+        )
     if not callable(found):
         raise UsageError(f"{home}:{name} is no callable but {type(found).__name__}")
     check_arguments(found, target)

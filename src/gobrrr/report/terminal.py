@@ -291,22 +291,26 @@ def _budget(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
 
 
 def light(diagnosis: Diagnosis) -> str:
-    """The speed of light and how near the step is to it; why it is not known, where it isn't; and the coverage."""
+    """The speed of light and how near the step is to it; why it is not known, where it isn't; and for how much of the
+    compute time the least time is known, where that is not all."""
     priced = diagnosis.coverage.device_time
-    coverage = "" if priced is None else f"; least time known for {units.percent(priced)} of compute time"
+    whole = priced is None or priced > WHOLE
+    coverage = "" if whole else f" The least time is known for {units.percent(priced)} of the compute time."
     if diagnosis.speed_of_light_ns is None:
-        return f"Speed of light: unknown, because {_no_light(diagnosis)}{coverage}."
+        return f"Speed of light: unknown, because {_no_light(diagnosis)}.{coverage}"
     most = "at most " if diagnosis.lower_bounds else ""
     light = units.duration(diagnosis.speed_of_light_ns)
     text = f"Speed of light (the least time for this work in its number types): {most}{light}"
     step_ns = diagnosis.unprofiled_wall_ns.value or diagnosis.wall_ns
     if not step_ns:
-        return f"{text}{coverage}."
+        return f"{text}.{coverage}"
     part = diagnosis.speed_of_light_ns / step_ns
     doubt = " (a count or a ceiling is wrong)" if part > 1 and not most else ""
-    limit = " at most" if most else ""
-    return f"{text}; you are at {units.percent(part)} of it{limit}{doubt}{coverage}."
+    return f"{text}, {most}{units.percent(part)} of what the step takes{doubt}.{coverage}"
 
+
+WHOLE = 0.999
+"""So much of the compute time is as good as all of it."""
 
 NOT_ALL = "not all work has a known least time"
 
@@ -316,9 +320,6 @@ def _no_light(diagnosis: Diagnosis) -> str:
         return unpriced.NO_DEVICE
     little = (diagnosis.coverage.device_time or 0.0) < words.PRICED_ENOUGH
     return unpriced.no_machine(diagnosis) or ("too little has a known least time" if little else NOT_ALL)
-
-
-NOT_ALL = "not all work has a known least time"
 
 
 def _advice(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:

@@ -110,7 +110,8 @@ BESIDE = frozenset({"fused-optimizer", "foreach", "dataloader-workers", "prefetc
 it says more of them than the step as it was."""
 
 FROM_BASIS = (
-    "of what the step with the kept ways says nothing, it is predicted by what it adds to them in the step as it was"
+    "the profile of the step with the kept ways says nothing of some other ways: their predictions are made from the "
+    "step as it was"
 )
 
 

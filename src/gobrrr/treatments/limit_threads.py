@@ -4,8 +4,8 @@
 loader, whose libraries (OpenCV, NumPy) have pools of their own.
 
 Replayed: between nothing and the finding's stake: what the operations that are split take above their floors, and the
-waits for input; where other processes have the processors, no more of it than the threads waited for one. How much of
-that is the threads' own doing only a run with fewer of them tells.
+waits for input; where other processes have the processors, what all operations take above their floors, as far as the
+threads waited for one. How much of that is the threads' own doing only a run with fewer of them tells.
 
 Reductions that are split into other parts are rounded differently.
 """
