@@ -122,6 +122,24 @@ def test_the_programs_own_collection_is_at_the_line_that_calls_it(tmp_path: Path
     assert "train.py:9" in given.how
 
 
+def test_a_function_that_ran_when_the_profiler_started_keeps_its_lines(tmp_path: Path):
+    """The profiler names it by the line that it had come to: 40, of a function that begins at 7."""
+    name = "<built-in function collect>"
+
+    def body(trace: Trace) -> None:
+        inner = lambda: (eager(trace), framed(trace, name, lambda: setattr(trace, "now", trace.now + 500)))  # noqa: E731
+        framed(trace, "train.py(40): main", inner)
+
+    seen = ran(tmp_path, body, collector=collector(*((one, 5e5, 2) for one in range(10))))
+    call = CallLine(caller="train.py(7): main", callee="collect", source="train.py(9): main")
+    other = CallLine(caller="train.py(70): main", callee="sleep", source="train.py(71): main")
+    for lines, source in ((call,), "train.py(9): main"), ((call, other), "train.py(40): main"):
+        looked = Recording(
+            target="", calls=(), sites=(), peak_bytes=0, start_bytes=0, module_calls=0, on_cpu=False, lines=lines
+        )
+        assert found("O07", replace(seen, seen=looked)).where[0].source == source
+
+
 # -- O08
 
 

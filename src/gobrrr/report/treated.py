@@ -326,6 +326,9 @@ def ledger_lines(found: LedgerErrors, page: Page) -> list[Line]:
             "median. Meas./exp.: the median of what was saved over what was expected; under 1 too much was promised."
         )
         out += page.wrapped(legend, first=" ", style="dim")
+        if left := sum(one.trials - one.predicted for one in found.errors):
+            why = "undecided, on a busy machine, or with nothing predicted"
+            out += page.wrapped(f"Not judged: {units.things(left, 'trial')} ({why}).", first=" ", style="dim")
     for one in found.notes:
         out += page.wrapped(sanitise(one), first=f" {page.glyphs.dot} ", style="dim")
     return fold(out, page.width)

@@ -24,15 +24,20 @@ def callers(events: EventTable, parent: I8, sort: NDArray[np.uint8], steps: Step
     """For rows that the program's own functions call: the line of the call, "path/file.py(28): function".
 
     The n-th call of a name from a function in one step is the n-th in the step that was looked at. Where their numbers
-    differ, the line is known if all of them come from one.
+    differ, the line is known if all of them come from one. The profiler names a function that was running when it started
+    by the line that it had come to, not by that of its begin.
     """
     told: dict[tuple[str, str, str, str], list[CallLine]] = defaultdict(list)
+    begins: dict[tuple[str, str], set[str]] = defaultdict(set)
     for one in seen.lines:
         file, line, function = parts(one.caller)
         told[file, line, function, one.callee].append(one)
+        begins[file, function].add(line)
     found: dict[int, str] = {}
-    for key, rows in _called(events, parent, sort, steps).items():
-        lines = told.get(key[:4])
+    for (file, line, function, callee, _), rows in _called(events, parent, sort, steps).items():
+        known = begins[file, function]
+        (begin,) = known if len(known) == 1 else (line,)
+        lines = told.get((file, begin, function, callee))
         if not lines:
             continue
         if len(lines) == len(rows):
