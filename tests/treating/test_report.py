@@ -153,6 +153,10 @@ def test_the_ledger_explains_each_of_its_columns(tmp_path: Path) -> None:
     run(FakeBench([candidate("a", 0.4)], saved={"a": 0.3}), "w.py:workload", Options(), Ledger.open(tmp_path))
     shown = plain(report.ledger_lines(ledger(tmp_path), Page()))
     assert "Meas./exp.: the median of" in shown
+    assert "Not judged" not in shown
+    bench = FakeBench([candidate("b", 0.4)], verdicts={"b": "inconclusive"})
+    run(bench, "w.py:workload", Options(), Ledger.open(tmp_path))
+    assert "Not judged: 1 trial (undecided" in plain(report.ledger_lines(ledger(tmp_path), Page()))
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

@@ -42,7 +42,11 @@ def find_callable(target: str) -> Callable[..., Any]:
     for part in name.split("."):
         found = getattr(found, part, None)
         if found is None:
-            known = [one for one, value in vars(module).items() if callable(value) and not one.startswith("_")]
+            known = [
+                one
+                for one, value in vars(module).items()
+                if callable(value) and not isinstance(value, type) and not one.startswith("_")
+            ]
             more = f" and {len(known) - MOST_NAMES} more" if len(known) > MOST_NAMES else ""
             raise UsageError(f"{home} has no {name}; it has {', '.join(known[:MOST_NAMES]) or 'nothing to call'}{more}")
     if isinstance(found, Workload):
