@@ -303,6 +303,8 @@ def test_what_if_follows_the_answer(run: Run, tiny: str) -> None:
     assert (status, err) == (0, "")
     assert out.startswith(plain.rstrip("\n"))
     assert "What if: cuda-graph" in out.removeprefix(plain)
+    again = run("diagnose", tiny, "--what-if", "larger-batch", "--what-if", "cuda-graph", "--json")
+    assert stdlib_json.loads(again[1])["what_ifs"][-1]["treatments"] == ["larger-batch", "cuda-graph"]
     nothing = run("diagnose", tiny, "--what-if", "")
     assert nothing[0] == 0
     assert "What if: the step as it is" in nothing[1]

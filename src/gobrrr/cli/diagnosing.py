@@ -24,6 +24,7 @@ from gobrrr.cli.options import (
     answer,
     app,
     check_printable,
+    listed,
     savable,
     stages,
 )
@@ -58,7 +59,7 @@ OnMachine = Annotated[
     str | None, typer.Option("--on", metavar="NAME", help="The step on this machine (gobrrr machine --list).")
 ]
 Changes = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option("--what-if", metavar="A,B", help="Also the step with these treatments, by replay (none: as it is)."),
 ]
 Replayed = Annotated[
@@ -105,7 +106,7 @@ def diagnose(
             raise UsageError(
                 "--scale runs a larger batch, --what-if and --replayed replay the one that ran: one of them"
             )
-        prediction = _predicted(target, what_if or "", on, stacks, quiet, as_json, panel=html is not None)
+        prediction = _predicted(target, what_if or [], on, stacks, quiet, as_json, panel=html is not None)
         timeline = partial(prediction.save_trace, replayed) if replayed is not None else None
         answer(
             prediction.diagnosis, save=save, page=html, speedscope=speedscope, also=timeline,
@@ -138,12 +139,12 @@ def _of_trace(name: str, on: str | None, python: bool, quiet: bool, *, scale: bo
 
 
 def _predicted(
-    target: str, what_if: str, on: str | None, stacks: bool, quiet: bool, as_json: bool, *, panel: bool
+    target: str, what_if: list[str], on: str | None, stacks: bool, quiet: bool, as_json: bool, *, panel: bool
 ) -> Prediction:
     """The step with the treatments that `what_if` lists, from a trace or from running it."""
     from gobrrr import api, targets
 
-    names = list(dict.fromkeys(one.strip() for one in what_if.split(",") if one.strip() not in ("", "none")))
+    names = [one for one in listed(what_if) if one != "none"]
     if targets.names_a_step(target):
         check_printable()
         with output.to_stderr(as_json), _users_errors(target), stages(target) as progress:

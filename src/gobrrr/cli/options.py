@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,6 +49,11 @@ AsSpeedscope = Annotated[
     Path | None,
     typer.Option("--speedscope", metavar="FILE", help="Also write the step's places to FILE, for speedscope.app."),
 ]
+
+
+def listed(given: Sequence[str] | None) -> list[str]:
+    """The names of an option that takes a list, "A,B", and may be given more than once."""
+    return list(dict.fromkeys(one.strip() for text in given or () for one in text.split(",") if one.strip()))
 
 
 def show(

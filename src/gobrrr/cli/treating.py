@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gobrrr.cli.options import AsHtml, AsJson, AsSpeedscope, Debug, Width, app, check_printable, keep, savable, stages
+from gobrrr.cli.options import (
+    AsHtml,
+    AsJson,
+    AsSpeedscope,
+    Debug,
+    Width,
+    app,
+    check_printable,
+    keep,
+    listed,
+    savable,
+    stages,
+)
 from gobrrr.errors import UsageError
 from gobrrr.report import output
 
@@ -32,9 +44,9 @@ def treat(
         float, typer.Option("--budget", metavar="SECONDS", help="What the whole run may take.")
     ] = BUDGET_S,
     only: Annotated[
-        str | None, typer.Option("--only", metavar="A,B", help="Try these ways or treatments alone.")
+        list[str] | None, typer.Option("--only", metavar="A,B", help="Try these ways or treatments alone.")
     ] = None,
-    without: Annotated[str | None, typer.Option("--without", metavar="A,B", help="Leave these out.")] = None,
+    without: Annotated[list[str] | None, typer.Option("--without", metavar="A,B", help="Leave these out.")] = None,
     ledger: Annotated[
         Path | None, typer.Option("--ledger", metavar="FOLDER", help="Where trials are kept [the user's cache].")
     ] = None,
@@ -76,7 +88,7 @@ def treat(
 
     with stages(target) as progress:
         found = api.treat(
-            target, budget=budget, only=_names(only), without=_names(without), ledger=ledger, again=again,
+            target, budget=budget, only=listed(only), without=listed(without), ledger=ledger, again=again,
             dry_run=dry_run, limit=limit, stages=progress, since=context.obj,
         )  # fmt: skip
     try:
@@ -111,10 +123,6 @@ def _show_example() -> None:
     from gobrrr.treating.example import EXAMPLE
 
     output.text(EXAMPLE.rstrip())
-
-
-def _names(given: str | None) -> list[str]:
-    return list(dict.fromkeys(one.strip() for one in (given or "").split(",") if one.strip()))
 
 
 def _keep(found: Treated, save: Path | None, html: Path | None, speedscope: Path | None) -> None:

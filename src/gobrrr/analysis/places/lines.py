@@ -24,8 +24,8 @@ def callers(events: EventTable, parent: I8, sort: NDArray[np.uint8], steps: Step
     """For rows that the program's own functions call: the line of the call, "path/file.py(28): function".
 
     The n-th call of a name from a function in one step is the n-th in the step that was looked at. Where their numbers
-    differ, the line is known if all of them come from one. The profiler names a function that was running when it started
-    by the line that it had come to, not by that of its begin.
+    differ, the line is known if all of them come from one. A function that was running when the profiler started is
+    named by the line that it had come to, not by that of its begin.
     """
     told: dict[tuple[str, str, str, str], list[CallLine]] = defaultdict(list)
     begins: dict[tuple[str, str], set[str]] = defaultdict(set)
