@@ -22,7 +22,7 @@ HEAD = """# Predicted savings against measured ones
 
 A prediction is a replay of the step's graph with the change in it, and what was fitted beside such replays: the
 quantiles of the residuals that the bench of treatments measured (`bench/gpu/treatments.py`), by what a treatment works
-by and by whether the device or the host bounds the step. A third of the workloads was set aside before anything was
+by. A third of the workloads was set aside before anything was
 fitted, and is looked at once. The form of the fit (its scale, its groups, how far a group is drawn to the one around
 it, which quantiles) was chosen by trying many on the workloads of the first table: left out one by one as they are,
 their figures are somewhat better than those of workloads nobody has seen.
@@ -99,15 +99,15 @@ def _about(made: Fitted) -> str:
 
 def _spreads(spreads: Sequence[Spread]) -> list[str]:
     rows = [
-        "| device | works by | bound by | points | workloads | low | median | high | ends | left out: error, covered, "
+        "| device | works by | points | workloads | low | median | high | ends | left out: error, covered, "
         "width |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for one in spreads:
         out = one.left_out
         told = "" if out is None else f"{100 * out.error:.1f}, {100 * out.coverage:.0f} %, {100 * out.width:.1f}"
         rows.append(
-            f"| {one.device} | {one.mechanism or 'any'} | {one.bound or 'any'} | {one.points} | {one.workloads} | "
+            f"| {one.device} | {one.mechanism or 'any'} | {one.points} | {one.workloads} | "
             f"{one.low:.2f} | {one.middle:.2f} | {one.high:.2f} | {one.least:.2f} to {one.most:.2f} | {told} |"
         )
     return rows

@@ -25,8 +25,8 @@ def point(workload: str, measured: float, *, treatment: str = "compile", regime:
 
 
 def answer(expected: float, low: float, high: float, *, touched: float = 0.9, mechanism: str = "compiled",
-           bound: str = "host", device: str = "cuda") -> Replayed:  # fmt: skip
-    return Replayed(expected, low, high, touched, mechanism, bound, device)
+           device: str = "cuda") -> Replayed:  # fmt: skip
+    return Replayed(expected, low, high, touched, mechanism, device)
 
 
 def test_an_interval_is_scored_by_its_width_and_by_ten_times_what_lies_outside() -> None:
