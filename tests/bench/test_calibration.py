@@ -91,7 +91,7 @@ def samples(count: int, off: float, **more: Any) -> list[Sample]:
 
 def test_a_group_has_the_quantiles_of_its_residuals_drawn_to_those_of_all() -> None:
     wide, narrow = samples(31, 0.4), samples(11, 0.1, mechanism="graph")
-    every, compiled, _, graph, _ = spreads([*wide, *narrow], (0.1, 0.5, 0.9))
+    every, compiled, graph = spreads([*wide, *narrow], (0.1, 0.5, 0.9))
     assert (every.mechanism, compiled.mechanism, graph.mechanism) == ("", "compiled", "graph")
     alone = 0.08  # of -0.1 to 0.1 the tenth and the ninetieth
     assert graph.high == pytest.approx((11 * alone + DRAWN * every.high) / (11 + DRAWN), abs=1e-3)
