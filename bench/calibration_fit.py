@@ -1,8 +1,8 @@
 """The predictive interval's quantiles, from points that were measured; whole workloads are left out to check them.
 
 A residual is what was measured less what the replay expects, on the scale of gobrrr.analysis.predictive. Its quantiles
-are those of all points of a device, of a mechanism, and of a mechanism where the device or the host bounds the step;
-each group's are drawn to those of the group around it as if that had DRAWN workloads. The levels are those of LEVELS
+are those of all points of a device, and of a mechanism; the latter are drawn to the former as if those had DRAWN
+workloads. The levels are those of LEVELS
 with the least interval score on the bench's workloads when they are left out, of those that cover COVERED of them.
 """
 
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from gobrrr.analysis.predictive import Replayed, predicted
 from gobrrr.fitted import LeftOut, Spread
 
-DRAWN = 10.0
+DRAWN = 3.0
 NOISY = 0.3
 """A measurement whose rounds' middle half spans more of the step than this tells nothing."""
 
@@ -77,19 +77,15 @@ def spreads(samples: Sequence[Sample], levels: Levels) -> list[Spread]:
     made: list[Spread] = []
     for device in sorted({one.replayed.device for one in telling}):
         mine = [one for one in telling if one.replayed.device == device]
-        every = _group(mine, (device, "", ""), levels, None)
+        every = _group(mine, (device, ""), levels, None)
         made.append(every)
         for mechanism in sorted({one.replayed.mechanism for one in mine}):
             of_it = [one for one in mine if one.replayed.mechanism == mechanism]
-            around = _group(of_it, (device, mechanism, ""), levels, every)
-            made.append(around)
-            for bound in sorted({one.replayed.bound for one in of_it}):
-                inner = [one for one in of_it if one.replayed.bound == bound]
-                made.append(_group(inner, (device, mechanism, bound), levels, around))
+            made.append(_group(of_it, (device, mechanism), levels, every))
     return made
 
 
-def _group(mine: Sequence[Sample], key: tuple[str, str, str], levels: Levels, around: Spread | None) -> Spread:
+def _group(mine: Sequence[Sample], key: tuple[str, str], levels: Levels, around: Spread | None) -> Spread:
     residuals = [one.residual for one in mine]
     found = np.quantile(residuals, levels)
     count = len({one.workload for one in mine})
@@ -98,7 +94,7 @@ def _group(mine: Sequence[Sample], key: tuple[str, str, str], levels: Levels, ar
         found = (count * found + DRAWN * outer) / (count + DRAWN)
     low, middle, high = (round(float(one), 4) for one in found)
     return Spread(
-        device=key[0], mechanism=key[1], bound=key[2], points=len(mine), workloads=count, low=low, middle=middle,
+        device=key[0], mechanism=key[1], points=len(mine), workloads=count, low=low, middle=middle,
         high=high, least=round(min(residuals), 4), most=round(max(residuals), 4),
     )  # fmt: skip
 
@@ -152,5 +148,4 @@ def fit(bench: Sequence[Sample], others: Sequence[Sample] = ()) -> Fit:
 
 
 def _within(one: Replayed, group: Spread) -> bool:
-    return (one.device == group.device and group.mechanism in ("", one.mechanism)
-            and group.bound in ("", one.bound))  # fmt: skip
+    return one.device == group.device and group.mechanism in ("", one.mechanism)

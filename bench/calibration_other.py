@@ -15,7 +15,7 @@ from bench.calibration_fit import Sample
 from bench.pair_data import Pair, pairs
 from bench.pairs import TUNED, profile_of
 from gobrrr import pipeline
-from gobrrr.analysis.predictive import HOST, OTHER, Replayed, mechanism_of
+from gobrrr.analysis.predictive import OTHER, Replayed, mechanism_of
 from gobrrr.guarded import Parts
 from gobrrr.treatments.seats import seats
 from gobrrr.treatments.together import Combiner
@@ -57,6 +57,6 @@ def of_cases(path: Path = CASES) -> Iterator[Sample]:
         low, high = (min(ns / 1e6 / faulty["wall_ms"], 1.0) for ns in (low, high))
         replayed = Replayed(
             expected=(low + high) / 2, low=low, high=high, touched=high, mechanism=mechanism_of([treatment]),
-            bound=HOST, device="cpu",
+            device="cpu",
         )  # fmt: skip
         yield Sample(name, replayed, 1 - fixed["wall_ms"] / faulty["wall_ms"])

@@ -30,13 +30,12 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
     """What measured savings lie beside replayed ones, in units of a saving's scale (gobrrr.analysis.predictive).
 
-    `device`: "cuda" or "cpu"; `mechanism`, `bound`: "" for all of them. `low`, `middle`, `high`: the quantiles, drawn
+    `device`: "cuda" or "cpu"; `mechanism`: "" for all of them. `low`, `middle`, `high`: the quantiles, drawn
     to those of the group around it where there are few points; `least`, `most`: the points' own ends.
     """
 
     device: str
     mechanism: str
-    bound: str
     points: int
     workloads: int
     low: float

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gobrrr.analysis.host_record import host_record
+from gobrrr.analysis.anchor import anchor_processor
 from gobrrr.analysis.links import link
 from gobrrr.analysis.observer import NO_COST
 from gobrrr.analysis.observing import observing
+from gobrrr.analysis.steps import find_steps
 from gobrrr.model.events import Kind
 from tests.analysis.tables import Row, table
 
@@ -48,7 +49,20 @@ def test_where_none_of_our_frames_was_recorded_nothing_is_ours() -> None:
     assert not observing(events, np.array([0, 20, 40, 100])).any()
 
 
-def test_the_host_needs_no_time_for_it() -> None:
-    rows = [Row(Kind.PYTHON, PULL, 0, 100), Row(Kind.PYTHON, "train.py(9): step", 20, 60)]
-    record = host_record(table(rows), link(table(rows)), 0, 100)
-    assert record.left(NO_COST).tolist() == [0, 60, 0]
+def test_on_a_processor_a_step_has_no_time_for_it() -> None:
+    """Steps of a kernel of 50 us and 10 us beside it, and 40 us of ours: what is measured is 60 us, all of it theirs."""
+    rows = []
+    for number in range(2):
+        at = 100_000 * number
+        rows += [
+            Row(Kind.ANNOTATION, f"ProfilerStep#{number}", at, 100_000),
+            Row(Kind.OP, "aten::mm", at + 10_000, 50_000),
+            Row(Kind.RUNTIME, "cpuLaunch", at + 10_000, 0, correlation=number + 1),
+            Row(Kind.KERNEL, "CPU aten::mm", at + 10_000, 50_000, stream=0, correlation=number + 1),
+            Row(Kind.PYTHON, PULL, at + 60_000, 40_000),
+        ]
+    events = table(rows)
+    links = link(events)
+    found = anchor_processor(events, links, find_steps(events, links), NO_COST, 60_000.0)
+    assert found.steps.wall_ns == pytest.approx(60_000, rel=1e-3)
+    assert np.allclose(found.events.duration_ns[links.device], 50_000, rtol=1e-3)

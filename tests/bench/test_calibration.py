@@ -25,8 +25,8 @@ def point(workload: str, measured: float, *, treatment: str = "compile", regime:
 
 
 def answer(expected: float, low: float, high: float, *, touched: float = 0.9, mechanism: str = "compiled",
-           bound: str = "host", device: str = "cuda") -> Replayed:  # fmt: skip
-    return Replayed(expected, low, high, touched, mechanism, bound, device)
+           device: str = "cuda") -> Replayed:  # fmt: skip
+    return Replayed(expected, low, high, touched, mechanism, device)
 
 
 def test_an_interval_is_scored_by_its_width_and_by_ten_times_what_lies_outside() -> None:
@@ -91,7 +91,7 @@ def samples(count: int, off: float, **more: Any) -> list[Sample]:
 
 def test_a_group_has_the_quantiles_of_its_residuals_drawn_to_those_of_all() -> None:
     wide, narrow = samples(31, 0.4), samples(11, 0.1, mechanism="graph")
-    every, compiled, _, graph, _ = spreads([*wide, *narrow], (0.1, 0.5, 0.9))
+    every, compiled, graph = spreads([*wide, *narrow], (0.1, 0.5, 0.9))
     assert (every.mechanism, compiled.mechanism, graph.mechanism) == ("", "compiled", "graph")
     alone = 0.08  # of -0.1 to 0.1 the tenth and the ninetieth
     assert graph.high == pytest.approx((11 * alone + DRAWN * every.high) / (11 + DRAWN), abs=1e-3)

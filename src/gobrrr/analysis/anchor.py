@@ -20,6 +20,7 @@ from gobrrr.analysis.host_record import host_record
 from gobrrr.analysis.intervals import covered, union
 from gobrrr.analysis.links import Links, launch_call_ns
 from gobrrr.analysis.observer import LEFT_FACTOR, NO_COST, REPEATABLE, ObserverCost
+from gobrrr.analysis.observing import observing
 from gobrrr.analysis.replay import replay
 from gobrrr.analysis.stalls import stalled_until
 from gobrrr.analysis.steps import Steps, find_steps, steady
@@ -184,7 +185,7 @@ def anchor_processor(events: EventTable, links: Links, steps: Steps, cost: Obser
     at, charge = record.at, record.charges(cost)
     kernels = union(events.start_ns[links.device], events.end_ns[links.device])
     busy = covered(kernels, at[:-1], at[1:]).astype(np.float64)
-    elapsed = busy + (record.elapsed - busy) * (1.0 - record.once)
+    elapsed = busy + (record.elapsed - busy) * ~observing(events, at)
     counted = (at[:-1] >= steps.start) & (at[1:] <= steps.stop)
     wanted = wall_ns * steps.count
     stalled = np.minimum(np.diff(stalled_until(events, links, at)), busy)

@@ -14,7 +14,6 @@ from gobrrr.analysis.calls import Call, classify, frees
 from gobrrr.analysis.intervals import EMPTY, Spans, covered, union
 from gobrrr.analysis.links import Links
 from gobrrr.analysis.observer import ObserverCost
-from gobrrr.analysis.observing import observing
 from gobrrr.model.events import I8, EventTable, Kind
 
 F8 = NDArray[np.float64]
@@ -34,8 +33,7 @@ class HostRecord:
     In ns: `elapsed`, and `apart` as far as the profiler recorded its own work there. `boundaries`: for each of
     `HOST_KINDS`, begins and ends of such events that are charged to a stretch (a half of each to both of its sides).
     `loading`: data is loaded there; `blocked`: the host waits. `waits`: the rows of those calls, by start, and `until`
-    when each has waited. `once`: the share of a stretch that no other step has: first uses, and this package's own code
-    around the steps.
+    when each has waited. `once`: the share of a stretch that first uses have, which no later step has.
     """
 
     at: I8
@@ -80,7 +78,7 @@ def host_record(events: EventTable, links: Links, start: int, stop: int, once: S
         blocked=_covered(blocked, at) > 0,
         waits=waits,
         until=until,
-        once=np.maximum(_covered(once, at) / np.maximum(np.diff(at), 1), observing(events, at)),
+        once=_covered(once, at) / np.maximum(np.diff(at), 1),
     )
 
 

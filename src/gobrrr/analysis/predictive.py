@@ -19,11 +19,6 @@ from gobrrr.fitted import Spread, fitted
 Mechanism = str
 BATCH, GRAPH, COMPILED, NARROWER, OTHER = "batch", "graph", "compiled", "narrower", "other"
 NARROW = ("bf16-autocast", "bf16-cast", "tf32", "fp8")
-DEVICE, HOST = "device", "host"
-
-BUSY = 0.9
-"""A device that is busy for more of the step than this bounds it."""
-
 OF_TOUCHED, OF_EFFECT, OF_WIDTH = 0.01, 0.3, 0.5
 """The scale of a residual is the square root of (what is touched + the first) times (the distance of the saving from
 nothing or from all, whichever is nearer, + the second + the third times the replay's own width)."""
@@ -38,7 +33,6 @@ class Replayed:
     high: float
     touched: float
     mechanism: Mechanism
-    bound: str
     device: str
 
     @property
@@ -63,9 +57,9 @@ def mechanism_of(names: Sequence[str], work: float = 1.0) -> Mechanism:
 def spread_of(one: Replayed, spreads: Sequence[Spread] | None = None) -> Spread | None:
     """The narrowest group that a change belongs to; None where there is none for its device."""
     spreads = fitted().spreads if spreads is None else spreads
-    for mechanism, bound in ((one.mechanism, one.bound), (one.mechanism, ""), ("", "")):
+    for mechanism in (one.mechanism, ""):
         for spread in spreads:
-            if (spread.device, spread.mechanism, spread.bound) == (one.device, mechanism, bound):
+            if (spread.device, spread.mechanism) == (one.device, mechanism):
                 return spread
     return None
 

@@ -28,7 +28,7 @@ from gobrrr.analysis.outcome import (
     waiting_for_input,
 )
 from gobrrr.analysis.path import path_of
-from gobrrr.analysis.predictive import BUSY, DEVICE, HOST, Replayed, mechanism_of, predicted, spread_of
+from gobrrr.analysis.predictive import Replayed, mechanism_of, predicted, spread_of
 from gobrrr.analysis.price import Priced
 from gobrrr.analysis.regions import EMPTY_NS
 from gobrrr.analysis.what_if import Change, in_turn, unchanged
@@ -249,7 +249,6 @@ class Combiner:
     def _replayed(self, names: Sequence[str]) -> Replayed:
         (step, _, _), (low, high) = self._interval(names, None)
         expected, whole = self.before - step, self.before or 1.0
-        evidence = self.seats[0].evidence
         mine = [name for name in names if self.seats[0].has(name)]
         work = work_of(self.seats[0].of(names))
         return Replayed(
@@ -258,8 +257,7 @@ class Combiner:
             high=max(high, expected) / whole,
             touched=self._most(names, work),
             mechanism=mechanism_of(mine, work),
-            bound=DEVICE if path_of(evidence).busy > BUSY * whole else HOST,
-            device="cpu" if evidence.on_cpu else "cuda",
+            device="cpu" if self.seats[0].evidence.on_cpu else "cuda",
         )
 
     def _most(self, names: Sequence[str], work: float) -> float:
