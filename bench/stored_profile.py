@@ -8,6 +8,7 @@ a later EventTable has and a file lacks is read as "the trace says nothing". No 
 from __future__ import annotations
 
 import lzma
+from functools import cache
 from typing import Any, Literal
 
 import msgspec
@@ -17,8 +18,8 @@ from numpy.typing import NDArray
 from gobrrr.model.events import ABSENT, COLUMN_TYPES, EventTable
 from gobrrr.model.live import Live
 from gobrrr.model.profile import Profile, RankProfile, TraceMeta
-from gobrrr.model.recording import Assumption, CallLine, RecordedCall, Recording, Site
-from gobrrr.model.work import Argument, Collective, OpCall, Scalar, Tensor, TensorList
+from gobrrr.model.recording import RecordedCall, Recording
+from gobrrr.model.work import Argument, OpCall, Scalar, Tensor, TensorList
 
 FORMAT = 1
 POOLS: dict[str, tuple[str, ...]] = {
@@ -123,24 +124,24 @@ def _column(width: int, data: bytes) -> NDArray[np.int64]:
 
 def _recording(found: dict[str, Any]) -> Recording:
     """A Recording, by hand where an argument is one of three types that have no tag."""
-    others = {name: msgspec.convert(found[name], kind) for name, kind in RECORDED.items() if name in found}
-    return Recording(**{**found, **others, "calls": tuple(_recorded(one) for one in found["calls"])})
-
-
-RECORDED: dict[str, Any] = {
-    "sites": tuple[Site, ...], "lines": tuple[CallLine, ...], "assumptions": tuple[Assumption, ...],
-    "notes": tuple[str, ...],
-}  # fmt: skip
-CALLED: dict[str, Any] = {
-    "kernels": tuple[str, ...], "collective": Collective | None, "outputs": tuple[Tensor, ...] | None,
-}  # fmt: skip
+    return Recording(**_typed(found, Recording, calls=tuple(_recorded(one) for one in found["calls"])))
 
 
 def _recorded(found: dict[str, Any]) -> RecordedCall:
     call = found["call"]
-    others = {name: msgspec.convert(call[name], kind) for name, kind in CALLED.items() if name in call}
-    made = OpCall(**{**call, **others, "inputs": tuple(_argument(one) for one in call["inputs"])})
-    return RecordedCall(**{**found, "call": made})
+    made = OpCall(**_typed(call, OpCall, inputs=tuple(_argument(one) for one in call["inputs"])))
+    return RecordedCall(**_typed(found, RecordedCall, call=made))
+
+
+def _typed(found: dict[str, Any], kind: type[msgspec.Struct], **made: Any) -> dict[str, Any]:
+    """The fields of a struct, each read as its type says; `made` are those that were read already."""
+    types = _types(kind)
+    return {name: msgspec.convert(one, types[name]) for name, one in found.items() if name not in made} | made
+
+
+@cache
+def _types(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    return {one.name: one.type for one in msgspec.structs.fields(kind)}
 
 
 def _argument(found: dict[str, Any]) -> Argument:

@@ -18,7 +18,19 @@ from gobrrr import pipeline
 from gobrrr.model.events import COLUMN_TYPES
 from gobrrr.model.live import Live, StepTimes
 from gobrrr.model.profile import Profile
-from gobrrr.model.recording import Assumption, CallLine, RecordedCall, Recording, Site
+from gobrrr.model.recording import (
+    Again,
+    Assumption,
+    CallLine,
+    Held,
+    HostLoop,
+    Kept,
+    Later,
+    RecordedCall,
+    Recording,
+    Site,
+    Tally,
+)
 from gobrrr.model.work import OpCall, Scalar, Tensor, TensorList
 from gobrrr.observe.trace import read_trace
 from gobrrr.report.json import to_json
@@ -39,6 +51,13 @@ SEEN = Recording(
     sites=(Site(("Net_0",), "a.py(1): f", None, ("Net.body",)),), peak_bytes=5, start_bytes=1, module_calls=2,
     on_cpu=False, assumptions=(Assumption("item", "1", None),), notes=("said",), versions={"torch": "2"},
     lines=(CallLine(caller="a.py(1): f", callee="cat", source="a.py(2): f"),), code={"a.py(2): f": "x = torch.cat(y)"},
+    again=(Again(kind="rows", source="a.py(2): f", module=None, op="aten::cat", calls=(0,), rows=((1, 2),)),),
+    loops=(HostLoop(source="a.py(2): f", turns=(0, 1), depends="yes"),),
+    later=Later(
+        first=(Tally(op="aten::cat", source=None, count=1, elements=9),), second=(),
+        held=(Held(step=3, nodes=None, tensors=2, bytes=36, device_bytes=None, hooks=0),),
+        kept=(Kept(op="aten::cat", source=None, nodes=1, chain=False),), before=2,
+    ), streams={"0x1": "pipe"}, seconds=0.5,
 )  # fmt: skip
 
 
@@ -69,6 +88,8 @@ def test_what_a_live_run_saw_comes_back(profile: Profile) -> None:
     rank = unpack(pack(whole)).ranks[0]
     assert rank.live == live
     assert rank.seen == SEEN
+    given = {name: getattr(SEEN, name) for name in SEEN.__struct_fields__}
+    assert not [name for name, one in given.items() if one in (None, (), {})]  # the sample has all there is
 
 
 def test_another_format_and_other_bytes_are_refused(profile: Profile) -> None:

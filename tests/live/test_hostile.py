@@ -349,10 +349,16 @@ def test_the_calibration_is_on_the_cpu_whatever_the_default_device_is() -> None:
     assert found.op_ns < 20 * plain.op_ns  # an operation on meta tensors takes 50 us
 
 
-def test_a_step_of_very_many_operations_is_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gobrrr.observe.live.watcher.RECORDED_S", 1e-9)
-    watcher = Watcher(options=Options(warmup=1, window=2))
-    pull(watcher, Counting(), (), {})
+def test_a_step_of_very_many_operations_is_recorded_once() -> None:
+    watcher = Watcher(options=Options(warmup=1, window=2, profiled_s=1e9))
+    step = Counting()
+
+    def costly() -> None:
+        step()
+        if recording():
+            watcher._profile_began -= 60.0  # as though recording had taken a minute
+
+    pull(watcher, costly, (), {})
     profile = watcher.profile("step")
     assert profile.ranks[0].live is not None
     assert profile.ranks[0].live.profiled_steps == 1
