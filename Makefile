@@ -6,12 +6,12 @@ TORCH := $(VENV)/.torch
 ARGS ?=
 QUICK := not slow
 # Tests that judge times: they have the machine to themselves.
-TIMED := $(addprefix tests/live/test_,collector.py contention.py scaling.py threads.py watcher.py) \
+TIMED := $(addprefix tests/live/test_,collector.py contention.py watcher.py) \
 	tests/hardware/test_measure_torch.py tests/test_startup.py tests/treating/test_for_real.py
 
 .DEFAULT_GOAL := help
 
-.PHONY: help install test checks lint tests nightly demo bench format clean
+.PHONY: help install torch test lint tests quick timed nightly demo bench format clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-9s %s\n", $$1, $$2}'
@@ -29,11 +29,10 @@ $(TORCH): $(STAMP) requirements-torch.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-torch.txt
 	touch $(TORCH)
 
-test: checks tests ## everything that CI checks: lint, format, types, layers, sizes, tests
-
-# What needs no torch goes beside its installation.
-checks: $(STAMP)
-	$(MAKE) --no-print-directory --jobs 2 lint $(TORCH)
+# The checks take one processor: the tests that judge no times run beside them.
+test: $(STAMP) $(TORCH) ## everything that CI checks: lint, format, types, layers, sizes, tests
+	$(MAKE) --no-print-directory --jobs 2 lint quick
+	$(MAKE) --no-print-directory timed
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -42,10 +41,17 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_sizes.py src
 
-# A thread for each of the two processes of the first part.
-tests: $(STAMP) $(TORCH)
+tests: quick ## the tests alone
+	$(MAKE) --no-print-directory timed
+
+# A thread for each of the two processes.
+quick: $(STAMP) $(TORCH)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "$(QUICK)" $(TIMED:%=--ignore %) $(ARGS)
+
+timed: $(STAMP) $(TORCH)
 	$(BIN)/python -m pytest -m "$(QUICK)" $(TIMED) $(ARGS)
+
+torch: $(TORCH)
 
 nightly: $(STAMP) $(TORCH) ## all tests, the slow ones too and with more examples each, and 10,000 damaged inputs
 	GOBRRR_TESTS=night $(BIN)/python -m pytest $(ARGS)

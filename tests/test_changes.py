@@ -106,7 +106,7 @@ def faults(found: Diagnosis) -> list[str]:
 # -- the contract, on recorded steps ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", spread(EVERY), ids=short)
+@pytest.mark.parametrize("path", spread(EVERY, 16), ids=short)
 def test_the_contract_holds_with_what_ifs_and_on_another_machine(path: Path):
     """And the step on another machine is the same by both ways of asking for it."""
     read, plain = profile(path), diagnosis(path)
@@ -207,6 +207,7 @@ def test_two_ranks_are_asked_together(name: str, on: str):
     assert wall.low < 0.95 * wall.value  # type: ignore[operator]
 
 
+@pytest.mark.slow  # two ranks and three questions; small ranks are asked below
 def test_what_one_rank_of_two_saves_is_seen_only_where_the_other_does_not_hold_it():
     """All that is exposed on rank 0 is waiting for rank 1: alone it seems to win by what both together do not."""
     together, alone = both_ranks("ddp_accum_sync"), profile(H100_EXTRA / "ddp_accum_sync.rank0.json.gz")

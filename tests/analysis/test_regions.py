@@ -11,7 +11,6 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Effect, length
 from gobrrr.analysis.inputs import inward_copies
 from gobrrr.analysis.loops import Loop
-from gobrrr.analysis.optimizers import updates
 from gobrrr.analysis.path import KERNEL_GAP_NS
 from gobrrr.analysis.regions import (
     COUNTING,
@@ -229,7 +228,7 @@ def test_an_optimizer_in_one_launch(tmp_path: Path):
     Of 10 kernels of 5 us 9 lose what an empty one takes: 1 us each at the least, 2 us at the most.
     """
     evidence = launch_bound(tmp_path)
-    work = updates(evidence).work
+    work = evidence.updates.work
     assert len(work) == 30
     least, most = 50.0 - 9, (50.0 - 9 * 2) / 3
     for share, kernel in ((0.0, least), (0.5, (least + most) / 2), (1.0, most)):
@@ -253,7 +252,7 @@ def test_the_python_between_an_optimizer_s_launches_is_gone_at_the_most(tmp_path
                         trace.now += 50.0
             trace.synchronize()
     evidence = unprofiled(trace, tmp_path)
-    work = updates(evidence).work
+    work = evidence.updates.work
     for share, pauses in ((0.0, 9 * 50.0), (0.5, 9 * 25.0), (1.0, 0.0)):
         after = then(evidence, as_one_launch(evidence, work, 1.0), share)
         kernel = 50.0 - 9 * (1 + share)
@@ -285,7 +284,7 @@ ADAM = ("aten::mul_", "aten::lerp_", "aten::mul_", "aten::addcmul_", "aten::sqrt
 )  # fmt: skip
 def test_in_a_graph_an_adam_written_out_counts_on_the_device(ops, parameters: int, tmp_path: Path):
     evidence = written_out(tmp_path, *ops)
-    assert len(counting(evidence, updates(evidence))) == 3 * parameters
+    assert len(counting(evidence, evidence.updates)) == 3 * parameters
     kernels = 1 + 4 * len(ops)
     after = then(evidence, as_graph(evidence), 1.0)
     more = parameters * COUNTING * (COUNTING_NS + IN_GRAPH_NS) / 1e3
@@ -296,7 +295,7 @@ def test_others_that_divide_as_an_adam_does_are_not_taken_for_one(tmp_path: Path
     """RMSprop divides as well, and of what it counts there is one launch more."""
     steps = ("aten::mul_", "aten::addcmul_", "aten::sqrt", "aten::add_", "aten::addcdiv_")
     evidence = written_out(tmp_path, *steps, optimizer="Optimizer.step#RMSprop.step")
-    assert len(counting(evidence, updates(evidence))) == 0
+    assert len(counting(evidence, evidence.updates)) == 0
 
 
 def test_what_an_adam_launches_more_where_it_counts_on_the_device_is_as_a_trace_has_it():

@@ -21,6 +21,7 @@ def findings(pattern: str) -> dict[str, Finding]:
     return {one.code: one for one in diagnosis(only(pattern)).findings}
 
 
+@pytest.mark.slow  # seconds each; conditions are tested on small traces by day
 @pytest.mark.parametrize(
     "pattern", ["*num_workers_0__worker0.pt.trace.json.gz", "*num_workers_0__worker0.pt.trace@eebfef3.json.gz"]
 )
@@ -29,6 +30,7 @@ def test_resnet_without_workers_waits_for_its_input(pattern: str):
     assert "DataLoader" in (finding.where[0].op or "")
 
 
+@pytest.mark.slow
 def test_resnet_with_four_workers_does_not():
     assert "D01" not in findings("*num_workers_4__worker0.pt.trace.json.gz")
 
@@ -50,6 +52,7 @@ def test_a_graph_replay_is_not_called_launch_bound():
     assert found.regime != "overhead"
 
 
+@pytest.mark.slow
 def test_a_trace_without_shapes_says_so():
     assert "Q02" in findings("hta/df_index_resolver*")
 

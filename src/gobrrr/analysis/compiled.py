@@ -24,7 +24,6 @@ from gobrrr.analysis.graph import StepGraph
 from gobrrr.analysis.host_record import HOST_KINDS
 from gobrrr.analysis.idle import ALLOCATOR, COLLECTING, COMPILING, HOST_WORK, INPUT, UNEXPLAINED
 from gobrrr.analysis.intervals import inside_spans, union
-from gobrrr.analysis.optimizers import updates
 from gobrrr.analysis.path import KERNEL_GAP_NS, launch_call_ns
 from gobrrr.analysis.regions import IN_GRAPH_NS, as_graph, launching, without
 from gobrrr.analysis.waits import cause_of, inner_waits
@@ -155,7 +154,7 @@ def _backward(evidence: Evidence) -> I8:
 
 def update_spans(evidence: Evidence) -> tuple[I8, I8]:
     """(begins of the first, ends of the last) launch of each run of an optimizer's launches with no others between."""
-    return _runs_of(evidence, updates(evidence).work)
+    return _runs_of(evidence, evidence.updates.work)
 
 
 def _runs_of(evidence: Evidence, work: I8) -> tuple[I8, I8]:

@@ -35,6 +35,7 @@ from gobrrr.model.work import OpCall, Tensor, TensorList
 
 if TYPE_CHECKING:
     from gobrrr.analysis.host_loops import HostLoop
+    from gobrrr.analysis.optimizers import Updates
     from gobrrr.analysis.places.where import Where
 
 
@@ -266,6 +267,13 @@ class Evidence:
         from gobrrr.analysis.host_loops import find_host_loops  # it takes evidence itself
 
         return find_host_loops(self)
+
+    @cached_property
+    def updates(self) -> Updates:
+        """Device work that updates parameters."""
+        from gobrrr.analysis.optimizers import find_updates  # it takes evidence itself
+
+        return find_updates(self)
 
     def _frame(self, row: int, wanted: Callable[[str], bool]) -> str | None:
         if row < 0 or not self.frames or self.host_parents is None:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from gobrrr.analysis.effects import of_bytes
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Effect
-from gobrrr.analysis.optimizers import updates
 from gobrrr.analysis.price import Group
 from gobrrr.analysis.what_if import FIXED_NS
 from gobrrr.model.work import ITEM_BYTES
@@ -43,7 +42,7 @@ def half_behind_contractions(evidence: Evidence) -> Effect | None:
     batches = any("batch_norm" in one for one in names)
     groups = any("group_norm" in one for one in names)
     chosen = np.array([_is_behind(one, batches, groups) for one in evidence.priced.groups] or [False])
-    updated = np.isin(evidence.calls.first, updates(evidence).work)  # weights stay float32, and so does what is theirs
+    updated = np.isin(evidence.calls.first, evidence.updates.work)  # weights stay float32, and so does what is theirs
     return half_the_bytes(evidence, chosen[evidence.calls.group] & ~updated)
 
 

@@ -43,7 +43,7 @@ class Updates:
     annotated: bool
 
 
-def updates(evidence: Evidence) -> Updates:
+def find_updates(evidence: Evidence) -> Updates:
     """What was launched within `Optimizer.step`; without such annotations, long runs of calls as an Adam makes them."""
     annotated = _annotated(evidence)
     return Updates(annotated, True) if len(annotated) else Updates(_runs(evidence), False)
@@ -52,7 +52,7 @@ def updates(evidence: Evidence) -> Updates:
 def lists_of_adam(evidence: Evidence) -> I8:
     """The updates of an Adam that goes over all parameters once for each of its operations, as torch does by itself on
     a GPU; none where it is another optimizer, or fused."""
-    found = updates(evidence)
+    found = evidence.updates
     names = [evidence.events.name_of(row) for row in evidence.priced.links.op[found.work].tolist()]
     listed = found.work[[one.startswith("aten::_foreach_") for one in names]]
     adam = found.annotated and "aten::_foreach_addcdiv_" in names and "aten::_foreach_addcmul_" in names

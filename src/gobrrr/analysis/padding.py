@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.fusion import tensors
-from gobrrr.analysis.optimizers import updates
 from gobrrr.analysis.price import Group
 from gobrrr.model.events import I8
 from gobrrr.model.live import TensorUse
@@ -71,7 +70,7 @@ def _shape(use: TensorUse) -> tuple[int, ...] | None:
 def _growing(evidence: Evidence, tokens: int, length: int) -> I8:
     grows: NDArray[np.bool_] = np.array([_grows(one, tokens, length) for one in evidence.priced.groups], dtype=bool)
     calls = evidence.calls_where(grows)
-    optimizer = updates(evidence)
+    optimizer = evidence.updates
     if optimizer.annotated:
         rows = evidence.priced.links.op[optimizer.work]
         calls = calls[~np.isin(evidence.calls.op[calls], rows)]

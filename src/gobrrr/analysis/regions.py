@@ -17,7 +17,7 @@ from gobrrr.analysis.idle import INPUT
 from gobrrr.analysis.inputs import host_rows, input_gaps, input_stretches
 from gobrrr.analysis.intervals import Spans, clip, covered, inside_spans, union
 from gobrrr.analysis.loops import Loop, work_of
-from gobrrr.analysis.optimizers import STEP, Updates, optimizer_spans, updates
+from gobrrr.analysis.optimizers import STEP, Updates, optimizer_spans
 from gobrrr.analysis.path import KERNEL_GAP_NS
 from gobrrr.analysis.price import Class
 from gobrrr.analysis.waits import expert_loop, inner_waits, reading_ops
@@ -86,7 +86,7 @@ def as_graph(evidence: Evidence) -> Effect:
     At the least all but the optimizer. Where the host still waits within the step, nothing but at the most. An
     optimizer that goes from parameter to parameter counts on the device in a graph, in launches of their own.
     """
-    whole, waits, found = _step_but_input(evidence), inner_waits(evidence), updates(evidence)
+    whole, waits, found = _step_but_input(evidence), inner_waits(evidence), evidence.updates
     own, counts = step_spans(evidence, found.work), counting(evidence, found)
 
     def effect(share: float) -> Change:
@@ -344,7 +344,7 @@ def larger(evidence: Evidence, times: float) -> Effect:
     At the least the step's time grows with the work.
     """
     talks = np.flatnonzero(evidence.priced.kind == Class.COMMUNICATION)  # gradients are as large as before
-    rest = np.concatenate([updates(evidence).work, talks])
+    rest = np.concatenate([evidence.updates.work, talks])
     every = np.full(len(evidence.priced.links.device), times)
     mine, call = works_of(evidence, np.arange(len(evidence.calls)))
     every[mine] = factors(evidence, times)[call]

@@ -74,7 +74,7 @@ def _order(graph: StepGraph) -> tuple[list[int], list[float]]:
     when = np.concatenate(
         [np.where(graph.ahead, begins.min(initial=0) - 1, graph.called), graph.events.start_ns[graph.waits]]
     )
-    order = np.lexsort((np.arange(len(when)), when))
+    order = np.argsort(when, kind="stable")
     if graph.until is not None:
         order = order[: int(np.searchsorted(when[order], graph.until))]
     return order.tolist(), np.concatenate([ready, at_wait]).tolist()

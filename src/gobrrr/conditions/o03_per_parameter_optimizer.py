@@ -61,7 +61,7 @@ from gobrrr import units
 from gobrrr.analysis.claims import F8, Found, of_calls, of_gaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.idle import LAUNCHING, PYTHON
-from gobrrr.analysis.optimizers import FUSED_PASSES, LEAST_RUN, LISTS, calls_of_lists, updates
+from gobrrr.analysis.optimizers import FUSED_PASSES, LEAST_RUN, LISTS, calls_of_lists
 from gobrrr.analysis.path import path_of, queued, step_saving
 from gobrrr.analysis.what_if import FIXED_NS
 from gobrrr.conditions.common import MOST_PLACES, finding, launching
@@ -85,7 +85,7 @@ MANY_GROUPS = 16
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Many launches of updates, few of them for all parameters at once."""
     links, events, count = evidence.priced.links, evidence.events, evidence.recorded_steps.count
-    seen = updates(evidence)
+    seen = evidence.updates
     names = [events.name_of(row) for row in links.op[seen.work].tolist()]
     single = sum(not any(part in name for part in LISTS) for name in names)
     by_parameter = len(names) >= LEAST_RUN * count and single >= SINGLE * len(names)

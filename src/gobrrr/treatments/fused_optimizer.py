@@ -26,7 +26,7 @@ from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim, perhaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.optimizers import FUSED_PASSES, lists_of_adam, updates
+from gobrrr.analysis.optimizers import FUSED_PASSES, lists_of_adam
 from gobrrr.analysis.program import device_of, optimizer_of
 from gobrrr.analysis.regions import as_one_launch
 from gobrrr.model.program import Made
@@ -61,7 +61,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         how, assumes = _how(optimizer, form), ASSUMES[form].format(optimizer.base)
     if evidence.on_cpu:
         return _on_cpu(evidence, found, how, assumes, form)
-    effect = as_one_launch(evidence, updates(evidence).work, FUSED_PASSES if form == FUSED else 1.0)
+    effect = as_one_launch(evidence, evidence.updates.work, FUSED_PASSES if form == FUSED else 1.0)
     return Plan(how, assumes, effect if form else perhaps(effect))
 
 
