@@ -50,7 +50,7 @@ def test_where_none_of_our_frames_was_recorded_nothing_is_ours() -> None:
 
 
 def test_on_a_processor_a_step_has_no_time_for_it() -> None:
-    """Steps of a kernel of 50 us, 10 us beside it and 40 us of ours: what is measured is 60 us, all of it theirs."""
+    """Steps of a kernel of 50 us and 10 us beside it, and 40 us of ours: the measured 60 us are all theirs."""
     rows = []
     for number in range(2):
         at = 100_000 * number
