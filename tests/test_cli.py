@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 
 from gobrrr import api, catalogues, cli, live
+from gobrrr.cli.diagnosing import _misplaced
 from gobrrr.errors import InputError
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.report import json, terminal
@@ -446,3 +447,14 @@ def test_what_ends_a_run_is_wrapped_on_a_terminal_and_whole_in_a_pipe(
         assert (len(said) > 1) is terminal_
         assert max(map(len, said)) <= most
         assert " ".join(" ".join(said).split()).startswith("gobrrr: unknown device 'nosuch'; known: ")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [(["--save", "F"], "--save"), (["--html=p.html"], "--html=p.html"), (["--lr", "1"], "")]
+)
+def test_an_option_behind_the_script_is_the_script_s_own_and_that_is_said(
+    capsys: pytest.CaptureFixture[str], given: list[str], said: str
+) -> None:
+    _misplaced(["train.py", *given], quiet=False)
+    told = f" {said} went to train.py: an option for gobrrr stands in front of the script\n" if said else ""
+    assert capsys.readouterr().err == told

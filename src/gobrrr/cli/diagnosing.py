@@ -67,6 +67,9 @@ Replayed = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="One line, the verdict; no progress bar.")]
 
+ANSWERS = frozenset(("--json", "--save", "--html", "--speedscope", "--all"))
+"""Options of `run` that say what becomes of the answer."""
+
 
 @app.command(short_help="What bounds a step, why, what would help.")
 def diagnose(
@@ -210,6 +213,7 @@ def run(
                 ran.diagnosis, save=save, page=html, speedscope=speedscope,
                 as_json=as_json, quiet=quiet, width=width, whole=whole, stderr=True,
             )  # fmt: skip
+            _misplaced(script, quiet=quiet)
         elif ran.why_not:
             failures.complain(ran.why_not, ran.status)
     except GobrrrError as error:
@@ -221,6 +225,14 @@ def run(
     except Exception as error:
         failures.internal(error)
     raise typer.Exit(ran.status)
+
+
+def _misplaced(script: list[str], *, quiet: bool) -> None:
+    """Say which options named as gobrrr's own the script was given, for a user who meant them for gobrrr."""
+    given = [one for one in script[1:] if one.partition("=")[0] in ANSWERS]
+    if given and not quiet:
+        told = f" {given[0]} went to {script[0]}: an option for gobrrr stands in front of the script"
+        output.console(stderr=True).print(told, style="dim", highlight=False, markup=False)
 
 
 def _streams_back(screen: TextIO | None) -> None:
