@@ -211,8 +211,7 @@ def run(
         if ran.diagnosis is not None:
             answer(
                 ran.diagnosis, save=save, page=html, speedscope=speedscope,
-                as_json=as_json, quiet=quiet, width=width, whole=whole, stderr=True,
-            )  # fmt: skip
+                as_json=as_json, quiet=quiet, width=width, whole=whole, stderr=True)  # fmt: skip
             _misplaced(script, quiet=quiet)
         elif ran.why_not:
             failures.complain(ran.why_not, ran.status)
