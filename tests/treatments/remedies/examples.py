@@ -36,9 +36,9 @@ import torch
 from torch import nn
 
 torch.manual_seed(0)
-net = nn.Sequential(*[nn.Linear(16, 16) for _ in range(16)])
+net = nn.Sequential(*[nn.Linear(64, 64) for _ in range(16)])
 opt = torch.optim.{optimizer}
-x = torch.randn(4, 16)
+x = torch.randn(4, 64)
 # paste here
 
 
