@@ -95,7 +95,7 @@ def settle(findings: Sequence[Found], lengths: F8, steps: int, wall_ns: float) -
     all high ends is at most the window's length for one step.
     """
     kept = _share_out(sorted(findings, key=_rank), lengths)
-    stakes = {one.found.finding.code: _restaked(one, steps) for one in kept}
+    stakes = {one.found.finding.code: _restaked(one, steps, wall_ns) for one in kept}
     gone = [one for one in kept if one.lost and stakes[one.found.finding.code].at_stake_ns[1] < LEAST_SHARE * wall_ns]
     for one in gone:
         del stakes[one.found.finding.code]
@@ -137,10 +137,10 @@ def _lost(missing: F8, before: Sequence[_Kept]) -> dict[str, float]:
     return {code: ns for code, ns in found.items() if ns > 0 and code != BESIDE}
 
 
-def _restaked(kept: _Kept, steps: int) -> Finding:
-    """The finding with the stake that it keeps, and whose the rest is."""
+def _restaked(kept: _Kept, steps: int, wall_ns: float) -> Finding:
+    """The finding with the stake that it keeps, no more than a step of `wall_ns`, and whose the rest is."""
     finding, got = kept.found.finding, (float(kept.ns.sum()) + kept.found.claim.beyond) / steps
-    low, high = (min(ns * share, got) for ns, share in zip(finding.at_stake_ns, kept.shares, strict=True))
+    low, high = (min(ns * share, got, wall_ns) for ns, share in zip(finding.at_stake_ns, kept.shares, strict=True))
     facts = [
         f"of which {units.duration(ns / steps)} a step are {code}'s and not counted here"
         for code, ns in kept.lost.items()

@@ -90,8 +90,7 @@ def _intervals(one: Diagnosis) -> Iterator[str]:
         **{f"prescriptions[{at}].predicted_saving_ns": each.predicted_saving_ns
            for at, each in enumerate(one.prescriptions)},
     }  # fmt: skip
-    # of a step whose own length is not known, what was recorded is no bound
-    most = max(wall.value, one.wall_ns or 0.0) if wall.value is not None else LARGEST
+    most = max((number for number in (wall.value, one.wall_ns) if number is not None), default=LARGEST)
     for name, (low, high) in given.items():
         if not 0 <= low <= high <= most * (1 + ROUNDING) + ROUNDING_NS:
             yield f"{name} is from {low:g} to {high:g}"
