@@ -22,8 +22,8 @@ def spread(values: Sequence[Any], every: int = EVERY) -> list[Any]:
     of other values the first and each `every`th after it.
     """
     chosen = [_chosen(value, at, every) for at, value in enumerate(values)]
-    if not any(chosen):
-        chosen[:1] = [True]
+    if chosen and not any(chosen):
+        chosen[0] = True
     return [value if one else slow(value) for value, one in zip(values, chosen, strict=True)]
 
 
