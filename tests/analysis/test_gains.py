@@ -270,6 +270,22 @@ def test_at_another_time_the_host_is_as_fast_as_the_step_then_says(times: float)
     assert then.after([quicker]) == pytest.approx(then.before(then.middle) / 2, rel=0.2)
 
 
+@pytest.mark.parametrize("times", [0.02, 0.5, 2.0])
+def test_at_another_time_what_lies_outside_the_graph_keeps_its_share_of_the_step(times: float):
+    """Loaders that need half of the step for a batch, and nothing else: half is left of it whenever it is timed."""
+    one = replace(of_launches(20_000, 1_000), cost_ends=None)
+    step = one.wall_ns
+
+    def nothing_left(_: float):
+        return lambda graph: replace(graph, left=0.0 * graph.left, duration=0 * graph.duration)
+
+    made = Plan("", "", nothing_left, least_ns=(step / 2, step / 2))
+    seat = Seat(one, (("alone", None, made),), np.empty(0, dtype=np.int64))
+    then = Combiner([seat], Wall(value=step, low=step, high=step, how="estimated"), spreads=()).of_step(times * step)
+    assert then.before == pytest.approx(times * step)
+    assert then.replayed(["alone"]).expected == pytest.approx(0.5, abs=0.02)
+
+
 def test_a_longer_step_that_the_device_bounds_says_nothing_of_the_host():
     one = of_launches(3_000, 30_000)
     low, high = one.cost.left(0.5), one.cost.left(2.0)

@@ -190,15 +190,25 @@ def test_a_way_for_the_work_that_a_kept_one_does_has_no_trial() -> None:
     )
 
 
-@pytest.mark.parametrize(("without", "kept"), [(-0.1, ("cast", "graph", "fused")), (0.0, ("cast", "graph"))])
+@pytest.mark.parametrize(
+    ("without", "verdict", "kept"),
+    [
+        (-0.1, "hurt", ("cast", "graph", "fused")),
+        (-0.045, "no_change", ("cast", "graph", "fused")),
+        (-0.01, "no_change", ("cast", "graph")),
+        (0.0, "no_change", ("cast", "graph")),
+    ],
+)
 def test_a_member_that_may_not_pay_is_left_out_and_stays_only_where_it_is_missed(
-    without: float, kept: tuple[str, ...]
+    without: float, verdict: str, kept: tuple[str, ...]
 ) -> None:
+    """4.5 % slower, give or take 5.5: chance may have done it, and so may the missing member. What is likelier counts."""
     found, made = three()
     made = [sets.replace(made[0], adds=(*made[0].adds[:2], (0.0, -0.1 * STEP, 0.1 * STEP)))]
     bench = FakeBench(
-        found, sets=made, saved={"cast + graph + fused": 0.7, "without fused": without}, then={"cast+graph+fused": []}
-    )
+        found, sets=made, saved={"cast + graph + fused": 0.7, "without fused": without}, then={"cast+graph+fused": []},
+        verdicts={"without fused": verdict},
+    )  # fmt: skip
     told = treated(bench)
     assert tried(bench)[:2] == ["cast + graph + fused", "without fused"]
     assert told.kept == kept

@@ -59,6 +59,16 @@ class Plan:
         """What the step takes at least, in ns, at a share of the effect."""
         return self.least_ns[1] + share * (self.least_ns[0] - self.least_ns[1])
 
+    def at(self, times: float) -> Plan:
+        """The plan for the same step at a time when that took `times` as long: so does what lies outside the graph."""
+        fast, slow = self.least_ns
+        return replace(
+            self,
+            beyond=times * self.beyond,
+            beyond_low=times * self.beyond_low,
+            least_ns=(times * fast, times * slow),
+        )
+
 
 class Stopwatch:
     """Measures a step under changes, at the low end of what is known of the host, as expected, and at the high end.

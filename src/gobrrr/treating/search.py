@@ -19,7 +19,7 @@ from gobrrr import units
 from gobrrr.errors import UsageError
 from gobrrr.model.treated import TrialRecord
 from gobrrr.treating import looking, sets
-from gobrrr.treating.candidate import Candidate
+from gobrrr.treating.candidate import LEAST_SHARE, Candidate
 from gobrrr.treating.candidates import Looked
 from gobrrr.treating.choosing import Choice, Chooser, Found, Options, Tried, ratio, words
 from gobrrr.treating.ledger import Ledger
@@ -364,9 +364,9 @@ class Search:
         self._look_again(one)
 
     def _left_out(self, record: TrialRecord, choice: Choice) -> None:
-        """A kept way stays where the step is slower without it, or nothing can be said; else it goes."""
+        """A kept way stays where the step is slower without it, or may well be, or nothing can be said; else it goes."""
         found, way = self.found, choice.candidate.leaves_out
-        goes = record.verdict in ("helped", "no_change") and record.timing is not None
+        goes = record.verdict == "helped" or (record.verdict == "no_change" and ratio(record) > 1.0 - LEAST_SHARE)
         outcome = "it is left out" if goes else "it stays"
         found.order.append(f"{record.way}: what it adds to the others may not pay; {words(record)}, {outcome}")
         if not goes:

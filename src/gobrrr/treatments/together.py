@@ -118,6 +118,10 @@ class Seat:
         mine = (one for one in self.plans if one[1] is not None and one[1].finding.code == code)
         return replace(self, plans=tuple(mine))
 
+    def at(self, times: float) -> Seat:
+        """The rank at a time when its step took `times` as long."""
+        return replace(self, plans=tuple((name, found, plan.at(times)) for name, found, plan in self.plans))
+
     def has(self, name: str) -> bool:
         """Whether a treatment has a plan here."""
         return any(name == own for own, _, _ in self.plans)
@@ -177,7 +181,7 @@ class Combiner:
         if wall.value:
             low, high = (None if one is None else one * step_ns / wall.value for one in (wall.low, wall.high))
             wall = msgspec.structs.replace(wall, value=step_ns, low=low, high=high)
-        return Combiner(self.seats, wall, watch, self.spreads)
+        return Combiner([one.at(step_ns / self.before) for one in self.seats], wall, watch, self.spreads)
 
     def saving(self, names: Sequence[str]) -> Saving:
         """What all plans of the treatments `names` save of a step: nothing at the least, as one is left out that makes
