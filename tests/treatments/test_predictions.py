@@ -47,14 +47,14 @@ OWN = {
     "gc-freeze": {"O07"}, "index-batch": {"D01"},
     "grouped-matmul": {"O01", "O04"}, "keep-order": {"M05", "M09"}, "larger-batch": {"O01"},
     "limit-threads": {"O09"}, "log-less": {"O12"}, "need-weights-false": {"M02"}, "no-barrier": {"N03"},
-    "no-autocast": {"M04"}, "no-checkpoint": {"R01"}, "no-sync": {"N02"}, "pad-dimensions": {"C02"},
+    "no-autocast": {"C08", "M04"}, "no-checkpoint": {"R01"}, "no-sync": {"N02"}, "pad-dimensions": {"C02"},
     "preallocate": {"M10"}, "prefetch-pinned": {"D01", "D02"}, "read-once": {"O02"}, "record-shapes": {"Q02"},
     "recurrent-layer": {"O04"}, "remove-sync": {"O02"},
     "reorder-contraction": {"C05"}, "sdpa": {"M02"}, "sparse-embedding": {"M07"}, "static-shapes": {"O05"},
     "tf32": {"C01", "C03"}, "warm-up": {"O05"}, "whole-graph": {"O10"},
 }  # fmt: skip
 NEEDS_MORE = {("limit-threads", "O09"), ("prefetch-pinned", "D01"), ("prefetch-pinned", "D02"), ("cast-once", "M04"),
-              ("no-autocast", "M04"), ("index-batch", "D01"),
+              ("no-autocast", "M04"), ("no-autocast", "C08"), ("index-batch", "D01"),
               ("grouped-matmul", "O01"), ("grouped-matmul", "O04"), ("channels-last", "M03"), ("channels-last", "M05"),
               ("batched-loop", "O04"), ("read-once", "O02"), ("recurrent-layer", "O04")}  # fmt: skip
 """A finding alone is not enough for these: they look for threads, copies, loops, images or batch norms."""

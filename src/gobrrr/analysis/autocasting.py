@@ -1,18 +1,22 @@
-"""Products that autocast runs in 16 bits: which they are, and how much longer they would take in float32."""
+"""Products in 16 bits: which they are, and what they would take in float32."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from gobrrr.analysis.claims import F8
-from gobrrr.analysis.effects import works_of
+from gobrrr.analysis.effects import between, works_of
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Effect
+from gobrrr.analysis.price import Group
+from gobrrr.analysis.roofline import floor
 from gobrrr.analysis.what_if import Change, scaled
+from gobrrr.cost import price
 from gobrrr.model.events import I8
+from gobrrr.model.machine import Machine
 
 PRODUCTS = ("matmul", "convolution", "attention")
-HALVES = ("bfloat16", "float16")
+WIDER = {"bfloat16": "float32", "float16": "float32"}
 TWICE = 2.0
 """Where the peaks are not known: a product in float32 reads and writes twice the bytes of one in 16 bits."""
 
@@ -31,45 +35,77 @@ def worth_leaving_out(evidence: Evidence, conversions_ns: float) -> bool:
     """Whether conversions cost more (ns of all steps) than float32 is expected to cost the products."""
     if autocast_to(evidence) is None:
         return False
-    longer, shorter = _in_float32(evidence, _halved(evidence))
-    return conversions_ns > float(longer.sum() + shorter.sum()) / 2
+    products = halved(evidence)
+    return conversions_ns > float((_longer(evidence, products) - sooner(evidence, products)[0]).sum()) / 2
 
 
-def in_float32(evidence: Evidence) -> Effect:
-    """Products in 16 bits run in float32, between the two times that `_in_float32` says."""
-    products = _halved(evidence)
+def longer_in_float32(evidence: Evidence) -> Effect:
+    """Products in 16 bits run in float32, where that is the slower type: as long as now at the most, `_longer` at the
+    least."""
+    products = halved(evidence)
     if not len(products):
         return lambda _: lambda graph: graph
     work, place = works_of(evidence, products)
-    ns = np.maximum(evidence.calls.ns[products], 1.0)
-    least, most = (1.0 + one / ns for one in _in_float32(evidence, products))
+    most = 1.0 + _longer(evidence, products) / np.maximum(evidence.calls.ns[products], 1.0)
 
     def effect(share: float) -> Change:
-        factor = (least + share * (most - least))[place]
+        factor = between(most, 1.0, share)[place]
         return lambda graph: scaled(graph, work, factor)
 
     return effect
 
 
-def _in_float32(evidence: Evidence, products: I8) -> tuple[F8, F8]:
-    """By how many ns each product takes longer in float32 (shorter: below 0): at the most, at the least.
-
-    By the peaks of the two types, where it is at its floor at all. Where 16 bits are the slower type, as on a processor
-    without units for them, it takes as long at the most, and at the least as much less as the peaks say.
-    """
-    ns, ratio = evidence.calls.ns[products], _slower(evidence)
-    floor = np.nan_to_num(evidence.calls.floor_ns[products], nan=np.inf)
-    return max(ratio - 1.0, 0.0) * np.minimum(ns, floor / AT_ITS_FLOOR), min(ratio - 1.0, 0.0) * ns
-
-
-def _halved(evidence: Evidence) -> I8:
+def halved(evidence: Evidence) -> I8:
+    """Products of tensors in 16 bits."""
     of = evidence.groups_where(*PRODUCTS)
-    half = [any(one.dtype in HALVES for one in group.call.tensors) for group in evidence.priced.groups]
+    half = [any(one.dtype in WIDER for one in group.call.tensors) for group in evidence.priced.groups]
     return evidence.calls_where(of & np.array(half, dtype=bool))
 
 
-def _slower(evidence: Evidence) -> float:
-    """How many times as long a product takes in float32, by the peaks of the machine's matrix units."""
+def sooner(evidence: Evidence, products: I8) -> tuple[F8, F8]:
+    """By how many ns each product ends sooner in float32, at the least and at the most.
+
+    None does where the machine's peak in float32 is the lower one, or a peak is not known. Else it takes its floor in
+    float32 at the least, and at the most that with `AT_ITS_FLOOR` of the roof and what an operation on one element
+    takes on top.
+    """
+    floors: dict[int, float] = {}
+    for at in np.unique(evidence.calls.group[products]).tolist():
+        floors[at] = _wider_floor(evidence.priced.groups[at], evidence.machine)
+    then = np.array([floors[at] for at in evidence.calls.group[products].tolist()], dtype=np.float64)
+    fixed = (evidence.live.dispatch_ns if evidence.live is not None else None) or 0.0
+    ns = evidence.calls.ns[products]
+    return np.maximum(ns - then / AT_ITS_FLOOR - fixed, 0.0), np.maximum(ns - then, 0.0)
+
+
+def known_from_below(evidence: Evidence, products: I8) -> bool:
+    """Whether the machine may be faster in the 16 bits of some products than it was measured to be."""
     peaks = evidence.machine.matrix_flop_per_s if evidence.machine is not None else {}
-    half, full = peaks.get(autocast_to(evidence) or ""), peaks.get("float32")
-    return half.value / full.value if half is not None and full is not None and full.value > 0 else TWICE
+    groups = np.unique(evidence.calls.group[products]).tolist()
+    return any(peaks[_half(evidence.priced.groups[at])].at_least for at in groups)
+
+
+def _half(group: Group) -> str:
+    """The type of a product's first tensor in 16 bits."""
+    return next(one.dtype for one in group.call.tensors if one.dtype in WIDER)
+
+
+def _wider_floor(group: Group, machine: Machine | None) -> float:
+    """The floor of a product in float32; infinite where that is not known, or 16 bits are the faster type."""
+    then, ratio = floor(price(group.call.retyped(WIDER)), machine), _ratio(machine, _half(group))
+    return then.ns if then is not None and ratio is not None and ratio < 1.0 else np.inf
+
+
+def _longer(evidence: Evidence, products: I8) -> F8:
+    """By how many ns each product takes longer in float32 by the peaks of the two types, if it is at its floor."""
+    ratio = _ratio(evidence.machine, autocast_to(evidence) or "")
+    floors = np.nan_to_num(evidence.calls.floor_ns[products], nan=np.inf)
+    longer: F8 = np.minimum(evidence.calls.ns[products], floors / AT_ITS_FLOOR)
+    return max((TWICE if ratio is None else ratio) - 1.0, 0.0) * longer
+
+
+def _ratio(machine: Machine | None, half: str) -> float | None:
+    """How many times as long a product takes in float32, by the peaks of the machine's matrix units."""
+    peaks = machine.matrix_flop_per_s if machine is not None else {}
+    narrow, wide = peaks.get(half), peaks.get("float32")
+    return narrow.value / wide.value if narrow is not None and wide is not None and wide.value > 0 else None

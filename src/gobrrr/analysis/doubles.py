@@ -17,7 +17,7 @@ from gobrrr.cost import parse_inputs, price
 from gobrrr.model.events import I8, Kind
 from gobrrr.model.machine import Machine
 from gobrrr.model.program import Wide, Written
-from gobrrr.model.work import Argument, OpCall, Tensor, TensorList
+from gobrrr.model.work import OpCall
 
 F8 = NDArray[np.float64]
 DOUBLE, LOWER = ("float64", "complex128"), ("float32", "bfloat16", "float16")
@@ -168,19 +168,10 @@ def _converts(call: OpCall) -> bool:
 
 def _share(group: Group, machine: Machine | None, tf32: bool) -> float:
     now = group.floor
-    call = group.call
-    work = price(replace(call, inputs=tuple(map(_narrow, call.inputs)), outputs=None, kernels=()))
+    work = price(group.call.retyped(_NARROW))
     if tf32 and work.matrix_flop and machine is not None and "tf32" in machine.matrix_flop_per_s:
         work = replace(work, matrix_dtype="tf32")
     then = floor(work, machine)
     if now is None or then is None or not now.ns > 0:
         return float("nan")
     return min(then.ns / now.ns, 1.0)
-
-
-def _narrow(given: Argument) -> Argument:
-    if isinstance(given, Tensor):
-        return replace(given, dtype=_NARROW.get(given.dtype, given.dtype))
-    if isinstance(given, TensorList):
-        return replace(given, items=tuple(replace(one, dtype=_NARROW.get(one.dtype, one.dtype)) for one in given.items))
-    return given

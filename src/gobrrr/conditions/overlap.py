@@ -43,6 +43,7 @@ SPECIFIC_FIRST = (
     "R02",
     "R03",
     "C04",  # the wrong type, whatever is done in it
+    "C08",
     "C05",  # products that another order leaves out
     "C06",  # one layer's algorithm, of all that a layer costs
     "M02",  # attention's passes, conversions and matmuls vanish together

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
+from msgspec import structs
 
 Count = Literal["exact", "bounded", "view", "unknown"]
 Link = Literal["memory", "host", "network"]
@@ -73,6 +75,19 @@ class OpCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             elif isinstance(one, TensorList):
                 found.extend(one.items)
         return found
+
+    def retyped(self, types: Mapping[str, str]) -> OpCall:
+        """The same call on tensors of other types: those that `types` names become what it says."""
+
+        def other(one: Tensor) -> Tensor:
+            return structs.replace(one, dtype=types.get(one.dtype, one.dtype))
+
+        def argument(one: Argument) -> Argument:
+            if isinstance(one, TensorList):
+                return TensorList(tuple(map(other, one.items)))
+            return other(one) if isinstance(one, Tensor) else one
+
+        return structs.replace(self, inputs=tuple(map(argument, self.inputs)), outputs=None, kernels=())
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -1,20 +1,21 @@
-"""Leave autocast out of a step whose layers are small.
+"""Leave autocast out of a step that it makes slower.
 
 Autocast converts inputs, weights and gradients in front of products that 16 bits would make faster. On small layers the
 conversions take longer than that: each is an operation of its own, which costs its dispatch however few bytes it moves.
+On a machine that is faster in float32 the products themselves get slower as well (C08).
 
-Replayed: no conversion between floating types runs or is launched. Products in 16 bits run in float32 then: at the most
-as long as now, at the least longer by what the peaks of the two types say, as far as they are at their floors. On a
-processor without units for 16 bits float32 is the faster type: then they take as long as now at the least.
+Replayed: no conversion between floating types runs or is launched. Products in 16 bits run in float32 then: where that
+is the slower type as long as now at the most, and at the least longer by what the peaks of the two types say, as far as
+they are at their floors; where it is the faster one as much sooner as C08 says.
 """
 
 from __future__ import annotations
 
 from gobrrr import units
-from gobrrr.analysis.autocasting import autocast_to, in_float32
+from gobrrr.analysis.autocasting import autocast_to, longer_in_float32
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.copies import casts
-from gobrrr.analysis.effects import all_of, without
+from gobrrr.analysis.effects import all_of, of_claim, without
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.treatments.wording import said, where
@@ -28,9 +29,12 @@ loss = loss_of(model(x), y)  # without torch.autocast around it
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
     """Without conversions, and with products in float32."""
-    if found.finding.code != "M04" or autocast_to(evidence) is None:
+    if found.finding.code not in ("C08", "M04") or autocast_to(evidence) is None:
         return None
+    if found.finding.code == "C08":
+        how = said("no torch.autocast: float32 is faster on this machine", where(found.finding))
+        return of_claim(evidence, found, how, "products reach half of the roof in float32, or more")
     calls = casts(evidence)
     how = said("no torch.autocast around layers this small", where(found.finding))
     assumes = f"{units.a_step(len(calls) / evidence.steps.count, 'conversion')} vanish; low: float32 is slower"
-    return Plan(how, assumes, all_of(without(evidence, calls), in_float32(evidence)))
+    return Plan(how, assumes, all_of(without(evidence, calls), longer_in_float32(evidence)))

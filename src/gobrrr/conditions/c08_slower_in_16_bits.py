@@ -1,0 +1,91 @@
+"""Products run in 16 bits on a machine that is faster in float32.
+
+A processor without units for bfloat16 or float16 converts each operand, or goes through a loop that nobody tuned:
+matrix products then take ten to seventy times as long as in float32. `torch.autocast` and `model.bfloat16()`, which
+make a GPU faster, make such a machine slower, and no error tells.
+
+## How it is recognised
+
+Contractions, convolutions and attention on tensors in 16 bits, on a machine whose peak in float32 is the higher one,
+as `gobrrr machine` measured it. Where the machine has one of these two peaks only, nothing is said: the conversions
+alone may then be told (M04).
+
+## What it costs
+
+With t a call's time and f its floor in float32:
+
+    cost (high) = sum of t - f
+    cost (low)  = sum of t - 2 f - d, with d what dispatching an operation takes: float32 at half of its roof;
+                  0 where the peak in 16 bits is only known from below
+
+Both count as far as the device is what the step waits for. What the conversions take comes on top (M04).
+
+## What helps
+
+- No `torch.autocast` on this machine (`torch.autocast(..., enabled=False)`).
+- A model in 16 bits: `model.float()`, and float32 inputs. It takes twice the memory.
+
+## Sick
+
+```python
+with torch.autocast("cpu", torch.bfloat16):  # a processor without AVX512-BF16 or AMX
+    y = model(x)
+```
+
+## Healthy
+
+```python
+y = model(x)
+```
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.autocasting import autocast_to, halved, known_from_below, sooner
+from gobrrr.analysis.claims import Found, of_calls
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.path import step_saving
+from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
+from gobrrr.model.diagnosis import NotChecked
+
+CODE = "C08"
+TITLE = "products in 16 bits, where float32 is faster"
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """Products in 16 bits that end sooner in float32."""
+    missing = unable(CODE, evidence)
+    if missing:
+        return missing
+    products = halved(evidence)
+    low, high = sooner(evidence, products)
+    calls, low, high = products[high > 0], low[high > 0], high[high > 0]
+    if not len(calls):
+        return None
+    below = known_from_below(evidence, calls)
+    low = np.zeros_like(low) if below else low
+    ns, count = float(evidence.calls.ns[calls].sum()), evidence.steps.count
+    least, most = ((ns - float(one.sum())) / count for one in (high, low))
+    autocast = autocast_to(evidence)
+    facts = [
+        f"{units.a_step(len(calls) / count, 'product')} in 16 bits: {units.duration(ns / count)} of "
+        f"{units.duration(evidence.wall_ns)}; in float32 they take {units.duration(least)} to {units.duration(most)}"
+    ]
+    if below:
+        facts.append("the peak in 16 bits is only known from below: on a quiet machine it may be the higher one")
+    if autocast is None:
+        facts.append("model.float() and float32 inputs make float32 of them, with twice the memory")
+    return finding(
+        evidence,
+        CODE,
+        TITLE,
+        where=places(evidence, by_signature(evidence, calls)),
+        at_stake=step_saving(evidence, calls, low, high),
+        claim=of_calls(calls, low, high),
+        certainty="low" if below else certainty_of(evidence),
+        treatments=["no-autocast"] if autocast is not None else [],
+        facts=facts,
+    )
