@@ -61,6 +61,7 @@ SPECIFIC_FIRST = (
     "O03",  # the optimizer's launches, of all launches
     "O11",  # updates in a loop, of all launches
     "O04",
+    "R05",  # what recording takes of each launch
     "O10",  # pieces of a graph: the chains and launches between them
     "M01",
     "M11",  # a share of everything: of the rest, after what is wrong with single calls

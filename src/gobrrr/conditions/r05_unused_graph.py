@@ -1,0 +1,141 @@
+"""A graph is recorded for a backward pass that never comes.
+
+Where a parameter requires a gradient, autograd records each operation on it: it makes a node, keeps the tensors that
+the backward pass would need, and frees all of that when the result is dropped. `model.eval()` does not change that.
+In inference it is for nothing.
+
+## How it is recognised
+
+The numbers that autograd gives to nodes rise from operation to operation, and no operation of a backward pass is in any
+of the steps. A step in `torch.no_grad()` or `torch.inference_mode()`, or whose parameters do not require a gradient,
+has no such numbers. A backward pass that comes after many steps, with what all of them kept, is not seen: the certainty
+is medium.
+
+## What it costs
+
+    cost (low)  = 0.3 d for each node, with d what an operation on one element takes on this host
+    cost (high) = 2.5 d for each node; on a CPU also 1 ns for each byte that the operations write, as far as they take
+                  longer than their floors
+
+These are measured (see `LEAST`, `MOST` and `FRESH` in the source). On a CPU a result that is kept makes the next one
+begin in memory that the system has to hand out first. Of the nodes as much counts as the step waits for the host.
+
+## What helps
+
+- `with torch.inference_mode():` around the calls of the model, or as a decorator of the function.
+- `torch.no_grad()`, where a result is later used in a step that is trained.
+
+## Sick
+
+```python
+model.eval()
+for x in batches:
+    found.append(model(x).argmax(-1))
+```
+
+## Healthy
+
+```python
+model.eval()
+with torch.inference_mode():
+    for x in batches:
+        found.append(model(x).argmax(-1))
+```
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.claims import F8, Found, of_calls, of_gaps
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.idle import LAUNCHING, PYTHON
+from gobrrr.analysis.path import path_of, step_saving
+from gobrrr.analysis.program import program_of
+from gobrrr.analysis.unused_graph import recorded_in_vain
+from gobrrr.conditions.common import finding, launching
+from gobrrr.model.diagnosis import NotChecked, Place
+from gobrrr.model.events import I8
+from gobrrr.model.tree import outermost
+
+CODE = "R05"
+TITLE = "a graph is recorded that no backward pass uses"
+
+LEAST, MOST = 0.3, 2.5
+"""What making and freeing a node takes, in times of an addition of one element without it (1.65 us). In a chain of 200
+additions of one element it was 0.31; in a net of 24 times LayerNorm, Linear and GELU on [4, 64], whose parameters have
+nodes of their own, 2.4 (torch 2.13, one thread of an AMD EPYC)."""
+
+FRESH = 1.0
+"""Nanoseconds by which a byte takes longer to write in new memory than in memory that was used before: products of
+4 to 64 MB that are kept, and the same into one tensor (a virtual machine on an AMD EPYC; 0.9 to 1.2)."""
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """Nodes that autograd makes, and what that costs the host."""
+    found = recorded_in_vain(evidence)
+    if found is None:
+        return None
+    if evidence.live is None or evidence.live.dispatch_ns is None:
+        return NotChecked(code=CODE, needs="needs a live run: what an operation on one element takes here")
+    count = evidence.steps.count
+    nodes = float(found.nodes.sum()) / count
+    gaps, _ = launching(evidence)
+    idle = evidence.budget.gaps.of(LAUNCHING, PYTHON)[gaps].astype(float)
+    whole = float(idle.sum()) / count
+    low, high = (min(times * nodes * evidence.live.dispatch_ns, whole) for times in (LEAST, MOST))
+    part = idle / (whole * count) if whole else idle
+    least, most = path_of(evidence).host_saving(low, high)
+    calls, fresh = _in_new_memory(evidence, found.rows)
+    none = np.zeros(len(calls))
+    return finding(
+        evidence,
+        CODE,
+        TITLE,
+        where=[_place(evidence, found.rows)],
+        at_stake=(least, most + step_saving(evidence, calls, none, fresh)[1]),
+        claim=of_gaps(evidence, gaps, high * count * part, low * count * part, causes=(LAUNCHING, PYTHON))
+        + of_calls(calls, none, fresh),
+        certainty="medium",
+        treatments=["inference-mode"],
+        facts=[
+            f"autograd makes {units.a_step(nodes, 'node')}, and no step has a backward pass",
+            *_fresh(fresh, count),
+            f"an operation on one element takes {units.duration(evidence.live.dispatch_ns)} on this host; a node takes "
+            f"{LEAST:g} to {MOST:g} times that",
+        ],
+    )
+
+
+def _in_new_memory(evidence: Evidence, rows: I8) -> tuple[I8, F8]:
+    """(a processor's calls within the operations `rows`, by how many ns each may be longer for its result is kept)."""
+    mask = np.zeros(len(evidence.events), dtype=bool)
+    mask[rows] = evidence.on_cpu
+    around = outermost(evidence.priced.links.op_parent, mask)
+    op = evidence.calls.op
+    calls = np.flatnonzero((op >= 0) & (around[np.maximum(op, 0)] >= 0))
+    written = np.array([evidence.group_of(call).work.bytes_written or 0.0 for call in calls.tolist()])
+    above = np.nan_to_num(evidence.calls.ns[calls] - evidence.calls.floor_ns[calls])
+    return calls, np.clip(FRESH * written, 0.0, np.maximum(above, 0.0))
+
+
+def _fresh(fresh: F8, count: int) -> list[str]:
+    if not fresh.any():
+        return []
+    return [
+        f"writing results to new memory, as earlier ones are kept, takes up to {units.duration(fresh.sum() / count)}"
+    ]
+
+
+def _place(evidence: Evidence, rows: I8) -> Place:
+    """The statements that call the model; where they are not known, the line with the most of the operations."""
+    count = len(rows) / evidence.steps.count
+    forward = program_of(evidence).forward
+    if forward is not None:
+        return Place(op=None, source=forward.source, count=count)
+    lines = Counter(filter(None, map(evidence.source, rows.tolist())))
+    source = next((line for line, _ in lines.most_common(1)), None)
+    return Place(op=evidence.events.name_of(int(rows[0])), source=source, count=count)

@@ -1,0 +1,32 @@
+"""Run inference without autograd.
+
+In `torch.inference_mode()` no operation makes a node of a graph, and no result is kept for a backward pass. It also
+leaves out the counting of changes in place, which `torch.no_grad()` keeps. A tensor that is made in it can't be used
+where gradients are recorded later: for that there is `torch.no_grad()`. The numbers stay what they are.
+
+Replayed: what the finding claims, from its low to its high end: the host's time for the nodes, and on a CPU what its
+operations take to write to new memory.
+"""
+
+from __future__ import annotations
+
+from gobrrr.analysis.claims import Found
+from gobrrr.analysis.effects import of_claim
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import Plan
+from gobrrr.treatments.wording import said, where
+
+NAME = "inference-mode"
+NUMERICS = "none"
+CODE = """
+with torch.inference_mode():
+    y = model(x)
+"""
+
+
+def predict(evidence: Evidence, found: Found) -> Plan | None:
+    """What the docstring says, of the finding's stake."""
+    if found.finding.code != "R05":
+        return None
+    how = said("within torch.inference_mode()", where(found.finding))
+    return of_claim(evidence, found, how, "no backward pass comes later")
