@@ -39,7 +39,8 @@ AS_IT_IS = {
 
 ADVICE = {
     "batched-loop": "O04", "bucket-or-pack": "M11", "free-host": "O13", "other-form": "C07",
-    "compute-once": "R02", "kv-cache": "R03", "index-batch": "D01", "let-go": "R04", "inference-mode": "R05",
+    "compute-once": "R02", "kv-cache": "R03", "index-batch": "D01", "let-go": "R04",
+    "inference-mode": "R05", "lighter-hook": "O14",
     "grouped-matmul": "O04", "keep-order": "M09", "log-less": "O12",
     "need-weights-false": "M02", "no-autocast": "M04", "no-barrier": "N03", "no-checkpoint": "R01",
     "fewer-groups": "O03", "pad-dimensions": "C02", "read-once": "O02", "recurrent-layer": "O04", "remove-sync": "O02",

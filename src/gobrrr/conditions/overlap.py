@@ -31,6 +31,7 @@ SPECIFIC_FIRST = (
     "O07",  # a pause of the collector falls anywhere
     "O08",  # checks and tracers slow down whatever runs
     "R04",  # what grows is why an operation, the host or a concatenation takes so long
+    "O14",  # what a hook calls is there for the hook alone
     "C07",  # one operation in a slow form, whatever splits it among threads
     "O12",  # a log line is Python of its own
     "O13",  # what holds the host by its line, of what makes a step wait for it

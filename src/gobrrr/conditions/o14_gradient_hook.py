@@ -1,0 +1,101 @@
+"""A hook on gradients holds the step.
+
+`tensor.register_hook`, `register_post_accumulate_grad_hook` and a module's `register_full_backward_hook` have a
+function called in each backward pass, once for each parameter or module: to log norms, to clip, to look for NaN. Such a
+function is easily forgotten: no line of the step calls it.
+
+## How it is recognised
+
+Python frames that autograd itself calls in the backward pass: right within a node, within what adds a gradient to its
+parameter, or within torch's own function for the hooks of modules. Frames within an operation of the backward pass are
+not meant: those are functions with a backward pass of their own. Torch's hooks (DDP, FSDP) are not meant either. All
+that happens in these frames counts, if it is a tenth of the step or more.
+
+On a GPU autograd calls hooks in a thread of its own, whose frames the profiler does not record: nothing is told there.
+
+## What it costs
+
+    at stake (high) = all that happens in the hooks: Python, dispatch, and on a CPU computing
+    at stake (low)  = 0: how much of it the program needs is not known
+
+## What helps
+
+- Numbers to look at: every N steps, behind `loss.backward()`, on all gradients at once (`torch._foreach_norm`).
+- Clipping: `torch.nn.utils.clip_grad_norm_(model.parameters(), most)`.
+- No `.item()` and no `float()` of a tensor in a hook.
+- `handle.remove()` for a hook that only an earlier search for a fault needed.
+
+## Sick
+
+```python
+for name, weight in model.named_parameters():
+    weight.register_hook(lambda grad, name=name: log(name, grad.abs().quantile(0.9).item()))
+```
+
+## Healthy
+
+```python
+if number % 100 == 0:
+    log_all(torch._foreach_norm([one.grad for one in model.parameters()]))
+```
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.claims import Found, of_calls, of_gaps
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gradient_hooks import Hook, gradient_hooks, inner_operations
+from gobrrr.analysis.holding import LEAST, WITHIN
+from gobrrr.analysis.host_kinds import called
+from gobrrr.conditions.common import MOST_PLACES, finding, short_op
+from gobrrr.model.diagnosis import NotChecked, Place
+
+CODE = "O14"
+TITLE = "a hook on gradients holds the step"
+MOST_CALLED = 2
+"""Operations that are named of a hook."""
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """Hooks that have a tenth of the step."""
+    if not evidence.frames:
+        return NotChecked(code=CODE, needs="needs Python frames: record with_stack=True, diagnose with --stacks")
+    told = [one for one in gradient_hooks(evidence) if one.spent.ns >= LEAST * evidence.wall_ns]
+    if not told:
+        return None
+    gap_ns, call_ns = np.zeros(len(evidence.budget.gaps)), np.zeros(len(evidence.calls))
+    for one in told:
+        gap_ns += one.spent.gap_ns
+        call_ns[one.spent.calls] += one.spent.call_ns
+    gaps, calls = np.flatnonzero(gap_ns), np.flatnonzero(call_ns)
+    total = sum(one.spent.ns for one in told)
+    return finding(
+        evidence,
+        CODE,
+        TITLE,
+        where=[_place(evidence, one) for one in told[:MOST_PLACES]],
+        at_stake=(0.0, total),
+        claim=of_gaps(evidence, gaps, gap_ns[gaps], np.zeros(len(gaps)), causes=WITHIN)
+        + of_calls(calls, np.zeros(len(calls)), np.minimum(call_ns, evidence.calls.ns)[calls]),
+        certainty="high",
+        treatments=["lighter-hook"],
+        facts=[_fact(evidence, one) for one in told[:MOST_PLACES]],
+    )
+
+
+def _place(evidence: Evidence, one: Hook) -> Place:
+    return Place(op=called(one.name), source=one.name, count=len(one.rows) / evidence.steps.count, ns=one.spent.ns)
+
+
+def _fact(evidence: Evidence, one: Hook) -> str:
+    inside = ", ".join(
+        f"{short_op(name)} ({units.duration(ns)})" for name, ns in inner_operations(evidence, one)[:MOST_CALLED]
+    )
+    calls = f"; most of its operations' time: {inside}" if inside else ""
+    return (
+        f"{called(one.name)} is called {units.a_step(len(one.rows) / evidence.steps.count, 'time')} in the backward "
+        f"pass: {units.duration(one.spent.ns)}, {units.percent(one.spent.ns / evidence.wall_ns)} of the step{calls}"
+    )
