@@ -29,17 +29,24 @@ def seen_of(folder: Path, body: Callable[[Trace], None], count: int = 3, **optio
 
 
 def followed(
-    evidence: Evidence, turns: int, names: Sequence[str], depends: Dependence = "no", within: str = "", again: int = 0
+    evidence: Evidence,
+    turns: int,
+    names: Sequence[str],
+    depends: Dependence = "no",
+    within: str = "",
+    again: int = 0,
+    free: Sequence[int] = (),
 ) -> Evidence:
     """The same as a live run saw it: a loop of so many turns, each of these operations, at train.py:12; `again` bytes
-    are read by turns after others."""
+    are read by turns after others; `free`: the operations of each turn, by position, that need no other turn."""
     calls = tuple(RecordedCall(OpCall(name=one), "forward", 0) for _ in range(turns) for one in names)
     begins = tuple(range(0, len(calls) + 1, len(names)))
+    products = tuple(begin + one for begin in begins[:-1] for one in free)
     read = turns * names.count("aten::_local_scalar_dense")
     carried = names[0] if depends in ("yes", "layers") else ""
     seen = Recording(
         target="", calls=calls, sites=(Site(user="train.py(13): step"),), peak_bytes=0, start_bytes=0, module_calls=0,
-        on_cpu=False, loops=(HostLoop("train.py(12): step", begins, depends, carried, within, read, again),),
+        on_cpu=False, loops=(HostLoop("train.py(12): step", begins, depends, carried, within, read, again, products),),
     )  # fmt: skip
     return replace(evidence, seen=seen)
 

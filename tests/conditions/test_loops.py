@@ -290,6 +290,38 @@ def reading(folder: Path) -> Evidence:
     return followed(certain(seen_of(folder, norms)), 40, READING)
 
 
+STEP_IN_TIME, TURNS = ("aten::mm", "aten::addmm", "aten::tanh"), 32
+
+
+def by_hand(trace: Trace) -> None:
+    for _ in range(TURNS):
+        for name in STEP_IN_TIME:
+            trace.op(name, [[8, 64], [64, 64]], 2.0, host_us=20.0)
+
+
+def recurrence(folder: Path, free: tuple[int, ...] = (0,)) -> Evidence:
+    """A recurrence written by hand, whose first product needs no other turn."""
+    return followed(certain(seen_of(folder, by_hand)), TURNS, STEP_IN_TIME, "yes", free=free)
+
+
+def test_the_input_s_product_of_a_recurrence_is_made_once(tmp_path: Path):
+    seen = recurrence(tmp_path)
+    finding = found("O04", seen)
+    assert finding.treatments == ["hoist-product", "cuda-graph", "compile"]
+    assert "products of a turn that need nothing an earlier turn made: 1 (aten::mm)" in finding.evidence
+    given = predict("hoist-product", seen, finding)
+    assert given is not None
+    # one of three operations, but for one turn's
+    assert given.predicted_saving_ns == (0, pytest.approx(seen.wall_ns / 3 * (1 - 1 / TURNS), rel=0.1))
+
+
+def test_without_such_a_product_nothing_is_hoisted(tmp_path: Path):
+    seen = recurrence(tmp_path, free=())
+    finding = found("O04", seen)
+    assert "hoist-product" not in finding.treatments
+    assert predict("hoist-product", seen, finding) is None
+
+
 def test_a_read_for_each_tensor_is_one_finding_with_its_loop(tmp_path: Path):
     seen = reading(tmp_path)
     finding = found("O02", seen)

@@ -292,6 +292,45 @@ def test_what_carries_a_recurrence_is_told_with_the_module_that_it_is_in() -> No
     assert (one.carried, one.within) == ("aten::mm", "")
 
 
+def by_hand() -> None:
+    """A recurrence whose input's product needs no other turn; with a bias, so that it is an addmm."""
+    hidden = torch.zeros(2, 8)
+    for at in range(10):
+        hidden = torch.tanh(LINEAR(ROWS[at : at + 2]) + hidden @ WEIGHTS[0])
+
+
+def fed_back() -> None:
+    """A decoder: what a turn is given was made by the one before."""
+    hidden = torch.zeros(2, 8)
+    ids = torch.zeros(2, dtype=torch.int64)
+    for _ in range(10):
+        hidden = torch.tanh(LINEAR(TABLE(ids)) + hidden @ WEIGHTS[0])
+        ids = hidden.argmax(-1)
+
+
+def own_weights() -> None:
+    """A weight for each turn, which no single product can have."""
+    hidden = torch.zeros(2, 8)
+    for weight in WEIGHTS:
+        hidden = torch.tanh(ROWS[:2].clone() @ weight + hidden @ WEIGHTS[0])
+
+
+def grown() -> None:
+    """What a turn is given was put together from earlier ones."""
+    rows = ROWS[:2]
+    for _ in range(6):
+        rows = torch.cat((rows, torch.tanh(LINEAR(rows[-2:]))))
+
+
+@pytest.mark.parametrize(("step", "name"), [(by_hand, "aten::addmm"), (fed_back, ""), (own_weights, ""), (grown, "")])
+def test_the_products_of_a_recurrence_that_need_no_other_turn(step: Callable[[], None], name: str) -> None:
+    seen = watch(step)
+    assert seen.loops is not None
+    (one,) = seen.loops
+    assert {seen.calls[at].call.name for at in one.free} == ({name} if name else set())
+    assert len(one.free) == (len(one.turns) - 1 if name else 0)
+
+
 def test_loops_within_each_other_are_told_apart() -> None:
     def step() -> None:
         for row in ROWS[:5]:

@@ -44,7 +44,8 @@ OWN = {
     "foreach": {"O11"}, "fused-norm": {"M03"}, "fused-optimizer": {"O03"}, "gather-backward": {"M08"},
     "free-host": {"O13"}, "other-form": {"C07"}, "compute-once": {"R02"}, "kv-cache": {"R03"},
     "let-go": {"R04"},
-    "gc-freeze": {"O07"}, "index-batch": {"D01"}, "inference-mode": {"R05"}, "lighter-hook": {"O14"},
+    "gc-freeze": {"O07"}, "index-batch": {"D01"}, "hoist-product": {"O04"},
+    "inference-mode": {"R05"}, "lighter-hook": {"O14"},
     "grouped-matmul": {"O01", "O04"}, "keep-order": {"M05", "M09"}, "larger-batch": {"O01"},
     "limit-threads": {"O09"}, "log-less": {"O12"}, "need-weights-false": {"M02"}, "no-barrier": {"N03"},
     "no-autocast": {"C08", "M04"}, "no-checkpoint": {"R01"}, "no-sync": {"N02"}, "pad-dimensions": {"C02"},
@@ -56,7 +57,8 @@ OWN = {
 NEEDS_MORE = {("limit-threads", "O09"), ("prefetch-pinned", "D01"), ("prefetch-pinned", "D02"), ("cast-once", "M04"),
               ("no-autocast", "M04"), ("no-autocast", "C08"), ("index-batch", "D01"),
               ("grouped-matmul", "O01"), ("grouped-matmul", "O04"), ("channels-last", "M03"), ("channels-last", "M05"),
-              ("batched-loop", "O04"), ("read-once", "O02"), ("recurrent-layer", "O04")}  # fmt: skip
+              ("batched-loop", "O04"), ("read-once", "O02"), ("recurrent-layer", "O04"),
+              ("hoist-product", "O04")}  # fmt: skip
 """A finding alone is not enough for these: they look for threads, copies, loops, images or batch norms."""
 
 

@@ -24,7 +24,7 @@ from gobrrr.model.live import Switches  # noqa: E402
 from gobrrr.treatments import Treatment, catalogue  # noqa: E402
 from tests.conditions.lives import live_of  # noqa: E402
 from tests.conditions.makers import extra, indexing, shipped  # noqa: E402
-from tests.conditions.test_loops import reading  # noqa: E402
+from tests.conditions.test_loops import reading, recurrence  # noqa: E402
 from tests.treatments.remedies.examples import EXAMPLES  # noqa: E402
 from tests.treatments.remedies.on_gpu import EXAMPLES as ON_GPU  # noqa: E402
 from tests.treatments.remedies.pasting import is_advice  # noqa: E402
@@ -40,7 +40,7 @@ AS_IT_IS = {
 ADVICE = {
     "batched-loop": "O04", "bucket-or-pack": "M11", "free-host": "O13", "other-form": "C07",
     "compute-once": "R02", "kv-cache": "R03", "index-batch": "D01", "let-go": "R04",
-    "inference-mode": "R05", "lighter-hook": "O14",
+    "hoist-product": "O04", "inference-mode": "R05", "lighter-hook": "O14",
     "grouped-matmul": "O04", "keep-order": "M09", "log-less": "O12",
     "need-weights-false": "M02", "no-autocast": "M04", "no-barrier": "N03", "no-checkpoint": "R01",
     "fewer-groups": "O03", "pad-dimensions": "C02", "read-once": "O02", "recurrent-layer": "O04", "remove-sync": "O02",
@@ -76,6 +76,7 @@ def test_advice_is_a_comment(name: str, launch_bound: Evidence, tmp_path: Path) 
         "batched-loop": lambda: shipped("moe_host_loop.faulty"),
         "recurrent-layer": lambda: extra("holdout/lstm_cells"),
         "read-once": lambda: reading(tmp_path),
+        "hoist-product": lambda: recurrence(tmp_path),
         "index-batch": lambda: indexing(tmp_path),
         "no-autocast": lambda: replace(launch_bound, live=live_of(switches=Switches(autocast="bfloat16"))),
     }

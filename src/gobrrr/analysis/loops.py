@@ -48,7 +48,7 @@ class Loop:
 
     `row`: the first operation of its first turn; of a trace the one that counts. `end`: None: not known. `calls`: of a
     live run, the first of `seen.calls` of each turn, and the end of the last one. `depends`, `carried`, `source`,
-    `reads` and `again_bytes` as `HostLoop` has them. `cell`: a recurrent layer's timestep, where a turn is one
+    `reads`, `again_bytes` and `free` as `HostLoop` has them. `cell`: a recurrent layer's timestep, where a turn is one
     ("lstm_cell", "GRUCell").
     """
 
@@ -61,6 +61,7 @@ class Loop:
     source: str | None = None
     reads: int = 0
     again_bytes: int = 0
+    free: tuple[int, ...] = ()
     cell: str | None = None
 
     @property
@@ -138,6 +139,7 @@ def _placed(loop: HostLoop, row: I8, begin: I8, end: I8) -> Loop | None:
     if 2 * len(begins) < len(loop.turns):
         return None
     at = first + int(np.argmin(begin[first:stop]))
+    cell = loop.within if loop.within in CELL_MODULES else None
     return Loop(
         row=int(row[at]),
         begins=begins,
@@ -148,7 +150,8 @@ def _placed(loop: HostLoop, row: I8, begin: I8, end: I8) -> Loop | None:
         source=loop.source,
         reads=loop.reads,
         again_bytes=loop.again_bytes,
-        cell=loop.within if loop.within in CELL_MODULES else None,
+        free=loop.free if cell is None else (),  # what a library's cell multiplies is not the program's to move
+        cell=cell,
     )
 
 

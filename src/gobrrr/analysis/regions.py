@@ -191,7 +191,7 @@ def as_one_turn(evidence: Evidence, loop: Loop) -> Effect:
     mine = np.zeros(len(evidence.priced.links.device), dtype=bool)
     mine[work] = True
     calls = np.flatnonzero(mine[evidence.calls.first])
-    best = _at_floors(evidence, work) * together_share(evidence, loop, calls)
+    best = at_floors(evidence, work) * together_share(evidence, loop, calls)
 
     def effect(share: float) -> Change:
         kept = np.full(len(work), 1.0 - share * (1.0 - best))
@@ -213,7 +213,7 @@ def in_loop(evidence: Evidence, waits: I8, least: float, most: float) -> Effect:
     """
     begin, end = loop_spans(evidence, waits)
     work = np.flatnonzero(inside_spans(evidence.graph.called, begin, end) & (evidence.priced.links.launch >= 0))
-    best, host = _at_floors(evidence, work), less_host(begin, end, least, most)
+    best, host = at_floors(evidence, work), less_host(begin, end, least, most)
 
     def effect(share: float) -> Change:
         kept = np.full(len(work), 1.0 - share * (1.0 - best))
@@ -222,7 +222,7 @@ def in_loop(evidence: Evidence, waits: I8, least: float, most: float) -> Effect:
     return effect
 
 
-def _at_floors(evidence: Evidence, work: I8) -> float:
+def at_floors(evidence: Evidence, work: I8) -> float:
     """The share of some work's time that its floors are; what has none that is known keeps its time."""
     each = evidence.graph.duration[work]
     now = float(each.sum())

@@ -47,8 +47,9 @@ Where the turns do not need each other:
 
 Where they do:
 
-- A recurrent cell: the library's own layer (`torch.nn.LSTM`, `GRU`, `RNN`), or the input's part of all timesteps in one
-  matmul.
+- A recurrent cell: the library's own layer (`torch.nn.LSTM`, `GRU`, `RNN`).
+- A product in each turn that reads nothing which an earlier turn made, as the input's part of a recurrence: one product
+  for all turns in front of the loop. A live run knows which these are.
 - All else: `torch.compile` of a turn, a CUDA graph of the loop.
 
 ## Sick
@@ -123,6 +124,7 @@ def _treatments(evidence: Evidence, told: list[HostLoop]) -> list[str]:
     experts = _over_experts(evidence, told)
     batched = ["grouped-matmul"] if experts else ["batched-loop"]
     layer = ["recurrent-layer"] if _cells(told) else []
+    layer += ["hoist-product"] if any(one.loop.free for one in told) else []
     if apart or experts:
         return [*batched, *layer, *(whole if needing else whole[:-1])]
     return [*layer, *whole, *([] if all(one.loop.needing for one in told) else batched)]
@@ -170,6 +172,7 @@ def _facts(evidence: Evidence, told: list[HostLoop]) -> list[str]:
             f"{where}: {units.a_step(turns, 'turn')}, {units.things(issued, piece)}, "
             f"{units.count(issued / turns)} a turn",
             _need(evidence, first),
+            *_free(evidence, first),
         ]
     return [*facts, _most(evidence, told[0])]
 
@@ -187,6 +190,15 @@ def _most(evidence: Evidence, one: HostLoop) -> str:
     if evidence.on_cpu:
         return f"{common}; the median one that computes does so for {median}, dispatching one takes {each}"
     return f"{common}; median kernel {median}, the host needs {each} a launch"
+
+
+def _free(evidence: Evidence, one: HostLoop) -> list[str]:
+    """What of its turns needs no other turn, in words."""
+    if not one.loop.free or evidence.seen is None:
+        return []
+    names = sorted({evidence.seen.calls[at].call.name for at in one.loop.free})
+    each = len(one.loop.free) / (len(one.loop.calls) - 1)
+    return [f"products of a turn that need nothing an earlier turn made: {units.count(each)} ({', '.join(names)})"]
 
 
 def _need(evidence: Evidence, one: HostLoop) -> str:

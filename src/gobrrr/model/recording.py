@@ -77,6 +77,8 @@ class HostLoop(msgspec.Struct, frozen=True, gc=False):
     kind of module that all of these are in, such as "GRUCell", "" where they are not all in one. `reads`: how often the
     program reads values of tensors in it, those reads included that dispatch nothing (`tolist`). `again_bytes`: what
     its turns read after an earlier one has read the same, such as weights: one operation on all turns reads it once.
+    `free`: of a loop whose turns need each other, the products (into `Recording.calls`) that do not: each turn makes
+    them with the same weight, out of nothing that an earlier turn made.
     """
 
     source: str
@@ -86,6 +88,7 @@ class HostLoop(msgspec.Struct, frozen=True, gc=False):
     within: str = ""
     reads: int = 0
     again_bytes: int = 0
+    free: tuple[int, ...] = ()
 
 
 class Assumption(msgspec.Struct, frozen=True, gc=False):

@@ -19,6 +19,8 @@ FROM_HOST = ("aten::lift_fresh", "aten::scalar_tensor", "aten::full", "aten::fil
 TAKEN = ("aten::index", "aten::index_select", "aten::gather")
 """Operations that take some of a tensor, which may be put back where they came from with something added."""
 
+PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution", "aten::_convolution")
+
 MOST_COMPARED = 200_000
 """Pairs of regions that are compared for one loop: with more it is not known whether its turns depend."""
 
@@ -89,6 +91,39 @@ def dependence(
     if seen.unknown or blind or over_the_host(calls, turns, unseen):
         return "unknown", []
     return ("sum" if seen.sums else "no"), []
+
+
+def free_products(
+    calls: Sequence[RecordedCall], flow: Sequence[Access | None], turns: Sequence[int]
+) -> tuple[int, ...]:
+    """The products of a loop that need nothing an earlier turn made, at the same place in each turn and of one weight.
+
+    What an operation makes needs what it reads needs: by storage, which is more than is so where a storage is shared.
+    """
+    earlier, found = set[int](), list[dict[int, set[int]]]()
+    for first, stop in pairwise(turns):
+        needing, mine, own = set[int](), dict[int, set[int]](), set[int]()
+        for at in range(first, stop):
+            access = flow[at] if at < len(flow) else None
+            if access is None:
+                return ()
+            read = {one.region.storage for one in access.reads}
+            wrote = {one.storage for one in access.writes}
+            if read & (earlier | needing):
+                needing |= wrote
+            elif calls[at].call.name in PRODUCTS:
+                mine[at - first] = read
+            own |= wrote
+        earlier |= own
+        found.append(mine)
+    later = found[1:]
+    # the first turn reads what the loop began with: the others tell
+    places = set(later[0]).intersection(*later) if later else set()
+    same = [place for place in places if set.intersection(*(one[place] for one in later))]
+    starts = turns[:-1]
+    return tuple(
+        sorted(start + place for start in starts for place in same if calls[start + place].call.name in PRODUCTS)
+    )
 
 
 def _looked(seen: _Turns, name: str, access: Access) -> bool:

@@ -19,7 +19,7 @@ from gobrrr.model.work import OpCall
 from gobrrr.observe.live.again.repeats import Repeats
 from gobrrr.observe.live.apart import beneath
 from gobrrr.observe.live.objects.seen import Objects
-from gobrrr.observe.live.ops.dependence import again_bytes, dependence, over_the_host, reads
+from gobrrr.observe.live.ops.dependence import again_bytes, dependence, free_products, over_the_host, reads
 from gobrrr.observe.live.ops.flow import Access, Flow, HostRead
 from gobrrr.observe.live.ops.turns import Turns
 from gobrrr.observe.live.ops.uses import Uses
@@ -114,7 +114,8 @@ class Dispatched(TorchDispatchMode):
             through = kinds.pop() if len(kinds) == 1 and not over_the_host(calls, one.turns, self.reads) else ""
             read = reads(calls, one.turns, self.reads)
             again = again_bytes(self.flow, one.turns)
-            result.append(HostLoop(one.source, one.turns, depends, carried, through, read, again))
+            free = free_products(calls, self.flow, one.turns) if depends == "yes" and not read else ()
+            result.append(HostLoop(one.source, one.turns, depends, carried, through, read, again, free))
         return tuple(result)
 
     def _read(self, tensor: Any, how: str) -> None:
