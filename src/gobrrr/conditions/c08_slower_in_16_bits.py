@@ -1,14 +1,14 @@
 """Products run in 16 bits on a machine that is faster in float32.
 
-A processor without units for bfloat16 or float16 converts each operand, or goes through a loop that nobody tuned:
-matrix products then take ten to seventy times as long as in float32. `torch.autocast` and `model.bfloat16()`, which
-make a GPU faster, make such a machine slower, and no error tells.
+A processor without units for bfloat16 or float16 has no fast kernel for them: on one without AVX-512, matrix products
+took 5 to 80 times as long as in float32. `torch.autocast` and `model.bfloat16()`, which make a GPU faster, make such a
+machine slower, and no warning says so.
 
 ## How it is recognised
 
 Contractions, convolutions and attention on tensors in 16 bits, on a machine whose peak in float32 is the higher one,
-as `gobrrr machine` measured it. Where the machine has one of these two peaks only, nothing is said: the conversions
-alone may then be told (M04).
+as `gobrrr machine` measured it. Where one of the two peaks is not known, nothing is said of the products: what the
+conversions cost is told by M04.
 
 ## What it costs
 

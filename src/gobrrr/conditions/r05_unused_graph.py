@@ -14,11 +14,11 @@ is medium.
 ## What it costs
 
     cost (low)  = 0.3 d for each node, with d what an operation on one element takes on this host
-    cost (high) = 2.5 d for each node; on a CPU also 1 ns for each byte that the operations write, as far as they take
-                  longer than their floors
+    cost (high) = 2.5 d for each node, and on a CPU 1 ns for each byte that the operations write
 
-These are measured (see `LEAST`, `MOST` and `FRESH` in the source). On a CPU a result that is kept makes the next one
-begin in memory that the system has to hand out first. Of the nodes as much counts as the step waits for the host.
+The three factors were measured on one thread of an AMD EPYC. What nodes cost counts as far as the step waits for the
+host. On a CPU each result that is kept makes the next one begin in new memory, which the system has to hand out first;
+that counts as far as an operation takes longer than its floor.
 
 ## What helps
 
