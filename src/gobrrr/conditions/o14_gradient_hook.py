@@ -11,7 +11,8 @@ parameter, or within torch's own function for the hooks of modules. Frames withi
 not meant: those are functions with a backward pass of their own. Torch's hooks (DDP, FSDP) are not meant either. All
 that happens in these frames counts, if it is a tenth of the step or more.
 
-On a GPU autograd calls hooks in a thread of its own, whose frames the profiler does not record: nothing is told there.
+On a GPU autograd calls hooks in a thread of its own. Its frames are recorded if it ran before the recording began, as
+after a warm-up.
 
 ## What it costs
 
