@@ -202,7 +202,7 @@ def test_a_way_for_the_work_that_a_kept_one_does_has_no_trial() -> None:
 def test_a_member_that_may_not_pay_is_left_out_and_stays_only_where_it_is_missed(
     without: float, verdict: str, kept: tuple[str, ...]
 ) -> None:
-    """4.5 % slower, give or take 5.5: chance may have done it, and so may the missing member. What is likelier counts."""
+    """4.5 % slower, give or take 5.5: chance may have done it, and so may the missing member."""
     found, made = three()
     made = [sets.replace(made[0], adds=(*made[0].adds[:2], (0.0, -0.1 * STEP, 0.1 * STEP)))]
     bench = FakeBench(

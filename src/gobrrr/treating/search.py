@@ -364,7 +364,7 @@ class Search:
         self._look_again(one)
 
     def _left_out(self, record: TrialRecord, choice: Choice) -> None:
-        """A kept way stays where the step is slower without it, or may well be, or nothing can be said; else it goes."""
+        """A kept way stays where the step is or may well be slower without it, or nothing can be said; else it goes."""
         found, way = self.found, choice.candidate.leaves_out
         goes = record.verdict == "helped" or (record.verdict == "no_change" and ratio(record) > 1.0 - LEAST_SHARE)
         outcome = "it is left out" if goes else "it stays"

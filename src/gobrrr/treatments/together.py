@@ -62,7 +62,6 @@ ALTERNATIVES = (
 )  # fmt: skip
 """(better, worse) treatments of the same work: of the two the first counts."""
 
-
 COVERED = (("compile", "channels-last"), ("compile", "pad-dimensions"))
 """(treatment, what it does by itself): for a finding that both are for, the first counts."""
 
