@@ -32,8 +32,8 @@ WHY = {
     "of three trials went to TF32, which is for the same work as the bfloat16 that was kept; it has no trial there "
     "since",
     "gpt_script": "nothing predicted that fetching and copying the next batch during the step saves anything, so that "
-    "it was never tried; it is in every set since where the step has a loader. It was then left out, since the step was "
-    "4.5 % slower without it, give or take 5.5 %; what the step is more than 2 % slower without stays since",
+    "it was never tried; it is in every set since where the step has a loader. It was then left out, since the step "
+    "was 4.5 % slower without it, give or take 5.5 %; what the step is more than 2 % slower without stays since",
 }
 """Why treat stayed behind, of each workload in which it did when the code saw it for the first time."""
 
