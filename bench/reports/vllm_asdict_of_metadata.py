@@ -1,0 +1,42 @@
+"""The metadata of a batch as a dictionary by dataclasses.asdict, which copies each tensor deeply."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+
+import torch
+
+from gobrrr import Workload
+
+SOURCE = "https://github.com/vllm-project/vllm/pull/3475"
+MECHANISM = 1
+CAUSE = "dataclasses.asdict() copies all fields deeply, tensors too"
+REPORTED = ""
+NAMES = r"asdict|deep|copies Python objects"
+
+
+@dataclass
+class _Batch:
+    tables: list[torch.Tensor]
+    lengths: list[int]
+    slots: torch.Tensor
+    prompt: bool
+
+
+def _made(device: str = "cpu", *, sick: bool) -> Workload:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64)).to(device)
+    hidden = torch.randn(16, 64, device=device)
+    tables = [torch.arange(64, device=device) + at for at in range(16)]
+    batch = _Batch(tables, list(range(256)), torch.arange(16, device=device), prompt=False)
+
+    def step() -> torch.Tensor:
+        said = asdict(batch) if sick else {one.name: getattr(batch, one.name) for one in fields(batch)}  # cause
+        with torch.no_grad():
+            return model(hidden)[said["slots"]]
+
+    return Workload(model=model, step=step, name="decoding")
+
+
+faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)
