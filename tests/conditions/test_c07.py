@@ -46,6 +46,8 @@ FORMS = [
     ("aten::one_hot", "aten::scatter_", "zeros"), ("aten::constant_pad_nd", "aten::fill_", "edge"),
     ("aten::_slow_conv2d_forward", None, "no kernel"), ("aten::_sparse_mm", "aten::mm", "sparse"),
     ("aten::_scaled_dot_product_attention_math", "aten::matmul", "unfused"), ("aten::randperm", None, "random"),
+    ("aten::repeat", "aten::copy_", "repetition"), ("aten::embedding_renorm_", None, "norms"),
+    ("aten::kthvalue", None, "one value"), ("aten::median", None, "one value"),
 ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from gobrrr.analysis.host_kinds import kind_of
 from gobrrr.model.diagnosis import NotChecked
-from gobrrr.model.recording import CallLine, Recording
+from gobrrr.model.recording import CallLine, OwnTime, Recording
 from tests.conditions.lives import framed, ran
 from tests.conditions.makers import seen_of
 from tests.evidence import check, findings, found, predict
@@ -66,6 +66,7 @@ KINDS = [
     ("torch/_tensor_str.py(600): _str", "_str()", "numbers as text"),
     ("torch/nn/modules/module.py(2000): state_dict", "state_dict()", "collects or loads the model's state_dict()"),
     ("torch/nn/modules/module.py(2700): parameters", "parameters()", "modules and parameters"),
+    ("torch/nn/modules/module.py(2900): eval", "eval()", "modules and parameters"),
     ("<built-in function decompress>", "decompress()", "compresses"),
     ("<built-in method execute of sqlite3.Cursor object at 0x7f00>", "execute()", "a database"),
     ("/usr/lib/python3.11/asyncio/runners.py(160): run", "run()", "event loop"),
@@ -116,6 +117,34 @@ def test_the_programs_own_function_has_a_line_and_no_treatment(tmp_path: Path):
     assert finding.at_stake_ns[1] == pytest.approx(1e6, rel=0.03)
     assert finding.treatments == []
     assert "not known" in finding.evidence[0]
+
+
+@pytest.mark.parametrize(
+    ("callee", "op", "words"),
+    [("", "own()", "Python of the program itself"), ("normal", "normal()", "not known")],
+)
+def test_a_functions_own_time_is_at_the_line_that_has_most_of_it(callee: str, op: str, words: str, tmp_path: Path):
+    seen = ran(tmp_path, held_by("train.py(4): own"))
+    own = (OwnTime(caller="train.py(4): own", source="train.py(6): own", callee=callee),)
+    looked = Recording(
+        target="", calls=(), sites=(), peak_bytes=0, start_bytes=0, module_calls=0, on_cpu=False, own=own
+    )
+    finding = found("O13", replace(seen, seen=looked))
+    assert (finding.where[0].op, finding.where[0].source) == (op, "train.py(6): own")
+    assert words in finding.evidence[0]
+    assert finding.treatments == []
+    assert ("program's own Python" in finding.title) == (not callee)
+
+
+def test_a_function_that_was_not_seen_to_have_time_of_its_own_keeps_its_name(tmp_path: Path):
+    seen = ran(tmp_path, held_by("train.py(4): own"))
+    own = (OwnTime(caller="train.py(40): other", source="train.py(46): other", callee=""),)
+    looked = Recording(
+        target="", calls=(), sites=(), peak_bytes=0, start_bytes=0, module_calls=0, on_cpu=False, own=own
+    )
+    finding = found("O13", replace(seen, seen=looked))
+    assert (finding.where[0].op, finding.where[0].source) == ("own()", "train.py(4): own")
+    assert "program's own" not in finding.title
 
 
 def test_a_remedy_promises_nothing_for_the_time_that_has_no_kind(tmp_path: Path):

@@ -20,6 +20,7 @@ from gobrrr.analysis.host_kinds import HostKind, called, kind_of
 from gobrrr.analysis.idle import CAUSES, HOST_WORK, LAUNCHING, PYTHON, UNEXPLAINED
 from gobrrr.analysis.places import Where
 from gobrrr.analysis.places.labels import Sort
+from gobrrr.analysis.places.where import LONG_NS
 from gobrrr.analysis.reports import reporting
 from gobrrr.analysis.scopes import of_every_step, spent_under
 from gobrrr.model.events import ABSENT, I8, Kind
@@ -43,10 +44,6 @@ LEAST_UNKNOWN = 0.2
 """A line that holds the host with what nobody knows is told from here on. In those runs the most was 2 %; where the
 machine was so busy that a thread waited two thirds of the time for a processor, 11 and 16 %."""
 
-LONG_NS = 100_000
-"""Python between two launches is shorter: 98.7 % of 41,254 such stretches in the 68 H100 traces of this package and its
-tests, which have no Python of a program's own but the loop. The others are torch's (optimizers, gradients' norms)."""
-
 LONGEST_NS = 1_000_000
 """Without frames nobody knows whose the Python is: 99.9 % of these stretches are shorter than 0.8 ms."""
 
@@ -62,9 +59,9 @@ IMPORTING = "<frozen importlib"
 class Holder:
     """One line of the program, and what it calls that holds the host.
 
-    `kind`: None where what it does is not known; `what`: the function; `row`: the first of its host events; `ns`: of
-    each of the budget's gaps, in the window; `calls`, `call_ns`: what it computes, on a CPU; `count`: how often in the
-    window.
+    `kind`: None where what it does has none; `what`: the function; `row`: the first of its host events; `ns`: of each
+    of the budget's gaps, in the window; `calls`, `call_ns`: what it computes, on a CPU; `count`: how often in the
+    window; `own`: it was seen to be the program's own Python.
     """
 
     kind: HostKind | None
@@ -76,6 +73,7 @@ class Holder:
     count: int | None
     calls: I8
     call_ns: F8
+    own: bool = False
 
     @property
     def total(self) -> float:
@@ -224,7 +222,10 @@ def _grouped(
         longest = int(idle.row[at[ns[at].argmax()]])
         if kind is None:
             share = of_every_step(evidence, evidence.budget.gaps.stop[gap] - 1, total)
-            result.append(Holder(None, told[longest][1], source, longest, gap, total * share, None, _NONE, _NONE_NS))
+            inside = where.own_times.get(evidence.replayed.name_of(longest))
+            own = inside is not None and not inside.callee
+            what = told[longest][1]
+            result.append(Holder(None, what, source, longest, gap, total * share, None, _NONE, _NONE_NS, own))
             continue
         rows = np.unique(outer[idle.row[at]])
         result.append(_of_kind(evidence, kind, told[longest][1], source, rows, gap, total))
@@ -264,6 +265,9 @@ def _told(
         sort, text = tree.labels[int(tree.label[at])]
         if sort in (Sort.CALL, Sort.FUNCTION, Sort.OP) and not what:
             what = called(text)
+        if sort == Sort.FUNCTION and outer < 0 and at == int(where.node_of[row]) and text in where.own_times:
+            own = where.own_times[text]
+            return kind, f"{own.callee}()" if own.callee else what, own.source or text
         if sort in (Sort.LINE, Sort.FUNCTION) and (outer < 0 or text != events.name_of(outer)):
             source = text
             if sort == Sort.LINE or outer >= 0 or _called_from_nowhere(where, at):

@@ -55,7 +55,8 @@ STATE = HostKind(
 )
 MEMBERS = HostKind(
     "goes through the model's modules and parameters",
-    "keep the list, or what is read off it, from step to step; next(model.parameters()) where one is enough",
+    "keep the list, or what is read off it, from step to step; next(model.parameters()) where one is enough; train() "
+    "and eval() only where the mode changes",
     resumed=True,
 )
 PACKING = HostKind(
@@ -88,6 +89,7 @@ _BY_NAME = (
     (TENSOR_TEXT, r"torch/_tensor_str\.py\(\d+\): _str$"),
     (STATE, r"torch/nn/modules/module\.py\(\d+\): (state_dict|load_state_dict)$"),
     (MEMBERS, r"torch/nn/modules/module\.py\(\d+\): ((named_)?(parameters|buffers|modules|children)|_named_members)$"),
+    (MEMBERS, r"torch/nn/modules/module\.py\(\d+\): (train|eval)$"),
     (FRAMES, r"(pandas/(?!io/)|polars/)"),
     (TEXT, r"(re|regex)/|(sre_\w+|re|string|textwrap|difflib)\.py\("),
     (STACKS, r"(inspect|traceback|linecache|tokenize)\.py\("),

@@ -59,6 +59,18 @@ ORDER = Form("sorts as many random numbers as there are elements", "torch.randin
 REPEATED = Form(
     "reads the repeats to know the length of its result", "torch.repeat_interleave(x, repeats, output_size=...)"
 )
+TILED = Form(
+    "writes the tensor once for every repetition",
+    "no repetition where the next operation broadcasts (a size of 1 fits any), else expand(), which copies nothing",
+)
+RENORMED = Form(
+    "makes the norms of the rows in each look-up, row by row",
+    "no max_norm; table.weight.renorm_(2, 0, max_norm) under no_grad, once after each update",
+)
+SELECTED = Form(
+    "looks for one value among all, a row on one processor or in one block of the device",
+    "torch.topk for a value near an end; for a quantile a sample of the values",
+)
 FACTORED = Form(
     "decomposes matrices, on few processors and in many steps that wait for one another",
     "a cheaper decomposition (cholesky, qr, torch.svd_lowrank, torch.lobpcg), once for many steps, or by batch",
@@ -101,7 +113,10 @@ FORMS: dict[str, Form] = {
         (LISTED, "aten::nonzero aten::argwhere aten::masked_select aten::masked_scatter aten::masked_scatter_"),
         (UNIQUE, "aten::_unique2 aten::unique_consecutive aten::_unique"),
         (UNIQUE_ROWS, "aten::unique_dim aten::unique_dim_consecutive"),
-        (SORTED, "aten::sort aten::argsort aten::msort aten::kthvalue aten::median aten::mode"),
+        (SORTED, "aten::sort aten::argsort aten::msort aten::mode"),
+        (SELECTED, "aten::kthvalue aten::median aten::nanmedian"),
+        (TILED, "aten::repeat aten::tile"),
+        (RENORMED, "aten::embedding_renorm_"),
         (ORDER, "aten::randperm"),
         (SAMPLED, "aten::multinomial"),
         (REPEATED, "aten::repeat_interleave"),

@@ -23,7 +23,8 @@ the device (O02) have conditions of their own.
 ## What helps
 
 It depends on what is called, and the finding says it of the line. Of a function that has no known kind the line and
-its share are told, and no remedy.
+its share are told, and no remedy; a live run also tells whether it is Python of the program itself, or compiled code
+that a line calls and that has no frame of its own.
 
 - Tensors from Python objects: one array first (`torch.from_numpy(np.stack(arrays))`), or no building in each step.
 - Text, images, files: the workers of a DataLoader, or once before the loop.
@@ -60,6 +61,7 @@ from gobrrr.model.diagnosis import Finding, NotChecked, Place
 
 CODE = "O13"
 TITLE = "the host is held by other work than launching"
+TITLE_OWN = "the program's own Python holds the host"
 TITLE_WAITS = "the host waits, and not for the device"
 TREATMENT = "free-host"
 
@@ -74,12 +76,11 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         return None
     claim = claim_of(evidence, found)
     idle = claim.total / steps
-    waiting = sum(one.total for one in found if one.kind is not None and one.kind.waits)
     known = any(one.kind is not None for one in found)
     return finding(
         evidence,
         CODE,
-        TITLE_WAITS if waiting > 0.5 * idle * steps else TITLE,
+        _title(found),
         where=[_place(evidence, one) for one in found[:MOST_PLACES]],
         at_stake=(0.0, min(_gone(evidence, claim), idle)),
         claim=claim,
@@ -87,6 +88,14 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         treatments=[TREATMENT] if known else [],
         facts=[*(_fact(evidence, one) for one in found[:MOST_PLACES]), *_unknown(found)],
     )
+
+
+def _title(found: list[Holder]) -> str:
+    """What most of it is, where that is known."""
+    half = sum(one.total for one in found) / 2
+    if sum(one.total for one in found if one.kind is not None and one.kind.waits) > half:
+        return TITLE_WAITS
+    return TITLE_OWN if sum(one.total for one in found if one.own) > half else TITLE
 
 
 def _gone(evidence: Evidence, claim: Claim) -> float:
@@ -109,7 +118,10 @@ def _place(evidence: Evidence, one: Holder) -> Place:
 
 def _fact(evidence: Evidence, one: Holder) -> str:
     ns = one.total / evidence.steps.count
-    does = one.kind.does if one.kind is not None else "holds the host; what it does, or waits for, is not known"
+    unknown = (
+        "is Python of the program itself" if one.own else "holds the host; what it does, or waits for, is not known"
+    )
+    does = one.kind.does if one.kind is not None else unknown
     at = f" ({one.source})" if one.source else ""
     return f"{one.what}{at} {does}: {units.duration(ns)} a step, {units.percent(ns / evidence.wall_ns)} of it"
 

@@ -69,6 +69,19 @@ class CallLine(msgspec.Struct, frozen=True, gc=False):
     source: str
 
 
+class OwnTime(msgspec.Struct, frozen=True, gc=False):
+    """A function of the program with much time of its own, in which it calls nothing that a profiler has a frame for.
+
+    `caller` as in `CallLine`; `source`: the line with most of that time, None where it is spread over several;
+    `callee`: the only call on that line which the interpreter did not tell of, such as one of Cython's; "" for none,
+    where the line is the interpreter's own work.
+    """
+
+    caller: str
+    source: str | None
+    callee: str = ""
+
+
 class HostLoop(msgspec.Struct, frozen=True, gc=False):
     """A loop of the program, as the step that was looked at went through it once.
 
@@ -189,6 +202,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     start_bytes: int
     module_calls: int
     lines: tuple[CallLine, ...] = ()  # calls that the program's own functions made, in order; of a live run
+    own: tuple[OwnTime, ...] = ()  # functions that hold the host by themselves; of a live run
     code: dict[str, str] = {}  # what stands on the program's lines, by their source; of a live run
     again: tuple[Again, ...] | None = None  # of a live run: work that had been done before; None: not looked for
     loops: tuple[HostLoop, ...] | None = None  # of a live run; None: not known

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gobrrr.analysis.places.labels import MODULE, Sort, calling
 from gobrrr.analysis.steps import Steps
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
-from gobrrr.model.recording import CallLine, Recording
+from gobrrr.model.recording import CallLine, OwnTime, Recording
 
 _FRAME = re.compile(r"(?P<file>[^<>()]+\.py)\((?P<line>\d+)\): (?P<function>.+)", re.DOTALL)
 MODULE_CALL = "_wrapped_call_impl"
@@ -45,6 +45,14 @@ def callers(events: EventTable, parent: I8, sort: NDArray[np.uint8], steps: Step
         elif len({one.source for one in lines}) == 1:
             found.update(dict.fromkeys(rows, lines[0].source))
     return found
+
+
+def own_times(names: list[str], seen: Recording | None) -> dict[str, OwnTime]:
+    """Of functions, as the profiler names them, what they do by themselves; nothing where that was not seen."""
+    by_place: dict[tuple[str, str], list[OwnTime]] = defaultdict(list)
+    for one in seen.own if seen is not None else ():
+        by_place[parts(one.caller)[::2]].append(one)
+    return {name: told[0] for name in names if len(told := by_place.get(parts(name)[::2], [])) == 1}
 
 
 def parts(frame: str) -> tuple[str, str, str]:

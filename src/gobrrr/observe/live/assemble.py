@@ -63,6 +63,10 @@ def _shortened(seen: Recording, folders: tuple[str, ...]) -> Recording:
         msgspec.structs.replace(one, caller=_shorter(one.caller, folders), source=_shorter(one.source, folders))
         for one in seen.lines
     )
+    own = tuple(
+        msgspec.structs.replace(one, caller=_shorter(one.caller, folders), source=_shorter(one.source, folders))
+        for one in seen.own
+    )
     code = {_shorter(source, folders): text for source, text in seen.code.items()}
     for name in ("loops", "again"):
         if (told := getattr(seen, name)) is not None:
@@ -71,7 +75,7 @@ def _shortened(seen: Recording, folders: tuple[str, ...]) -> Recording:
     later = seen.later
     if later is not None:
         later = msgspec.convert(_shorter(msgspec.to_builtins(later), folders), Later)
-    return msgspec.structs.replace(seen, sites=sites, lines=lines, code=code, later=later)
+    return msgspec.structs.replace(seen, sites=sites, lines=lines, own=own, code=code, later=later)
 
 
 def _on_processor(rank: RankProfile, fixed_ns: float, name: str) -> RankProfile:

@@ -23,7 +23,7 @@ from gobrrr import units
 from gobrrr.guarded import Parts
 from gobrrr.model.live import TensorUse
 from gobrrr.model.program import Program
-from gobrrr.model.recording import Again, CallLine, HostLoop, Later, RecordedCall, Recording, Site, Tally
+from gobrrr.model.recording import Again, CallLine, HostLoop, Later, OwnTime, RecordedCall, Recording, Site, Tally
 from gobrrr.observe.live.again.held import HeldWatch, Origins
 from gobrrr.observe.live.again.repeats import Repeats
 from gobrrr.observe.live.objects.seen import Objects
@@ -73,6 +73,7 @@ class Seen:
     autocast: str | None = None
     unread: int = 0
     lines: tuple[CallLine, ...] = ()
+    own: tuple[OwnTime, ...] = ()
     loops: tuple[HostLoop, ...] | None = None
     streams: dict[str, str] = field(default_factory=dict)
     program: Program | None = None
@@ -107,6 +108,7 @@ class Seen:
             versions={"torch": str(torch.__version__)},
             seconds=self.seconds,
             lines=self.lines,
+            own=self.own,
             again=self.again,
             loops=self.loops,
             later=self.later,
@@ -116,8 +118,9 @@ class Seen:
 
     def _sources(self) -> set[str]:
         """Lines of the program that are named somewhere."""
+        held = (one.source for one in self.own if one.source)
         called, looped = (one.source for one in self.lines), (one.source for one in self.loops or ())
-        return {*called, *looped, *(one.user for one in self.sites if one.user)}
+        return {*called, *held, *looped, *(one.user for one in self.sites if one.user)}
 
 
 class Looking:
@@ -185,6 +188,7 @@ class Looking:
             compiled=self._sites.compiled,
             seconds=time.perf_counter() - self._began,
             lines=self._calls.found(),
+            own=self._calls.own(),
             loops=self._parts.make(LOOPS, lambda: self._mode.loops(calls), None),
             streams=self._calls.streams,
             program=self._objects.found(_files(self._sites.found)),

@@ -15,8 +15,9 @@ from typing import Any
 
 import torch
 
-from gobrrr.model.recording import CallLine
+from gobrrr.model.recording import CallLine, OwnTime
 from gobrrr.observe.installed import is_users
+from gobrrr.observe.live.watches.line_times import LineTimes
 from gobrrr.observe.live.watches.lines import function, spelled
 
 MOST_CALLS = 2_000_000
@@ -61,6 +62,7 @@ class CallWatch:
         self.functions: Callable[[FrameType, str, Any], None] | None = None
         self._made: list[tuple[CodeType, str, int]] = []
         self._own: dict[CodeType, bool] = {}
+        self._times = LineTimes(self._mine)
         self._yields: dict[CodeType, int] = {}
         self._left = MOST_CALLS
         self._thread: int | None = None
@@ -70,12 +72,13 @@ class CallWatch:
         if self._thread is None and sys.getprofile() is None:
             self._thread = threading.get_ident()
             self.following = True
+            self._times.open()
             sys.setprofile(self._see)
 
     def close(self) -> None:
         """Stop; the interpreter's profile function is what it was, where the program has not changed it since."""
-        if self._thread == threading.get_ident() and sys.getprofile() == self._see:
-            sys.setprofile(None)
+        if self._thread == threading.get_ident():
+            self._unfollow()
         self._thread = self.reading = self.functions = None
 
     def pause(self) -> bool:
@@ -83,6 +86,7 @@ class CallWatch:
         if sys.getprofile() != self._see:
             return False
         sys.setprofile(None)
+        self._times.stop()
         return True
 
     def resume(self) -> None:
@@ -100,10 +104,20 @@ class CallWatch:
             result.append(CallLine(caller=spelt[code, code.co_firstlineno], callee=callee, source=spelt[code, line]))
         return tuple(result)
 
+    def own(self) -> tuple[OwnTime, ...]:
+        """The functions with much time of their own."""
+        return self._times.found({(code, line, callee) for code, callee, line in self._made})
+
     def _see(self, frame: FrameType, event: str, argument: Any) -> None:
+        self._times.stop()
+        self._note(frame, event, argument)
+        if event != "c_call":
+            self._times.go(frame.f_back if event == "return" else frame)
+
+    def _note(self, frame: FrameType, event: str, argument: Any) -> None:
         self._left -= 1
         if self._thread is None:  # it was closed from another thread, which can't take this thread's function away
-            sys.setprofile(None)
+            self._unfollow()
             return
         if self.functions is not None and event in ("call", "return") and self._mine(frame.f_code):
             self.functions(frame, event, argument)
@@ -131,6 +145,12 @@ class CallWatch:
             self._made.append((caller.f_code, function(callee), caller.f_lineno))
         if self._left <= 0:
             self.following = False
+            self._unfollow()
+
+    def _unfollow(self) -> None:
+        """This thread has no function of ours."""
+        self._times.close()
+        if sys.getprofile() == self._see:
             sys.setprofile(None)
 
     def _mine(self, code: CodeType) -> bool:
