@@ -39,7 +39,7 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
     def drawn() -> np.ndarray:
         if sick:
             return np.array([found(random.random() * tree[1]) for _ in range(batch)])  # cause
-        return np.searchsorted(edges, np.random.random(batch) * edges[-1])
+        return np.asarray(edges.searchsorted(np.random.random(batch) * edges[-1]))
 
     def step() -> torch.Tensor:
         loss = critic(states[torch.from_numpy(drawn()).to(device)]).square().mean()

@@ -85,6 +85,29 @@ def test_products_of_integers(tmp_path: Path):
     assert "integers" in found("C07", seen_of(tmp_path, with_op("aten::mm", 1200.0, dtype="int64"))).evidence[0]
 
 
+def convolution(trace: Trace, kernel: int, padding: int) -> None:
+    given = ["", "", "", "[1]", f"[{padding}]", "[1]", "False", "[0]", "1"]
+    shapes = [[4, 1, 8000], [1, 1, kernel], [], [], [], [], [], [], []]
+    trace.op("aten::convolution", shapes, 1200.0, concrete=given, dtype="float32")
+    others(trace)
+
+
+def test_a_convolution_with_a_long_kernel(tmp_path: Path):
+    """By hand: 384 MFLOP, or nine transforms of 11,999 numbers and a product, 3.8 MFLOP: 100 times as many."""
+    seen = seen_of(tmp_path, partial(convolution, kernel=4000, padding=3999))
+    finding = found("C07", seen)
+    assert "long kernel" in finding.evidence[0]
+    given = predict("other-form", seen, finding)
+    assert given is not None
+    assert "torch.fft" in given.how
+
+
+@pytest.mark.parametrize(("kernel", "padding"), [(3, 1), (64, 63), (4000, 0)])
+def test_a_convolution_that_transforms_do_not_make_much_cheaper(kernel: int, padding: int, tmp_path: Path):
+    """Without padding the same kernel takes a third of the sums: 33 times as many FLOPs as transforms."""
+    assert check("C07", seen_of(tmp_path, partial(convolution, kernel=kernel, padding=padding))) is None
+
+
 def test_an_operation_of_no_known_form_has_a_share_and_no_treatment(tmp_path: Path):
     finding = found("C07", seen_of(tmp_path, with_op("aten::strange_thing", 1200.0)))
     assert finding.where[0].op == "aten::strange_thing"

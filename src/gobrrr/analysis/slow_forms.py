@@ -14,7 +14,9 @@ import numpy as np
 from gobrrr.analysis.claims import NOTHING, Claim, of_calls, of_gaps
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.intervals import covered, union
+from gobrrr.analysis.price import Group
 from gobrrr.analysis.scopes import idle_under, spans_of
+from gobrrr.cost.spectrum import spectral_flop
 from gobrrr.model.events import ABSENT, I8, Kind
 from gobrrr.model.tree import outermost
 
@@ -106,6 +108,16 @@ MASKED = Form(
     "is_causal=True or no mask in place of a mask tensor, one type for all arguments",
     "M02",
 )
+
+LONG_KERNEL = Form(
+    "multiplies every value with every element of a long kernel",
+    "by Fourier transforms: torch.fft.rfft of both, padded to the sum of their lengths, multiplied, and irfft; the "
+    "kernel's once where it stays",
+    "C06",
+)
+MANY_TIMES = 50.0
+"""The FLOPs of a convolution over those by transforms, from which on the transforms were faster in each of the eleven
+shapes that were timed on a CPU (1 to 64 channels, kernels of 16 to 2048): they reach a smaller share of the peak."""
 
 FORMS: dict[str, Form] = {
     name: form
@@ -240,8 +252,17 @@ def _form(evidence: Evidence, name: str, group: int, *, masked: bool) -> Form | 
     if masked:
         return LISTED
     call = evidence.priced.groups[group].call
-    integers = name in PRODUCTS and any("int" in one.dtype for one in call.tensors)
-    return INTEGERS if integers else None
+    if name in PRODUCTS and any("int" in one.dtype for one in call.tensors):
+        return INTEGERS
+    return LONG_KERNEL if _is_long(evidence.priced.groups[group]) else None
+
+
+def _is_long(group: Group) -> bool:
+    """Whether a convolution has a kernel so long that transforms need far fewer FLOPs."""
+    if group.work.family != "convolution" or not group.work.flop:
+        return False
+    spectral = spectral_flop(group.call)
+    return spectral is not None and group.work.flop >= MANY_TIMES * spectral
 
 
 def _unexplained(evidence: Evidence, name: str, calls: I8, total: float, whole: float) -> bool:

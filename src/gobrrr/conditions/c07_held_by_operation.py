@@ -27,6 +27,8 @@ where they can be priced.
 - Decompositions: a cheaper one, by batch, not in each step.
 - One-hot products: `F.embedding`, `index_select`.
 - Products of integers: float32, which is exact up to 2**24.
+- Convolutions with a long kernel: by Fourier transforms.
+- `repeat`: broadcasting or `expand`; `Embedding(max_norm=...)`: `renorm_` once after the update.
 
 An operation without a known slow form is named with its line and its share, and no remedy is given.
 

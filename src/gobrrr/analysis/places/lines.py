@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +48,7 @@ def callers(events: EventTable, parent: I8, sort: NDArray[np.uint8], steps: Step
     return found
 
 
-def own_times(names: list[str], seen: Recording | None) -> dict[str, OwnTime]:
+def own_times(names: Iterable[str], seen: Recording | None) -> dict[str, OwnTime]:
     """Of functions, as the profiler names them, what they do by themselves; nothing where that was not seen."""
     by_place: dict[tuple[str, str], list[OwnTime]] = defaultdict(list)
     for one in seen.own if seen is not None else ():
