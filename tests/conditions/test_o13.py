@@ -170,6 +170,20 @@ def test_what_one_step_alone_has_is_not_the_programs(tmp_path: Path):
     assert check("O13", ran(tmp_path, body)) is None
 
 
+@pytest.mark.parametrize(
+    ("kept", "told"), [("/usr/lib/python3.11/copy.py(128): deepcopy", True), ("train.py(4): own", False)]
+)
+def test_a_line_of_a_known_kind_is_held_against_the_usual_step(kept: str, told: bool, tmp_path: Path):
+    """One of three steps waits for a processor, 50 ms long: the usual one has a third of itself in this line."""
+    waits = iter([0.0, 50_000.0, 0.0])
+
+    def body(trace: Trace) -> None:
+        held_by(kept, us=300.0)(trace)
+        trace.now += next(waits)
+
+    assert (check("O13", ran(tmp_path, body)) is not None) == told
+
+
 def test_two_calls_of_a_kind_on_one_line_are_told_together(tmp_path: Path):
     def body(trace: Trace) -> None:
         def both() -> None:

@@ -25,6 +25,7 @@ from gobrrr.analysis.reports import reporting
 from gobrrr.analysis.scopes import of_every_step, spent_under
 from gobrrr.model.events import ABSENT, I8, Kind
 from gobrrr.model.frame_names import file_of, is_users
+from gobrrr.model.recording import OwnTime
 from gobrrr.model.tree import depths, outermost
 
 F8 = NDArray[np.float64]
@@ -61,7 +62,7 @@ class Holder:
 
     `kind`: None where what it does has none; `what`: the function; `row`: the first of its host events; `ns`: of each
     of the budget's gaps, in the window; `calls`, `call_ns`: what it computes, on a CPU; `count`: how often in the
-    window; `own`: it was seen to be the program's own Python.
+    window; `inside`: what the function was seen to do by itself, in a live run.
     """
 
     kind: HostKind | None
@@ -73,7 +74,12 @@ class Holder:
     count: int | None
     calls: I8
     call_ns: F8
-    own: bool = False
+    inside: OwnTime | None = None
+
+    @property
+    def own(self) -> bool:
+        """Whether it was seen to be Python of the program itself."""
+        return self.inside is not None and not self.inside.callee
 
     @property
     def total(self) -> float:
@@ -85,10 +91,18 @@ def holders(evidence: Evidence) -> list[Holder]:
     """The lines that hold the host, most time first; nothing where no frames were read. What reports is left out."""
     if not evidence.frames:
         return []
-    whole = evidence.wall_ns * evidence.steps.count
-    return [
-        one for one in every_holder(evidence) if one.total >= whole * (LEAST_UNKNOWN if one.kind is None else LEAST)
-    ]
+    return [one for one in every_holder(evidence) if one.total >= _least(evidence, one)]
+
+
+def _least(evidence: Evidence, one: Holder) -> float:
+    """From how much on a line is told. What is known to be the program's has what the usual step has of it, and is
+    held against the usual step; what nobody knows, against all of them: it may be a thread that waits."""
+    steps = evidence.steps
+    share = LEAST_UNKNOWN if one.kind is None else LEAST
+    if (one.kind is None and one.inside is None) or not steps.begins:
+        return share * evidence.wall_ns * steps.count
+    usual = float(np.percentile(np.diff([*steps.begins, steps.stop]), 50, method="lower"))
+    return share * min(usual, evidence.wall_ns) * steps.count
 
 
 def own_python(evidence: Evidence, gaps: I8) -> F8:
@@ -223,9 +237,8 @@ def _grouped(
         if kind is None:
             share = of_every_step(evidence, evidence.budget.gaps.stop[gap] - 1, total)
             inside = where.own_times.get(evidence.replayed.name_of(longest))
-            own = inside is not None and not inside.callee
             what = told[longest][1]
-            result.append(Holder(None, what, source, longest, gap, total * share, None, _NONE, _NONE_NS, own))
+            result.append(Holder(None, what, source, longest, gap, total * share, None, _NONE, _NONE_NS, inside))
             continue
         rows = np.unique(outer[idle.row[at]])
         result.append(_of_kind(evidence, kind, told[longest][1], source, rows, gap, total))
