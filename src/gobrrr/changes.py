@@ -23,6 +23,7 @@ from gobrrr.analysis.graph import StepGraph
 from gobrrr.analysis.machine_rows import machine_row
 from gobrrr.analysis.outcome import Outcome, outcome
 from gobrrr.analysis.path import path_of
+from gobrrr.analysis.representative import representative
 from gobrrr.analysis.timeline import roofs
 from gobrrr.errors import UsageError
 from gobrrr.guarded import Parts
@@ -183,6 +184,7 @@ def diagnose(
 
 def _elsewhere(profile: Profile, machine: Machine) -> pipeline.Examined | None:
     """The step on another machine; None where it ran on this one, where that is not known, or it can't be replayed."""
+    profile = representative(profile)
     each = [pipeline.examine(replaced(profile, ranks=(rank,))) for rank in profile.ranks]
     alone = [seat for one in each for seat in seats(one.ranks, (), Parts())]
     if len(alone) < len(each) or not all(

@@ -24,6 +24,7 @@ from gobrrr.analysis.kernels import kernel_rows
 from gobrrr.analysis.notes import notes_of
 from gobrrr.analysis.places import listed, place_of, with_host
 from gobrrr.analysis.ratios import share
+from gobrrr.analysis.representative import representative
 from gobrrr.analysis.study import Study, study
 from gobrrr.analysis.summary import contradictions, coverage, lower_bounds, op_rows, speed_of_light, totals
 from gobrrr.analysis.timeline import modules, roofs, timeline, with_modules
@@ -109,7 +110,7 @@ def diagnose(profile: Profile, *, on: str | Machine | None = None) -> Diagnosis:
 
 def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
     """`diagnose`, with what the diagnosis was made from."""
-    parts = Parts()
+    parts, profile = Parts(), representative(profile)
     notes = list(profile.notes)
     machine, device = _machine(profile, on, notes)
     studies = _studied(profile, machine, parts)
@@ -346,10 +347,8 @@ def _budgeted(studies: list[Study]) -> list[Study]:
 
 def _spared(lead: Study) -> float | None:
     """Bytes that fusing pointwise chains would spare in one step."""
-    if not lead.evidence:
-        return None
-    evidence = lead.evidence[0]
-    return evidence.fusion.spared(kept=evidence.training) / evidence.steps.count
+    front = lead.evidence[0] if lead.evidence else None
+    return front.fusion.spared(kept=front.training) / front.steps.count if front is not None else None
 
 
 def _spared_at_most(lead: Study) -> float | None:

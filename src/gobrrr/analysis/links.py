@@ -51,7 +51,7 @@ class Links:
 def link(events: EventTable) -> Links:
     """Join by correlation and enclosure; by external id where a launch is not recorded or stands alone."""
     device = events.on_device
-    launch = _launches(events, device)
+    launch = launches(events, device)
     around = parents(events, Kind.OP, Kind.RUNTIME)
     op = np.full(len(device), ABSENT, dtype=np.int64)
     known = launch >= 0
@@ -67,7 +67,8 @@ def link(events: EventTable) -> Links:
     return Links(device, launch, op, _operation_parent(events, around), in_graph)
 
 
-def _launches(events: EventTable, device: I8) -> I8:
+def launches(events: EventTable, device: I8) -> I8:
+    """For each piece of work (rows `device`) the runtime call that launched it, by correlation; -1 for none."""
     runtime = events.of(Kind.RUNTIME)
     runtime = runtime[events.correlation[runtime] > 0]
     wanted = events.correlation[device]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,7 +23,6 @@ FEW_MISSING = 0.02
 
 OUTLIER = 1.2
 """A first step this many times the median of the others is left out of the estimate of the steady step."""
-_LONGEST = 200_000
 _CANDIDATES = 400
 
 
@@ -88,6 +88,17 @@ def without_first(events: EventTable, links: Links, steps: Steps) -> Steps:
     return replace(steps, start=begins[1], count=steps.count - 1, begins=steps.begins[1:])
 
 
+def step_lengths(events: EventTable, links: Links, steps: Steps) -> NDArray[np.int64]:
+    """What each step takes, in ns: the window from its begin, as `steady` has it, to that of the next."""
+    begins = _beginnings(events, links, steps) or [steps.start, *steps.begins[1:]]
+    return np.diff([*begins, steps.stop])
+
+
+def marks(names: Sequence[str]) -> NDArray[np.bool_]:
+    """Which names are those of the profiler's annotations of steps."""
+    return np.array([bool(PROFILER_STEP.match(name)) for name in names], dtype=bool)
+
+
 def _beginnings(events: EventTable, links: Links, steps: Steps) -> list[int] | None:
     """When each step begins: with the host, and not before the work launched earlier is done; None for fewer than three
     steps."""
@@ -99,7 +110,7 @@ def _beginnings(events: EventTable, links: Links, steps: Steps) -> list[int] | N
 
 
 def _annotated(events: EventTable, links: Links) -> Steps | None:
-    is_step = np.array([bool(PROFILER_STEP.match(name)) for name in events.names], dtype=bool)
+    is_step = marks(events.names)
     rows = events.of(Kind.ANNOTATION, Kind.OP)
     rows = rows[is_step[events.name[rows]]] if len(rows) else rows
     rows = rows[events.duration_ns[rows] > 0]
@@ -183,7 +194,7 @@ def _span(events: EventTable, links: Links) -> tuple[int, int]:
 def _period(events: EventTable, links: Links) -> tuple[tuple[int, ...], int] | None:
     """(host begins, repetitions) of the shortest period of the kernel sequence, if the whole trace repeats it."""
     rows = links.device
-    if len(rows) < 8 or len(rows) > _LONGEST or len(np.unique(events.device[rows])) > 1:
+    if len(rows) < 8 or len(np.unique(events.device[rows])) > 1:
         return None
     order = np.argsort(np.where(links.launch >= 0, events.start_ns[np.maximum(links.launch, 0)], -1), kind="stable")
     rows, launch = rows[order], links.launch[order]

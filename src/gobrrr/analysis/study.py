@@ -66,7 +66,7 @@ def study(rank: RankProfile, machine: Machine | None) -> Study:
     links = link(events)
     steps = find_steps(events, links)
     priced = price_all(events, links, machine, rank.seen)
-    devices = device_totals(rank, links)
+    devices = rank.devices or device_totals(rank, links)
     if not len(links.device):
         unknown = _wall_of(rank.live) if rank.live else Wall(value=None, low=None, high=None, how="unknown")
         return Study(rank, links, steps, priced, devices, unknown, (), None, recorded_ns=steps.wall_ns)

@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from gobrrr.model.diagnosis import DeviceTotals
 from gobrrr.model.events import EventTable
 from gobrrr.model.live import Live
 from gobrrr.model.recording import Recording
@@ -47,6 +48,7 @@ class RankProfile:
     whole: bool = True  # the file was neither cut off nor damaged
     live: Live | None = None  # of a live run: what it measured beside the events
     seen: Recording | None = None  # of a live run: one step's operations as they were dispatched
+    devices: tuple[DeviceTotals, ...] = ()  # of the whole recording, where the events are a part of it
     ends: tuple[float, float] | None = None  # the timeline is unprofiled: least and most step time, as multiples of it
 
     @property
