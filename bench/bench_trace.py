@@ -3,9 +3,10 @@
     python -m bench.bench_trace [SOURCE] [--target-mb 383] [--runs 5] [--out bench/results/trace_reading.json]
     python -m bench.bench_trace --places [--runs 5] [--out bench/results/trace_reading.json]
 
-SOURCE is the trace that is copied until it is large enough: by default the largest of the shipped ones. With `--places`
-it is measured which share of reading and diagnosing the shipped traces the places take, in processor time; the results
-keep their other figures.
+SOURCE is the trace that is copied until it is large enough: by default the largest of the shipped ones. A second trace
+is six copies of a generated decode loop (bench/decode_loop.py), most of which is launches. With `--places` it is
+measured which share of reading and diagnosing the shipped traces the places take, in processor time; the results keep
+their other figures.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from unittest import mock
 import gobrrr
 import gobrrr.analysis.places.where
 import gobrrr.pipeline
+from bench.decode_loop import write_loop
 from bench.make_trace import copies_for, read_source, write_copies
 from bench.process import run, summary
 
@@ -35,20 +37,28 @@ ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ROOT / "src" / "gobrrr" / "data" / "h100"
 RESULTS = ROOT / "bench" / "results" / "trace_reading.json"
 TARGET_MB = 383.0
+LOOPS = 6
+"""Copies of the decode loop: about as many bytes as the other trace has."""
+
 RUNS = 5
 
 JSON_LOADS = "import json, sys; json.loads(open(sys.argv[1], 'rb').read())"
 
 
-def commands(trace: Path) -> dict[str, list[str]]:
-    """What is timed, by the name it has in the results."""
-    python = sys.executable
+def of_trace(trace: Path) -> dict[str, list[str]]:
+    """What is timed of a trace, by the name it has in the results."""
     return {
-        "diagnose": [python, "-m", "gobrrr.cli", "diagnose", str(trace), "--json"],
-        "json_loads": [python, "-c", JSON_LOADS, str(trace)],
-        "help": [python, "-m", "gobrrr.cli", "--help"],
-        "import": [python, "-c", "import gobrrr"],
-        "python": [python, "-c", "pass"],
+        "diagnose": [sys.executable, "-m", "gobrrr.cli", "diagnose", str(trace), "--json"],
+        "json_loads": [sys.executable, "-c", JSON_LOADS, str(trace)],
+    }
+
+
+def without_trace() -> dict[str, list[str]]:
+    """What is timed beside them, by the name it has in the results."""
+    return {
+        "help": [sys.executable, "-m", "gobrrr.cli", "--help"],
+        "import": [sys.executable, "-c", "import gobrrr"],
+        "python": [sys.executable, "-c", "pass"],
     }
 
 
@@ -71,22 +81,29 @@ def _cpu_model() -> str:
 
 
 def measure(source: Path, target_mb: float, runs: int) -> dict[str, Any]:
-    """Build the trace, time every command `runs` times in turn, and return the results."""
+    """Build both traces one after the other, time every command `runs` times in turn, and return the results."""
     with tempfile.TemporaryDirectory() as folder:
-        trace = Path(folder) / "trace.json"
-        cut = read_source(source)
-        copies = copies_for(cut, target_mb)
-        events = write_copies(cut, copies, trace)
-        size = trace.stat().st_size
-        del cut
-        times = _time(commands(trace), runs)
+        trace, loop = Path(folder) / "trace.json", Path(folder) / "decode_loop.json"
+        copied = copies_of(source, trace, target_mb=target_mb)
+        times = _time(of_trace(trace) | without_trace(), runs)
+        write_loop(loop)
+        launches = {"trace": copies_of(loop, trace, copies=LOOPS), **_time(of_trace(trace), runs)}
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "command": "gobrrr diagnose trace.json --json",
-        "trace": {"source": source.name, "copies": copies, "events": events, "mb": round(size / 1e6, 1)},
+        "trace": copied,
         "machine": machine(),
         **times,
+        "decode_loop": launches,
     }
+
+
+def copies_of(source: Path, out: Path, *, target_mb: float = TARGET_MB, copies: int | None = None) -> dict[str, Any]:
+    """Write copies of a trace, so many or as many as make `target_mb`, and say what was written."""
+    cut = read_source(source)
+    copies = copies or copies_for(cut, target_mb)
+    events = write_copies(cut, copies, out)
+    return {"source": source.name, "copies": copies, "events": events, "mb": round(out.stat().st_size / 1e6, 1)}
 
 
 def _time(timed: dict[str, list[str]], runs: int) -> dict[str, dict[str, float | int | None]]:

@@ -32,17 +32,29 @@ ROWS = (
 
 def table(results: dict[str, Any]) -> str:
     """The block in Markdown, without the marks."""
-    trace, machine = results["trace"], results["machine"]
+    machine, trace, launches = results["machine"], results["trace"], results.get("decode_loop")
     lines = [
-        f"A trace of {trace['mb']:.0f} MB and {trace['events']:,} events ({trace['copies']} copies of the shipped "
-        f"`{trace['source']}`), on {machine['cores']} cores ({machine['cpu']}), Python {machine['python']}, "
-        f"{results['date']}. Whole processes, median of {results['diagnose']['runs']} (minimum to maximum):",
+        f"{_sizes(trace)} copies of the shipped `{trace['source']}`), on {machine['cores']} cores ({machine['cpu']}), "
+        f"Python {machine['python']}, {results['date']}. Whole processes, median of "
+        f"{results['diagnose']['runs']} (minimum to maximum):",
         "",
-        "| command | wall time | peak memory |",
-        "| --- | --- | --- |",
-        *(f"| {label} | {_wall(results[name])} | {_memory(results[name])} |" for name, label in ROWS),
+        *_rows(results),
     ]
+    if launches is not None:
+        lines += ["", f"{_sizes(launches['trace'])} copies of a generated decode loop of short kernels):", ""]
+        lines += _rows(launches)
     return "\n".join(lines)
+
+
+def _sizes(trace: dict[str, Any]) -> str:
+    return f"A trace of {trace['mb']:.0f} MB and {trace['events']:,} events ({trace['copies']}"
+
+
+def _rows(results: dict[str, Any]) -> list[str]:
+    rows = [
+        f"| {label} | {_wall(results[name])} | {_memory(results[name])} |" for name, label in ROWS if name in results
+    ]
+    return ["| command | wall time | peak memory |", "| --- | --- | --- |", *rows]
 
 
 def _wall(times: dict[str, Any]) -> str:

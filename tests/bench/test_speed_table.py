@@ -31,6 +31,13 @@ def test_the_table_shows_the_results() -> None:
     assert "| `import gobrrr` | 1.23 s (1.00 to 2.00 s) | 1.23 GB |" in text
 
 
+def test_the_launch_heavy_trace_has_a_table_of_its_own() -> None:
+    launches = {"trace": {"source": "b.json", "copies": 6, "events": 1372878, "mb": 370.1}, "diagnose": TIMES}
+    text = table({**RESULTS, "decode_loop": launches})
+    assert "A trace of 370 MB and 1,372,878 events (6 copies of a generated decode loop of short kernels):" in text
+    assert text.count("| `gobrrr diagnose trace.json --json` |") == 2
+
+
 def test_the_block_is_rewritten_and_then_stable(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*files, "--check"]) == 1
     assert "make bench" in capsys.readouterr().out
