@@ -92,18 +92,17 @@ class Builder:
 
     def add(self, piece: Piece) -> None:
         """Take in the events of one piece that have a duration."""
-        every = piece.events
-        kept = [row for row, event in enumerate(every) if event.ph in _PHASES]
-        if not self.python:
-            wanted = [row for row in kept if every[row].cat != "python_function" or _is_long(every[row])]
-            self.python_frames += len(kept) - len(wanted)
-            kept = wanted
-        if kept:
-            events = every if len(kept) == len(every) else [every[row] for row in kept]
-            start, duration = _times(piece, events, kept)
+        events = [event for event in piece.events if event.ph in _PHASES]
+        categories = [event.cat for event in events]
+        if not self.python and "python_function" in categories:
+            wanted = [event for event in events if event.cat != "python_function" or _is_long(event)]
+            self.python_frames += len(events) - len(wanted)
+            events, categories = wanted, [event.cat for event in wanted]
+        if events:
+            start, duration = _times(piece, events)
             if not self.python:
                 _mark_frames(events, duration)
-            self._pieces.append(self._columns(events, start, duration))
+            self._pieces.append(self._columns(events, categories, start, duration))
 
     def columns(self) -> Columns:
         """All pieces as one set of columns, in the order of the file."""
@@ -112,11 +111,13 @@ class Builder:
             return {key: np.empty(0, dtype=kind) for key, kind in COLUMN_TYPES.items()}
         return {key: np.concatenate([piece[key] for piece in pieces]) for key in COLUMN_TYPES}
 
-    def _columns(self, events: list[Event], start: NDArray[np.int64], duration: NDArray[np.int64]) -> Columns:
+    def _columns(
+        self, events: list[Event], categories: list[Any], start: NDArray[np.int64], duration: NDArray[np.int64]
+    ) -> Columns:
         names, texts = self.names, self.texts
         named = [event.name if type(event.name) is str else _text(event.name) for event in events]
         arguments = [event.args or _NO_ARGUMENTS for event in events]
-        kind = self._kinds(events, named)
+        kind = self._kinds(categories, named)
         on_device = np.isin(kind, _ON_DEVICE)
         return {
             "kind": kind,
@@ -138,13 +139,13 @@ class Builder:
             "extra": _extras(arguments, texts),
         }
 
-    def _kinds(self, events: list[Event], named: list[str]) -> NDArray[np.uint8]:
-        categories = self._categories
+    def _kinds(self, categories: list[Any], named: list[str]) -> NDArray[np.uint8]:
+        known = self._categories
         try:
-            numbered = np.array([categories[event.cat] for event in events], dtype=np.int32)
+            numbered = np.array([known[category] for category in categories], dtype=np.int32)
         except TypeError:  # an unhashable category
-            numbered = np.array([categories[_text(event.cat)] for event in events], dtype=np.int32)
-        meaning = np.array([kind_of(category) for category in categories], dtype=np.uint8)
+            numbered = np.array([known[_text(category)] for category in categories], dtype=np.int32)
+        meaning = np.array([kind_of(category) for category in known], dtype=np.uint8)
         kinds = meaning[numbered]
         for row in np.flatnonzero(kinds == Kind.KERNEL):
             if named[row] in DEVICE_WAITS:
@@ -182,11 +183,11 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None or isinstance(value, list | dict) else str(value)
 
 
-def _times(piece: Piece, events: list[Event], kept: list[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _times(piece: Piece, events: list[Event]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     start = numbers.native([event.ts for event in events])
     duration = numbers.native([event.dur for event in events])
     if start is None or duration is None:
-        start, duration = _exact_times(piece, events, kept)
+        start, duration = _exact_times(piece, events)
     duration[duration < 0] = UNSOUND
     phases = {event.ph for event in events}
     if phases != {"X"}:
@@ -196,10 +197,12 @@ def _times(piece: Piece, events: list[Event], kept: list[int]) -> tuple[NDArray[
     return start, duration
 
 
-def _exact_times(piece: Piece, events: list[Event], kept: list[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _exact_times(piece: Piece, events: list[Event]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     if piece.source is None:
         start, duration = [event.ts for event in events], [event.dur for event in events]
         return np.array(list(map(numbers.single, start))), np.array(list(map(numbers.single, duration)))
+    taken = set(map(id, events))
+    kept = [row for row, event in enumerate(piece.events) if id(event) in taken]
     times = piece.times()
     return (
         numbers.nanoseconds([times[row].ts for row in kept]),
