@@ -60,7 +60,7 @@ nightly: $(STAMP) $(TORCH) ## all tests, the slow ones too and with more example
 demo: $(STAMP) ## diagnose the shipped traces
 	$(BIN)/gobrrr demo
 
-bench: $(STAMP) ## time the trace door on a 383 MB trace and update the table in docs/manual.md
+bench: $(STAMP) ## time the trace door on two traces of some 380 MB and update the table in docs/manual.md
 	$(BIN)/python -m bench.bench_trace $(ARGS)
 	$(BIN)/python -m bench.speed_table
 

@@ -76,6 +76,7 @@ def test_the_steps_are_typical_ones(tmp_path: Path) -> None:
     assert "save" not in {events.names[name] for name in np.unique(events.name)}
     (note,) = chosen.notes
     assert note.startswith("5 of the 24 steps were studied, 2 to 6: their time is the nearest to that of the median")
+    assert note.endswith(": what makes some steps longer was not looked at")
     assert representative(chosen) is chosen
 
 
@@ -86,6 +87,7 @@ def test_the_answer_is_that_of_a_typical_step(tmp_path: Path, body: Body, marked
     profile = recorded(tmp_path, lambda trace, _: body(trace, 1), marked=marked)
     found, whole = pipeline.diagnose(profile), in_full(profile)
     assert found.steps == 5 < whole.steps == STEPS
+    assert not any("longer was not looked at" in note for note in found.notes)
     assert found.unprofiled_wall_ns.value == pytest.approx(whole.unprofiled_wall_ns.value, rel=0.03)
     assert sum(line.ns for line in found.budget) == pytest.approx(found.unprofiled_wall_ns.value, rel=1e-9)
     assert found.regime == whole.regime

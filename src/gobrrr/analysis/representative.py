@@ -31,6 +31,10 @@ LARGEST_PART = 0.5
 """A part with more of the events than this saves too little: the whole is studied."""
 
 
+UNEVEN = 0.05
+"""A mean step that is longer than the median by more than this is worth a word: some steps do more than others."""
+
+
 @dataclass(frozen=True)
 class _Long:
     """A rank, with what has to be known of all of it. `edges`: the begin of each step on the host, and the last end."""
@@ -115,9 +119,10 @@ def _note(whole: _Long, first: int, many: int, left: int) -> str:
     steps = whole.steps
     if many == steps.count:
         return f"{units.things(left, 'recorded event')} outside of the steps were not studied"
-    lengths = step_lengths(whole.rank.events, whole.links, steps)
+    median = float(np.median(step_lengths(whole.rank.events, whole.links, steps)))
+    uneven = steps.wall_ns > (1 + UNEVEN) * median
     return (
         f"{many} of the {steps.count} steps were studied, {first + 1} to {first + many}: their time is the nearest to "
-        f"that of the median step, {units.duration(float(np.median(lengths)))}; the mean of all is "
-        f"{units.duration(steps.wall_ns)}"
+        f"that of the median step, {units.duration(median)}; the mean of all is {units.duration(steps.wall_ns)}"
+        + (": what makes some steps longer was not looked at" if uneven else "")
     )

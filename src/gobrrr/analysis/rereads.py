@@ -6,6 +6,7 @@ A call that takes more of them than were left and written since reads an older o
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -29,6 +30,7 @@ class Rereads:
         self._evidence = evidence
         self._step = _steps(evidence)
         self._of_group: dict[tuple[int, Shape], tuple[int, bool]] = {}
+        self._inside = cache(self._inside_of)
 
     def after(self, chain: Chain) -> bool:
         """Whether a call behind the chain, in the same step, takes more tensors of its shape than it can have new."""
@@ -47,26 +49,26 @@ class Rereads:
             left += written - taken
         return False
 
+    def inside(self, chain: Chain) -> float:
+        """Bytes that calls of a chain read beside what the one before hands on, in tensors of the chain's own shape.
+
+        They may be earlier intermediates or the chain's input once more (`sigmoid(y) * y`): one kernel need not read
+        them.
+        """
+        return sum(map(self._inside, pairwise(self._evidence.calls.group[list(chain.calls)].tolist())))
+
+    def _inside_of(self, pair: tuple[int, int]) -> float:
+        before, group = (self._evidence.priced.groups[one] for one in pair)
+        shape = output_of(before.call, before.work.family)[0]
+        given = [one for one in tensors(group.call) if one.shape == shape]
+        return sum(ITEM_BYTES.get(one.dtype, 0.0) * float(np.prod(one.shape, dtype=np.float64)) for one in given[1:])
+
     def _counts(self, call: int, shape: Shape) -> tuple[int, bool]:
         """(tensors of the shape that a call takes, whether it writes one)."""
         key = int(self._evidence.calls.group[call]), shape
         if key not in self._of_group:
             self._of_group[key] = _counts(self._evidence.group_of(call), shape)
         return self._of_group[key]
-
-
-def read_inside(evidence: Evidence, chain: Chain) -> float:
-    """Bytes that calls of a chain read beside what the one before hands on, in tensors of the chain's own shape.
-
-    They may be earlier intermediates or the chain's input once more (`sigmoid(y) * y`): one kernel need not read them.
-    """
-    total = 0.0
-    for before, call in pairwise(chain.calls):
-        group = evidence.group_of(before)
-        shape = output_of(group.call, group.work.family)[0]
-        given = [one for one in tensors(evidence.group_of(call).call) if one.shape == shape]
-        total += sum(ITEM_BYTES.get(one.dtype, 0.0) * float(np.prod(one.shape, dtype=np.float64)) for one in given[1:])
-    return total
 
 
 def _counts(group: Group, shape: Shape) -> tuple[int, bool]:

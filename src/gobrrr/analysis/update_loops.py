@@ -52,15 +52,12 @@ def update_loops(evidence: Evidence) -> list[UpdateLoop]:
             continue
         if not ends and names[at] in FREE:
             continue
-        loop = UpdateLoop(rows[run], tuple(names[one] for one in run))
-        if _is_loop(loop) and (_in_place(loop) or _apart(evidence, loop)):
-            found.append(loop)
+        if len(run) >= LEAST_RUN and not any(names[one] in ADAPTIVE for one in run):
+            loop = UpdateLoop(rows[run], tuple(names[one] for one in run))
+            if _in_place(loop) or _apart(evidence, loop):
+                found.append(loop)
         run = [at] if at < len(rows) and not inside[at] and names[at] in UPDATES else []
     return found
-
-
-def _is_loop(loop: UpdateLoop) -> bool:
-    return len(loop.rows) >= LEAST_RUN and not set(ADAPTIVE) & set(loop.names)
 
 
 def _in_place(loop: UpdateLoop) -> bool:

@@ -70,7 +70,7 @@ from gobrrr.analysis.claims import F8, Found, of_calls
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.fusion import Chain
 from gobrrr.analysis.path import KERNEL_GAP_NS, step_saving
-from gobrrr.analysis.rereads import Rereads, read_inside
+from gobrrr.analysis.rereads import Rereads
 from gobrrr.conditions.common import MOST_PLACES, certainty_of, finding, short_op, signature, unable
 from gobrrr.conditions.m02_attention import find_attention
 from gobrrr.model.diagnosis import NotChecked, Place
@@ -154,7 +154,7 @@ def _saving(evidence: Evidence, chain: Chain, rereads: Rereads | None) -> _Savin
     low = min(chain.spared_low / rate, high)
     if rereads is not None:
         written = evidence.group_of(chain.calls[-1]).work.bytes_written or 0.0
-        fused = max(moved - spared - read_inside(evidence, chain), 2 * written)
+        fused = max(moved - spared - rereads.inside(chain), 2 * written)
         # a processor may be held up by the chain's arithmetic, which stays: only the bytes at the roof are sure there
         sure = not rereads.after(chain) and not evidence.on_cpu
         low, high = high if sure else low, max(high, ns - fused / rate)
