@@ -7,21 +7,20 @@ treatment follows from the time that was measured: that time less what the treat
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from bench.calibration_fit import NOISY
-from gobrrr.analysis.compiled import compilable, in_the_model
+from gobrrr.analysis.compiled import compilable, issued, left_by_fusion
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.fusion import Chain
-from gobrrr.analysis.intervals import inside_spans
 from gobrrr.analysis.path import launch_call_ns, path_of
+from gobrrr.analysis.waits import inner_waits
 from gobrrr.analysis.what_if import host_of
 from gobrrr.fitted import Constant
-from gobrrr.treatments.bf16_autocast import operands
+from gobrrr.treatments.bf16_autocast import casts_of
 
 LATE = 1.15
 CAPTURED = 0.98
@@ -33,11 +32,15 @@ FEWEST = 20.0
 
 
 class Implied(NamedTuple):
-    """What one measured step says of a constant, in launch calls; `things`: launches or operands that it is for."""
+    """What one measured step says of a constant, in launch calls; `things`: what they are for (calls of compiled code,
+    operands). `at_most`: the device bounds the step, and the host may need less. `step`: what the step takes, in launch
+    calls: an error counts as a share of that."""
 
     name: str
     calls: float
     things: float = 1.0
+    at_most: bool = False
+    step: float = 1.0
 
 
 def implied(evidence: Evidence, step_ns: float, rows: dict[str, dict[str, Any]]) -> list[Implied]:
@@ -52,35 +55,24 @@ def implied(evidence: Evidence, step_ns: float, rows: dict[str, dict[str, Any]])
     count = evidence.recorded_steps.count
     inside = float(host_of(evidence.graph, begin, end).sum()) / count
     trains = "training" if evidence.training else "inference"
+    first, further = (one / count for one in issued(evidence, left_by_fusion(evidence)))
     for way in ("compile", "compile:reduce-overhead", "bf16-autocast"):
         if way not in rows or rows[way].get("quartiles", 0.0) > NOISY:
             continue
         after = rows[way]["after_ns"] / rows[way]["before_ns"] * step_ns
-        if after < LATE * path.busy or (way == "compile:reduce-overhead" and after > CAPTURED * step_ns):
-            continue
-        if way == "bf16-autocast":
-            found.append(Implied("casts", (after - path.host) / call, _operands(evidence)))
-        else:
-            kind = "compiled" if way == "compile" else "captured"
-            found.append(Implied(f"{kind} {trains}", (after - path.host + inside) / call, _launches(evidence)))
+        late, rest = after < LATE * path.busy, (after - path.host + inside) / call
+        if way == "bf16-autocast" and not late:
+            found.append(Implied(f"casts {trains}", (after - path.host) / call, _operands(evidence)))
+        elif way == "compile" and not len(inner_waits(evidence)):
+            found.append(Implied(f"compiled {trains}", rest - further, first, late, step_ns / call))
+        elif way == "compile:reduce-overhead" and after <= CAPTURED * step_ns:
+            found.append(Implied(f"captured {trains}", rest, 1.0, late, step_ns / call))
     return found
-
-
-def _launches(evidence: Evidence) -> float:
-    """Launches a step of the model's passes that a compiler leaves."""
-    links = evidence.priced.links
-    launched = inside_spans(evidence.graph.called, *compilable(evidence)) & (links.launch >= 0) & ~links.in_graph
-    chains: list[Chain] = [one for each in evidence.fusion.chains if (one := each.without_head()) is not None]
-    gone = np.array([call for chain in chains for call in chain.calls[1:]], dtype=np.int64)
-    gone = gone[in_the_model(evidence)[gone]]
-    return float(launched.sum()) / evidence.recorded_steps.count - len(gone) / evidence.steps.count
 
 
 def _operands(evidence: Evidence) -> float:
     """What autocast casts in a step."""
-    groups = evidence.priced.groups
-    each = [operands(one.call.tensors) if one.work.matrix_dtype in ("float32", "tf32") else 0 for one in groups]
-    return float(np.array(each or [0])[evidence.calls.group].sum()) / evidence.steps.count
+    return float(np.array(casts_of(evidence) or [0])[evidence.calls.group].sum()) / evidence.steps.count
 
 
 def constants(said: Iterable[Implied]) -> list[Constant]:
@@ -88,23 +80,48 @@ def constants(said: Iterable[Implied]) -> list[Constant]:
     by_name: dict[str, list[Implied]] = {}
     for one in said:
         by_name.setdefault(one.name, []).append(one)
-    inference = by_name.get("compiled inference", [])
-    launch = [one.calls / one.things for one in inference if one.things >= FEWEST]
-    made = [_constant("compiled launch", launch)]
+    inference = [one for one in by_name.get("compiled inference", []) if one.things >= FEWEST and not one.at_most]
+    made = [_each("compiled launch", inference)]
     each = made[0].value
     for kind in ("inference", "training"):
-        guards = [max(one.calls - each * one.things, 0.0) for one in by_name.get(f"compiled {kind}", [])]
-        made.append(_constant(f"compiled guards, {kind}", guards))
-        captured = [max(one.calls, 0.0) for one in by_name.get(f"captured {kind}", [])]
-        made.append(_constant(f"captured replay, {kind}", captured))
-    casts = [one.calls / one.things for one in by_name.get("casts", []) if one.things >= FEWEST]
-    host = [one.calls for one in by_name.get("host", [])]
-    return [*made, _constant("cast", casts), _constant("host launch", host, at=0.9)]
+        guards = [one._replace(calls=max(one.calls - each * one.things, 0.0)) for one in by_name[f"compiled {kind}"]]
+        made.append(_at_most(f"compiled guards, {kind}", guards))
+        made.append(_at_most(f"captured replay, {kind}", by_name[f"captured {kind}"]))
+        made.append(_each(f"cast, {kind}", [one for one in by_name[f"casts {kind}"] if one.things >= FEWEST]))
+    return [*made, _constant("host launch", [one.calls for one in by_name["host"]], at=0.9)]
 
 
 def _constant(name: str, values: Sequence[float], at: float = 0.5) -> Constant:
-    value = statistics.median(values) if at == 0.5 else float(np.quantile(values, at))
+    """A quantile of what single steps say."""
+    least, value, most = (float(one) for one in np.quantile(values, (0.25, at, 0.75)))
     return Constant(
         name=name, value=round(value, 2), unit="launch calls", points=len(values), low=round(min(values), 2),
-        high=round(max(values), 2), quantile=at,
+        high=round(max(values), 2), quantile=at, quarters=(round(least, 2), round(most, 2)),
     )  # fmt: skip
+
+
+def _each(name: str, said: Sequence[Implied]) -> Constant:
+    """What a thing needs, by least absolute deviations of what all things of a step need."""
+    ordered = sorted(said, key=lambda one: one.calls / one.things)
+    each = [one.calls / one.things for one in ordered]
+    below = np.cumsum([one.things for one in ordered])
+    least, value, most = (round(each[int(np.searchsorted(below, below[-1] * at))], 2) for at in (0.25, 0.5, 0.75))
+    return replace(_constant(name, each), value=value, quarters=(least, most))
+
+
+def _at_most(name: str, said: Sequence[Implied]) -> Constant:
+    """The quantiles, with the steps that only tell what the host needs at most (Kaplan and Meier 1958, from above)."""
+    exact = [one.calls for one in said if not one.at_most]
+    least, value, most = (_from_above(said, at, min(exact)) for at in (0.25, 0.5, 0.75))
+    kept = [*exact, *(one.calls for one in said if one.at_most and one.calls < value)]
+    return replace(_constant(name, kept), value=value, quarters=(least, most))
+
+
+def _from_above(said: Sequence[Implied], at: float, least: float) -> float:
+    ordered, below = sorted(said, key=lambda one: (-one.calls, one.at_most)), 1.0
+    for place, one in enumerate(ordered):
+        rest = sum(1.0 / other.step for other in ordered[place:])
+        below *= 1.0 if one.at_most else 1.0 - 1.0 / one.step / rest
+        if below <= at and not one.at_most:
+            return round(one.calls, 2)
+    return round(least, 2)

@@ -44,8 +44,6 @@ SEEN = ("further", "second")
 FIRST_SIGHT = ROOT / "bench" / "results" / "pairs_first_sight.json"
 
 MISSES = {
-    "augmentation_compile": "the compiled step takes what the replay alone says (0.45 ms); most compiled steps "
-    "that the predictions are fitted to took longer than that, and the expected time follows them (1 ms)",
     "bert_base_b32_s512.compile": "the compiler breaks up its attention (a mask as a tensor): no trace of the eager "
     "step tells",
     "dit_xl_b8_s256.compile": "the compiled step takes longer than the eager one; its trace has no more to say",

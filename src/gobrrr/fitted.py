@@ -47,7 +47,8 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Constant(msgspec.Struct, frozen=True, kw_only=True):
-    """One number of the replay: the `quantile` of points from `low` to `high`, each of one measured step."""
+    """One number of the replay: the `quantile` of points from `low` to `high`, each of one measured step; `quarters`:
+    what a quarter of them lies below, and above."""
 
     name: str
     value: float
@@ -56,6 +57,14 @@ class Constant(msgspec.Struct, frozen=True, kw_only=True):
     low: float
     high: float
     quantile: float = 0.5
+    quarters: tuple[float, float] = (0.0, 0.0)
+
+    def needed(self, share: float) -> float:
+        """What the host needs at a share of a change's effect: the value at 0.5, the quarters at the least and most."""
+        least, most = self.quarters
+        if share < 0.5:
+            return most + (self.value - most) * 2 * share
+        return self.value + (least - self.value) * (2 * share - 1)
 
 
 class Fitted(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,11 +10,9 @@ import pytest
 
 from gobrrr.analysis.claims import Found, of_calls
 from gobrrr.analysis.compiled import (
-    CALLS,
-    GUARD_CALLS,
-    LEAST_CALLS,
-    MOST_CALLS,
-    REPLAYED_CALLS,
+    GUARDS,
+    LAUNCH,
+    REPLAYED,
     as_graphs,
     compilable,
     compiled,
@@ -25,11 +23,13 @@ from gobrrr.analysis.compiled import (
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import KERNEL_GAP_NS, launch_call_ns
 from gobrrr.analysis.regions import IN_GRAPH_NS, as_graph
+from gobrrr.analysis.what_if import burdened
 from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import evidence_of
 from tests.analysis.slow_simulator import unprofiled
 from tests.analysis.tables import diagnosis
-from tests.analysis.test_regions import LAUNCH, MATRIX, OPTIMIZER, REACTION, launch_bound, now, then
+from tests.analysis.test_regions import LAUNCH as OF_A_GRAPH
+from tests.analysis.test_regions import MATRIX, OPTIMIZER, REACTION, launch_bound, now, then
 from tests.conditions.lives import framed
 from tests.conftest import H100
 from tests.evidence import evidence_from, found, predict
@@ -38,17 +38,16 @@ from tests.traces import Trace
 NONE = np.array([], dtype=np.int64)
 
 
-@pytest.mark.parametrize(("share", "calls"), [(0.0, MOST_CALLS), (0.5, CALLS), (1.0, LEAST_CALLS)])
-def test_the_wrapper_needs_so_many_launch_calls_for_a_launch_and_the_optimizer_what_it_needs_now(
-    tmp_path, share, calls
-):
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_the_wrapper_needs_so_many_launch_calls_for_a_launch_and_the_optimizer_what_it_needs_now(tmp_path, share):
     """A step of 20 launches, 100 us each, and an optimizer of 10."""
     evidence = launch_bound(tmp_path)
     call = launch_call_ns(evidence) / 1e3
+    calls = LAUNCH.needed(share)
     assert 0 < call * calls < 100
     changed = then(evidence, compiled(evidence, NONE), share)
-    # from its first launch call on, what is compiled is the wrapper's; what lies before it is the step's own
-    assert changed == pytest.approx(95 + (20 * calls + GUARD_CALLS) * call + 5 + 9 * 100 + 4 + REACTION, abs=10)
+    # from its first operation on, what is compiled is the wrapper's
+    assert changed == pytest.approx((20 * calls + GUARDS.needed(share)) * call + 5 + 9 * 100 + 4 + REACTION, abs=10)
 
 
 def test_beside_its_guards_the_host_is_asked_for_no_more_than_now(tmp_path: Path):
@@ -60,9 +59,9 @@ def test_beside_its_guards_the_host_is_asked_for_no_more_than_now(tmp_path: Path
             trace.synchronize()
     evidence = unprofiled(trace, tmp_path)
     call = launch_call_ns(evidence) / 1e3
-    assert call * CALLS > 8
+    assert call * LAUNCH.value > 8
     for share in (0.0, 0.5):
-        then_ = now(evidence) + GUARD_CALLS * call
+        then_ = now(evidence) + GUARDS.needed(share) * call
         assert then(evidence, compiled(evidence, NONE), share) == pytest.approx(then_, rel=0.01)
 
 
@@ -73,7 +72,24 @@ def test_what_is_fused_is_not_launched(tmp_path: Path):
     gone = gone[(gone % 30 < 20) & (gone % 2 == 1)]
     call = launch_call_ns(evidence) / 1e3
     changed = then(evidence, compiled(evidence, gone), 0.5)
-    assert changed == pytest.approx(95 + (10 * CALLS + GUARD_CALLS) * call + 5 + 9 * 100 + 4 + REACTION, abs=10)
+    assert changed == pytest.approx((10 * LAUNCH.value + GUARDS.value) * call + 5 + 9 * 100 + 4 + REACTION, abs=10)
+
+
+def test_casts_stay_beside_the_wrapper(tmp_path: Path):
+    """What a narrower type makes the host do in front of calls is not fused away."""
+    evidence = launch_bound(tmp_path)
+    work = np.flatnonzero(in_the_model(evidence))[:60]
+    after = compiled(evidence, NONE)
+    both = then(evidence, lambda share: lambda graph: after(share)(burdened(graph, work, 10_000.0)), 0.5)
+    assert both == pytest.approx(then(evidence, after, 0.5) + 20 * 10, rel=0.02)
+
+
+@pytest.mark.parametrize("waiting", ["aten::nonzero", "aten::item"])
+def test_a_wait_breaks_the_graph_and_nothing_is_expected(tmp_path: Path, waiting: str):
+    evidence = launch_bound(tmp_path, wait=True, waiting=waiting)
+    assert then(evidence, compiled(evidence, NONE), 0.5) == pytest.approx(now(evidence))
+    assert then(evidence, compiled(evidence, NONE), 0.0) > now(evidence)
+    assert then(evidence, compiled(evidence, NONE), 1.0) < now(evidence)
 
 
 # -- graphs of compiled code ------------------------------------------------------------
@@ -82,7 +98,9 @@ def test_what_is_fused_is_not_launched(tmp_path: Path):
 def test_without_a_wait_it_is_one_graph_and_the_optimizer_stays_outside(tmp_path: Path):
     evidence = launch_bound(tmp_path)
     for share in (0.0, 0.5, 1.0):
-        least = then(evidence, as_graph(evidence), 0.0) - LAUNCH + REPLAYED_CALLS * launch_call_ns(evidence) / 1e3
+        replay = REPLAYED.needed(share) * launch_call_ns(evidence) / 1e3
+        # a graph by hand begins with the first launch call here, the compiler's with the operation that makes it
+        least = then(evidence, as_graph(evidence), 0.0) - 95 - OF_A_GRAPH + replay
         assert then(evidence, as_graphs(evidence), share) == pytest.approx(least, abs=6)
 
 
@@ -91,8 +109,8 @@ def test_graphs_are_cut_where_the_host_waits(tmp_path: Path):
     evidence = launch_bound(tmp_path, wait=True)
     changed = then(evidence, as_graphs(evidence), 0.5)
     pause = (KERNEL_GAP_NS + (IN_GRAPH_NS - KERNEL_GAP_NS) * 0.5) / 1e3
-    launch = REPLAYED_CALLS * launch_call_ns(evidence) / 1e3
-    copied = 95 + launch + 11 * 5 + 10 * pause + 1.5
+    launch = REPLAYED.value * launch_call_ns(evidence) / 1e3
+    copied = launch + 11 * 5 + 10 * pause + 1.5
     assert changed == pytest.approx(copied + 5 + launch + 5 + 9 * 100 + 4 + REACTION, abs=15)
     assert then(evidence, as_graphs(evidence), 0.0) == now(evidence)
     assert then(evidence, as_graphs(evidence), 1.0) < changed

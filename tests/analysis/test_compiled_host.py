@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 from gobrrr.analysis.compiled import (
-    CALLS,
+    LAUNCH,
     LEAN_SHARE,
-    LEAST_CALLS,
-    MOST_CALLS,
-    REPLAYED_CALLS,
+    REPLAYED,
     SHARE,
-    TRAINED_CALLS,
+    TRAINED,
     compilable,
     is_compiled,
 )
@@ -63,12 +61,12 @@ def calls_a_launch(evidence: Evidence) -> float:
 def test_what_a_launch_of_compiled_code_needs_of_the_host_lies_between_what_traces_and_the_bench_say():
     """The constant is of steps that were timed without the profiler; in traces the wrapper takes longer."""
     needed = [calls_a_launch(read(path)) for path in COMPILED]
-    assert min(needed) > CALLS > LEAST_CALLS
-    assert max(needed) == pytest.approx(MOST_CALLS, abs=0.05)
+    assert LAUNCH.value < min(needed)
+    assert max(needed) < 2.5 * LAUNCH.value
 
 
 def test_it_holds_for_a_training_step_that_it_was_not_made_with():
-    assert LEAST_CALLS <= calls_a_launch(read(H200 / "t5_training.compile.json.gz")) <= MOST_CALLS
+    assert LAUNCH.low <= calls_a_launch(read(H200 / "t5_training.compile.json.gz")) <= 2 * LAUNCH.value
 
 
 def wrapper_us(evidence: Evidence) -> float:
@@ -88,10 +86,10 @@ def test_what_the_wrapper_of_captured_graphs_needs_of_the_host():
     trained = [read(H200 / f"{name}.reduce_overhead.json.gz") for name in ("t5_training", "nanogpt")]
     calls = [1e3 * wrapper_us(one) / launch_call_ns(one) for one in trained]
     # the constants are of steps that were timed without the profiler; in traces the wrapper takes up to twice as long
-    assert all(TRAINED_CALLS < one < 2.6 * TRAINED_CALLS for one in calls)
+    assert all(TRAINED.value < one < 4 * TRAINED.value for one in calls)
     # the decoder's few launches that are left are no measure of its host: those of its eager form are
     decoder, eager = (read(OWN / f"decoder_reduce_overhead.{form}.json.gz") for form in ("fixed", "faulty"))
-    assert REPLAYED_CALLS < 1e3 * wrapper_us(decoder) / launch_call_ns(eager) < 2 * REPLAYED_CALLS
+    assert REPLAYED.low < 1e3 * wrapper_us(decoder) / launch_call_ns(eager) < 2 * REPLAYED.value
 
 
 def test_what_compiled_code_needs_where_no_launch_call_tells():

@@ -16,7 +16,7 @@ from gobrrr.analysis.gains import Effect, Plan, Stopwatch, length
 from gobrrr.analysis.graph import StepGraph, serial_graph
 from gobrrr.analysis.links import link
 from gobrrr.analysis.replay import replayed
-from gobrrr.analysis.what_if import captured, dropped, hosted, shortened, unwaited
+from gobrrr.analysis.what_if import burdened, captured, dropped, hosted, shortened, unwaited
 from gobrrr.model.diagnosis import Wall
 from gobrrr.model.events import Kind
 from gobrrr.model.profile import RankProfile, TraceMeta
@@ -268,6 +268,18 @@ def test_at_another_time_the_host_is_as_fast_as_the_step_then_says(times: float)
 
     assert then.after([graph]) == pytest.approx(watch.after([graph]), rel=0.25)
     assert then.after([quicker]) == pytest.approx(then.before(then.middle) / 2, rel=0.2)
+
+
+def test_a_slower_host_takes_longer_for_what_a_change_makes_it_do_too():
+    one = replace(of_launches(20_000, 1_000), cost_ends=None)
+    watch, work = Stopwatch(one, wall_ns=one.wall_ns), np.arange(len(one.graph.called))
+    then = watch.of_step(2 * one.wall_ns)
+    more = [
+        watch.after([lambda graph: burdened(graph, work, 10_000.0)]) / watch.before(watch.middle)
+        for watch in (watch, then)
+    ]
+    assert more[1] == pytest.approx(more[0], rel=0.05)
+    assert more[0] > 1.3
 
 
 @pytest.mark.parametrize("times", [0.02, 0.5, 2.0])

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from gobrrr import changes, pipeline
+from gobrrr.analysis.observer import REPEATABLE
 from gobrrr.model.profile import Profile
 from gobrrr.model.treated import Timing, TrialRecord
 from gobrrr.model.workload import Workload
@@ -131,7 +132,7 @@ def test_a_larger_batch_is_predicted_for_its_size_also_on_top_of_a_graph() -> No
     added = Basis(seen, [graph, twice]).beyond([graph], twice, step)
     assert added is not None
     expected, low, high = added
-    assert 0.4 * step < expected <= high <= 0.5 * step + 1
+    assert 0.4 * step < expected <= high <= (1.0 - (1.0 - REPEATABLE) / 2) * step + 1
     assert low >= -0.05 * step
 
 

@@ -110,9 +110,12 @@ def test_a_device_bound_step_gets_shorter_by_what_its_calls_lose(code: str, name
     given = predict(name, seen, finding)
     assert given is not None
     assert given.expected_ns is not None
-    # of a low end at nothing the pauses between calls that become one are left
-    assert given.predicted_saving_ns == pytest.approx(finding.at_stake_ns, rel=0.02, abs=2e3)
-    assert given.predicted_saving_ns[0] < given.expected_ns < given.predicted_saving_ns[1]
+    # of a low end at nothing the pauses between calls that become one are left; a narrower type also shortens products
+    # that are no fault
+    low, high = given.predicted_saving_ns
+    assert high == pytest.approx(finding.at_stake_ns[1], rel=0.02, abs=2e3)
+    assert low == pytest.approx(finding.at_stake_ns[0], rel=0.06, abs=2e3)
+    assert low < given.expected_ns <= high
 
 
 def test_batch_norms_in_the_other_order_take_what_such_norms_were_measured_to_take():

@@ -19,16 +19,18 @@ from gobrrr.analysis.chains import BACKWARD
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import spans_of, step_spans, within, works_of
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.fusion import Chain
 from gobrrr.analysis.gains import Effect
 from gobrrr.analysis.graph import StepGraph
 from gobrrr.analysis.host_record import HOST_KINDS
 from gobrrr.analysis.idle import ALLOCATOR, COLLECTING, COMPILING, HOST_WORK, INPUT, UNEXPLAINED
 from gobrrr.analysis.intervals import inside_spans, union
+from gobrrr.analysis.optimizers import STEP
 from gobrrr.analysis.path import KERNEL_GAP_NS, launch_call_ns
 from gobrrr.analysis.regions import IN_GRAPH_NS, as_graph, launching, without
 from gobrrr.analysis.waits import cause_of, inner_waits
 from gobrrr.analysis.what_if import GRAPH_LAUNCH_NS, Change, captured, host_of, hosted, merged
-from gobrrr.fitted import by_name, constant
+from gobrrr.fitted import by_name
 from gobrrr.model.events import I8, Kind
 
 REGIONS = ("Torch-Compiled Region", "## Call CompiledFxGraph", "CompiledFunction", "Call CompiledFxGraph")
@@ -41,6 +43,9 @@ written_layers_compile pair's; the others are calls of libraries."""
 MOSTLY = 0.5
 """A step that launches more than this share from compiled code is compiled."""
 
+MODULE = "nn.Module: "
+"""How a trace names the Python frame of a module's call."""
+
 RECURRENT = (
     "aten::lstm", "aten::gru", "aten::rnn_", "aten::_cudnn_rnn", "aten::miopen_rnn",
     "autograd::engine::evaluate_function: CudnnRnnBackward", "autograd::engine::evaluate_function: MiopenRnnBackward",
@@ -51,16 +56,15 @@ leaves them as they are (torch/_dynamo/config.py, allow_rnn = False)."""
 CELLS = ("aten::lstm_cell", "aten::gru_cell", "aten::rnn_tanh_cell", "aten::rnn_relu_cell")
 """One turn of them, called alone: that is compiled."""
 
-CALLS, LEAST_CALLS, MOST_CALLS = constant("compiled launch"), by_name("compiled launch").low, 4.3
+LAUNCH = by_name("compiled launch")
 """What the host needs, without the profiler, for a launch of compiled code, in durations of a launch call as recorded:
-fitted to compiled steps of inference, and the least of them; the most is that of the seven shipped traces of compiled
-code, in which the wrapper takes longer."""
+fitted to compiled steps of inference."""
 
-GUARD_CALLS, TRAINED_GUARD_CALLS = constant("compiled guards, inference"), constant("compiled guards, training")
+GUARDS, TRAINED_GUARDS = by_name("compiled guards, inference"), by_name("compiled guards, training")
 """What a call of compiled code costs besides, whatever it launches: guards, and in training what autograd keeps and
 hands on between the two compiled passes."""
 
-REPLAYED_CALLS, TRAINED_CALLS = constant("captured replay, inference"), constant("captured replay, training")
+REPLAYED, TRAINED = by_name("captured replay, inference"), by_name("captured replay, training")
 """What the compiler's wrapper needs to check its guards and have a model's graphs launched, beside the launch itself:
 the forward pass alone, or both passes with what is kept between them."""
 
@@ -82,26 +86,58 @@ def compiled(evidence: Evidence, gone: I8) -> Effect:
     """
     work = works_of(evidence, gone)[0]
     begin, end = still_eager(evidence)
-    links = evidence.priced.links
-    launched = inside_spans(evidence.graph.called, begin, end) & (links.launch >= 0) & ~links.in_graph
+    launched = _launched(evidence, (begin, end))
     call, other = launch_call_ns(evidence), _not_issuing_ns(evidence, (begin, end))
-    guards = (TRAINED_GUARD_CALLS if evidence.training else GUARD_CALLS) * evidence.recorded_steps.count
+    waits = inner_waits(evidence)
+    waits = waits[inside_spans(evidence.events.start_ns[waits], begin, end)]
+    guarded, steps = TRAINED_GUARDS if evidence.training else GUARDS, evidence.recorded_steps.count
 
     def kept(graph: StepGraph, share: float) -> float:
         left = launched & ~graph.gone
         left[work] = False
-        now = float(host_of(graph, begin, end).sum())
+        now = float(host_of(graph, begin, end).sum()) / graph.pace
         if call is None or not now:
             fewer = float(left.sum()) / max(float((launched & ~graph.gone).sum()), 1.0)
             return _of_three(share, 1.0, min(SHARE, max(fewer, LEAN_SHARE)), min(LEAN_SHARE, fewer))
-        wrapper = _of_three(share, MOST_CALLS, CALLS, LEAST_CALLS) * float(left.sum()) * call
-        # what it does not generate it calls as eager code does: no more than now
-        return (min(wrapper + other, now) + guards * call) / now
+        guards = guarded.needed(share) * steps
+        first, further = issued(evidence, left)
+        wrapper = (LAUNCH.needed(share) * first + further) * call
+        if share < 1.0 and (np.isin(graph.waits, waits) & ~graph.cut).any():
+            return 1.0 if share else 1.0 + guards * call / now  # each wait breaks the compiled graph
+        # what it does not generate it calls as eager code does: no more than now; a cast of a weight has no neighbour
+        # that it could be fused with
+        return (min(wrapper + other, now - graph.burden) + graph.burden + guards * call) / now
 
     def effect(share: float) -> Change:
         return lambda graph: merged(hosted(graph, begin, end, kept(graph, share)), work)
 
     return effect
+
+
+def _launched(evidence: Evidence, spans: tuple[I8, I8]) -> NDArray[np.bool_]:
+    """One flag a piece of device work: whether the host launches it within spans, and not as part of a graph."""
+    links = evidence.priced.links
+    result: NDArray[np.bool_] = inside_spans(evidence.graph.called, *spans) & (links.launch >= 0) & ~links.in_graph
+    return result
+
+
+def issued(evidence: Evidence, left: NDArray[np.bool_]) -> tuple[float, float]:
+    """(calls that the wrapper makes for what is `left`, launches beyond the first that those make by themselves).
+
+    An operation of a library that launches many kernels, as a sort does, is one call for the wrapper.
+    """
+    op = evidence.priced.links.op[left]
+    first = len(np.unique(op[op >= 0])) + int((op < 0).sum())
+    return float(first), float(len(op) - first)
+
+
+def left_by_fusion(evidence: Evidence) -> NDArray[np.bool_]:
+    """One flag a piece of device work: whether it is launched in a model's passes once chains are one launch each."""
+    chains: list[Chain] = [one for each in evidence.fusion.chains if (one := each.without_head()) is not None]
+    gone = np.array([call for chain in chains for call in chain.calls[1:]], dtype=np.int64)
+    left = _launched(evidence, compilable(evidence))
+    left[works_of(evidence, gone[in_the_model(evidence)[gone]])[0]] = False
+    return left
 
 
 def _not_issuing_ns(evidence: Evidence, spans: tuple[I8, I8]) -> float:
@@ -131,8 +167,29 @@ def compilable(evidence: Evidence) -> tuple[I8, I8]:
     last = np.sort(events.end_ns[rows])
     at = np.searchsorted(last, end, side="right") - 1
     passes = (at >= 0) & (last[np.maximum(at, 0)] > begin) if len(last) else np.zeros(len(end), dtype=bool)
-    end = np.where(passes, last[np.maximum(at, 0)] if len(last) else end, end)
+    opens, closes = _whole_calls(evidence, begin, end)
+    begin, end = opens, np.where(passes, last[np.maximum(at, 0)] if len(last) else end, closes)
     return without(without((begin, end), update_spans(evidence)), recurrent_spans(evidence))
+
+
+def _whole_calls(evidence: Evidence, begin: I8, end: I8) -> tuple[I8, I8]:
+    """Spans that begin and end with the outermost module or operation that lies around each of their ends."""
+    events = evidence.events
+    named = np.array([name.startswith(MODULE) for name in events.names] or [False], dtype=bool)
+    updates = np.array([name.startswith(STEP) for name in events.names] or [False], dtype=bool)
+    rows = np.flatnonzero(
+        ((events.kind == Kind.OP) & ~updates[events.name]) | ((events.kind == Kind.PYTHON) & named[events.name])
+    )
+    starts, stops = spans_of(evidence, rows)
+    if not len(starts):
+        return begin, end
+
+    def around(when: I8) -> tuple[I8, NDArray[np.bool_]]:
+        at = np.maximum(np.searchsorted(starts, when, side="right") - 1, 0)
+        return at, (starts[at] <= when) & (when <= stops[at])
+
+    (first, opens), (last, closes) = around(begin), around(end)
+    return np.where(opens, starts[first], begin), np.where(closes, stops[last], end)
 
 
 def recurrent_spans(evidence: Evidence) -> tuple[I8, I8]:
@@ -225,14 +282,14 @@ def as_graphs(evidence: Evidence) -> Effect:
     around = np.array([_around(evidence, row) for row in waits.tolist()], dtype=np.int64).reshape(-1, 2)
     spans = _in_passes(evidence, spans)
     pieces = _launching_any(evidence, without(spans, (around[:, 0], around[:, 1])))
-    launch, each = _replay_ns(evidence, spans), _replay_ns(evidence, pieces)
 
     def effect(share: float) -> Change:
         gap = KERNEL_GAP_NS + (IN_GRAPH_NS - KERNEL_GAP_NS) * share
+        launch, each = _replay_ns(evidence, spans, share), _replay_ns(evidence, pieces, share)
 
         def held(graph: StepGraph, parts: tuple[I8, I8], needed: float) -> StepGraph:
-            # where little is launched the wrapper is no more than what launches it now
-            return captured(graph, *parts, gap, np.minimum(needed, host_of(graph, *parts)))
+            # where little is launched the wrapper is no more than what launches it eagerly
+            return captured(graph, *parts, gap, np.minimum(needed, host_of(evidence.graph, *parts)))
 
         def change(graph: StepGraph) -> StepGraph:
             waiting = np.isin(graph.waits, waits) & ~graph.cut
@@ -265,14 +322,15 @@ def _launching_any(evidence: Evidence, spans: tuple[I8, I8]) -> tuple[I8, I8]:
     return spans[0][some], spans[1][some]
 
 
-def _replay_ns(evidence: Evidence, spans: tuple[I8, I8]) -> float:
-    """What the host needs to have the graphs of one of some spans launched."""
+def _replay_ns(evidence: Evidence, spans: tuple[I8, I8], share: float) -> float:
+    """What the host needs to have the graphs of one of some spans launched, at a share of the effect."""
     call = launch_call_ns(evidence)
     if call is None or not len(spans[0]):
         return GRAPH_LAUNCH_NS
-    passes, whole = (2.0, TRAINED_CALLS) if evidence.training else (1.0, REPLAYED_CALLS)
+    replayed = REPLAYED.needed(share)
+    passes, whole = (2.0, TRAINED.needed(share)) if evidence.training else (1.0, replayed)
     each = max(len(spans[0]) / evidence.recorded_steps.count, passes)
-    return max(call * (whole + REPLAYED_CALLS * (each - passes)) / each, GRAPH_LAUNCH_NS)
+    return max(call * (whole + replayed * (each - passes)) / each, GRAPH_LAUNCH_NS)
 
 
 def _shapes(evidence: Evidence, wait: int) -> bool:

@@ -7,9 +7,13 @@ from collections import defaultdict
 import numpy as np
 from numpy.typing import NDArray
 
+from gobrrr.analysis.effects import of_calls
+from gobrrr.analysis.elsewhere import typed_ratios
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.gains import Effect
 from gobrrr.analysis.price import Group
 from gobrrr.analysis.roofline import matrix_peak
+from gobrrr.analysis.what_if import FIXED_NS
 from gobrrr.model.events import I8
 
 LOW = ("bfloat16", "float16", "float8", "int8")
@@ -69,3 +73,37 @@ def saved_at(evidence: Evidence, calls: I8, now: float, then: float | None, size
     bytes_ = np.array([evidence.group_of(call).work.bytes or 0.0 for call in calls.tolist()])
     least = bytes_ * size / memory.value * 1e9 if memory else np.zeros(len(calls))
     return np.maximum(ns - np.maximum(ns * now / then, least), 0.0)
+
+
+NONE: I8 = np.array([], dtype=np.int64)
+
+
+def beside(evidence: Evidence, told: I8 = NONE) -> list[Effect]:
+    """What 16 bits do to contractions of float32 beside the calls that a finding has `told` of, on a GPU.
+
+    Those that run as TF32 take half of the saving at the least. Those off the matrix units take as long as now at the
+    least: few tiles of a small product leave most of the device idle, but each processor computes the longer for its
+    float32. What is expected is what the peaks say, beside the fixed time of a kernel.
+    """
+    if evidence.on_cpu:
+        return []
+    effects: list[Effect] = []
+    ratio = typed_ratios(evidence, "bfloat16", "tf32")[evidence.calls.group]
+    calls = np.setdiff1d(np.flatnonzero(np.isfinite(ratio) & (ratio < 1.0)), told)
+    if len(calls):
+        less = evidence.calls.ns[calls] * (1.0 - ratio[calls])
+        effects.append(of_calls(evidence, calls, less / 2, less, better=True))
+    now, half = peak_of(evidence, "float32"), peak_of(evidence, "bfloat16", "float16")
+    slow = [off_matrix_units(one) and compute_bound(one) for one in evidence.priced.groups]
+    calls = np.setdiff1d(evidence.calls_where(np.array(slow, dtype=bool)), told)
+    if now is not None and half is not None and len(calls):
+        fixed = FIXED_NS * np.maximum(evidence.calls.kernels[calls], 1)
+        most = np.minimum(saved_at(evidence, calls, now, half, 0.5), np.maximum(evidence.calls.ns[calls] - fixed, 0.0))
+        at_peak = of_calls(evidence, calls, 0.0 * most, most, better=True)
+        effects.append(lambda share: at_peak(min(2.0 * share, 1.0)))
+    return effects
+
+
+def compute_bound(group: Group) -> bool:
+    """Whether a call's FLOPs at their peak take longer than its bytes."""
+    return group.floor is not None and group.floor.bound == "compute"

@@ -75,7 +75,7 @@ class Stopwatch:
 
     `evidences`: one a rank; several run together, and the step is that of the slowest. `wall_ns`: what a step takes
     (None: the longest of the evidences'). Where the host is known there is one end. `pace`: the host takes so many
-    times as long as it did; what a change makes it do besides, as long as ever.
+    times as long as it did.
     """
 
     def __init__(self, *evidences: Evidence, wall_ns: float | None = None, pace: float = 1.0) -> None:
@@ -195,7 +195,7 @@ def _at(graphs: Sequence[StepGraph], end: int, ends: int) -> StepGraph:
 
 def _paced(graph: StepGraph, pace: float) -> StepGraph:
     """The graph with a host that takes `pace` times as long."""
-    return graph if pace == 1.0 else replace(graph, left=graph.left * pace)
+    return graph if pace == 1.0 else replace(graph, left=graph.left * pace, pace=pace)
 
 
 def _front_of(graph: StepGraph, until: int | None) -> StepGraph:

@@ -57,7 +57,9 @@ class StepGraph:
     time that a machine needs for it (NaN: not known); `base` its duration before any remedy.
 
     `serial`: host and device are one processor (a CPU): work runs inside the host's time and nothing overlaps. `until`:
-    what the host does from there on (recorded clock) is not replayed; None: all is.
+    what the host does from there on (recorded clock) is not replayed; None: all is. `pace`: the host takes so many
+    times as long as when it was recorded, also for what a change makes it do besides; `burden`: what a change makes it
+    do in front of work, in ns of all recorded steps at the recorded pace.
     """
 
     events: EventTable
@@ -87,6 +89,8 @@ class StepGraph:
     record: HostRecord
     serial: bool = False
     until: int | None = None
+    pace: float = 1.0
+    burden: float = 0.0
 
     def passed(self, when: I8) -> F8:
         """Host time, without waits, at instants of the recorded clock; outside its record the clock runs on."""

@@ -186,13 +186,14 @@ def host_of(graph: StepGraph, begin: I8, end: I8) -> F8:
 
 
 def burdened(graph: StepGraph, work: I8, ns: F8 | float) -> StepGraph:
-    """The host needs `ns` (one for all, or one each) more in front of each of `work`."""
+    """The host needs `ns` (one for all, or one each; at the pace at which it was recorded) more in front of each of
+    `work`."""
     if not len(graph.left):
         return graph
     at = np.clip(np.searchsorted(graph.at, graph.called[work], side="left") - 1, 0, len(graph.left) - 1)
-    left = graph.left.copy()
-    np.add.at(left, at, ns)
-    return replace(graph, left=left)
+    more, left = np.broadcast_to(ns, work.shape), graph.left.copy()
+    np.add.at(left, at, more * graph.pace)
+    return replace(graph, left=left, burden=graph.burden + float(more.sum()))
 
 
 def unlaunched(graph: StepGraph, work: I8, share: float = 0.0, spans: tuple[I8, I8] | None = None) -> StepGraph:
@@ -214,14 +215,15 @@ def unwaited(graph: StepGraph, rows: I8 | None = None) -> StepGraph:
 def captured(graph: StepGraph, begin: I8, end: I8, gap_ns: float, launch_ns: F8 | float = GRAPH_LAUNCH_NS) -> StepGraph:
     """What the host does within each span is one launch of a captured graph; its kernels follow one another.
 
-    `launch_ns`: what the host needs for the launch of a span's, one for all or one a span; `gap_ns`: the device's pause
+    `launch_ns`: what the host needs for the launch of a span's, one for all or one a span, at the pace at which it was
+    recorded; `gap_ns`: the device's pause
     from kernel to kernel inside a graph. Waits within the spans are gone.
     """
     changed = hosted(graph, begin, end, 0.0)
     left = changed.left.copy()
     at = np.clip(np.searchsorted(graph.at, begin, side="right") - 1, 0, max(len(left) - 1, 0))
     if len(left):
-        np.add.at(left, at, launch_ns)
+        np.add.at(left, at, np.asarray(launch_ns) * graph.pace)
     within = inside_spans(graph.called, begin, end) & (graph.links.launch >= 0)
     place = graph.place & ~within
     place[_first_within(graph, begin, within)] = True

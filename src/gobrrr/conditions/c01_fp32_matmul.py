@@ -55,10 +55,9 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.claims import Found, of_calls
-from gobrrr.analysis.contractions import low_precision, off_matrix_units, peak_of, saved_at
+from gobrrr.analysis.contractions import compute_bound, low_precision, off_matrix_units, peak_of, saved_at
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.path import path_of, step_saving
-from gobrrr.analysis.price import Group
 from gobrrr.analysis.ratios import rate
 from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
 from gobrrr.model.diagnosis import NotChecked
@@ -127,10 +126,8 @@ def _other_peaks(tf32: float | None, half: float | None, with_tf32: float, with_
 
 def slow_calls(evidence: Evidence) -> I8:
     """Calls of float32 contractions that the vector unit's peak holds up."""
-    calls = evidence.calls_where(np.array([_off_matrix_units(group) for group in evidence.priced.groups], dtype=bool))
+    calls = evidence.calls_where(
+        np.array([off_matrix_units(one) and compute_bound(one) for one in evidence.priced.groups], dtype=bool)
+    )
     floor, ns = evidence.calls.floor_ns[calls], evidence.calls.ns[calls]
     return calls[floor >= LEAST_OF_PEAK * ns]
-
-
-def _off_matrix_units(group: Group) -> bool:
-    return off_matrix_units(group) and group.floor is not None and group.floor.bound == "compute"

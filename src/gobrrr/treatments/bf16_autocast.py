@@ -9,6 +9,7 @@ behind contractions and keeps the type that it is given (batch norm, activations
 bytes, as bf16-cast has it.
 
 What runs as TF32 is no fault, and no finding prescribes this then; asked for, it takes half of their floors' share.
+Small products off the matrix units, which no finding tells of, are expected to run as the peaks say.
 
 For single float32 contractions in a model of 16 bit (C03) it is the finding's own interval: their operands are cast.
 
@@ -19,25 +20,24 @@ does not.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from gobrrr.analysis.claims import Found
-from gobrrr.analysis.compiled import is_compiled
-from gobrrr.analysis.effects import all_of, claimed, of_calls, of_claim
-from gobrrr.analysis.elsewhere import in_type, typed_ratios
+from gobrrr.analysis.contractions import beside
+from gobrrr.analysis.effects import all_of, claimed, of_claim
+from gobrrr.analysis.elsewhere import in_type
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Effect, Plan
+from gobrrr.analysis.gains import EXPECTED, Effect, Plan
 from gobrrr.analysis.narrower import half_behind_contractions
 from gobrrr.analysis.path import launch_call_ns, path_of
+from gobrrr.analysis.price import Group
 from gobrrr.analysis.program import device_of, program_of
 from gobrrr.analysis.what_if import burdened, unchanged
-from gobrrr.fitted import constant
-from gobrrr.model.events import I8
-from gobrrr.model.work import Tensor
+from gobrrr.fitted import by_name
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import applying
 from gobrrr.treatments.way import PRECISION, Unfit, Way
@@ -45,8 +45,12 @@ from gobrrr.treatments.wording import line, model_of, said, where, written_at
 
 NAME = "bf16-autocast"
 NUMERICS = "rounding"
-CAST_CALLS = constant("cast")
-"""What the host needs to cast an operand, without the profiler, in durations of a launch call as recorded."""
+CAST, TRAINED_CAST = by_name("cast, inference"), by_name("cast, training")
+"""What the host needs to cast an operand, without the profiler, in durations of a launch call as recorded. In training
+half of them are undone in the backward pass, where no Python runs, and a weight is cast once for all its uses."""
+
+FLOAT32 = ("float32", "tf32")
+"""The units on which contractions of float32 run."""
 
 MOST_OPERANDS = 3
 """Tensors of a contraction: two factors and what is added."""
@@ -66,14 +70,13 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         return of_claim(evidence, found, how, "nothing in front of them needs float32's range")
     if finding.code != "C01":
         return None
-    contractions = np.array([group.work.matrix_dtype == "float32" for group in evidence.priced.groups], dtype=bool)
-    casts = _casting(evidence, evidence.calls_where(contractions))
     typed = in_type(evidence, "bfloat16")
     effect = all_of(
         lambda _: typed,
         claimed(evidence, found, better=True),
+        *beside(evidence, found.claim.unit),
         *_traffic(evidence),
-        casts,
+        _casting(evidence),
     )
     return Plan(_around(evidence), "the operands of contractions are cast; bfloat16 is accurate enough", effect)
 
@@ -97,44 +100,47 @@ def _traffic(evidence: Evidence) -> list[Effect]:
     return [] if halved is None else [halved]
 
 
-def _casting(evidence: Evidence, calls: I8) -> Effect:
-    """The host casts each float32 operand of some contractions; on a CPU the claim has it."""
-    if evidence.on_cpu:
+def _casting(evidence: Evidence) -> Effect:
+    """The host casts the float32 operands of contractions; on a CPU the claim has it."""
+    casts = np.array(casts_of(evidence) or [0.0])[evidence.calls.group]
+    calls = np.flatnonzero(casts > 0)
+    if evidence.on_cpu or not len(calls):
         return lambda _: unchanged
-    casts = np.array([operands(one.call.tensors) for one in evidence.priced.groups] or [0], dtype=np.float64)
-    ns = casts[evidence.calls.group[calls]] * cast_ns(evidence)
-    return lambda _: lambda graph: burdened(graph, evidence.calls.first[calls], ns)
+    first = evidence.calls.first[calls]
+    return lambda share: lambda graph: burdened(graph, first, casts[calls] * cast_ns(evidence, share))
 
 
-def operands(tensors: Sequence[Tensor]) -> int:
-    """What autocast casts of a contraction's arguments: two factors, and a sum's third. A backward pass computes with
-    what was cast, and undoes each cast."""
-    return min(sum(one.dtype == "float32" for one in tensors), MOST_OPERANDS)
+def casts_of(evidence: Evidence) -> list[float]:
+    """What autocast casts for a call of each group: two factors of a contraction, and a sum's third. A backward pass
+    computes with what was cast, and undoes each cast. Batch norms hand on 16 bits to the convolutions behind them."""
+    batches = any("batch_norm" in one.call.name for one in evidence.priced.groups)
+    return [float(_operands(one, batches)) for one in evidence.priced.groups]
 
 
-def cast_ns(evidence: Evidence) -> float:
-    """What the host needs to cast a tensor; nothing where a compiler fuses casts into what it generates anyway."""
-    if is_compiled(evidence):
-        return 0.0
+def _operands(group: Group, batches: bool) -> int:
+    if group.work.matrix_dtype not in FLOAT32:
+        return 0
+    each = min(sum(one.dtype == "float32" for one in group.call.tensors), MOST_OPERANDS)
+    return max(each - (batches and "convolution" in group.call.name), 0)
+
+
+def cast_ns(evidence: Evidence, share: float = EXPECTED) -> float:
+    """What the host needs to cast a tensor, at a share of the effect; in compiled code as well, as there is nothing to
+    fuse a weight's cast with."""
     call = launch_call_ns(evidence)
-    return CAST_CALLS * call if call is not None else path_of(evidence).host_per_launch
+    needed = (TRAINED_CAST if evidence.training else CAST).needed(share)
+    return needed * call if call is not None else path_of(evidence).host_per_launch
 
 
 def unasked(evidence: Evidence) -> Plan | None:
-    """Contractions that run as TF32, which no condition calls a fault: in 16 bit they take half of their floor.
+    """Contractions that no condition calls a fault: those that run as TF32, or that a late host hides.
 
-    At the least half of that saving; a host that launches one cast more for each operand.
+    The host launches a cast more for each operand.
     """
-    if evidence.on_cpu:
+    if evidence.on_cpu or not any(casts_of(evidence)):
         return None
-    ratio = typed_ratios(evidence, "bfloat16", "tf32")[evidence.calls.group]
-    calls = np.flatnonzero(np.isfinite(ratio) & (ratio < 1.0))
-    if not len(calls):
-        return None
-    less = evidence.calls.ns[calls] * (1.0 - ratio[calls])
-    shorter = of_calls(evidence, calls, less / 2, less, better=True)
-    effect = all_of(shorter, *_traffic(evidence), _casting(evidence, calls))
-    return Plan(_around(evidence), "contractions run as TF32 now; bfloat16 is accurate enough", effect)
+    effect = all_of(*beside(evidence), *_traffic(evidence), _casting(evidence))
+    return Plan(_around(evidence), "bfloat16 is accurate enough for these contractions", effect)
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:

@@ -19,11 +19,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import all_of, claimed, of_calls
-from gobrrr.analysis.elsewhere import in_type, typed_ratios
+from gobrrr.analysis.contractions import beside
+from gobrrr.analysis.effects import all_of, claimed, sooner
+from gobrrr.analysis.elsewhere import in_type
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Effect, Plan
 from gobrrr.analysis.narrower import half_the_bytes
@@ -46,8 +45,14 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if found.finding.code != "C01" or evidence.training:
         return None
     typed = in_type(evidence, "bfloat16")
-    effects: list[Effect] = [lambda _: typed, claimed(evidence, found, better=True), *_traffic(evidence)]
-    return Plan(_how(evidence), ASSUMES, all_of(*effects))
+    effects: list[Effect] = [
+        lambda _: typed,
+        claimed(evidence, found, better=True),
+        *beside(evidence, found.claim.unit),
+        *_traffic(evidence),
+    ]
+    plan = Plan(_how(evidence), ASSUMES, all_of(*effects))
+    return sooner(plan) if evidence.on_cpu else plan  # nothing is cast on the way, so that the peaks tell
 
 
 def _how(evidence: Evidence) -> str:
@@ -56,18 +61,13 @@ def _how(evidence: Evidence) -> str:
 
 
 def unasked(evidence: Evidence) -> Plan | None:
-    """Contractions that run as TF32 now, as autocast has them without its casts, and what moves float32.
+    """Contractions that no finding tells of, as autocast has them without its casts, and what moves float32.
 
     None for a step that trains, and on a CPU, whose pointwise operations in bfloat16 are no faster for sure.
     """
     if evidence.on_cpu or evidence.training:
         return None
-    ratio = typed_ratios(evidence, "bfloat16", "tf32")[evidence.calls.group]
-    calls = np.flatnonzero(np.isfinite(ratio) & (ratio < 1.0))
-    effects = _traffic(evidence)
-    if len(calls):
-        less = evidence.calls.ns[calls] * (1.0 - ratio[calls])
-        effects.append(of_calls(evidence, calls, less / 2, less, better=True))
+    effects = [*beside(evidence), *_traffic(evidence)]
     return Plan(_how(evidence), ASSUMES, all_of(*effects)) if effects else None
 
 

@@ -14,9 +14,9 @@ beside pointwise calls. For norms (M03) from those that are written out to all, 
 channels-last by itself (torch/_inductor/graph.py, decide_layout_opt). Misaligned matmuls (C02) it pads where that is
 quicker (torch/_inductor/fx_passes/pad_mm.py): from nothing to all of the claim, which is what is expected. For
 a launch-bound step (O01), or a loop whose turns need each other (O04), chains are one launch each, and the host issues
-what is left of the forward and backward passes from a compiler's wrapper: 3.9 times what a launch call alone takes in
-the same trace for each launch, from 4.3 to 3.3, as the shipped pairs of an eager and a compiled step show
-(`analysis/compiled.py`).
+what is left of the forward and backward passes from a compiler's wrapper: 2.4 times what a launch call alone takes in
+the same trace for each operation, and once a call its guards, as measured steps show (`docs/calibration.md`). Where the
+host waits within the passes the compiler breaks its graph, and nothing is expected of it.
 
 It is no remedy where most of the step is launched from compiled code already: what is left there are graph breaks (O10)
 and compiling again (O05). Of a step that is compiled in part it is for the rest.
@@ -86,13 +86,13 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if code == "M03":
         least = written_share(evidence)
         assumes = "low: norms that are written out become one kernel each; high: the framework's own do as well"
-        return of_claim(evidence, found, how, assumes, least=least)
+        return sooner(of_claim(evidence, found, how, assumes, least=least))
     if code == "C02":
         assumes = "the compiler pads the matmuls (shape_padding); low: it finds that copying them takes longer"
         return sooner(of_claim(evidence, found, how, assumes, least=0.0, better=True))
     if code in ("M04", "M05"):
         assumes = "high: each of them can be fused with a call next to it; no graph breaks"
-        return of_claim(evidence, found, how, assumes, least=0.0)
+        return sooner(of_claim(evidence, found, how, assumes, least=0.0))
     return _launching(evidence, how) if code in ANSWERS else None
 
 

@@ -27,6 +27,7 @@ from gobrrr.analysis.claims import Found
 from gobrrr.analysis.compiled import as_graphs, as_model_graphs
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.program import program_of
 from gobrrr.analysis.regions import as_graph
 from gobrrr.analysis.waits import inner_waits
 from gobrrr.model.workload import Workload
@@ -38,14 +39,10 @@ NAME = "cuda-graph"
 NUMERICS = "none"
 ANSWERS = ("M04", "O01", "O04")
 CODE = """
-model = torch.compile(model, mode="reduce-overhead")
+# inference: each call of the model is one launch then
+model = torch.cuda.make_graphed_callables(model, (x,))
 
-# or by hand, after three warm-up calls on a side stream:
-graph = torch.cuda.CUDAGraph()
-with torch.cuda.graph(graph):
-    y = model(static_x)
-static_x.copy_(x)
-graph.replay()
+# training: capture the whole step
 """
 
 STEP = """
@@ -64,6 +61,7 @@ with torch.cuda.graph(graph):
 static_x.copy_(x)
 graph.replay()
 """
+CODE += STEP.lstrip()
 KNOWN = ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adadelta", "ASGD", "Rprop", "RMSprop")
 """Optimizers that can be captured; those of them whose state begins with zeros are FROM_ZERO."""
 FROM_ZERO = ("SGD", "Adam", "AdamW", "RAdam", "Adamax", "Adadelta", "RMSprop")
@@ -78,12 +76,24 @@ def unasked(evidence: Evidence) -> Plan | None:
     """The same where the device bounds the step: with a shorter device it is the host that a graph spares."""
     if evidence.on_cpu:
         return None
-    how = changed_model(evidence, 'torch.compile({}, mode="reduce-overhead")')
     assumes = "static shapes; the whole step is captured (low: all but the optimizer)"
     waits = len(inner_waits(evidence)) > 0
     if waits:
         assumes = "a graph can't hold the waits inside the step: nothing is gained until they are removed (remove-sync)"
-    return Plan(how, assumes, as_graph(evidence), once=True)
+    return Plan(_how(evidence), assumes, as_graph(evidence), once=True)
+
+
+def _how(evidence: Evidence) -> str:
+    """What captures all that is predicted to be captured: of training the step with its optimizer."""
+    program = program_of(evidence)
+    if evidence.training or (program.model is None and program.step is not None):
+        return (
+            STEP.strip()
+            .replace("step(", f"{program.step or 'step'}(")
+            .replace("# step,", f"# {program.step or 'step'},")
+        )
+    given = ", ".join(one.name for one in program.inputs) or "x"
+    return changed_model(evidence, f"torch.cuda.make_graphed_callables({{}}, ({given},))")
 
 
 def of_model(evidence: Evidence, found: Found) -> Plan | None:
@@ -97,7 +107,8 @@ def model_unasked(evidence: Evidence) -> Plan | None:
     if whole is None or whole.effect is None:
         return whole
     assumes = "static shapes; the loss and the optimizer stay outside"
-    return replace(whole, assumes=assumes, effect=as_model_graphs(evidence))
+    how = changed_model(evidence, "torch.cuda.make_graphed_callables({}, (x,))")
+    return replace(whole, how=how, assumes=assumes, effect=as_model_graphs(evidence))
 
 
 def of_compiled(evidence: Evidence, found: Found) -> Plan | None:

@@ -153,10 +153,14 @@ def _way(name: str, workload: Workload, *, fused: bool) -> Way:
             _switch(stack, workload.optimizer, fused=fused)
             yield workload
 
+    on_cpu = not fused and str(workload.optimizer.param_groups[0]["params"][0].device.type) == "cpu"
     return Way(
         name=name, treatment=NAME, apply=apply, code=_code(workload, fused=fused), numerics="rounding",
-        rank=OPTIMIZER, as_if=(NAME,),
+        rank=OPTIMIZER, as_if=() if on_cpu else (NAME,), worth=(lambda _: NOT_ON_CPU) if on_cpu else None,
     )  # fmt: skip
+
+
+NOT_ON_CPU = "on a CPU the foreach form runs the same operations, one parameter after another"
 
 
 def _code(workload: Workload, *, fused: bool) -> str:

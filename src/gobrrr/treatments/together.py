@@ -264,11 +264,10 @@ class Combiner:
         )
 
     def _most(self, names: Sequence[str], work: float) -> float:
-        """The largest share of the step that `names` can save: of a step that does more work as much as if that took no
-        time."""
+        """The largest share of the step that `names` can save: more work takes no time at the least, but for noise."""
         if work == 1.0:
             return self.touched(names) / (self.before or 1.0)
-        return 1.0 - 1.0 / work if len(names) == 1 and work > 1.0 else 1.0
+        return 1.0 - (1.0 - REPEATABLE) / work if len(names) == 1 and work > 1.0 else 1.0
 
     def touched(self, names: Sequence[str]) -> float:
         """What of a step the plans of `names` touch, in ns: work that they change, and the idle time where they change
