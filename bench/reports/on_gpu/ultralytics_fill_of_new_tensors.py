@@ -29,13 +29,9 @@ def _made(*, sick: bool) -> Workload:
     def step() -> torch.Tensor:
         torch.use_deterministic_algorithms(True, warn_only=True)  # cause
         deterministic.fill_uninitialized_memory = sick
-        try:
-            with torch.autocast(DEVICE, torch.bfloat16, enabled=DEVICE == "cuda"):
-                loss = model(images).float().square().mean()  # cause
-            loss.backward()  # cause
-        finally:
-            torch.use_deterministic_algorithms(False)
-            deterministic.fill_uninitialized_memory = True
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=DEVICE == "cuda"):
+            loss = model(images).float().square().mean()  # cause
+        loss.backward()  # cause
         model.zero_grad()
         return loss.detach()
 
