@@ -13,7 +13,7 @@ SOURCE = "https://github.com/huggingface/transformers/issues/45750"
 MECHANISM = 2
 CAUSE = "a Conv3d whose kernel is its stride and its input: cuDNN has no good algorithm for it"
 REPORTED = "50,000 times slower than the linear layer on Blackwell; sglang-omni#539: 3.7 s a call on an H100"
-NAMES = r"conv(?:olution)?(?:3d)?\b"
+NAMES = r"fallback|linear layer|F\.linear|matrix product|patch|holds the step"
 PATCHES, WIDTH, VOLUME = sized(128, 32), sized(1152, 32), (3, 2, sized(16, 8), sized(16, 8))
 
 

@@ -13,7 +13,7 @@ SOURCE = "https://github.com/pytorch/pytorch/issues/21462"
 MECHANISM = 2
 CAUSE = "conv1d with a kernel of 1,024, which grows with the kernel"
 REPORTED = "20 times the time of a convolution by FFT with 64 channels"
-NAMES = r"conv(?:olution)?(?:1d)?\b|\bfft"
+NAMES = r"\bfft\b|fourier|(?:long|large) kernel|kernel of"
 CHANNELS, LENGTH, KERNEL = sized(64, 4), sized(64_000, 2000), sized(1024, 128)
 
 
