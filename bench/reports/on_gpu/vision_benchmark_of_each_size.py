@@ -30,9 +30,9 @@ def _made(*, sick: bool) -> Workload:
 
     def step() -> torch.Tensor:
         down, across = divmod(next(SIZES), sized(200, 16))
-        with torch.backends.cudnn.flags(enabled=True, benchmark=sick):
-            loss = model(image[:, :, : side - down % 64, : side - across]).square().mean()  # cause
-            loss.backward()  # cause
+        torch.backends.cudnn.benchmark = sick  # cause
+        loss = model(image[:, :, : side - down % 64, : side - across]).square().mean()  # cause
+        loss.backward()  # cause
         model.zero_grad()
         return loss.detach()
 
