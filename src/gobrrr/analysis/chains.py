@@ -65,7 +65,7 @@ class Order:
     """
 
     calls: tuple[int, ...]
-    kind: str  # "chain", "einsum" or "outer"
+    kind: str  # "chain", "einsum", "outer" or "differences"
     now_flop: float
     best_flop: float
     now_floor_ns: float
@@ -349,34 +349,61 @@ def _integers(evidence: Evidence, row: int) -> list[int] | None:
     return found if isinstance(found, list) and all(isinstance(one, int) for one in found) else None
 
 
-# -- outer products that are summed
+# -- outer products and differences that are summed
 
 
 def _outers(evidence: Evidence) -> list[Order]:
-    """Products that write a large tensor which only the sum behind them reads: a contraction written out."""
-    found = []
-    for call, behind in pairwise(_computing(evidence)):
-        made, summed = evidence.group_of(call), evidence.group_of(behind)
-        if summed.call.name != "aten::sum" or not summed.call.tensors or not _free(evidence, call):
+    """What writes a large tensor of all pairs that only the sum behind it reads: a contraction written out."""
+    found: list[Order] = []
+    computing = _computing(evidence)
+    for at, behind in enumerate(computing):
+        summed = evidence.group_of(behind)
+        if summed.call.name not in (SUM, NORM) or not summed.call.tensors:
             continue
-        shape = _outer_shape(made)
-        if shape is None or summed.call.tensors[0].shape != shape:
+        shape, dims = summed.call.tensors[0].shape, _sum_dims(summed.call)
+        pairs = _of_pairs(evidence, computing[max(at - 2, 0) : at], summed.call, shape)
+        run = (*pairs, behind)
+        if not pairs or dims is None or len({int(evidence.calls.stream[one]) for one in run}) > 1:
             continue
-        dims = _sum_dims(summed.call)
-        if dims is None or evidence.calls.stream[call] != evidence.calls.stream[behind]:
-            continue
-        order = _outer_order(evidence, (call, behind), shape, dims)
-        found += [order] if order is not None else []
+        if _free(evidence, pairs[0]):
+            told = {call for one in found for call in one.calls}
+            back = tuple(one for one in _backward_of(evidence, run[0], shape) if one not in told)
+            order = _outer_order(evidence, run, back, shape, dims)
+            found += [order] if order is not None else []
     return found
 
 
-def _outer_shape(group: Group) -> Shape | None:
-    """What an outer product writes: a product of inner dimension 1, a multiplication that broadcasts both operands."""
+SUM, NORM = "aten::sum", "aten::linalg_vector_norm"
+
+
+def _of_pairs(evidence: Evidence, before: list[int], summed: OpCall, shape: Shape) -> tuple[int, ...]:
+    """The calls in front of a sum that make what it reads: an outer product; or differences, and their squares."""
+    groups = [evidence.group_of(one) for one in before]
+    if summed.name == SUM and groups and _outer_shape(groups[-1], "aten::mul") == shape:
+        return (before[-1],)
+    differences = groups if summed.name == NORM else groups[:-1] if groups and _squares(groups[-1].call) else []
+    if not differences or _outer_shape(differences[-1], DIFFERENCE) != shape:
+        return ()
+    return tuple(before[len(differences) - 1 :])
+
+
+DIFFERENCE = "aten::sub"
+
+
+def _squares(call: OpCall) -> bool:
+    """Whether a call multiplies each element by itself."""
+    if call.name == "aten::pow":
+        return any(isinstance(one, Scalar) and one.text in ("2", "2.") for one in call.inputs)
+    return call.name == "aten::square" or (call.name == "aten::mul" and len({one.shape for one in call.tensors}) == 1)
+
+
+def _outer_shape(group: Group, pointwise: str) -> Shape | None:
+    """What an outer product writes: a product of inner dimension 1, an operation that broadcasts both operands."""
     given = group.call.tensors
-    if group.call.name in ("aten::bmm", "aten::mm"):
+    if group.call.name in ("aten::bmm", "aten::mm") and pointwise != DIFFERENCE:
         one = product_of_call(group.call)
         return one.out if one is not None and one.inner == 1 and min(one.rows, one.columns) > 1 else None
-    if group.call.name != "aten::mul" or len(given) < 2:
+    if group.call.name != pointwise or len(given) < 2:
         return None
     try:
         shape = tuple(int(size) for size in np.broadcast_shapes(given[0].shape, given[1].shape))
@@ -399,8 +426,10 @@ def _sum_dims(call: OpCall) -> list[int] | None:
     return [int(one) for one in dims] if isinstance(dims, list) and dims else None
 
 
-def _outer_order(evidence: Evidence, calls: tuple[int, int], shape: Shape, dims: list[int]) -> Order | None:
-    """The same as one contraction: its FLOPs, the operands read and the sum written."""
+def _outer_order(
+    evidence: Evidence, calls: tuple[int, ...], back: tuple[int, ...], shape: Shape, dims: list[int]
+) -> Order | None:
+    """The same as one contraction: its FLOPs, the operands read and the sum written; backward, as two of them."""
     made = evidence.group_of(calls[0]).call
     gone = {dim % len(shape) for dim in dims}
     left = prod(size for dim, size in enumerate(shape) if dim not in gone)
@@ -410,10 +439,20 @@ def _outer_order(evidence: Evidence, calls: tuple[int, int], shape: Shape, dims:
     work = Work(
         count="exact", matrix_flop=flop, matrix_dtype=made.tensors[0].dtype, bytes_read=moved, bytes_written=left * item
     )
-    best, now = floor(work, evidence.machine), float(evidence.calls.floor_ns[list(calls)].sum())
-    if best is None or not now > best.ns:
+    best = floor(work, evidence.machine)
+    now = float(np.nansum(evidence.calls.floor_ns[[*calls, *back]]))
+    products = 3 if back else 1
+    if best is None or not now > products * best.ns:
         return None
-    return Order(calls, "outer", flop, flop, now, best.ns, "", sure=True)
+    kind = "differences" if made.name == DIFFERENCE else "outer"
+    return Order((*calls, *back), kind, flop, flop, now, products * best.ns, "", sure=True)
+
+
+def _backward_of(evidence: Evidence, call: int, shape: Shape) -> list[int]:
+    """The calls on tensors of all pairs in the backward pass of the step of a call."""
+    groups = np.array([any(one.shape == shape for one in group.call.tensors) for group in evidence.priced.groups], bool)
+    calls, step = evidence.calls_where(groups), _step_of(evidence)
+    return [one for one in calls[step[calls] == step[call]].tolist() if _backward(evidence, one)]
 
 
 # -- floors
