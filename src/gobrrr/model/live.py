@@ -110,6 +110,7 @@ class Switches(msgspec.Struct, frozen=True, kw_only=True):
     anomaly_checks_nan: bool = False
     launch_blocking: bool = False
     deterministic: bool = False
+    deterministic_at: str | None = None
     sync_debug: bool = False
     tracer: str | None = None
     profiler: str | None = None
