@@ -28,6 +28,7 @@ from gobrrr import units
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.flagged_masks import flagged_masks
 from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.math_attention import heads_a_group, math_form
 from gobrrr.model.diagnosis import Diagnosis, Finding
@@ -45,8 +46,10 @@ y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the materialised scores cost on the wall."""
+    """What the materialised scores cost on the wall, or a mask that a flag replaces."""
     finding = found.finding
+    if finding.code == "M12":
+        return of_claim(evidence, found, _unmasked(evidence, finding), "the fastest kernel takes the call then")
     if finding.code != "M02":
         return None
     called = math_form(evidence, found.claim.unit[found.claim.unit < len(evidence.calls)])
@@ -56,6 +59,14 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     code = f"y = torch.nn.functional.scaled_dot_product_attention(q, k, v{mask})"
     how = line(code, where(finding), "is_causal=True for a causal mask, True in a mask is seen" if mask else "")
     return of_claim(evidence, found, how, "a fused kernel takes the mask and the head size")
+
+
+def _unmasked(evidence: Evidence, finding: Finding) -> str:
+    """The call without its mask."""
+    first = next(one for one in flagged_masks(evidence) if one.use.source == finding.where[0].source)
+    flag, why = ("", "hides nothing") if first.share == 1.0 else (", is_causal=True", "hides what is_causal hides")
+    code = f"y = torch.nn.functional.scaled_dot_product_attention(q, k, v{flag})"
+    return line(code, where(finding), f"the mask {why}")
 
 
 def _fused(evidence: Evidence, row: int, finding: Finding) -> str:
