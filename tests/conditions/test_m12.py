@@ -46,9 +46,9 @@ def test_a_mask_that_a_flag_replaces(tmp_path: Path, share: float, call: str):
     assert call in given.how
 
 
-def test_masks_that_are_needed_and_other_kernels_are_healthy(tmp_path: Path):
+def test_masks_that_are_needed_and_the_form_without_a_kernel_are_no_such_masks(tmp_path: Path):
     assert check("M12", seen_with(tmp_path)) is None
-    assert check("M12", seen_with(tmp_path, masked(0.5, "aten::_scaled_dot_product_cudnn_attention"))) is None
+    assert check("M12", seen_with(tmp_path, masked(0.5, "aten::_scaled_dot_product_attention_math"))) is None
     assert check("M12", seen_with(tmp_path, masked(0.5), us=0.5 * FLOP / PEAK * 1e6)) is None  # as fast as can be
 
 

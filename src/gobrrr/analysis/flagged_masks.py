@@ -30,7 +30,7 @@ def flagged_masks(evidence: Evidence) -> list[Flagged]:
 
 
 def _of(evidence: Evidence, use: TensorUse) -> Flagged:
-    named = np.array([one.call.name.startswith(use.op) for one in evidence.priced.groups] or [False], dtype=bool)
-    calls = evidence.calls_where(named)
+    fused = np.array([one.work.family == "attention" for one in evidence.priced.groups] or [False], dtype=bool)
+    calls = evidence.calls_where(fused)
     mine = [call for call in calls.tolist() if evidence.source(int(evidence.calls.op[call])) == use.source]
     return Flagged(use, use.share or 1.0, np.array(mine, dtype=np.int64))

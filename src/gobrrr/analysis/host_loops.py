@@ -78,6 +78,19 @@ def find_host_loops(evidence: Evidence) -> list[HostLoop]:
     return sorted(kept, key=lambda one: (-turns[one.loop.source], one.loop.begins[0]))
 
 
+def waits_within(evidence: Evidence, waits: I8, loops: list[HostLoop]) -> I8:
+    """Those of some waits that begin within one of the loops."""
+    start = evidence.events.start_ns[waits].tolist()
+    return waits[[any(one.loop.begins[0] <= at < one.loop.stop for one in loops) for at in start]]
+
+
+def batchable(evidence: Evidence) -> list[HostLoop]:
+    """The loops whose turns do not need each other, not those that are there to read numbers; where there are none,
+    those of which it is not known."""
+    loops = [one for one in evidence.host_loops if not one.for_reading]
+    return [one for one in loops if one.loop.apart] or [one for one in loops if one.loop.depends == "unknown"]
+
+
 def _told(evidence: Evidence, loop: Loop, ops: dict[int, I8], updated: I8) -> HostLoop | None:
     events, links = evidence.events, evidence.priced.links
     work, mine = work_of(evidence, loop), ops[int(events.thread[loop.row])]
