@@ -6,18 +6,20 @@
 
 Each report has a process of its own and a limit. Its two forms are timed in turns, between synchronisations, by rounds
 that make them anew; then each is diagnosed. OUT/reports.json has the answers, judged as in bench/reports/judging.py;
-OUT/NAME.FORM.profile.xz is what each answer was made from (bench/stored_profile.py), OUT/NAME.FORM.json the whole
-answer. On a CPU it runs at small sizes.
+OUT/profiles.tar is what each answer was made from (NAME.FORM.profile.xz, bench/stored_profile.py): one file, because a
+device may give few back. On a CPU it runs at small sizes.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import json
 import multiprocessing
 import statistics
 import sys
+import tarfile
 import time
 import traceback
 from collections.abc import Callable
@@ -36,7 +38,7 @@ from gobrrr import live
 
 BENCH = Path(__file__).resolve().parents[1]
 REPORTS, RESULTS = BENCH / "reports" / "on_gpu", BENCH / "results" / "reports_h200.json"
-FORMS = ("faulty", "fixed")
+FORMS, PROFILES = ("faulty", "fixed"), "profiles.tar"
 ROUNDS, ROUNDS_S, WARM, STEPS, ROUND_S = 4, 6.0, 3, 20, 0.25
 """Of the timing: rounds of both forms and their time, steps of a round that don't count, those that do, their time."""
 
@@ -60,8 +62,10 @@ def tried(name: str, out: Path) -> dict[str, Any]:
         profile = live.profile_of(getattr(module, form), (), {})
         packed = pack(profile)
         found = live.diagnose_profile(profile)
-        (out / f"{name}.{form}.profile.xz").write_bytes(packed)
-        gobrrr.save(found, out / f"{name}.{form}.json")
+        with tarfile.open(out / PROFILES, "a") as tar:
+            about = tarfile.TarInfo(f"{name}.{form}.profile.xz")
+            about.size = len(packed)
+            tar.addfile(about, io.BytesIO(packed))
         answers[form] = said(found, module)
     return {"measured": measured, "now": judged(module, answers["faulty"], answers["fixed"], measured["share"])}
 
@@ -153,14 +157,19 @@ def again(out: Path, chosen: list[str]) -> None:
         if "now" not in row or (chosen and name not in chosen):
             continue
         module = module_of(name)
-        answers = {
-            form: said(live.diagnose_profile(unpack((out / f"{name}.{form}.profile.xz").read_bytes())), module)
-            for form in FORMS
-        }
+        answers = {form: said(live.diagnose_profile(unpack(_stored(out, name, form))), module) for form in FORMS}
         now = judged(module, answers["faulty"], answers["fixed"], row["measured"]["share"])
         rows[name] = {"measured": row["measured"], "now": now}
         print(_line(name, rows[name]), flush=True)
     (out / "again.json").write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
+
+
+def _stored(out: Path, name: str, form: str) -> bytes:
+    """The newest profile of a form."""
+    with tarfile.open(out / PROFILES) as tar:
+        file = tar.extractfile(f"{name}.{form}.profile.xz")
+        assert file is not None  # it is no folder
+        return file.read()
 
 
 def take(out: Path) -> None:

@@ -236,7 +236,7 @@ def _idle_within(evidence: Evidence, named: I8) -> dict[int, float]:
         launching = named[np.maximum(evidence.priced.links.op, 0)]
         launches = np.bincount(launching[(launching >= 0) & (evidence.priced.links.op >= 0)], minlength=len(named))
         rows = rows[launches[rows] >= IN_PIECES]
-    rows = rows[(events.start_ns[rows] >= evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)]
+    rows = rows[(events.end_ns[rows] > evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)]
     ns = covered(union(gaps.start, gaps.stop), events.start_ns[rows], events.end_ns[rows])
     return dict(zip(rows.tolist(), ns.astype(np.float64).tolist(), strict=True))
 

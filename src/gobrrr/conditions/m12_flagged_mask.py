@@ -60,7 +60,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     """Masks that hide nothing or what `is_causal` hides, in attention that a fused kernel computes."""
     if evidence.live is None or evidence.live.uses is None:
         return NotChecked(code=CODE, needs="a live run: gobrrr diagnose file.py:step")
-    told = sorted(flagged_masks(evidence), key=lambda one: -float(evidence.calls.ns[one.calls].sum()))
+    told = flagged_masks(evidence)
     if not told:
         return None
     calls = np.concatenate([one.calls for one in told])

@@ -28,14 +28,14 @@ from gobrrr import units
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.flagged_masks import flagged_masks
+from gobrrr.analysis.flagged_masks import Flagged, flagged_masks
 from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.math_attention import heads_a_group, math_form
 from gobrrr.model.diagnosis import Diagnosis, Finding
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import applying
 from gobrrr.treatments.way import ATTENTION, Unfit, Way
-from gobrrr.treatments.wording import line, where
+from gobrrr.treatments.wording import line, place, where
 
 NAME = "sdpa"
 NUMERICS = "rounding"
@@ -49,7 +49,10 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     """What the materialised scores cost on the wall, or a mask that a flag replaces."""
     finding = found.finding
     if finding.code == "M12":
-        return of_claim(evidence, found, _unmasked(evidence, finding), "the fastest kernel takes the call then")
+        first = next(iter(flagged_masks(evidence)), None)
+        return (
+            None if first is None else of_claim(evidence, found, _unmasked(first), "the fastest kernel takes the call")
+        )
     if finding.code != "M02":
         return None
     called = math_form(evidence, found.claim.unit[found.claim.unit < len(evidence.calls)])
@@ -61,12 +64,11 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     return of_claim(evidence, found, how, "a fused kernel takes the mask and the head size")
 
 
-def _unmasked(evidence: Evidence, finding: Finding) -> str:
+def _unmasked(mask: Flagged) -> str:
     """The call without its mask."""
-    first = next(one for one in flagged_masks(evidence) if one.use.source == finding.where[0].source)
-    flag, why = ("", "hides nothing") if first.share == 1.0 else (", is_causal=True", "hides what is_causal hides")
+    flag, why = ("", "hides nothing") if mask.share == 1.0 else (", is_causal=True", "hides what is_causal hides")
     code = f"y = torch.nn.functional.scaled_dot_product_attention(q, k, v{flag})"
-    return line(code, where(finding), f"the mask {why}")
+    return line(code, place(mask.use.source), f"the mask {why}")
 
 
 def _fused(evidence: Evidence, row: int, finding: Finding) -> str:
