@@ -37,3 +37,6 @@ def _made(*, sick: bool) -> Workload:
 
 
 faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)
+
+NEGATIVE = True
+"""On an H200 with torch 2.11 the convolution is the faster form, by a sixth."""

@@ -17,13 +17,11 @@ from math import prod
 import numpy as np
 
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.price import Group
 from gobrrr.analysis.roofline import floor
 from gobrrr.cost import OpCall, Scalar, Tensor, price
 from gobrrr.cost.shapes import FMA_FLOP
 from gobrrr.model.events import I8, Kind
 from gobrrr.model.machine import Machine
-from gobrrr.model.work import ITEM_BYTES, Work
 
 Shape = tuple[int, ...]
 LAYER = "aten::linear"
@@ -98,20 +96,20 @@ def _adds_nothing(call: OpCall) -> bool:
 
 
 def orders(evidence: Evidence, least: float) -> list[Order]:
-    """Places whose products need `least` times the FLOPs of another order, or write what only a sum reads."""
+    """Places whose products need `least` times the FLOPs of another order."""
     if evidence.machine is None:
         return []
     einsums = _einsums(evidence, least)
     told = {call for one in einsums for call in one.calls}
-    return [*einsums, *(one for one in _chains(evidence, least) if not told & set(one.calls)), *_outers(evidence)]
+    return [*einsums, *(one for one in _chains(evidence, least) if not told & set(one.calls))]
 
 
-def _backward(evidence: Evidence, call: int) -> bool:
+def backward(evidence: Evidence, call: int) -> bool:
     """Whether a call runs in autograd's engine."""
     return any(BACKWARD.search(name) for name in _around(evidence, call))
 
 
-def _free(evidence: Evidence, call: int) -> bool:
+def free(evidence: Evidence, call: int) -> bool:
     """Whether a call is in the program's own hands: outside of autograd's engine and of a layer."""
     return not any(name == LAYER or BACKWARD.search(name) for name in _around(evidence, call))
 
@@ -127,11 +125,11 @@ def _chains(evidence: Evidence, least: float) -> list[Order]:
     groups = evidence.priced.groups
     products = [product_of_call(group.call) for group in groups]
     numbers = evidence.calls.group.tolist()
-    place = list(zip(evidence.calls.stream.tolist(), _step_of(evidence).tolist(), strict=True))
+    place = list(zip(evidence.calls.stream.tolist(), step_of(evidence).tolist(), strict=True))
     found: list[Order] = []
     run: list[int] = []
     side = ""
-    for call in _computing(evidence):
+    for call in computing(evidence):
         one = products[numbers[call]]
         last = products[numbers[run[-1]]] if run else None
         together = bool(run) and place[call] == place[run[-1]]
@@ -144,13 +142,13 @@ def _chains(evidence: Evidence, least: float) -> list[Order]:
     return found + _order_of(evidence, run, side, products, least)
 
 
-def _computing(evidence: Evidence) -> list[int]:
+def computing(evidence: Evidence) -> list[int]:
     """The calls in their order, without those that only look at a tensor differently (a CPU's `_unsafe_view`)."""
     free = [group.work.count == "view" for group in evidence.priced.groups]
     return [call for call, number in enumerate(evidence.calls.group.tolist()) if not free[number]]
 
 
-def _step_of(evidence: Evidence) -> I8:
+def step_of(evidence: Evidence) -> I8:
     """The step that launched each call."""
     rows, links = evidence.replayed, evidence.priced.links
     launch = links.launch[evidence.calls.first]
@@ -179,7 +177,7 @@ def _read_by(evidence: Evidence, shape: Shape, known: tuple[Product, ...]) -> bo
         ],
         dtype=bool,
     )
-    return any(not _backward(evidence, call) for call in evidence.calls_where(wanted).tolist())
+    return any(not backward(evidence, call) for call in evidence.calls_where(wanted).tolist())
 
 
 def _order_of(
@@ -192,7 +190,7 @@ def _order_of(
     now = sum(one.flop for one in chain)
     best, pairs = cheapest(sizes)
     best *= chain[0].batch
-    if now < least * best or not all(_free(evidence, call) for call in run):
+    if now < least * best or not all(free(evidence, call) for call in run):
         return []
     if any(_read_by(evidence, one.out, chain) for one in chain[:-1]):
         return []
@@ -347,112 +345,6 @@ def _integers(evidence: Evidence, row: int) -> list[int] | None:
     except (ValueError, IndexError, TypeError):
         return None
     return found if isinstance(found, list) and all(isinstance(one, int) for one in found) else None
-
-
-# -- outer products and differences that are summed
-
-
-def _outers(evidence: Evidence) -> list[Order]:
-    """What writes a large tensor of all pairs that only the sum behind it reads: a contraction written out."""
-    found: list[Order] = []
-    computing = _computing(evidence)
-    for at, behind in enumerate(computing):
-        summed = evidence.group_of(behind)
-        if summed.call.name not in (SUM, NORM) or not summed.call.tensors:
-            continue
-        shape, dims = summed.call.tensors[0].shape, _sum_dims(summed.call)
-        pairs = _of_pairs(evidence, computing[max(at - 2, 0) : at], summed.call, shape)
-        run = (*pairs, behind)
-        if not pairs or dims is None or len({int(evidence.calls.stream[one]) for one in run}) > 1:
-            continue
-        if _free(evidence, pairs[0]):
-            told = {call for one in found for call in one.calls}
-            back = tuple(one for one in _backward_of(evidence, run[0], shape) if one not in told)
-            order = _outer_order(evidence, run, back, shape, dims)
-            found += [order] if order is not None else []
-    return found
-
-
-SUM, NORM = "aten::sum", "aten::linalg_vector_norm"
-
-
-def _of_pairs(evidence: Evidence, before: list[int], summed: OpCall, shape: Shape) -> tuple[int, ...]:
-    """The calls in front of a sum that make what it reads: an outer product; or differences, and their squares."""
-    groups = [evidence.group_of(one) for one in before]
-    if summed.name == SUM and groups and _outer_shape(groups[-1], "aten::mul") == shape:
-        return (before[-1],)
-    differences = groups if summed.name == NORM else groups[:-1] if groups and _squares(groups[-1].call) else []
-    if not differences or _outer_shape(differences[-1], DIFFERENCE) != shape:
-        return ()
-    return tuple(before[len(differences) - 1 :])
-
-
-DIFFERENCE = "aten::sub"
-
-
-def _squares(call: OpCall) -> bool:
-    """Whether a call multiplies each element by itself."""
-    if call.name == "aten::pow":
-        return any(isinstance(one, Scalar) and one.text in ("2", "2.") for one in call.inputs)
-    return call.name == "aten::square" or (call.name == "aten::mul" and len({one.shape for one in call.tensors}) == 1)
-
-
-def _outer_shape(group: Group, pointwise: str) -> Shape | None:
-    """What an outer product writes: a product of inner dimension 1, an operation that broadcasts both operands."""
-    given = group.call.tensors
-    if group.call.name in ("aten::bmm", "aten::mm") and pointwise != DIFFERENCE:
-        one = product_of_call(group.call)
-        return one.out if one is not None and one.inner == 1 and min(one.rows, one.columns) > 1 else None
-    if group.call.name != pointwise or len(given) < 2:
-        return None
-    try:
-        shape = tuple(int(size) for size in np.broadcast_shapes(given[0].shape, given[1].shape))
-    except ValueError:
-        return None
-    most = max(prod(one.shape) for one in given[:2])
-    return shape if most * LEAST_GROWTH <= prod(shape) else None
-
-
-LEAST_GROWTH = 8
-"""A multiplication that broadcasts less is not an outer product."""
-
-
-def _sum_dims(call: OpCall) -> list[int] | None:
-    texts = [one.text for one in call.inputs if isinstance(one, Scalar) and one.text.startswith("[")]
-    try:
-        dims = json.loads(texts[0]) if texts else None
-    except ValueError:
-        return None
-    return [int(one) for one in dims] if isinstance(dims, list) and dims else None
-
-
-def _outer_order(
-    evidence: Evidence, calls: tuple[int, ...], back: tuple[int, ...], shape: Shape, dims: list[int]
-) -> Order | None:
-    """The same as one contraction: its FLOPs, the operands read and the sum written; backward, as two of them."""
-    made = evidence.group_of(calls[0]).call
-    gone = {dim % len(shape) for dim in dims}
-    left = prod(size for dim, size in enumerate(shape) if dim not in gone)
-    item = ITEM_BYTES.get(made.tensors[0].dtype, 4)
-    flop = float(FMA_FLOP * prod(shape))
-    moved = sum(prod(one.shape) for one in made.tensors[:2]) * item
-    work = Work(
-        count="exact", matrix_flop=flop, matrix_dtype=made.tensors[0].dtype, bytes_read=moved, bytes_written=left * item
-    )
-    best = floor(work, evidence.machine)
-    now = float(np.nansum(evidence.calls.floor_ns[[*calls, *back]]))
-    products = 3 if back else 1
-    if best is None or not now > products * best.ns:
-        return None
-    kind = "differences" if made.name == DIFFERENCE else "outer"
-    return Order((*calls, *back), kind, flop, flop, now, products * best.ns, "", sure=True)
-
-
-def _backward_of(evidence: Evidence, call: int, shape: Shape) -> list[int]:
-    """The calls on tensors of all pairs in the backward pass of the step of a call."""
-    groups = np.array([any(one.shape == shape for one in group.call.tensors) for group in evidence.priced.groups], bool)
-    calls, step = evidence.calls_where(groups), _step_of(evidence)
-    return [one for one in calls[step[calls] == step[call]].tolist() if _backward(evidence, one)]
 
 
 # -- floors

@@ -28,4 +28,4 @@ def heads_a_group(evidence: Evidence, row: int) -> int:
         return 1
     if not all(isinstance(one, list) and len(one) >= 3 for one in (q, k)) or not prod(k[:-2]):
         return 1
-    return max(prod(q[:-2]) // prod(k[:-2]), 1)
+    return max(int(prod(q[:-2])) // int(prod(k[:-2])), 1)

@@ -59,6 +59,7 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
+from gobrrr.analysis.all_pairs import all_pairs
 from gobrrr.analysis.chains import Order, orders
 from gobrrr.analysis.claims import F8, Found, of_calls
 from gobrrr.analysis.evidence import Evidence, shapes_text
@@ -86,7 +87,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     missing = unable(CODE, evidence)
     if missing:
         return missing
-    found = orders(evidence, LEAST_FACTOR)
+    found = [*orders(evidence, LEAST_FACTOR), *all_pairs(evidence)]
     if not found:
         return None
     calls = np.array([call for one in found for call in one.calls], dtype=np.int64)

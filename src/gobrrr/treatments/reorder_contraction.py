@@ -38,5 +38,5 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if finding.code != "C05":
         return None
     first = finding.where[0] if finding.where else None
-    how = said(FORMS.get(first.op if first is not None else "", "parentheses: A @ (B @ v)"), where(finding))
+    how = said(FORMS.get((first and first.op) or "", "parentheses: A @ (B @ v)"), where(finding))
     return of_claim(evidence, found, how, "nothing else reads the product in between")
