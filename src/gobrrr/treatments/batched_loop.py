@@ -49,6 +49,6 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         share = share_of([one for one in evidence.host_loops if not one.for_reading], mine)
         plan = of_claim(evidence, found, how, assumes, least=share if known else 0.0, most=share)
     else:
-        turns = [as_one_turn(evidence, one.loop) for one in mine]
+        turns = [as_one_turn(evidence, one) for one in mine]
         plan = Plan(how, assumes, all_of(unread(evidence, waits), *turns), once=True)
     return plan if known else at_most(plan)

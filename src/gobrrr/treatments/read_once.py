@@ -42,6 +42,4 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if evidence.on_cpu:
         return of_claim(evidence, found, how, assumes)
     mine = waits_within(evidence, inner_waits(evidence), loops)
-    return Plan(
-        how, assumes, all_of(unread(evidence, mine), *(as_one_turn(evidence, one.loop) for one in loops)), once=True
-    )
+    return Plan(how, assumes, all_of(unread(evidence, mine), *(as_one_turn(evidence, one) for one in loops)), once=True)
