@@ -1,7 +1,8 @@
 """The public reports of bench/reports/on_gpu on a GPU: what is named and where, what is promised and what is saved.
 
     python -m bench.gpu.reports OUT [NAME ...] [--commit C]   # goes on where OUT stops; NAME: anew
-    python -m bench.gpu.reports --again OUT                   # what this code says of the profiles in OUT
+    python -m bench.gpu.reports --again OUT                   # what this code says of the profiles in OUT, as those
+                                                              # of bench/results/reports_h200
     python -m bench.gpu.reports --take OUT                    # into bench/results/reports_h200.json
 
 Each report has a process of its own and a limit. Its two forms are timed in turns, between synchronisations, by rounds
@@ -151,10 +152,13 @@ def measure(out: Path, chosen: list[str], of: str, limit_s: float, whole_s: floa
 
 def again(out: Path, chosen: list[str]) -> None:
     """What this code says of the profiles in OUT, as OUT/again.json."""
-    record = json.loads((out / "reports.json").read_text(encoding="utf-8"))
+    path = out / "reports.json"
+    record = json.loads((path if path.is_file() else RESULTS).read_text(encoding="utf-8"))
+    with tarfile.open(out / PROFILES) as tar:
+        stored = {one.partition(".")[0] for one in tar.getnames()}
     rows = {}
     for name, row in record["rows"].items():
-        if "now" not in row or (chosen and name not in chosen):
+        if name not in stored or (chosen and name not in chosen):
             continue
         module = module_of(name)
         answers = {form: said(live.diagnose_profile(unpack(_stored(out, name, form))), module) for form in FORMS}
