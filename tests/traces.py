@@ -41,12 +41,13 @@ class Trace:
         self._add("user_annotation", f"ProfilerStep#{number}", begin, self.now - begin)
 
     @contextmanager
-    def inside(self, name: str, host_us: float = 2.0) -> Iterator[None]:
+    def inside(self, name: str, host_us: float = 2.0, shapes: Sequence[Shape] = ()) -> Iterator[None]:
         """An operation around others; `host_us` of its own before them."""
         begin = self.now
         self.now += host_us
         yield
-        self._add("cpu_op", name, begin, self.now - begin)
+        arguments = {"Input Dims": [list(shape) for shape in shapes]} if shapes else {}
+        self._add("cpu_op", name, begin, self.now - begin, arguments)
 
     @contextmanager
     def annotated(self, name: str) -> Iterator[None]:

@@ -22,12 +22,15 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import bench.reports
 from bench.live_cases import alone
 from bench.reports import functions_to_blame, lines_to_blame
 from bench.reports.judging import judged
+
+if TYPE_CHECKING:
+    from gobrrr.model.diagnosis import Diagnosis
 
 OUT = Path(__file__).resolve().parent.parent / "results" / "reports.json"
 ROUNDS, WARM, STEPS = 7, 3, 20
@@ -52,10 +55,12 @@ def tried(name: str) -> dict[str, Any]:
     """One report here: what its fix saves, and what is said of both forms."""
     import torch
 
+    import gobrrr
+
     torch.set_num_threads(1)
     module = _module(name)
     saved = _saved(module)
-    sick, healthy = (_said(getattr(module, form), module) for form in ("faulty", "fixed"))
+    sick, healthy = (said(gobrrr.diagnose(getattr(module, form)), module) for form in ("faulty", "fixed"))
     return {"measured": saved, "now": judged(module, sick, healthy, saved["share"])}
 
 
@@ -83,13 +88,11 @@ def _round(make: Callable[[], Any]) -> float:
     return (time.process_time() - start) / done
 
 
-def _said(make: Callable[[], Any], module: ModuleType) -> dict[str, Any]:
+def said(found: Diagnosis, module: ModuleType) -> dict[str, Any]:
     """What a diagnosis says, as far as it is judged."""
-    import gobrrr
     from gobrrr.report.held import held
     from gobrrr.report.tree import Places
 
-    found = gobrrr.diagnose(make)
     tree = Places(found.places)
     file, blamed = Path(module.__file__ or "").name, lines_to_blame(module)
     around = {f"{file}:{at}" for at in functions_to_blame(module)}
@@ -142,7 +145,7 @@ def main(chosen: list[str]) -> None:
 
     os.environ["OMP_NUM_THREADS"] = "1"
     rows = json.loads(OUT.read_text(encoding="utf-8"))["rows"] if OUT.is_file() else {}
-    commit, today = _commit(), datetime.now(timezone.utc)
+    of, today = commit(), datetime.now(timezone.utc)
     report = {
         "command": "python -m bench.reports",
         "device": find_device("cpu").environment().device_name,
@@ -154,14 +157,14 @@ def main(chosen: list[str]) -> None:
         if "error" in row:
             print(f"{name}: {row['error']}", flush=True)
             continue
-        now = {"commit": commit, "date": today.date().isoformat(), **row["now"]}
-        first = rows.get(name, {}).get("first_sight") or _without_text(now)
-        rows[name] = {**_facts(_module(name)), "measured": row["measured"], "first_sight": first, "now": now}
+        now = {"commit": of, "date": today.date().isoformat(), **row["now"]}
+        first = rows.get(name, {}).get("first_sight") or without_text(now)
+        rows[name] = {**facts(_module(name)), "measured": row["measured"], "first_sight": first, "now": now}
         OUT.write_text(json.dumps({**report, "rows": dict(sorted(rows.items()))}, indent=1) + "\n", encoding="utf-8")
         print(f"{name:36}saves {row['measured']['share']:4.0%}  named {now['named']}  held {now['held']}", flush=True)
 
 
-def _facts(module: ModuleType) -> dict[str, Any]:
+def facts(module: ModuleType) -> dict[str, Any]:
     """What the report itself says."""
     return {
         "source": module.SOURCE,
@@ -172,12 +175,12 @@ def _facts(module: ModuleType) -> dict[str, Any]:
     }
 
 
-def _without_text(now: dict[str, Any]) -> dict[str, Any]:
+def without_text(now: dict[str, Any]) -> dict[str, Any]:
     """The whole answer is kept of the newest run only."""
     return {**now, "sick": {one: now["sick"][one] for one in now["sick"] if one != "text"}}
 
 
-def _commit() -> str:
+def commit() -> str:
     """The newest commit of gobrrr itself, which is what is tried."""
     command = ["git", "log", "-1", "--format=%h", "--", "src"]
     asked = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Effect, length
+from gobrrr.analysis.host_loops import HostLoop
 from gobrrr.analysis.inputs import inward_copies
-from gobrrr.analysis.loops import Loop
+from gobrrr.analysis.loops import Loop, work_of
 from gobrrr.analysis.path import KERNEL_GAP_NS
 from gobrrr.analysis.regions import (
     COUNTING,
@@ -213,10 +215,13 @@ def test_a_loop_s_turns_in_the_launches_of_one(tmp_path: Path):
         trace.synchronize()
     evidence = unprofiled(trace, tmp_path)
     first = int(evidence.recorded_steps.begins[0])
-    loop = Loop(0, first + np.array([(one - begins[0]) * 1e3 for one in begins]).astype(np.int64))
+    made = Loop(0, first + np.array([(one - begins[0]) * 1e3 for one in begins]).astype(np.int64))
+    loop = HostLoop(made, work_of(evidence, made), np.array([], dtype=np.int64), 20)
     assert then(evidence, as_one_turn(evidence, loop), 1.0) == pytest.approx(20 * 5 + 5 + REACTION, abs=5)
     half = then(evidence, as_one_turn(evidence, loop), 0.0)
     assert half == pytest.approx(20 * 100 / 2 + 20 * 100 / 20 + 5 + REACTION, rel=0.02)
+    rows = then(evidence, as_one_turn(evidence, replace(loop, deep=200)), 0.0)  # ten rows in each turn, all at once
+    assert rows == pytest.approx(20 * 100 / 2 + 20 * 100 / 200 + 5 + REACTION, rel=0.02)
 
 
 # -- launches ------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,6 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from bench.gpu import reports  # noqa: E402
 from bench.reports import MECHANISMS, lines_to_blame  # noqa: E402
 from bench.reports.__main__ import OUT, names  # noqa: E402
 from bench.reports.judging import judged  # noqa: E402
@@ -41,10 +43,33 @@ def test_both_forms_of_a_report_do_the_same(name: str) -> None:
     torch.testing.assert_close(sick.float(), healthy.float(), atol=1e-2, rtol=1e-2)
 
 
+ON_GPU = [one for one in reports.names() if one != "vision_benchmark_of_each_size"]
+"""But for the one whose sizes go on from step to step."""
+
+
+@pytest.fixture
+def settings() -> Iterator[None]:
+    """What some reports set and leave so, as it was."""
+    yield
+    torch.use_deterministic_algorithms(False)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+
+
+@pytest.mark.usefixtures("settings")
+@pytest.mark.parametrize("name", ON_GPU)
+def test_a_report_for_a_gpu_is_whole_and_its_forms_do_the_same(name: str) -> None:
+    report = reports.module_of(name)
+    assert report.SOURCE.startswith("https://github.com/")
+    assert report.MECHANISM in MECHANISMS
+    assert lines_to_blame(report)
+    sick, healthy = (form().step() for form in (report.faulty, report.fixed))
+    torch.testing.assert_close(sick.float(), healthy.float(), atol=1e-2, rtol=1e-2)
+
+
 def test_the_mechanisms_are_all_there_with_reports_where_nothing_is_to_be_had() -> None:
-    reports = [import_module(f"bench.reports.{name}") for name in names()]
-    negative = [one for one in reports if getattr(one, "NEGATIVE", False)]
-    assert {one.MECHANISM for one in reports if one not in negative} == set(MECHANISMS)
+    every = [import_module(f"bench.reports.{name}") for name in names()]
+    negative = [one for one in every if getattr(one, "NEGATIVE", False)]
+    assert {one.MECHANISM for one in every if one not in negative} == set(MECHANISMS)
     assert len(negative) >= 3
 
 

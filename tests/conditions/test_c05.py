@@ -135,6 +135,36 @@ def test_an_outer_product_that_is_summed(tmp_path: Path, name: str):
     assert finding.at_stake_ns[1] > 1.3e6
 
 
+def distances(trace: Trace, right: list[int], exponent: str = "2") -> None:
+    concrete = {"aten::pow": ["", exponent], "aten::sum": ["", "[-1]", "False", ""]}
+    pairs = [4096, 1024, 64]
+    trace.op("aten::sub", [[4096, 1, 64], right], 400.0, dtype="float32", host_us=10.0)
+    trace.op("aten::pow", [pairs, []], 600.0, dtype="float32", host_us=10.0, concrete=concrete["aten::pow"])
+    trace.op("aten::sum", [pairs, [], [], []], 300.0, dtype="float32", host_us=10.0, concrete=concrete["aten::sum"])
+
+
+def test_distances_from_the_differences_of_all_pairs_are_a_product_written_out(tmp_path: Path):
+    finding = found("C05", certain(seen_of(tmp_path, lambda trace: distances(trace, [1, 1024, 64]))))
+    assert finding.title == "distances of all pairs from their differences"
+    assert finding.where[0].op == "aten::sub"
+    assert 1.2e6 < finding.at_stake_ns[1] < 1.3e6
+
+
+def test_the_norm_of_the_differences_of_all_pairs_is_such_a_product_as_well(tmp_path: Path):
+    def body(trace: Trace) -> None:
+        trace.op("aten::sub", [[4096, 1, 64], [1, 1024, 64]], 400.0, dtype="float32", host_us=10.0)
+        given_ = ["", "2", "[-1]", "False", ""]
+        shapes = [[4096, 1024, 64], [], [], [], []]
+        trace.op("aten::linalg_vector_norm", shapes, 300.0, dtype="float32", host_us=10.0, concrete=given_)
+
+    assert found("C05", certain(seen_of(tmp_path, body))).where[0].op == "aten::sub"
+
+
+@pytest.mark.parametrize(("right", "exponent"), [([4096, 1024, 64], "2"), ([1, 1, 64], "2"), ([1, 1024, 64], "3")])
+def test_differences_that_are_no_pairs_or_no_squares_are_no_product(tmp_path: Path, right: list[int], exponent: str):
+    assert check("C05", certain(seen_of(tmp_path, lambda trace: distances(trace, right, exponent)))) is None
+
+
 def test_a_multiplication_that_broadcasts_a_row_is_no_outer_product(tmp_path: Path):
     def body(trace: Trace) -> None:
         trace.op("aten::mul", [[512, 1024, 1024], [1024]], 700.0, dtype="float32", host_us=10.0)

@@ -41,6 +41,7 @@ FORMS = [
     ("aten::nonzero", None, "positions"), ("aten::index", "aten::nonzero", "positions"),
     ("aten::masked_select", "aten::nonzero", "positions"), ("aten::_unique2", None, "differ"),
     ("aten::multinomial", None, "each draw"), ("aten::svd", "aten::linalg_svd", "decomposes"),
+    ("aten::upsample_bilinear2d_backward", None, "to each one of the small"),
     ("aten::sort", None, "sorts"), ("aten::argsort", "aten::sort", "sorts"),
     ("aten::repeat_interleave", "aten::index_select", "repeats"), ("aten::linalg_eigh", "aten::_linalg_eigh", "decomp"),
     ("aten::one_hot", "aten::scatter_", "zeros"), ("aten::constant_pad_nd", "aten::fill_", "edge"),
@@ -79,6 +80,38 @@ def test_it_has_the_line_of_the_program(tmp_path: Path):
     given = predict("other-form", seen, finding)
     assert given is not None
     assert "train.py:6" in given.how
+
+
+def in_pieces(name: str, pieces: int) -> Callable[[Trace], None]:
+    """A step with an operation that launches so many kernels of 2 us, each of which takes the host 20 us."""
+
+    def body(trace: Trace) -> None:
+        others(trace)
+        with trace.inside(name):
+            for _ in range(pieces):
+                trace.op("aten::mm", [[3, 3], [3, 3]], 2.0, dtype="float32", host_us=20.0)
+
+    return body
+
+
+def test_an_operation_that_is_issued_piece_by_piece_holds_a_gpu_s_step(tmp_path: Path):
+    seen = certain(seen_of(tmp_path, in_pieces("aten::linalg_qr", 200)))
+    finding = found("C07", seen)
+    assert finding.where[0].op == "aten::linalg_qr"
+    assert "one matrix of a batch after the other" in finding.evidence[0]
+    idle = seen.line("overhead", "launching") + seen.line("overhead", "python")
+    assert finding.at_stake_ns == (0, pytest.approx(idle, rel=0.05))
+    given = predict("other-form", seen, finding)
+    assert given is not None
+    assert given.predicted_saving_ns == (0, pytest.approx(idle, rel=0.1))
+    assert "cholesky" in given.how
+
+
+@pytest.mark.parametrize(("name", "pieces"), [("aten::linalg_qr", 12), ("aten::strange_thing", 200)])
+def test_few_launches_and_operations_of_no_known_form_are_the_host_s_own_business(
+    name: str, pieces: int, tmp_path: Path
+):
+    assert check("C07", certain(seen_of(tmp_path, in_pieces(name, pieces)))) is None
 
 
 def test_products_of_integers(tmp_path: Path):

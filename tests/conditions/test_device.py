@@ -223,6 +223,24 @@ def test_faster_matmuls_give_nothing_where_the_host_is_the_bound(tmp_path: Path)
     assert check("C01", seen) is None
 
 
+@pytest.mark.parametrize(("groups", "told"), [(4, "repeat_interleave(4, dim=-3)"), (16, "warns why")])
+def test_the_form_without_a_kernel_is_told_what_a_fused_kernel_would_take(tmp_path: Path, groups: int, told: str):
+    shapes = [[8, 16, 1024, 512], [8, groups, 1024, 512], [8, groups, 1024, 512]]
+
+    def body(trace: Trace) -> None:
+        with trace.inside("aten::_scaled_dot_product_attention_math", shapes=shapes):
+            attention(trace)
+
+    seen = seen_of(tmp_path, body)
+    given = predict("sdpa", seen, found("M02", seen))
+    assert given is not None
+    assert told in given.how
+    plain = seen_of(tmp_path, attention)
+    given = predict("sdpa", plain, found("M02", plain))
+    assert given is not None
+    assert given.how.startswith("y = torch.nn.functional.scaled_dot_product_attention(")
+
+
 @pytest.mark.parametrize("code", ["M01", "M02", "C01"])
 def test_without_shapes_they_are_not_checked(tmp_path: Path, code: str):
     result = check(code, seen_of(tmp_path, attention, shapes=False))

@@ -185,6 +185,39 @@ def test_a_tracer_may_cost_anything_up_to_python(tmp_path: Path):
     assert any("pydevd" in fact for fact in finding.evidence)
 
 
+FILL, ADD = ("aten::fill_", [[4096, 4096], []]), ("aten::index_add_", [[4096, 64], [], [4096], [4096, 64], []])
+
+
+@pytest.mark.parametrize(
+    ("calls", "switches"),
+    [([FILL], ["fill_uninitialized_memory = False"]), ([ADD], ["use_deterministic_algorithms(False)"]),
+     ([FILL, ADD], ["fill_uninitialized_memory = False", "use_deterministic_algorithms(False)"])],
+)  # fmt: skip
+def test_each_cost_of_determinism_is_told_with_its_own_switch(
+    calls: list[tuple[str, list[list[int]]]], switches: list[str], tmp_path: Path
+):
+    def body(trace: Trace) -> None:
+        for _ in range(10):
+            for name, shapes in calls:
+                with trace.inside("aten::empty" if name == FILL[0] else "train"):
+                    trace.op(name, shapes, 30.0, dtype="float32", host_us=10.0)
+
+    seen = ran(tmp_path, body, switches=Switches(deterministic=True, deterministic_at="train.py(3): main"))
+    finding = found("O08", seen)
+    assert finding.where[0].source == "train.py(3): main"
+    given = predict("debug-off", seen, finding)
+    assert given is not None
+    told_ = given.how.splitlines()
+    assert len(told_) == len(switches)
+    assert all(switch in line for switch, line in zip(switches, told_, strict=True))
+    assert (given.predicted_saving_ns[0] > 0) == (FILL in calls)
+    assert check("O08", ran(tmp_path, body, switches=Switches())) is None
+
+
+def test_determinism_that_changes_nothing_in_the_step_is_not_told(tmp_path: Path):
+    assert told("O08", tmp_path, switches=Switches(deterministic=True)) is None
+
+
 def test_blocking_launches_save_at_most_the_smaller_of_host_and_device(tmp_path: Path):
     def body(trace: Trace) -> None:
         for _ in range(10):

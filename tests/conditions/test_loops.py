@@ -359,6 +359,35 @@ def test_a_read_at_the_end_of_a_long_turn_is_not_what_the_loop_is_for(tmp_path: 
     assert found("O04", seen).where[0].source == "train.py(12): step"
 
 
+def branches(trace: Trace) -> None:
+    for _ in range(40):
+        trace.op("aten::lt", [[64]], 2.0, dtype="float32", host_us=20.0)
+        for _ in range(8):
+            trace.op("aten::mul", [[64], []], 2.0, dtype="float32", host_us=20.0)
+        with trace.inside("aten::_local_scalar_dense"):
+            trace.item()
+
+
+BRANCHING = ("aten::lt", *["aten::mul"] * 8, "aten::_local_scalar_dense")
+
+
+@pytest.mark.parametrize(
+    ("depends", "treatments"), [("unknown", ["batched-loop", "remove-sync"]), ("yes", ["remove-sync"])]
+)
+def test_a_loop_that_branches_on_what_it_reads_is_batched_with_its_reads(
+    depends: Dependence, treatments: list[str], tmp_path: Path
+):
+    seen = followed(certain(seen_of(tmp_path, branches)), 40, BRANCHING, depends)
+    finding = found("O02", seen)
+    assert finding.treatments == treatments
+    given = predict("batched-loop", seen, finding)
+    assert (given is not None) == (depends == "unknown")
+    if given is not None:
+        assert given.predicted_saving_ns[0] == 0  # whether the turns need each other is not known
+        assert given.predicted_saving_ns[1] == pytest.approx(finding.at_stake_ns[1], rel=0.05)
+        assert "torch.where" in given.how
+
+
 def test_layers_that_repeat_are_not_counted_up(tmp_path: Path):
     def body(trace: Trace) -> None:
         for _ in range(50):

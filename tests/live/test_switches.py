@@ -155,7 +155,10 @@ def test_torchs_function_is_back_after_an_exception() -> None:
 def test_deterministic_algorithms() -> None:
     torch.use_deterministic_algorithms(True)
     try:
-        assert observed().deterministic
+        found = observed()
+        assert found.deterministic
+        assert found.deterministic_at is not None
+        assert "test_switches.py" in found.deterministic_at
     finally:
         torch.use_deterministic_algorithms(False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -253,6 +254,24 @@ def test_masks_that_hide_no_key_from_all() -> None:
         lambda: by_hand + torch.randn(1, HEADS, 1, KEYS),  # a bias
     ):
         assert uses(step, "padding") == []
+
+
+@pytest.mark.parametrize("kind", ["bool", "added", "nothing hidden"])
+def test_a_mask_that_hides_what_a_flag_hides(kind: str) -> None:
+    query, _ = scores()
+    causal = torch.ones(KEYS, KEYS, dtype=torch.bool).tril()
+    given = {"bool": causal, "added": torch.where(causal, 0.0, float("-inf")), "nothing hidden": causal | True}[kind]
+    found = one(lambda: F.scaled_dot_product_attention(query, query, query, attn_mask=given), "flagged_mask")
+    assert found.share == (1.0 if kind == "nothing hidden" else (KEYS + 1) / (2 * KEYS))
+
+
+def test_masks_that_no_flag_replaces() -> None:
+    query, _ = scores()
+    causal = torch.ones(KEYS, KEYS, dtype=torch.bool).tril()
+    window, bias = causal & causal.T.roll(4, 1), torch.randn(KEYS, KEYS)
+    for given in (seen_keys()[:, None, None], window, bias, bias.masked_fill(~causal, float("-inf")), causal.T):
+        step = partial(F.scaled_dot_product_attention, query, query, query, attn_mask=given)
+        assert uses(step, "flagged_mask") == []
 
 
 def test_the_same_mask_in_each_layer_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

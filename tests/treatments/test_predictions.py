@@ -35,7 +35,7 @@ def test_the_catalogue_holds_them():
 OWN = {
     "activation-budget": set(), "bf16-cast": {"C01"}, "checkpoint": set(), "fp8": set(), "int8-weights": set(),
     "max-autotune": set(), "set-to-none": set(),
-    "allocator": {"O06"}, "batched-loop": {"O04"}, "bf16-autocast": {"C01", "C03"}, "bucket-or-pack": {"M11"},
+    "allocator": {"O06"}, "batched-loop": {"O02", "O04"}, "bf16-autocast": {"C01", "C03"}, "bucket-or-pack": {"M11"},
     "cast-at-source": {"C04"}, "cast-once": {"M04", "M06"}, "channels-last": {"C06", "M03", "M05"},
     "comm-overlap": {"N01"}, "compile": {"C02", "M01", "M02", "M03", "M04", "M05", "O01", "O04"},
     "cuda-graph": {"M04", "O01", "O04"},
@@ -51,14 +51,14 @@ OWN = {
     "no-autocast": {"C08", "M04"}, "no-checkpoint": {"R01"}, "no-sync": {"N02"}, "pad-dimensions": {"C02"},
     "preallocate": {"M10"}, "prefetch-pinned": {"D01", "D02"}, "read-once": {"O02"}, "record-shapes": {"Q02"},
     "recurrent-layer": {"O04"}, "remove-sync": {"O02"},
-    "reorder-contraction": {"C05"}, "sdpa": {"M02"}, "sparse-embedding": {"M07"}, "static-shapes": {"O05"},
+    "reorder-contraction": {"C05"}, "sdpa": {"M02", "M12"}, "sparse-embedding": {"M07"}, "static-shapes": {"O05"},
     "tf32": {"C01", "C03"}, "warm-up": {"O05"}, "whole-graph": {"O10"},
 }  # fmt: skip
 NEEDS_MORE = {("limit-threads", "O09"), ("prefetch-pinned", "D01"), ("prefetch-pinned", "D02"), ("cast-once", "M04"),
               ("no-autocast", "M04"), ("no-autocast", "C08"), ("index-batch", "D01"),
               ("grouped-matmul", "O01"), ("grouped-matmul", "O04"), ("channels-last", "M03"), ("channels-last", "M05"),
-              ("batched-loop", "O04"), ("read-once", "O02"), ("recurrent-layer", "O04"),
-              ("hoist-product", "O04")}  # fmt: skip
+              ("batched-loop", "O02"), ("batched-loop", "O04"), ("sdpa", "M12"), ("read-once", "O02"),
+              ("recurrent-layer", "O04"), ("hoist-product", "O04")}  # fmt: skip
 """A finding alone is not enough for these: they look for threads, copies, loops, images or batch norms."""
 
 

@@ -17,13 +17,11 @@ from math import prod
 import numpy as np
 
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.price import Group
 from gobrrr.analysis.roofline import floor
 from gobrrr.cost import OpCall, Scalar, Tensor, price
 from gobrrr.cost.shapes import FMA_FLOP
 from gobrrr.model.events import I8, Kind
 from gobrrr.model.machine import Machine
-from gobrrr.model.work import ITEM_BYTES, Work
 
 Shape = tuple[int, ...]
 LAYER = "aten::linear"
@@ -65,7 +63,7 @@ class Order:
     """
 
     calls: tuple[int, ...]
-    kind: str  # "chain", "einsum" or "outer"
+    kind: str  # "chain", "einsum", "outer" or "differences"
     now_flop: float
     best_flop: float
     now_floor_ns: float
@@ -98,20 +96,20 @@ def _adds_nothing(call: OpCall) -> bool:
 
 
 def orders(evidence: Evidence, least: float) -> list[Order]:
-    """Places whose products need `least` times the FLOPs of another order, or write what only a sum reads."""
+    """Places whose products need `least` times the FLOPs of another order."""
     if evidence.machine is None:
         return []
     einsums = _einsums(evidence, least)
     told = {call for one in einsums for call in one.calls}
-    return [*einsums, *(one for one in _chains(evidence, least) if not told & set(one.calls)), *_outers(evidence)]
+    return [*einsums, *(one for one in _chains(evidence, least) if not told & set(one.calls))]
 
 
-def _backward(evidence: Evidence, call: int) -> bool:
+def backward(evidence: Evidence, call: int) -> bool:
     """Whether a call runs in autograd's engine."""
     return any(BACKWARD.search(name) for name in _around(evidence, call))
 
 
-def _free(evidence: Evidence, call: int) -> bool:
+def free(evidence: Evidence, call: int) -> bool:
     """Whether a call is in the program's own hands: outside of autograd's engine and of a layer."""
     return not any(name == LAYER or BACKWARD.search(name) for name in _around(evidence, call))
 
@@ -127,11 +125,11 @@ def _chains(evidence: Evidence, least: float) -> list[Order]:
     groups = evidence.priced.groups
     products = [product_of_call(group.call) for group in groups]
     numbers = evidence.calls.group.tolist()
-    place = list(zip(evidence.calls.stream.tolist(), _step_of(evidence).tolist(), strict=True))
+    place = list(zip(evidence.calls.stream.tolist(), step_of(evidence).tolist(), strict=True))
     found: list[Order] = []
     run: list[int] = []
     side = ""
-    for call in _computing(evidence):
+    for call in computing(evidence):
         one = products[numbers[call]]
         last = products[numbers[run[-1]]] if run else None
         together = bool(run) and place[call] == place[run[-1]]
@@ -144,13 +142,13 @@ def _chains(evidence: Evidence, least: float) -> list[Order]:
     return found + _order_of(evidence, run, side, products, least)
 
 
-def _computing(evidence: Evidence) -> list[int]:
+def computing(evidence: Evidence) -> list[int]:
     """The calls in their order, without those that only look at a tensor differently (a CPU's `_unsafe_view`)."""
     free = [group.work.count == "view" for group in evidence.priced.groups]
     return [call for call, number in enumerate(evidence.calls.group.tolist()) if not free[number]]
 
 
-def _step_of(evidence: Evidence) -> I8:
+def step_of(evidence: Evidence) -> I8:
     """The step that launched each call."""
     rows, links = evidence.replayed, evidence.priced.links
     launch = links.launch[evidence.calls.first]
@@ -179,7 +177,7 @@ def _read_by(evidence: Evidence, shape: Shape, known: tuple[Product, ...]) -> bo
         ],
         dtype=bool,
     )
-    return any(not _backward(evidence, call) for call in evidence.calls_where(wanted).tolist())
+    return any(not backward(evidence, call) for call in evidence.calls_where(wanted).tolist())
 
 
 def _order_of(
@@ -192,7 +190,7 @@ def _order_of(
     now = sum(one.flop for one in chain)
     best, pairs = cheapest(sizes)
     best *= chain[0].batch
-    if now < least * best or not all(_free(evidence, call) for call in run):
+    if now < least * best or not all(free(evidence, call) for call in run):
         return []
     if any(_read_by(evidence, one.out, chain) for one in chain[:-1]):
         return []
@@ -347,73 +345,6 @@ def _integers(evidence: Evidence, row: int) -> list[int] | None:
     except (ValueError, IndexError, TypeError):
         return None
     return found if isinstance(found, list) and all(isinstance(one, int) for one in found) else None
-
-
-# -- outer products that are summed
-
-
-def _outers(evidence: Evidence) -> list[Order]:
-    """Products that write a large tensor which only the sum behind them reads: a contraction written out."""
-    found = []
-    for call, behind in pairwise(_computing(evidence)):
-        made, summed = evidence.group_of(call), evidence.group_of(behind)
-        if summed.call.name != "aten::sum" or not summed.call.tensors or not _free(evidence, call):
-            continue
-        shape = _outer_shape(made)
-        if shape is None or summed.call.tensors[0].shape != shape:
-            continue
-        dims = _sum_dims(summed.call)
-        if dims is None or evidence.calls.stream[call] != evidence.calls.stream[behind]:
-            continue
-        order = _outer_order(evidence, (call, behind), shape, dims)
-        found += [order] if order is not None else []
-    return found
-
-
-def _outer_shape(group: Group) -> Shape | None:
-    """What an outer product writes: a product of inner dimension 1, a multiplication that broadcasts both operands."""
-    given = group.call.tensors
-    if group.call.name in ("aten::bmm", "aten::mm"):
-        one = product_of_call(group.call)
-        return one.out if one is not None and one.inner == 1 and min(one.rows, one.columns) > 1 else None
-    if group.call.name != "aten::mul" or len(given) < 2:
-        return None
-    try:
-        shape = tuple(int(size) for size in np.broadcast_shapes(given[0].shape, given[1].shape))
-    except ValueError:
-        return None
-    most = max(prod(one.shape) for one in given[:2])
-    return shape if most * LEAST_GROWTH <= prod(shape) else None
-
-
-LEAST_GROWTH = 8
-"""A multiplication that broadcasts less is not an outer product."""
-
-
-def _sum_dims(call: OpCall) -> list[int] | None:
-    texts = [one.text for one in call.inputs if isinstance(one, Scalar) and one.text.startswith("[")]
-    try:
-        dims = json.loads(texts[0]) if texts else None
-    except ValueError:
-        return None
-    return [int(one) for one in dims] if isinstance(dims, list) and dims else None
-
-
-def _outer_order(evidence: Evidence, calls: tuple[int, int], shape: Shape, dims: list[int]) -> Order | None:
-    """The same as one contraction: its FLOPs, the operands read and the sum written."""
-    made = evidence.group_of(calls[0]).call
-    gone = {dim % len(shape) for dim in dims}
-    left = prod(size for dim, size in enumerate(shape) if dim not in gone)
-    item = ITEM_BYTES.get(made.tensors[0].dtype, 4)
-    flop = float(FMA_FLOP * prod(shape))
-    moved = sum(prod(one.shape) for one in made.tensors[:2]) * item
-    work = Work(
-        count="exact", matrix_flop=flop, matrix_dtype=made.tensors[0].dtype, bytes_read=moved, bytes_written=left * item
-    )
-    best, now = floor(work, evidence.machine), float(evidence.calls.floor_ns[list(calls)].sum())
-    if best is None or not now > best.ns:
-        return None
-    return Order(calls, "outer", flop, flop, now, best.ns, "", sure=True)
 
 
 # -- floors

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,8 @@ class HostLoop:
 
     `ops`: rows of the operations that the program calls in it; `issued`: what the host has to issue for it, on a GPU
     the device work, on a CPU these and what the backward pass does; `reads`: numbers that the program reads in the
-    whole of it; `computing`: operations of a turn beside those and views; both 0 for a trace.
+    whole of it; `computing`: operations of a turn beside those and views; both 0 for a trace. `deep`: the turns of all
+    of it, where loops within it are as free as it is: heads times rows.
     """
 
     loop: Loop
@@ -46,6 +47,7 @@ class HostLoop:
     issued: int
     reads: int = 0
     computing: float = 0.0
+    deep: int = 0
 
     @property
     def turns(self) -> int:
@@ -71,11 +73,34 @@ def find_host_loops(evidence: Evidence) -> list[HostLoop]:
     kept: list[HostLoop] = []
     for one in told:
         if all(one.loop.stop <= other.loop.begins[0] or one.loop.begins[0] >= other.loop.stop for other in kept):
-            kept.append(one)
+            kept.append(replace(one, deep=_deep(one, told)))
     turns = Counter[str | None]()
     for one in kept:
         turns[one.loop.source] += one.turns
     return sorted(kept, key=lambda one: (-turns[one.loop.source], one.loop.begins[0]))
+
+
+def _deep(one: HostLoop, told: list[HostLoop]) -> int:
+    """The turns of the loop, or of those within it that run most often."""
+    turns = Counter[str | None]({one.loop.source: one.turns})
+    for other in told:
+        inside = one.loop.begins[0] <= other.loop.begins[0] and other.loop.stop <= one.loop.stop
+        if inside and other is not one and ORDER[other.loop.depends] <= ORDER[one.loop.depends]:
+            turns[other.loop.source] += other.turns
+    return max(turns.values())
+
+
+def waits_within(evidence: Evidence, waits: I8, loops: list[HostLoop]) -> I8:
+    """Those of some waits that begin within one of the loops."""
+    start = evidence.events.start_ns[waits].tolist()
+    return waits[[any(one.loop.begins[0] <= at < one.loop.stop for one in loops) for at in start]]
+
+
+def batchable(evidence: Evidence) -> list[HostLoop]:
+    """The loops whose turns do not need each other, not those that are there to read numbers; where there are none,
+    those of which it is not known."""
+    loops = [one for one in evidence.host_loops if not one.for_reading]
+    return [one for one in loops if one.loop.apart] or [one for one in loops if one.loop.depends == "unknown"]
 
 
 def _told(evidence: Evidence, loop: Loop, ops: dict[int, I8], updated: I8) -> HostLoop | None:

@@ -12,11 +12,11 @@ from gobrrr.analysis.effects import less_host, spans_of, step_spans, within, wor
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Effect
 from gobrrr.analysis.graph import F8, StepGraph
-from gobrrr.analysis.host_loops import together_share
+from gobrrr.analysis.host_loops import HostLoop, together_share
 from gobrrr.analysis.idle import INPUT
 from gobrrr.analysis.inputs import host_rows, input_gaps, input_stretches
 from gobrrr.analysis.intervals import Spans, clip, covered, inside_spans, union
-from gobrrr.analysis.loops import Loop, work_of
+from gobrrr.analysis.loops import work_of
 from gobrrr.analysis.optimizers import STEP, Updates, optimizer_spans
 from gobrrr.analysis.path import KERNEL_GAP_NS
 from gobrrr.analysis.price import Class
@@ -179,10 +179,11 @@ def _alone(evidence: Evidence, work: I8) -> tuple[I8, I8]:
     return begin[wanted], end[wanted]
 
 
-def as_one_turn(evidence: Evidence, loop: Loop) -> Effect:
+def as_one_turn(evidence: Evidence, one: HostLoop) -> Effect:
     """All turns of a loop in the launches of one: the device's work takes as long as now, at best as the floor says of
     one operation on all turns."""
-    work, turns = work_of(evidence, loop), max(len(loop.begins), 1)
+    loop, turns = one.loop, max(one.deep, one.turns, 1)
+    work = work_of(evidence, loop)
     begin, end = np.array([int(loop.begins[0])]), np.array([loop.stop])
     launch = evidence.priced.links.launch[work]
     called = evidence.events.start_ns[np.maximum(launch, 0)]

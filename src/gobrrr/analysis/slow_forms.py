@@ -77,6 +77,20 @@ FACTORED = Form(
     "decomposes matrices, on few processors and in many steps that wait for one another",
     "a cheaper decomposition (cholesky, qr, torch.svd_lowrank, torch.lobpcg), once for many steps, or by batch",
 )
+ORTHOGONAL = Form(
+    "factors one matrix of a batch after the other, in launches of their own",
+    "R as torch.linalg.cholesky(x.mT @ x).mT and Q as torch.linalg.solve_triangular(R, x, upper=True, left=False) "
+    "take a batch both; for a few columns Gram and Schmidt, on all matrices at once",
+)
+ENLARGED = Form(
+    "adds in its backward pass many elements of the large tensor to each one of the small tensor, one after the other",
+    "a product with a matrix of weights along each side, which interpolates as well; several steps by two",
+)
+SUMMED = Form(
+    "adds rows one after the other where many belong to one place",
+    "the rows of a place with very many apart, by sum(); or many copies of that place, which are summed at the end",
+    "M08",
+)
 SAMPLED = Form(
     "goes through all weights for each draw, and reads the device to check them",
     "all draws of a step at once (num_samples); for a draw of one the Gumbel trick, argmax(logits - log(-log(u)))",
@@ -133,10 +147,14 @@ FORMS: dict[str, Form] = {
         (SAMPLED, "aten::multinomial"),
         (REPEATED, "aten::repeat_interleave"),
         (FACTORED, "aten::linalg_svd aten::_linalg_svd aten::svd aten::linalg_eigh aten::_linalg_eigh "
-         "aten::linalg_eig aten::linalg_qr aten::linalg_svdvals aten::linalg_lstsq aten::linalg_pinv "
+         "aten::linalg_eig aten::linalg_svdvals aten::linalg_lstsq aten::linalg_pinv "
          "aten::linalg_matrix_exp aten::linalg_eigvalsh"),
         (INVERTED, "aten::linalg_inv aten::inverse aten::linalg_inv_ex"),
-        (ADDED, "aten::_index_put_impl_ aten::index_add_ aten::scatter_add_ aten::scatter_reduce_"),
+        (ADDED, "aten::_index_put_impl_"),
+        (SUMMED, "aten::index_add_ aten::scatter_add_ aten::scatter_reduce_"),
+        (ORTHOGONAL, "aten::linalg_qr"),
+        (ENLARGED, "aten::upsample_linear1d_backward aten::upsample_bilinear2d_backward "
+         "aten::upsample_trilinear3d_backward aten::upsample_bicubic2d_backward"),
         (ONE_HOT, "aten::one_hot"),
         (PADDED, "aten::pad aten::constant_pad_nd aten::reflection_pad1d aten::reflection_pad2d "
          "aten::replication_pad1d aten::replication_pad2d aten::replication_pad3d"),
@@ -165,8 +183,8 @@ ELSEWHERE = (
 @dataclass(frozen=True)
 class Heavy:
     """An operation with much of the step. `form`: None where no slow form of it is known; `calls`: indices into
-    `evidence.calls`; `rows`: the operations as the program calls them; `idle`: ns within these in which a CPU that is
-    the device runs no call, as in a form that goes through rows one by one, in the window; `ns`: with the calls'."""
+    `evidence.calls`; `rows`: the operations as the program calls them; `idle`: ns within these in which the
+    device runs no call, as in a form that goes through rows one by one, in the window; `ns`: with the calls'."""
 
     name: str
     form: Form | None
@@ -204,12 +222,21 @@ def heavy(evidence: Evidence) -> list[Heavy]:
     return sorted(found, key=lambda one: -one.ns)
 
 
+IN_PIECES = 64
+"""An operation of a slow form with so many launches of its own goes through its argument piece by piece on the host:
+one on a whole tensor has a few, the QR of 600 matrices on an H200 thousands (bench/reports/on_gpu)."""
+
+
 def _idle_within(evidence: Evidence, named: I8) -> dict[int, float]:
-    """Of each operation of a slow form, what it takes of a CPU beside calls; nothing on another device, which idles for
-    the host then."""
+    """Of each operation of a slow form, what it takes of a CPU beside calls; on another device, for how long that idles
+    for it, of those that launch piece by piece."""
     events, gaps = evidence.replayed, evidence.budget.gaps
-    rows = np.flatnonzero(named == np.arange(len(named))) if evidence.on_cpu else named[:0]
-    rows = rows[(events.start_ns[rows] >= evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)]
+    rows = np.flatnonzero(named == np.arange(len(named)))
+    if not evidence.on_cpu:
+        launching = named[np.maximum(evidence.priced.links.op, 0)]
+        launches = np.bincount(launching[(launching >= 0) & (evidence.priced.links.op >= 0)], minlength=len(named))
+        rows = rows[launches[rows] >= IN_PIECES]
+    rows = rows[(events.end_ns[rows] > evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)]
     ns = covered(union(gaps.start, gaps.stop), events.start_ns[rows], events.end_ns[rows])
     return dict(zip(rows.tolist(), ns.astype(np.float64).tolist(), strict=True))
 

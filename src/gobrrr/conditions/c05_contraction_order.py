@@ -12,9 +12,12 @@ to itself.
   equation is read off the permutations that torch makes of each operand.
 - An outer product (a `bmm` of inner dimension 1, a multiplication that broadcasts both operands) with a `sum` behind
   it: one contraction.
+- The differences of all pairs (a subtraction that broadcasts both operands), squared and summed, or their norm: squared
+  distances are two sums of squares and one product.
 
 Layers (`aten::linear`) don't count: their weights stay, and an activation stands between. Products of the backward
-pass don't either; they follow the forward pass's order, so that training gains more than is said here. `(x A) B` with
+pass don't either; they follow the forward pass's order, so that training gains more than is said here. What the
+backward pass does with the tensor of all pairs counts, and two contractions take its place. `(x A) B` with
 a small rank in the middle (LoRA) is the cheap order already.
 
 ## What it costs
@@ -32,12 +35,14 @@ device is what the step waits for: W - host bounds them.
 - Parentheses: `A @ (B @ v)`; `torch.linalg.multi_dot([A, B, v])`.
 - `pip install opt_einsum`: torch uses it for einsums of three operands.
 - `torch.einsum`, a matmul, or `torch.linalg.vecdot` in place of an outer product and a sum.
+- `torch.cdist` in place of the differences of all pairs. Distances of close points lose digits.
 
 ## Sick
 
 ```python
 y = A @ B @ v  # (A @ B) @ v
 g = (x.unsqueeze(2) * y.unsqueeze(1)).sum(0)
+d = (a[:, None] - b[None]).pow(2).sum(-1)
 ```
 
 ## Healthy
@@ -45,6 +50,7 @@ g = (x.unsqueeze(2) * y.unsqueeze(1)).sum(0)
 ```python
 y = A @ (B @ v)
 g = x.T @ y
+d = torch.cdist(a, b).square()
 ```
 """
 
@@ -53,6 +59,7 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
+from gobrrr.analysis.all_pairs import all_pairs
 from gobrrr.analysis.chains import Order, orders
 from gobrrr.analysis.claims import F8, Found, of_calls
 from gobrrr.analysis.evidence import Evidence, shapes_text
@@ -63,9 +70,13 @@ from gobrrr.model.diagnosis import Certainty, NotChecked, Place
 
 CODE = "C05"
 TITLE = "matrices multiplied in an expensive order"
+TITLE_DISTANCES = "distances of all pairs from their differences"
 
 LEAST_FACTOR = 2.0
 """FLOPs of the order that was taken over those of the cheapest; closer ones are a matter of shapes and kernels."""
+
+CALLED = {"einsum": "aten::einsum", "differences": "aten::sub"}
+"""What the program calls; of other kinds the heaviest operation."""
 
 THINNER = 2.0
 """The low end takes the other order to be this much less efficient: its products are thinner."""
@@ -76,7 +87,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     missing = unable(CODE, evidence)
     if missing:
         return missing
-    found = orders(evidence, LEAST_FACTOR)
+    found = [*orders(evidence, LEAST_FACTOR), *all_pairs(evidence)]
     if not found:
         return None
     calls = np.array([call for one in found for call in one.calls], dtype=np.int64)
@@ -86,7 +97,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     return finding(
         evidence,
         CODE,
-        TITLE,
+        TITLE_DISTANCES if ranked[0][0].kind == "differences" else TITLE,
         where=_places(evidence, [one for one, _ in ranked]),
         at_stake=step_saving(evidence, calls, low, high),
         claim=of_calls(calls, low, high),
@@ -115,7 +126,7 @@ def _places(evidence: Evidence, ranked: list[Order]) -> list[Place]:
     count = evidence.steps.count
     for one in ranked:
         place = evidence.place(np.array(one.calls))
-        op = "aten::einsum" if one.kind == "einsum" else place.op
+        op = CALLED.get(one.kind, place.op)
         key = op, place.source, place.shapes
         before = seen.get(key)
         times, ns = (before.count or 0.0, before.ns or 0.0) if before else (0.0, 0.0)
@@ -143,6 +154,11 @@ def _facts(evidence: Evidence, ranked: list[Order]) -> list[str]:
 
 def _of_first(evidence: Evidence, one: Order) -> str:
     texts = "; ".join(dict.fromkeys(filter(None, (shapes_text(evidence.group_of(call)) for call in one.calls))))
+    if one.kind == "differences":
+        return (
+            f"the heaviest ({texts}) writes the differences of all pairs, for their squares; a matrix product of "
+            f"{units.flop(one.now_flop)} gives the same sums"
+        )
     if one.kind == "outer":
         return f"the heaviest: an outer product that is summed ({texts}): one contraction of {units.flop(one.now_flop)}"
     order = f", as {one.how}" if one.how else ""

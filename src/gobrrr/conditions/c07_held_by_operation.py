@@ -11,12 +11,14 @@ form counts from a fifth of the step on: it is known by its name, by the mask th
 its arguments. Any other counts with more than half of the step, if it has no floor, or takes more than twice its floor,
 and is none of those that other conditions judge (contractions, convolutions, attention, norms, pointwise operations,
 reductions, optimizers). On a CPU an operation of a slow form has all that happens in it, also what it dispatches row by
-row and what computes nothing by itself. Repeated indices (M08), convolutions (C06) and attention (M02) are told there
+row and what computes nothing by itself. On a GPU one with 64 launches or more has the idle time in it: it goes through
+a batch piece by piece. Repeated indices (M08), convolutions (C06) and attention (M02) are told there
 where they can be priced.
 
 ## What it costs
 
     at stake (high) = the time of its calls beyond their floors, as far as the device is what the step waits for
+                      + the idle time in an operation that is issued piece by piece
     at stake (low)  = 0: what the better form takes is not known
 
 ## What helps

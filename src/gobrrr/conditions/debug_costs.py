@@ -146,16 +146,23 @@ def _deterministic(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
         return
     filled, slow = _fills(evidence), _slow(evidence)
     ns, floor = evidence.calls.ns, np.nan_to_num(evidence.calls.floor_ns)
-    each = np.concatenate([ns[filled], np.maximum(ns[slow] - floor[slow], 0.0)])
-    claim = of_calls(np.concatenate([filled, slow]), np.zeros_like(each), each)
-    high = float(each.sum()) / evidence.steps.count
-    filling = float(ns[filled].sum()) / evidence.steps.count
+    above = np.maximum(ns[slow] - floor[slow], 0.0)
+    each, surely = np.concatenate([ns[filled], above]), np.concatenate([ns[filled], np.zeros_like(above)])
+    claim = of_calls(np.concatenate([filled, slow]), surely, each)
+    filling, high = (float(one.sum()) / evidence.steps.count for one in (surely, each))
+    if not high:
+        return
     fact = (
         f"deterministic algorithms are on: {units.duration(filling)} a step fill new memory, "
         f"{units.things(len(slow) / evidence.steps.count, 'call')} have another algorithm"
     )
-    saving = path_of(evidence).device_saving(0.0, high)[1]
-    yield Cost("deterministic algorithms", fact, 0.0, saving, claim, "torch.use_deterministic_algorithms(False)")
+    saving = path_of(evidence).device_saving(filling, high)
+    how = "; ".join([FILLING] * bool(filling) + ["torch.use_deterministic_algorithms(False)"] * bool(above.any()))
+    yield Cost("deterministic algorithms", fact, *saving, claim, how, switches.deterministic_at)
+
+
+FILLING = "torch.utils.deterministic.fill_uninitialized_memory = False"
+"""What leaves the algorithms deterministic: nothing reads what it has not written, in a program without that fault."""
 
 
 def _fills(evidence: Evidence) -> I8:

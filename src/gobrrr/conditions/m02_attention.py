@@ -40,6 +40,8 @@ shipped H100 traces. Both count only as far as the device is what the step waits
 - `torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)`: flash, cuDNN or memory-efficient.
 - `torch.compile`, which puts the fused form in the place of those that it knows, and fuses the passes of others.
 - `flex_attention` (compiled) for masks and biases that the former can't take.
+- Where it is called and takes its form without a kernel: keys and values repeated for each head of their group, in
+  place of `enable_gqa=True`; else `sdpa_kernel` without `MATH`, which warns why no kernel takes the call.
 - `need_weights=False` for `nn.MultiheadAttention`, where scores that are averaged over the heads show that it returns
   them; `attn_implementation="sdpa"` in Transformers.
 
@@ -74,6 +76,7 @@ from gobrrr.analysis.claims import F8, Found, of_calls
 from gobrrr.analysis.contractions import low_precision, peak_of
 from gobrrr.analysis.evidence import Evidence, shapes_text
 from gobrrr.analysis.fusion import output_of, tensors
+from gobrrr.analysis.math_attention import MATH, math_form
 from gobrrr.analysis.path import step_saving
 from gobrrr.analysis.price import Group
 from gobrrr.analysis.ratios import rate
@@ -101,8 +104,6 @@ ON_CPU = (0.25, 0.5)
 """Share of the float32 peak that a CPU's fused attention reaches, softmax and masks included: see "What it costs"."""
 
 DROPS = ("dropout", "bernoulli")
-
-MATH = "aten::_scaled_dot_product_attention_math"
 
 BATCHED = ("bmm", "baddbmm", "matmul", "baddbmm_")
 
@@ -300,9 +301,8 @@ def _widened(evidence: Evidence, found: Attention) -> list[str]:
 def _math_form(evidence: Evidence, found: Attention) -> list[str]:
     """What the name of a compiler's kernel, or an operation around the calls, says of the attention's form."""
     names = {_name(evidence.group_of(call)) for call in found.softmaxes.tolist()}
-    around = {evidence.events.name_of(row) for row in evidence.ancestors(int(evidence.calls.op[found.softmaxes[0]]))}
     compiled = [name for name in names if name.startswith("triton_")]
-    if any("_safe_softmax" in name for name in names) or MATH in around:
+    if any("_safe_softmax" in name for name in names) or math_form(evidence, found.softmaxes) is not None:
         which = f" ({compiled[0]})" if compiled else ""
         facts = [f"it is the math form of scaled_dot_product_attention, not a fused kernel{which}"]
         if any("where" in name and "arange" in name for name in compiled):

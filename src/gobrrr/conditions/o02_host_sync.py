@@ -70,7 +70,7 @@ import numpy as np
 from gobrrr import units
 from gobrrr.analysis.claims import Claim, Found, of_calls, of_gaps
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.host_loops import HostLoop, busiest_line, inside_of
+from gobrrr.analysis.host_loops import HostLoop, batchable, busiest_line, inside_of, waits_within
 from gobrrr.analysis.idle import CAUSES, DRAINING, HOST_WORK, LAUNCHING, PYTHON
 from gobrrr.analysis.path import path_of
 from gobrrr.analysis.regions import unread
@@ -140,9 +140,14 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         at_stake=(least - path.spread.down, max(gain, drained)),
         claim=_claim(evidence, max(gain, drained)),
         certainty="high" if gain >= 0.5 * drained else "medium",
-        treatments=["remove-sync"],
+        treatments=[*(["batched-loop"] if _mostly_in_loops(evidence, waits) else []), "remove-sync"],
         facts=facts,
     )
+
+
+def _mostly_in_loops(evidence: Evidence, waits: I8) -> bool:
+    """Whether most of the waits are in loops whose turns may be made at once."""
+    return 2 * len(waits_within(evidence, waits, batchable(evidence))) > len(waits)
 
 
 def _unread(evidence: Evidence, waits: I8) -> float:

@@ -8,8 +8,8 @@ looks at each line.
 
 What a live run reads of torch, Python and the environment while the steps run: anomaly detection, blocking launches,
 deterministic algorithms, warnings of waits, trace and profile functions, debuggers, and variables that make the host's
-calls longer (`PYTHONDEVMODE`, `PYTHONTRACEMALLOC`, verbose libraries). Of anomaly detection the line is told that
-switches it on.
+calls longer (`PYTHONDEVMODE`, `PYTHONTRACEMALLOC`, verbose libraries). Of anomaly detection and of
+deterministic algorithms the line is told that switches them on.
 
 ## What it costs
 
@@ -18,7 +18,7 @@ switches it on.
     tracers, debuggers        [0, Python between operations]: how much of it is theirs can't be told from inside
     variables                 [0, launching and Python]
     blocking launches         [0, min(device, host)]: W = host + device, and without it at least the larger of both
-    deterministic algorithms  [0, filling new memory + what operations with another algorithm take above their floor]
+    deterministic algorithms  [filling new memory, that + what operations with another algorithm take above their floor]
     warnings of waits         [0, the time in Python's warnings]
 
 ## What helps

@@ -48,6 +48,7 @@ SPECIFIC_FIRST = (
     "C05",  # products that another order leaves out
     "C06",  # one layer's algorithm, of all that a layer costs
     "M02",  # attention's passes, conversions and matmuls vanish together
+    "M12",  # a mask, of whatever else the attention's calls could gain
     "C03",  # one float32 contraction, of all contractions
     "C02",
     "M05",

@@ -110,6 +110,7 @@ class Switches(msgspec.Struct, frozen=True, kw_only=True):
     anomaly_checks_nan: bool = False
     launch_blocking: bool = False
     deterministic: bool = False
+    deterministic_at: str | None = None
     sync_debug: bool = False
     tracer: str | None = None
     profiler: str | None = None
@@ -181,9 +182,10 @@ class TensorUse(msgspec.Struct, frozen=True, kw_only=True):
     """A call of one step that was looked at as it was dispatched, where its arguments' values or identity matter.
 
     `kind` says what was seen. "weight_cast": a parameter was converted, `share` of its `bytes` without need. "padding":
-    `share` of `total` ids, mask or target entries are padding. "duplicates": `share` of `total` indices repeat an
-    earlier one. "rows": `share` of `total` rows of a table are used. "cat_growth": a tensor was appended to by copying
-    all of it. gobrrr.observe.live.ops.uses defines each exactly.
+    `share` of `total` ids, mask or target entries are padding. "flagged_mask": a mask tensor hides what a flag hides;
+    `share` of `total` scores are seen. "duplicates": `share` of `total` indices repeat an earlier one. "rows": `share`
+    of `total` rows of a table are used. "cat_growth": a tensor was appended to by copying all of it.
+    gobrrr.observe.live.ops.uses defines each exactly.
     """
 
     kind: str

@@ -29,7 +29,7 @@ NAME = "debug-off"
 NUMERICS = "rounding"
 CODE = """
 torch.autograd.set_detect_anomaly(False)
-torch.use_deterministic_algorithms(False)
+torch.utils.deterministic.fill_uninitialized_memory = False  # deterministic all the same
 """
 
 
@@ -40,7 +40,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         return None
     told = next((one for one in finding.evidence if one.startswith("to switch off: ")), "")
     parts = told.removeprefix("to switch off: ").split("; ") if told else ["what was switched on to look for a bug"]
-    how = "\n".join(one if "(" in one else said(one) for one in parts)
+    how = "\n".join(one if "(" in one or " = " in one else said(one) for one in parts)
     return of_claim(evidence, found, how, "high: all that the host does is the tracer's, if there is one")
 
 

@@ -3,14 +3,19 @@
 Which form, the finding's operation decides: `torch.where` for positions of a mask, `topk` for a sort, `solve` for an
 inverse, `F.embedding` for a one-hot product.
 
-Replayed: at the most the operation takes no more than its floor (nothing, where that is not known), at the least as
-long as now. An operation without a known slow form is promised nothing.
+Replayed: at the most the operation takes no more than its floor (nothing, where that is not known), and the host no
+time for what it issues piece by piece; at the least as long as now. An operation without a known slow form is promised
+nothing.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_claim
+from gobrrr.analysis.effects import all_of, less_host, of_claim, spans_of
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.slow_forms import claim_of, heavy
@@ -33,4 +38,9 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     known = [one for one in heavy(evidence) if one.form is not None and (one.name, one.source) in named]
     told = dict.fromkeys(said(one.form.better, place(one.source)) for one in known if one.form is not None)
     mine = Found(finding, claim_of(evidence, known))
-    return of_claim(evidence, mine, "\n".join(told) or said(GENERAL), "low: the other form takes as long", least=0.0)
+    plan = of_claim(evidence, mine, "\n".join(told) or said(GENERAL), "low: the other form takes as long", least=0.0)
+    pieces = [one.rows for one in known if one.idle and not evidence.on_cpu]
+    if plan.effect is None or not pieces:
+        return plan
+    host = less_host(*spans_of(evidence, np.concatenate(pieces)), 1.0, 0.0)
+    return replace(plan, effect=all_of(plan.effect, host))

@@ -17,6 +17,7 @@ from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import all_of, of_claim
 from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.host_loops import waits_within
 from gobrrr.analysis.regions import as_one_turn, unread
 from gobrrr.analysis.waits import inner_waits
 from gobrrr.treatments.wording import place, said
@@ -40,9 +41,5 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     assumes = "the same operation makes all the values"
     if evidence.on_cpu:
         return of_claim(evidence, found, how, assumes)
-    waits = inner_waits(evidence)
-    start = evidence.events.start_ns[waits]
-    mine = waits[[any(one.loop.begins[0] <= at < one.loop.stop for one in loops) for at in start.tolist()]]
-    return Plan(
-        how, assumes, all_of(unread(evidence, mine), *(as_one_turn(evidence, one.loop) for one in loops)), once=True
-    )
+    mine = waits_within(evidence, inner_waits(evidence), loops)
+    return Plan(how, assumes, all_of(unread(evidence, mine), *(as_one_turn(evidence, one) for one in loops)), once=True)

@@ -42,4 +42,4 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if evidence.on_cpu:
         share = share_of(loops, mine)
         return of_claim(evidence, found, how, assumes, least=share, most=share)
-    return Plan(how, assumes, all_of(*(as_one_turn(evidence, one.loop) for one in mine)), once=True)
+    return Plan(how, assumes, all_of(*(as_one_turn(evidence, one) for one in mine)), once=True)

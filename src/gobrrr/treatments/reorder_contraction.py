@@ -1,7 +1,8 @@
 """Multiply in the order that needs the fewest FLOPs.
 
 Parentheses for a product written out, `torch.linalg.multi_dot` for a chain, opt_einsum for an einsum of three operands
-or more (torch uses it where it is installed), one contraction for an outer product that is summed.
+or more (torch uses it where it is installed), one contraction for an outer product that is summed, `torch.cdist` for
+distances from the differences of all pairs.
 
 Replayed: what the finding claims, from its low to its high end: the cheapest order at the share of its roof that the
 present one reaches, and at half of that. The numbers differ by rounding.
@@ -21,7 +22,14 @@ CODE = """
 y = A @ (B @ v)  # or torch.linalg.multi_dot([A, B, v])
 z = torch.einsum("ij,jk,bk->bi", A, B, x)  # with opt_einsum installed
 g = x.T @ y  # for (x.unsqueeze(2) * y.unsqueeze(1)).sum(0)
+d = torch.cdist(a, b).square()  # for (a[:, None] - b[None]).pow(2).sum(-1)
 """
+
+FORMS = {
+    "aten::einsum": "two einsums in the cheaper order, or opt_einsum installed",
+    "aten::sub": "torch.cdist(a, b), squared where squares are wanted: one matrix product",
+}
+"""What to write in place of an operation, where it is not a chain of products."""
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
@@ -30,7 +38,5 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if finding.code != "C05":
         return None
     first = finding.where[0] if finding.where else None
-    einsum = first is not None and first.op == "aten::einsum"
-    told = "two einsums in the cheaper order, or opt_einsum installed" if einsum else "parentheses: A @ (B @ v)"
-    how = said(told, where(finding))
+    how = said(FORMS.get((first and first.op) or "", "parentheses: A @ (B @ v)"), where(finding))
     return of_claim(evidence, found, how, "nothing else reads the product in between")

@@ -28,12 +28,14 @@ from gobrrr import units
 from gobrrr.analysis.claims import Found
 from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.flagged_masks import Flagged, flagged_masks
 from gobrrr.analysis.gains import Plan
-from gobrrr.model.diagnosis import Diagnosis
+from gobrrr.analysis.math_attention import heads_a_group, math_form
+from gobrrr.model.diagnosis import Diagnosis, Finding
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import applying
 from gobrrr.treatments.way import ATTENTION, Unfit, Way
-from gobrrr.treatments.wording import line, where
+from gobrrr.treatments.wording import line, place, where
 
 NAME = "sdpa"
 NUMERICS = "rounding"
@@ -44,14 +46,39 @@ y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the materialised scores cost on the wall."""
+    """What the materialised scores cost on the wall, or a mask that a flag replaces."""
     finding = found.finding
+    if finding.code == "M12":
+        first = next(iter(flagged_masks(evidence)), None)
+        return (
+            None if first is None else of_claim(evidence, found, _unmasked(first), "the fastest kernel takes the call")
+        )
     if finding.code != "M02":
         return None
+    called = math_form(evidence, found.claim.unit[found.claim.unit < len(evidence.calls)])
+    if called is not None:
+        return of_claim(evidence, found, _fused(evidence, called, finding), "a fused kernel takes the call then")
     mask = ", attn_mask=mask" if _masks(evidence, found) else ""
     code = f"y = torch.nn.functional.scaled_dot_product_attention(q, k, v{mask})"
     how = line(code, where(finding), "is_causal=True for a causal mask, True in a mask is seen" if mask else "")
     return of_claim(evidence, found, how, "a fused kernel takes the mask and the head size")
+
+
+def _unmasked(mask: Flagged) -> str:
+    """The call without its mask."""
+    flag, why = ("", "hides nothing") if mask.share == 1.0 else (", is_causal=True", "hides what is_causal hides")
+    code = f"y = torch.nn.functional.scaled_dot_product_attention(q, k, v{flag})"
+    return line(code, place(mask.use.source), f"the mask {why}")
+
+
+def _fused(evidence: Evidence, row: int, finding: Finding) -> str:
+    """What lets a call of the function take a fused kernel."""
+    shared = heads_a_group(evidence, row)
+    if shared > 1:
+        code = f"k, v = (one.repeat_interleave({shared}, dim=-3) for one in (k, v))"
+        return line(code, where(finding), "no fused kernel takes these groups of heads: without enable_gqa")
+    code = "with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]):"
+    return line(code, where(finding), "warns why no fused kernel takes the call")
 
 
 MASKING = ("masked_fill", "where", "tril", "triu")

@@ -83,9 +83,7 @@ def hidden_keys(mask: Any, *, hides: bool = False) -> tuple[int, int] | None:
     """
     if mask.dim() < 3 or mask.shape[-1] < LEAST_KEYS:
         return None
-    for place in range(mask.dim()):
-        if mask.shape[place] > 1 and mask.stride(place) == 0:
-            mask = mask.narrow(place, 0, 1)
+    mask = _once(mask)
     if mask.numel() > MOST_READ:
         return None
     hidden = (mask if hides else ~mask) if mask.dtype is torch.bool else mask <= MASKED
@@ -93,6 +91,28 @@ def hidden_keys(mask: Any, *, hides: bool = False) -> tuple[int, int] | None:
     while hidden.dim() > 2:
         hidden = hidden.all(dim=1)
     return int(hidden.sum()), hidden.numel()
+
+
+def _once(mask: Any) -> Any:
+    """A mask without what it repeats."""
+    for place in range(mask.dim()):
+        if mask.shape[place] > 1 and mask.stride(place) == 0:
+            mask = mask.narrow(place, 0, 1)
+    return mask
+
+
+def flagged(mask: Any) -> tuple[int, int] | None:
+    """(scores that are seen, scores) of a mask [..., queries, keys] that hides nothing or what `is_causal` hides."""
+    mask = _once(mask)
+    if mask.dim() < 2 or mask.shape[-1] < LEAST_KEYS or mask.numel() > MOST_READ:
+        return None
+    hidden = ~mask if mask.dtype is torch.bool else mask <= MASKED
+    if mask.dtype is not torch.bool and bool(mask.masked_fill(hidden, 0.0).any()):
+        return None  # a bias
+    seen = hidden.numel() - int(hidden.sum())
+    causal = torch.ones(hidden.shape[-2:], dtype=torch.bool, device=mask.device).triu(1)
+    same = seen == hidden.numel() or torch.equal(hidden, causal.expand_as(hidden))
+    return (seen, hidden.numel()) if same else None
 
 
 def kinds(ids: Any) -> int | None:

@@ -5,6 +5,7 @@
                  training a conversion to a smaller dtype is needed once a step, where the parameter learns; all others
                  could be made once and for all. `op` is "autocast" where torch made them on its own.
     padding      `share` of `total` ids of an embedding, keys of an attention mask or targets of a loss is padding.
+    flagged_mask `share` of `total` scores is seen by a mask of a fused attention: all, or those that is_causal leaves.
     duplicates   `share` of the `total` places that are added to repeats an earlier one.
     rows         `share` of the `total` rows of an embedding's table is looked up, or has a gradient; `bytes`: the
                  table's or the gradient's.
@@ -142,8 +143,13 @@ class Uses:
 
     def _attention(self, given: Given, output: Any, call: RecordedCall) -> None:
         mask = given.get("attn_mask", given.get("attn_bias"))
-        if mask is not None:
-            self._mask(mask, call, hides=False)
+        if mask is None:
+            return
+        self._mask(mask, call, hides=False)
+        with readings.readable(mask) as yes:
+            seen = readings.flagged(mask) if yes else None
+        if seen is not None:
+            self._put("flagged_mask", call, _shape(mask), *seen)
 
     def _filled(self, given: Given, output: Any, call: RecordedCall) -> None:
         value, scores, mask = given["value"], given["self"], given["mask"]

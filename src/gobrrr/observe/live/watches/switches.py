@@ -22,6 +22,8 @@ _BLOCKING = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING")
 ANOMALY = ("set_detect_anomaly", "detect_anomaly", "set_anomaly_enabled")
 """What switches anomaly detection on."""
 
+DETERMINISTIC = "use_deterministic_algorithms"
+
 
 class SwitchWatch:
     """Reads the settings at both ends of the window: what is on at either end was on in steps.
@@ -85,12 +87,14 @@ class SwitchWatch:
             return None
         first, last = self._read[0], self._read[-1]
         anomaly = self._anomaly or first.anomaly or last.anomaly
+        deterministic = first.deterministic or last.deterministic
         return Switches(
             anomaly=anomaly,
             anomaly_at=(self._at or call_in_source(*ANOMALY)) if anomaly else None,
             anomaly_checks_nan=self._checks_nan or first.anomaly_checks_nan or last.anomaly_checks_nan,
             launch_blocking=first.launch_blocking,
-            deterministic=first.deterministic or last.deterministic,
+            deterministic=deterministic,
+            deterministic_at=call_in_source(DETERMINISTIC) if deterministic else None,
             sync_debug=first.sync_debug or last.sync_debug,
             tracer=first.tracer or last.tracer,
             profiler=first.profiler or last.profiler,

@@ -1,0 +1,108 @@
+"""A mask as a tensor where a flag says the same: attention computes what it hides, on kernels that take a mask.
+
+A fused attention that is told `is_causal=True` leaves out the blocks that nothing sees, half of them. Given the same as
+a tensor it computes every block and reads the mask for each head; and the fastest kernels take no mask at all, so that
+a slower one runs (unslothai/unsloth#11102: 5.6 to 8.8 times, with heads of 256).
+
+## How it is recognised
+
+A live run reads the masks that fused attention is called with: one that hides nothing, or just what `is_causal=True`
+hides, and adds no number to the scores. A trace has no values. Attention without a fused kernel is M02's.
+
+## What it costs
+
+With t the time of these calls, forward and backward, s the share of the scores that is seen, and f their FLOPs:
+
+    cost (high) = t - s * f at the matrix peak
+    cost (low)  = t - s * f at 15 % of it (M02)
+
+On a CPU, where the same kernel runs with and without a mask: (1 - s) * t at the most, nothing at the least. It counts
+only as far as the device is what the step waits for: W - host bounds it.
+
+## What helps
+
+- `is_causal=True` in place of the mask; no mask where it hides nothing.
+- With padding beside it: sequences of one length, or `flex_attention`.
+
+## Sick
+
+```python
+mask = torch.ones(length, length, dtype=torch.bool, device="cuda").tril()
+y = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+```
+
+## Healthy
+
+```python
+y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+```
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr import units
+from gobrrr.analysis.claims import F8, Found, of_calls
+from gobrrr.analysis.contractions import peak_of
+from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.flagged_masks import Flagged, flagged_masks
+from gobrrr.analysis.path import step_saving
+from gobrrr.conditions.common import MOST_PLACES, finding
+from gobrrr.conditions.m02_attention import FUSED_SHARE
+from gobrrr.model.diagnosis import NotChecked, Place
+
+CODE = "M12"
+TITLE = "a mask as a tensor in attention where a flag says the same"
+
+
+def check(evidence: Evidence) -> Found | NotChecked | None:
+    """Masks that hide nothing or what `is_causal` hides, in attention that a fused kernel computes."""
+    if evidence.live is None or evidence.live.uses is None:
+        return NotChecked(code=CODE, needs="a live run: gobrrr diagnose file.py:step")
+    told = flagged_masks(evidence)
+    if not told:
+        return None
+    calls = np.concatenate([one.calls for one in told])
+    low, high = (np.concatenate([_gain(evidence, one, fastest=end) for one in told]) for end in (False, True))
+    return finding(
+        evidence,
+        CODE,
+        TITLE,
+        where=[_place(evidence, one) for one in told[:MOST_PLACES]],
+        at_stake=step_saving(evidence, calls, low, high),
+        claim=of_calls(calls, low, high),
+        certainty="high",
+        treatments=["sdpa"],
+        facts=[_fact(evidence, one) for one in told[:MOST_PLACES]],
+    )
+
+
+def _gain(evidence: Evidence, one: Flagged, *, fastest: bool) -> F8:
+    """What each call may lose without the mask."""
+    ns = evidence.calls.ns[one.calls]
+    if evidence.on_cpu:
+        return ns * (1.0 - one.share) * fastest
+    then = np.array([_then(evidence, call, one.share) for call in one.calls.tolist()])
+    left: F8 = np.maximum(ns - then / (1.0 if fastest else FUSED_SHARE), 0.0)
+    return left
+
+
+def _then(evidence: Evidence, call: int, share: float) -> float:
+    """Nanoseconds of the scores that are seen at the matrix peak; all of the call's time where that is not known."""
+    work = evidence.group_of(call).work
+    peak = peak_of(evidence, work.matrix_dtype or "")
+    if peak is None or not work.matrix_flop:
+        return float(evidence.calls.ns[call])
+    return share * work.matrix_flop / peak * 1e9
+
+
+def _place(evidence: Evidence, one: Flagged) -> Place:
+    ns = float(evidence.calls.ns[one.calls].sum()) / evidence.steps.count
+    return Place(op=one.use.op, module=one.use.module, source=one.use.source, count=float(one.use.count), ns=ns)
+
+
+def _fact(evidence: Evidence, one: Flagged) -> str:
+    ns = float(evidence.calls.ns[one.calls].sum()) / evidence.steps.count
+    hides = "hides nothing" if one.share == 1.0 else "hides what is_causal=True hides, and nothing else"
+    return f"the mask {one.use.shapes} {hides}: the attention that is given it takes {units.duration(ns)} a step"
