@@ -55,8 +55,8 @@ def of_end(live: Live | None) -> list[str]:
     if not timed:
         time = "none was timed without the profiler"
     return [
-        f"The loop ended after {units.things(live.ended_after, 'step')}: {time}, and 1 of the first was recorded, which "
-        "may take longer than later steps. A longer loop gives a surer answer."
+        f"The loop ended after {units.things(live.ended_after, 'step')}: {time}, and 1 of the first was recorded. "
+        "First steps may take longer than later ones. A longer loop gives a surer answer."
     ]
 
 

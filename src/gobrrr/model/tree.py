@@ -16,9 +16,9 @@ SLACK_NS = 1_000
 def parents(events: EventTable, *kinds: Kind) -> I8:
     """For each row, the row of the innermost event of `kinds` that encloses it on its thread, or -1.
 
-    Rows of other kinds get -1 and are no parents, and so do marks of steps: a step may begin within a call, whose rest
-    the mark then holds and the call does not hold the mark. Pointer jumping over all rows at once: a guess always has only
-    closed events between itself and the row, so a guess that has ended before the row ends can be replaced by its own.
+    Rows of other kinds get -1 and are no parents, and neither are marks of steps: a step may begin within a call, which
+    ends within the mark then. Pointer jumping over all rows at once: a guess always has only closed events between
+    itself and the row, so a guess that has ended before the row ends can be replaced by its own.
     """
     result = np.full(len(events), ABSENT, dtype=np.int64)
     rows = events.of(*(kinds or HOST_KINDS))

@@ -88,8 +88,8 @@ class Watcher:
     """`open()`, then `boundary()` whenever a step has ended and the next begins, until `done`; `close()` in any case.
 
     One watcher is open at a time. `found_late`: "after 9 calls", where the loop had turns before it was found.
-    `gives_way`: it is closed where another is to be opened. `may_end`: the loop may end at any step, so that one step is
-    recorded, and one looked at, before all else: they are the answer where it does.
+    `gives_way`: it is closed where another is to be opened. `may_end`: the loop may end at any step, so that one
+    is recorded, and one looked at, before all else: they are the answer where it does.
 
     `profile(target)` then is what was observed. Nothing stays in the program: hooks, settings and the profiler are gone
     when it is done, and after `close()`.
