@@ -21,6 +21,7 @@ from gobrrr.observe.live.clock import Clock, on_gpu, wait
 from gobrrr.observe.live.early import SURE, Early, times_of_few, times_of_recorded
 from gobrrr.observe.live.frames import current_folder
 from gobrrr.observe.live.ops.dispatch import GraphBook, HeldWatch, Looking, LookingAgain, Repeats
+from gobrrr.observe.live.options import Options as Options
 from gobrrr.observe.live.recorder import Loops, Recorder, profiler_cost, time_loops
 from gobrrr.observe.live.turns import give_back, take
 from gobrrr.observe.live.warmup import WarmUp
@@ -39,33 +40,6 @@ NS_PER_S = 1e9
 RECORDED_S = 0.6
 """Recording may add this much to the profiled steps together: torch keeps 8 GB of records a second of it, so that of
 steps with very many operations fewer are recorded."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """How many steps are looked at. After warm-up: 1 + `window` without the profiler, 1 + `profiled` with it, three.
-
-    The warm-up ends after `warmup` steps at the earliest, and when neither the compiler works nor the step's time
-    falls any more, `most_warmup` steps or `most_warmup_s` seconds at the latest. A window ends early after `window_s`.
-    """
-
-    warmup: int = 3
-    most_warmup: int = 20
-    most_warmup_s: float = 60.0
-    window: int = 10
-    window_s: float = 10.0
-    profiled: int = 5
-    profiled_s: float = 5.0
-    look: bool = True
-
-    @property
-    def most(self) -> int:
-        """The most steps that looking takes: warm-up, 1 + `window`, 1 + `profiled`, and three."""
-        return self.most_warmup + self.window + self.profiled + 5
-
-    def __post_init__(self) -> None:
-        if self.window < 2 or self.profiled < 1 or self.warmup < 0:
-            raise UsageError("a window needs two steps, a profile one, and a warm-up none or more")
 
 
 class Phase(Enum):
@@ -250,13 +224,13 @@ class Watcher:
     def _reset(self) -> None:
         self._watches, self._parts = Watches(), Parts()
         self._steps, self._seen = -1, 0
-        self._warm_up = WarmUp()
+        self._warm_up: WarmUp = WarmUp()
         self._clock = Clock()
         self._times: Any = None
         self._recorder: Recorder | None = None
         self._recorded, self._held = False, HeldWatch(self._parts)
-        self._early, self._ended_after = Early(self._rival.ours, self.graphs), 0
-        self._warmup_steps = 0
+        self._early: Early = Early(self._rival.ours, self.graphs)
+        self._ended_after = self._warmup_steps = 0
         self._profiled_steps, self._most_profiled = 0, self.options.profiled
         self._sync_watch: SyncWatch | None = None
         self._looking: Looking | None = None
@@ -435,8 +409,7 @@ class Watcher:
     def _assembled(self, target: str, recorder: Recorder, rank: RankProfile, notes: list[str], cpu: str) -> Profile:
         watched = self._watches.found()
         seen = self._looking.seen if self._looking is not None else None
-        cuda = recorder.gpu
-        observer = profiler_cost(self._loops, recorder.loops)
+        cuda, observer = recorder.gpu, profiler_cost(self._loops, recorder.loops)
         live = Live(
             kind="cuda" if cuda else "cpu",
             times=self._times or times_of_recorded(rank.events, observer),
