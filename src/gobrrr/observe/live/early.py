@@ -41,8 +41,8 @@ class Early:
         """Whether a step is being recorded now."""
         return self._recording is not None
 
-    def boundary(self) -> None:
-        """A step ends, the next begins."""
+    def boundary(self, held: Callable[[], bool]) -> None:
+        """A step ends, the next begins. `held()`: a profiler of the program's own may start; then nothing is done."""
         if self._recording is not None:
             self._recording.end()
             self.recorder, self._recording = self._recording, None
@@ -51,6 +51,8 @@ class Early:
         elif self._look is not None:
             self._parts.make("look", self._look.close, None)
             self.looking, self._look, self.over = self._look, None, True
+        elif held():
+            self.over = True
         else:
             self._recording = Recorder()
             with self._ours():

@@ -25,7 +25,7 @@ from gobrrr.observe.live.options import Options as Options
 from gobrrr.observe.live.recorder import Loops, Recorder, profiler_cost, time_loops
 from gobrrr.observe.live.turns import give_back, take
 from gobrrr.observe.live.warmup import WarmUp
-from gobrrr.observe.live.watches.rivals import RivalWatch, recording
+from gobrrr.observe.live.watches.rivals import RivalWatch, about, recording
 from gobrrr.observe.live.watches.syncs import SyncWatch
 from gobrrr.observe.live.watches.together import Watches
 
@@ -260,8 +260,8 @@ class Watcher:
         wait()
         self._steps += 1
         self._told(self._steps, self.options.warmup)
-        if self.may_end and not self._early.over and self.options.warmup > 0:
-            self._early.boundary()
+        if self.may_end and not self._early.over and not self.disturbed and self.options.warmup > 0:
+            self._early.boundary(about)
             if not self._early.over:
                 return
         self._warm_up.mark(now, time.perf_counter(), self._watches.compiler.compiles)
