@@ -235,6 +235,7 @@ class Steps:
         self, watcher: Watcher, items: Iterable[Any] | None, on: str | None, then: Callable[[Diagnosis], object] | None
     ) -> None:
         self._watcher, self._items, self._on, self._then = watcher, items, on, then
+        watcher.may_end = True
         self._diagnosis: Diagnosis | None = None
         self._open = False
         self._why_not = ""

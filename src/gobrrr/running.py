@@ -59,6 +59,7 @@ def run(
 
         made.append(make_watcher(_in_step() if _number("WORLD_SIZE", 1) > 1 else None))
         made[0].gives_way = True  # to a watch or a diagnosis of the script's own
+        made[0].may_end = True
         if told is not None and _number("RANK", 0) == 0:
             made[0].progress = _in_lines(made[0], told, stop_after=stop_after)
         return Finder(made[0], steps=steps)

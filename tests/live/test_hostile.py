@@ -380,3 +380,14 @@ def test_no_room_for_the_profile_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(watcher._recorder._kept, "export_chrome_trace", lambda _: None)
     with pytest.raises(InputError, match="no room"):
         watcher.profile("step")
+
+
+def test_a_profiler_that_is_prepared_before_the_watch_begins_is_left_whole() -> None:
+    """It starts to record two steps later: nothing of ours is recorded until then."""
+    schedule = torch.profiler.schedule(wait=0, warmup=3, active=1, repeat=1)
+    with torch.profiler.profile(schedule=schedule) as theirs, gobrrr.watch() as steps:
+        for _ in range(6):
+            torch.ones(8).sum()
+            steps.boundary()
+            theirs.step()
+    assert any(event.key == "aten::sum" for event in theirs.key_averages())

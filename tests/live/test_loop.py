@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 
+from gobrrr.observe.live.loops.step_optimizers import CLOSURES, OptimizerSteps  # noqa: E402
 from tests.live.loops import Fake, X, model, seen, state, steps, train  # noqa: E402
 from tests.live.loops import untold as untold  # noqa: E402
 
@@ -250,3 +251,33 @@ def test_a_long_evaluation_is_taken_back_when_the_optimizer_steps(calls: int) ->
     assert (found.how, fake.at, fake.restarts) == ("optimizer", list(range(5)), 1)
     assert [one.endswith("one call of Sequential in each until steps of SGD began") for one in found.remarks] == [True]
     assert "_compiled_call_impl" not in vars(net)
+
+
+@pytest.mark.parametrize("keyword", [False, True])
+def test_the_calls_of_a_closure_are_the_steps_where_a_step_has_many(keyword: bool) -> None:
+    """Two steps of LBFGS with up to 20 calls each; an optimizer that calls its closure once has steps of its own."""
+    net = torch.nn.Linear(4, 1)
+    data = torch.randn(64, 4)
+
+    def closure() -> Any:
+        called.append(0)
+        net.zero_grad()
+        loss = (net(data) - data.sum(1, keepdim=True).tanh()).square().mean()
+        loss.backward()
+        return loss
+
+    for kind, of_closure in ((torch.optim.LBFGS, True), (torch.optim.SGD, False)):
+        optimizer = kind(net.parameters())
+        called: list[int] = []
+        steps: list[bool] = []
+        watch = OptimizerSteps(steps.append)
+        watch.open()
+        try:
+            for _ in range(2):
+                optimizer.step(closure=closure) if keyword else optimizer.step(closure)
+        finally:
+            watch.close()
+        assert ("closure" in watch.name) == of_closure
+        assert len(steps) == (len(called) - CLOSURES + 1 if of_closure else 2)
+        assert steps[0]
+        assert not any(steps[1:])

@@ -355,15 +355,43 @@ def test_why_there_is_no_loop_says_how_the_script_ended(tmp_path: Path, process:
 
 
 @needs_torch
-def test_a_loop_that_is_too_short_is_counted_from_its_first_step(tmp_path: Path, process: tuple) -> None:
-    """Two steps of an optimizer are two; of 15 calls ten went into finding that they are the loop."""
-    train = "import torch\nnet = torch.nn.Linear(2, 2)\n{}\nfor _ in range({}):\n    {}\n"
-    sgd = train.format("sgd = torch.optim.SGD(net.parameters())", 2, "net(torch.ones(2)).sum().backward(); sgd.step()")
-    ran = running.run(str(tmp_path / write(tmp_path, sgd)), [], module=False, on=None, stop_after=False)
-    assert "the loop ended after 2 steps, while warming up" in ran.why_not
-    calls = str(tmp_path / write(tmp_path, train.format("", 15, "net(torch.ones(2))")))
-    ran = running.run(calls, [], module=False, on=None, stop_after=False, steps="module")
-    assert "the loop was found after 9 calls and ended 6 steps later, while" in ran.why_not
+def test_a_loop_of_a_single_step_has_no_answer(tmp_path: Path, process: tuple) -> None:
+    ran = running.run(str(tmp_path / write(tmp_path, FEW.format(1))), [], module=False, on=None, stop_after=False)
+    assert "the loop ended after 1 step, while warming up; an answer needs 2, and a sure one up to" in ran.why_not
+
+
+@needs_torch
+@pytest.mark.parametrize(("steps", "timed"), [(2, 0), (3, 0), (4, 1), (6, 3)])
+def test_a_loop_that_ends_early_is_diagnosed_as_far_as_it_was_seen(
+    tmp_path: Path, process: tuple, monkeypatch: pytest.MonkeyPatch, steps: int, timed: int
+) -> None:
+    """Of its steps the first only begins the second, one is recorded and one looked at; the others are timed."""
+    monkeypatch.setattr("gobrrr.live._measure_once", lambda _: True)
+    script = str(tmp_path / write(tmp_path, FEW.format(steps)))
+    found = running.run(script, [], module=False, on=None, stop_after=False).diagnosis
+    assert found is not None
+    assert found.live is not None
+    assert found.live.ended_after == steps
+    assert len(found.live.times.ns) == timed
+    wall = found.unprofiled_wall_ns
+    assert wall.how == ("measured" if timed else "estimated")
+    assert wall.value is not None
+    assert wall.low is not None
+    assert wall.high is not None
+    assert wall.low < wall.value < wall.high
+    assert found.caveats[0].startswith(f"The loop ended after {steps} steps: ")
+    lines = {place.name for place in found.places if place.kind == "line"}
+    assert ("sgd.step()" in lines) == (steps > 2)  # the operations of the second were looked at
+
+
+FEW = """
+import torch
+net = torch.nn.Linear(64, 64)
+sgd = torch.optim.SGD(net.parameters())
+for _ in range({}):
+    net(torch.ones(64, 64)).sum().backward()
+    sgd.step()
+"""
 
 
 @pytest.mark.parametrize(

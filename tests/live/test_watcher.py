@@ -205,7 +205,7 @@ def test_a_watched_loader_gives_every_batch_and_then_an_answer() -> None:
 
 
 def test_a_loop_that_ends_early_says_so_and_a_break_leaves_nothing() -> None:
-    with gobrrr.watch(range(5)) as steps:
+    with gobrrr.watch(range(1)) as steps:
         for _ in steps:
             pass
     with pytest.raises(UsageError, match="ended after"):

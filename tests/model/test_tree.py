@@ -193,3 +193,19 @@ def test_a_chain_of_many_thousands_is_not_walked_link_by_link():
     assert sums_below(parent, np.ones(50_000, dtype=np.int64))[0] == 49_999
     assert (outermost(parent, np.ones(50_000, dtype=bool)) == 0).all()
     assert time.perf_counter() - begin < 2
+
+
+def test_a_call_that_a_step_begins_in_is_around_what_it_calls() -> None:
+    """The mark of a step begins within one call of a module and ends within the next."""
+    rows = [
+        Row(Kind.PYTHON, "loop", 0, 100_000),
+        Row(Kind.PYTHON, "first call", 10_000, 20_000),
+        Row(Kind.ANNOTATION, "ProfilerStep#0", 12_000, 45_000),
+        Row(Kind.OP, "in the first", 15_000, 5_000),
+        Row(Kind.PYTHON, "second call", 50_000, 20_000),
+        Row(Kind.OP, "in the second", 60_000, 5_000),
+    ]
+    found = named(table(rows))
+    assert found["in the first"] == "first call"
+    assert found["in the second"] == "second call"
+    assert found["first call"] == found["second call"] == "loop"

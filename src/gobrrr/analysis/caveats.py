@@ -26,7 +26,7 @@ def of(
 
     `roofs`: names of those that floors rest on and that may be higher than is known; `once`: first uses of kernels.
     """
-    measured = [*of_step(live), *of_times(wall, recorded_ns)]
+    measured = [*of_end(live), *of_step(live), *of_times(wall, recorded_ns)]
     if are_large(once, recorded_ns):
         measured += of_first_uses(once)
     return [*of_files(ranks), *measured, *of_ceilings(machine, roofs)]
@@ -44,6 +44,20 @@ def lost(live: Live | None) -> float:
     if threads.contention.others is None and threads.intra > threads.available:
         return 0.0
     return threads.contention.lost or 0.0
+
+
+def of_end(live: Live | None) -> list[str]:
+    """That the loop ended before all was measured."""
+    if live is None or live.ended_after is None:
+        return []
+    timed = len(live.times.ns)
+    time = f"{units.things(timed, 'step')} were timed" if timed != 1 else "1 step was timed"
+    if not timed:
+        time = "none was timed without the profiler"
+    return [
+        f"The loop ended after {units.things(live.ended_after, 'step')}: {time}, and 1 of the first was recorded. "
+        "First steps may take longer than later ones. A longer loop gives a surer answer."
+    ]
 
 
 def of_step(live: Live | None) -> list[str]:

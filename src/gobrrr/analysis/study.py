@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -171,7 +172,9 @@ def _measured(
 
 
 def _wall_of(live: Live) -> Wall:
-    return Wall(value=live.times.wall_ns, low=live.times.low_ns, high=live.times.high_ns, how="measured")
+    times = live.times
+    how: Literal["measured", "estimated"] = "measured" if times.ns else "estimated"
+    return Wall(value=times.wall_ns, low=times.low_ns, high=times.high_ns, how=how)
 
 
 def unreplayable(events: EventTable, links: Links, steps: Steps) -> str | None:

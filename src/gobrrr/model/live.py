@@ -17,9 +17,10 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Steps that ran without the profiler.
 
     `ns` holds each step: between its begin and the next one's, as the device passes them where there is one, else on
-    the host. `wall_ns` is their median, the figure that the budget sums to; `low_ns` and `high_ns`: the quartiles, of
-    under four steps the extremes. `drift`: how much longer the last third's median is than the first third's, as a
-    share of the first; None for under six steps.
+    the host; none where the time is estimated from a recorded step. `wall_ns` is their median, the figure that the
+    budget sums to; `low_ns` and `high_ns`: the quartiles, of under four steps the extremes, of under three more than
+    these. `drift`: how much longer the last third's median is than the first third's, as a share of the first; None for
+    under six steps.
     """
 
     wall_ns: float
@@ -217,13 +218,18 @@ class ProfilerCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Live(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a live run observed beside the profiler's events. None: not looked at."""
+    """All that a live run observed beside the profiler's events. None: not looked at.
+
+    `ended_after`: the steps after which the loop ended, where that was before all was measured; then one of its first
+    steps was recorded, and `times` may have few steps or none.
+    """
 
     kind: Literal["cpu", "cuda"]
     times: StepTimes
     warmup_steps: int
     profiled_steps: int
     steps_from: str = ""
+    ended_after: int | None = None
     compiled: Compiled | None = None
     syncs: tuple[HostSync, ...] | None = None
     collector: Collector | None = None

@@ -7,6 +7,8 @@ import numpy as np
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
 
 HOST_KINDS = (Kind.OP, Kind.ANNOTATION, Kind.PYTHON, Kind.RUNTIME)
+STEP_MARK = "ProfilerStep"
+"""How the name of a step's mark begins."""
 SLACK_NS = 1_000
 """Dialects with whole microseconds round each end on its own, so a child may stick out of its parent by one."""
 
@@ -14,11 +16,14 @@ SLACK_NS = 1_000
 def parents(events: EventTable, *kinds: Kind) -> I8:
     """For each row, the row of the innermost event of `kinds` that encloses it on its thread, or -1.
 
-    Rows of other kinds get -1 and are no parents. Pointer jumping over all rows at once: a guess always has only
-    closed events between itself and the row, so a guess that has ended before the row ends can be replaced by its own.
+    Rows of other kinds get -1 and are no parents, and neither are marks of steps: a step may begin within a call, which
+    ends within the mark then. Pointer jumping over all rows at once: a guess always has only closed events between
+    itself and the row, so a guess that has ended before the row ends can be replaced by its own.
     """
     result = np.full(len(events), ABSENT, dtype=np.int64)
     rows = events.of(*(kinds or HOST_KINDS))
+    marks = np.array([name.startswith(STEP_MARK) for name in events.names] or [False], dtype=bool)
+    rows = rows[~(marks[events.name[rows]] & (events.kind[rows] == Kind.ANNOTATION))]
     if not len(rows):
         return result
     start, stop = events.start_ns[rows], events.end_ns[rows]

@@ -238,7 +238,7 @@ def wall(diagnosis: Diagnosis) -> str:
             return "the step's time is unknown"
         return f"{under} a step under the profiler; unknown without it"
     doubt = f"({without.how}, {interval(without)})"
-    if diagnosis.live is not None:
+    if diagnosis.live is not None and diagnosis.live.times.ns:
         doubt = f"(median of {units.things(len(diagnosis.live.times.ns), 'step')}, {interval(without)})"
     if diagnosis.origin == "static":
         return f"{units.duration(without.value)} a step, predicted ({interval(without)}); nothing was run"

@@ -58,15 +58,20 @@ class Clock:
         return [float(one.elapsed_time(other)) * NS_PER_MS for one, other in pairs]
 
 
-def step_times(ns: list[float], clock: str = "host") -> StepTimes:
-    """The record of some steps: the median counts, and repeats between the quartiles (of few steps: the extremes)."""
+def step_times(
+    ns: list[float], clock: str = "host", *, low: float | None = None, high: float | None = None
+) -> StepTimes:
+    """The record of some steps: the median counts, and repeats between the quartiles (of few steps: the extremes).
+
+    `low`, `high`: another interval than that.
+    """
     ordered = sorted(ns)
     cut = len(ordered) // 4
     middle = median(ordered)
     return StepTimes(
         wall_ns=middle,
-        low_ns=ordered[cut],
-        high_ns=ordered[len(ordered) - 1 - cut],
+        low_ns=ordered[cut] if low is None else low,
+        high_ns=ordered[len(ordered) - 1 - cut] if high is None else high,
         ns=tuple(ns),
         median_ns=middle,
         mean_ns=sum(ns) / len(ns),

@@ -21,6 +21,7 @@ from torch.profiler import profile as torch_profile
 from gobrrr.errors import InputError
 from gobrrr.model.live import ProfilerCost
 from gobrrr.model.profile import RankProfile
+from gobrrr.model.tree import STEP_MARK
 from gobrrr.observe.file import read_file
 from gobrrr.observe.live.apart import apart
 from gobrrr.observe.live.attachment import STAYS, Attachment
@@ -76,7 +77,7 @@ class Recorder:
     def mark(self) -> None:
         """A step that counts begins; the one before it ends."""
         self._close_step()
-        self._open = record_function(f"ProfilerStep#{self._count}")
+        self._open = record_function(f"{STEP_MARK}#{self._count}")
         with apart():
             self._open.__enter__()
         self._count += 1

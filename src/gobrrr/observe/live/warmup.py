@@ -47,6 +47,10 @@ class WarmUp:
         falling = len(lengths) > 1 and lengths[-1] * STEADY < lengths[-2]
         return quiet and not falling and lengths[-1] <= STEADY * min(lengths)
 
+    def lengths_ns(self) -> list[float]:
+        """What each step took, the device's part of it too."""
+        return [NS_PER_S * length for length, _ in self._steps()]
+
     def issue_ns(self) -> float | None:
         """What the host took to issue a step that had settled, the median; None without a step."""
         steps = self._steps()

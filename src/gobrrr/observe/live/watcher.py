@@ -18,12 +18,14 @@ from gobrrr.model.live import Live, Switches
 from gobrrr.model.profile import Profile, RankProfile
 from gobrrr.observe.live.assemble import assembled
 from gobrrr.observe.live.clock import Clock, on_gpu, wait
+from gobrrr.observe.live.early import SURE, Early, times_of_few, times_of_recorded
 from gobrrr.observe.live.frames import current_folder
 from gobrrr.observe.live.ops.dispatch import GraphBook, HeldWatch, Looking, LookingAgain, Repeats
+from gobrrr.observe.live.options import Options as Options
 from gobrrr.observe.live.recorder import Loops, Recorder, profiler_cost, time_loops
 from gobrrr.observe.live.turns import give_back, take
 from gobrrr.observe.live.warmup import WarmUp
-from gobrrr.observe.live.watches.rivals import RivalWatch, recording
+from gobrrr.observe.live.watches.rivals import RivalWatch, about, recording
 from gobrrr.observe.live.watches.syncs import SyncWatch
 from gobrrr.observe.live.watches.together import Watches
 
@@ -38,33 +40,6 @@ NS_PER_S = 1e9
 RECORDED_S = 0.6
 """Recording may add this much to the profiled steps together: torch keeps 8 GB of records a second of it, so that of
 steps with very many operations fewer are recorded."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """How many steps are looked at. After warm-up: 1 + `window` without the profiler, 1 + `profiled` with it, three.
-
-    The warm-up ends after `warmup` steps at the earliest, and when neither the compiler works nor the step's time
-    falls any more, `most_warmup` steps or `most_warmup_s` seconds at the latest. A window ends early after `window_s`.
-    """
-
-    warmup: int = 3
-    most_warmup: int = 20
-    most_warmup_s: float = 60.0
-    window: int = 10
-    window_s: float = 10.0
-    profiled: int = 5
-    profiled_s: float = 5.0
-    look: bool = True
-
-    @property
-    def most(self) -> int:
-        """The most steps that looking takes: warm-up, 1 + `window`, 1 + `profiled`, and three."""
-        return self.most_warmup + self.window + self.profiled + 5
-
-    def __post_init__(self) -> None:
-        if self.window < 2 or self.profiled < 1 or self.warmup < 0:
-            raise UsageError("a window needs two steps, a profile one, and a warm-up none or more")
 
 
 class Phase(Enum):
@@ -87,7 +62,8 @@ class Watcher:
     """`open()`, then `boundary()` whenever a step has ended and the next begins, until `done`; `close()` in any case.
 
     One watcher is open at a time. `found_late`: "after 9 calls", where the loop had turns before it was found.
-    `gives_way`: it is closed where another is to be opened.
+    `gives_way`: it is closed where another is to be opened. `may_end`: the loop may end at any step, so that one
+    is recorded, and one looked at, before all else: they are the answer where it does.
 
     `profile(target)` then is what was observed. Nothing stays in the program: hooks, settings and the profiler are gone
     when it is done, and after `close()`.
@@ -98,6 +74,7 @@ class Watcher:
     steps_from: str = ""
     found_late: str = ""
     gives_way: bool = False
+    may_end: bool = False
 
     def __post_init__(self) -> None:
         self.phase = Phase.WARMUP
@@ -170,7 +147,9 @@ class Watcher:
             self._looked()
 
     def close(self) -> None:
-        """Everything as it was; a window that was not finished is dropped."""
+        """Everything as it was."""
+        if self._opened and not self._recorded and self._early.recorder is not None:
+            self._ended_early()
         self._leave()
         if self._opened:
             self._opened = False
@@ -185,11 +164,12 @@ class Watcher:
         Raises UsageError where the loop ended before there was enough of it.
         """
         self.close()
-        if self._recorder is None or not self._recorded or self._times is None:
+        recorder = self._recorder if self._recorded else self._early.recorder
+        if recorder is None or self.displaced:
             raise UsageError(f"{target}: {self._too_little()}")
         notes: list[str] = []
-        rank = self._recorder.read(notes)
-        return self._assembled(target, rank, notes, cpu)
+        rank = recorder.read(notes)
+        return self._assembled(target, recorder, rank, notes, cpu)
 
     # -- what is in the way
 
@@ -202,8 +182,10 @@ class Watcher:
         others = f" (and {units.things(self._elsewhere, 'step')} on other threads)" if self._elsewhere else ""
         seen = units.things(self._seen, "step")
         ended = f"ended after {seen}" if not self.found_late else f"was found {self.found_late} and ended {seen} later"
-        most = f"looking takes up to {units.things(self.options.most, 'step')}"
-        return f"the loop {ended}{others}, while {self.phase.value}; {most}: let it run longer"
+        needs = f"looking takes up to {units.things(self.options.most, 'step')}"
+        if self.may_end and not self._elsewhere:
+            needs = f"an answer needs 2, and a sure one up to {self.options.most}"
+        return f"the loop {ended}{others}, while {self.phase.value}; {needs}: let it run longer"
 
     def _of_another_thread(self) -> bool:
         """A profiler can only be stopped from the thread that started it."""
@@ -218,18 +200,21 @@ class Watcher:
         if self.phase not in (Phase.WARMUP, Phase.WINDOW, Phase.PROFILE):
             return
         self._spoilt = True
+        if threading.get_ident() == self._thread:
+            self._early.leave()
         if self._recorder is not None and threading.get_ident() == self._thread:
             self._recorder.abandon()
 
     def _under_another(self) -> bool:
         """Whether another profiler records now; after it, or after a step that it was part of, all begins again."""
-        theirs = self.phase in (Phase.WARMUP, Phase.WINDOW) and recording()
+        theirs = self.phase in (Phase.WARMUP, Phase.WINDOW) and not self._early.recording and recording()
         if not theirs and not self._spoilt:
             return False
         self.disturbed += 1
         self._spoilt = False
         if self.phase is not Phase.WARMUP:
             self.restart()
+        self._early.drop()
         self._steps = -1
         self._warm_up.clear()
         return theirs
@@ -239,11 +224,13 @@ class Watcher:
     def _reset(self) -> None:
         self._watches, self._parts = Watches(), Parts()
         self._steps, self._seen = -1, 0
-        self._warm_up = WarmUp()
+        self._warm_up: WarmUp = WarmUp()
         self._clock = Clock()
         self._times: Any = None
         self._recorder: Recorder | None = None
         self._recorded, self._held = False, HeldWatch(self._parts)
+        self._early: Early = Early(self._rival.ours, self.graphs)
+        self._ended_after = self._warmup_steps = 0
         self._profiled_steps, self._most_profiled = 0, self.options.profiled
         self._sync_watch: SyncWatch | None = None
         self._looking: Looking | None = None
@@ -252,6 +239,7 @@ class Watcher:
 
     def _leave(self) -> None:
         """Out of whatever is on."""
+        self._early.leave()
         if self.phase is Phase.PROFILE and self._recorder is not None and not self._recorded:
             self._recorder.abandon()
             self._recorder = None
@@ -272,10 +260,28 @@ class Watcher:
         wait()
         self._steps += 1
         self._told(self._steps, self.options.warmup)
+        if self.may_end and not self._early.over and not self.disturbed and self.options.warmup > 0:
+            self._early.boundary(about)
+            if not self._early.over:
+                return
         self._warm_up.mark(now, time.perf_counter(), self._watches.compiler.compiles)
         if self._steady(now):
             self._warmup_steps = self._steps
             self._begin_window()
+
+    def _ended_early(self) -> None:
+        """The loop ended before all was measured: what was seen of it is the answer."""
+        self._ended_after = self._seen
+        if self.phase is Phase.WARMUP:
+            self._warmup_steps = self._steps
+        elif self.phase is Phase.WINDOW and self._window_steps:
+            self._watches.window_ends(self._window_steps)
+            self._times = self._clock.times()
+        timed = self._times.ns if self._times is not None else ()
+        if len(timed) < SURE:
+            self._times = times_of_few([*self._warm_up.lengths_ns(), *timed])
+        self._looking = self._early.looking
+        self._loops = self._loops or time_loops()
 
     def _steady(self, now: float) -> bool:
         made = self._steps
@@ -335,6 +341,7 @@ class Watcher:
             return
         self._recorder.end()
         self._recorded = True
+        self._early.drop()
         self._begin_look()
 
     def _begin_look(self) -> None:
@@ -399,15 +406,16 @@ class Watcher:
         seen = self._looking.seen if self._looking is not None else None
         return found if found is None or seen is None else msgspec.structs.replace(found, autocast=seen.autocast)
 
-    def _assembled(self, target: str, rank: RankProfile, notes: list[str], cpu: str) -> Profile:
+    def _assembled(self, target: str, recorder: Recorder, rank: RankProfile, notes: list[str], cpu: str) -> Profile:
         watched = self._watches.found()
         seen = self._looking.seen if self._looking is not None else None
-        cuda = self._recorder is not None and self._recorder.gpu
+        cuda, observer = recorder.gpu, profiler_cost(self._loops, recorder.loops)
         live = Live(
             kind="cuda" if cuda else "cpu",
-            times=self._times,
+            times=self._times or times_of_recorded(rank.events, observer),
             warmup_steps=self._warmup_steps,
-            profiled_steps=self._profiled_steps,
+            profiled_steps=1 if self._ended_after else self._profiled_steps,
+            ended_after=self._ended_after or None,
             steps_from=self.steps_from,
             compiled=watched.get("compiled"),
             syncs=self._sync_watch.found() if self._sync_watch is not None else None,
@@ -418,7 +426,7 @@ class Watcher:
             uses=seen.uses if seen is not None else None,
             dispatch_ns=self._loops.op_ns if self._loops else None,
             issue_ns=self._warm_up.issue_ns() if cuda else None,
-            observer=profiler_cost(self._loops, self._recorder.loops if self._recorder else None),
+            observer=observer,
             program=seen.program if seen is not None else None,
             seconds=time.perf_counter() - self._began,
         )

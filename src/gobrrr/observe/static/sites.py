@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -15,6 +15,7 @@ from gobrrr.model.recording import Site
 from gobrrr.observe.installed import Owner, owner
 
 DEEPEST = 200
+Around = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class Sites:
@@ -33,11 +34,11 @@ class Sites:
         self._inner: dict[int, dict[int, str]] = {}
 
     @contextmanager
-    def following(self) -> Iterator[None]:
-        """Keep the stack of modules while the step runs; every hook is gone afterwards."""
+    def following(self, around: Around = lambda hook: hook) -> Iterator[None]:
+        """Keep the stack of modules while the step runs; every hook is gone afterwards. `around` is put around each."""
         hooks = (
-            torch.nn.modules.module.register_module_forward_pre_hook(self._enter),
-            torch.nn.modules.module.register_module_forward_hook(self._leave, always_call=True),
+            torch.nn.modules.module.register_module_forward_pre_hook(around(self._enter)),
+            torch.nn.modules.module.register_module_forward_hook(around(self._leave), always_call=True),
         )
         try:
             yield

@@ -19,14 +19,15 @@ def live(one: Diagnosis) -> Markup | None:
     count = len(found.times.ns)
     lead = (
         f"{units.things(count, 'step')} ran without the profiler after {found.warmup_steps} of warm-up, then "
-        f"{found.profiled_steps} with it. The budget is that of the median step without it."
+        f"{found.profiled_steps} with it. "
+        + ("The budget is that of the median step without it." if count else "The time without it is estimated.")
     )
     facts = [el("div", el("dt", name), el("dd", value)) for name, value in _facts(found)]
     waits = [el("li", el("code", where.source), f" {units.a_step(where.count)}") for where in found.syncs or ()]
     return section(
         "live",
         "The run",
-        el("figure", _bars(found), el("figcaption", _times(found))),
+        el("figure", _bars(found), el("figcaption", _times(found))) if count else None,
         el("dl", facts, class_="sums"),
         el("h3", "Lines that wait for the device") if waits else None,
         el("ul", waits, class_="plain") if waits else None,

@@ -58,7 +58,8 @@ def _tiles(one: Diagnosis) -> Markup:
     without = one.unprofiled_wall_ns
     if predicted(one):
         return join([_tile(*tile) for tile in _predicted_tiles(one)])
-    how = without.how if one.live is None else f"median of {units.things(len(one.live.times.ns), 'step')}"
+    timed = len(one.live.times.ns) if one.live is not None else 0
+    how = f"median of {units.things(timed, 'step')}" if timed else without.how
     doubt = f"{how}, {units.duration_range(without.low, without.high)}" if without.value is not None else ""
     return join(
         [

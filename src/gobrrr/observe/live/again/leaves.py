@@ -59,9 +59,13 @@ class Leaves:
         """A look begins."""
         self._reads = 0
 
+    def knows(self, module: Any) -> bool:
+        """Whether what a module holds was told."""
+        return id(module) in self._modules
+
     def module(self, module: Any) -> None:
         """Before a module's forward: what it holds."""
-        if id(module) in self._modules:
+        if self.knows(module):
             return
         self._modules.add(id(module))
         for one in (*module._parameters.values(), *module._buffers.values()):

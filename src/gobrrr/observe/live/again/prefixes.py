@@ -44,12 +44,20 @@ class Prefixes:
         self.grown: list[Grown] = []
         self._last: dict[int, _Last] = {}
 
+    def wants(self, module: Any, args: tuple[Any, ...], output: Any) -> bool:
+        """Whether a call of a module that has returned is to be seen: one of the size of the call before has no row
+        more, and its rows stand for the same."""
+        given, returned = _first(args), _first(output)
+        if given is None or returned is None or not given.dim() or not returned.dim():
+            return False
+        last = self._last.get(id(module))
+        return last is None or (last.given.shape, last.returned.shape) != (tuple(given.shape), tuple(returned.shape))
+
     def see(self, module: Any, args: tuple[Any, ...], output: Any, invocation: int) -> None:
         """A call of a module has returned."""
-        given = next((one for one in args if isinstance(one, torch.Tensor)), None)
-        returned = _first(output)
-        if given is None or returned is None or not given.dim() or not returned.dim():
+        if not self.wants(module, args, output):
             return
+        given, returned = _first(args), _first(output)
         with readable(given) as yes:
             if not yes or (len(self._last) >= MOST_MODULES and id(module) not in self._last):
                 return
@@ -105,14 +113,13 @@ class _Sample:
     def _rows(tensor: Any, along: int) -> Any:
         if tensor.is_complex() or tensor.layout is not torch.strided:
             return None
-        for at in range(tensor.dim()):
-            size = tensor.shape[at]
+        sizes, strides = list(tensor.shape), list(tensor.stride())
+        for at, size in enumerate(sizes):
             if at == along:
-                tensor = tensor.narrow(at, 0, min(size, MOST_LENGTH))
+                sizes[at] = min(size, MOST_LENGTH)
             elif size > MOST_BESIDE:
-                every = size // MOST_BESIDE
-                tensor = tensor[(slice(None),) * at + (slice(0, every * MOST_BESIDE, every),)]
-        return tensor.clone()
+                sizes[at], strides[at] = MOST_BESIDE, strides[at] * (size // MOST_BESIDE)
+        return tensor.as_strided(sizes, strides).clone()
 
 
 def _first(output: Any) -> Any:

@@ -19,9 +19,9 @@ from gobrrr.observe.live.again.functions import Functions
 from gobrrr.observe.live.again.leaves import Leaves
 from gobrrr.observe.live.again.prefixes import Prefixes
 from gobrrr.observe.live.again.regions import Invocation, Look, again
-from gobrrr.observe.live.again.values import Values
+from gobrrr.observe.live.again.values import Values, writes
 from gobrrr.observe.live.apart import apart
-from gobrrr.observe.static.sites import Sites
+from gobrrr.observe.static.sites import Around, Sites
 
 PART = "work that is done again"
 
@@ -48,12 +48,12 @@ class Repeats:
         self._looks.append(Look(Values(self._leaves, len(self._looks)), [], {}, set()))
 
     @contextmanager
-    def following(self, sites: Sites) -> Iterator[None]:
-        """The hooks that tell of modules; gone afterwards."""
+    def following(self, sites: Sites, around: Around = lambda hook: hook) -> Iterator[None]:
+        """The hooks that tell of modules; gone afterwards. `around` is put around each."""
         module = torch.nn.modules.module
         hooks = (
-            module.register_module_forward_pre_hook(lambda one, args: self._enter(one, args, sites)),
-            module.register_module_forward_hook(self._leave, always_call=True),
+            module.register_module_forward_pre_hook(around(lambda one, args: self._enter(one, args, sites))),
+            module.register_module_forward_hook(around(self._leave), always_call=True),
         )
         try:
             yield
@@ -83,7 +83,7 @@ class Repeats:
 
     def wrote(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """An operation of an optimizer."""
-        if self._looks and not self._parts.failed:
+        if self._looks and not self._parts.failed and writes(func):
             self._parts.make(PART, lambda: self._looks[-1].values.wrote(func, args, kwargs), None)
 
     def made(self) -> dict[int, int]:
@@ -115,8 +115,9 @@ class Repeats:
         around = self._open[-1][0] if self._open else -1
         calls.append(Invocation(around, sites.line(), sites.name(module)))
         self._open.append((len(calls) - 1, id(module)))
-        with apart():
-            self._parts.make(PART, lambda: self._module(module, args, top=around < 0), None)
+        if around < 0 or not self._leaves.knows(module):
+            with apart():
+                self._parts.make(PART, lambda: self._module(module, args, top=around < 0), None)
 
     def _module(self, module: Any, args: tuple[Any, ...], *, top: bool) -> None:
         self._leaves.module(module)
@@ -131,7 +132,7 @@ class Repeats:
                 break
         else:
             return
-        if not self._parts.failed:
+        if not self._parts.failed and self._prefixes.wants(module, args, output):
             with apart():
                 first = at if len(self._looks) == 1 else -1 - at
                 self._parts.make(PART, lambda: self._prefixes.see(module, args, output, first), None)

@@ -189,6 +189,11 @@ def _plain(value: Any) -> Any:
     return "unique", next(_UNIQUE)
 
 
+def writes(func: Any) -> bool:
+    """Whether an operation writes into what it is given."""
+    return bool(_facts(func)[1])
+
+
 @cache
 def _facts(func: Any) -> tuple[str, tuple[tuple[int, str], ...], bool]:
     """(name, the arguments that it writes by position and name, whether it draws random numbers)."""

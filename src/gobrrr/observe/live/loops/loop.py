@@ -18,7 +18,15 @@ import torch
 
 from gobrrr import units
 from gobrrr.observe.live.loops.script import Stopped, in_main_thread
-from gobrrr.observe.live.loops.step_calls import CALLS, CallLoop, ModuleCalls, Site, TopCalls, callee_name
+from gobrrr.observe.live.loops.step_calls import (
+    CALLS,
+    CallLoop,
+    ModuleCalls,
+    Site,
+    TopCalls,
+    an_optimizer_has,
+    callee_name,
+)
 from gobrrr.observe.live.loops.step_compiled import Compiling, FunctionCalls
 from gobrrr.observe.live.loops.step_lines import LineCount, counting
 from gobrrr.observe.live.loops.step_optimizers import OptimizerSteps
@@ -101,7 +109,7 @@ class Finder:
         self._optimizers = OptimizerSteps(self._optimizer_stepped)
         self._tops = TopCalls(self._called)
         self._calls = CallLoop(patient=steps is None)
-        self._search = SiteSearch(self._line_found, self._not_searched, search_s)
+        self._search = SiteSearch(self._line_found, self._not_searched, search_s, self._within_a_step)
         self._unsearched: str | None = None
         self._module: ModuleCalls | FunctionCalls | None = None
         self._turns = Turns(self._boundary, self._turn_found, self._turn_is_call)
@@ -185,6 +193,10 @@ class Finder:
         self._name(
             f"turns of the loop at {_where(loop.code, loop.line)}, one {self._text.replace('calls', 'call', 1)} in each"
         )
+
+    def _within_a_step(self) -> bool:
+        """A loop within a call of a module is a part of the step where an optimizer will take one."""
+        return self._tops.within and an_optimizer_has(None)
 
     def _not_searched(self, why: str) -> None:
         self._unsearched = why

@@ -69,6 +69,11 @@ class TopCalls:
         """Whether anybody listens."""
         return self._ours is not None
 
+    @property
+    def within(self) -> bool:
+        """Whether a module is being called in this thread."""
+        return threading.get_ident() in self._inside
+
     def open(self) -> None:
         """Take `nn.Module.__call__`."""
         self._pid = os.getpid()

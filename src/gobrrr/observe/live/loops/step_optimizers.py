@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import weakref
@@ -14,6 +15,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 SILENT = 8
 """Steps of another optimizer, with none of the one that is followed between, after which the other is followed: more
 than the five of a critic for each of its generator's."""
+CLOSURES = 4
+"""Calls of its closure within a step of an optimizer (LBFGS) from which on each of them is a step: such a step repeats
+the forward and the backward pass, and a program may take two of them."""
 MOST_INNER = 16
 """Steps of the followed optimizer within one of another that are still taken for a part of that step."""
 
@@ -23,7 +27,8 @@ class OptimizerSteps:
 
     The first optimizer that steps is followed. It gives way to another that steps SILENT times while it is silent (it
     was replaced), at once when it is gone, and to one that steps once in every n > 1 steps of it (the critic of a GAN
-    steps more often than the generator: the whole turn is the step).
+    steps more often than the generator: the whole turn is the step). Of one that calls its closure again and again
+    within a step, the calls are the steps. `name` says whose steps they are.
     """
 
     def __init__(self, stepped: Callable[[bool], None]) -> None:
@@ -37,6 +42,7 @@ class OptimizerSteps:
         self._others: dict[int, _Other] = {}
         self._steps = 0
         self._silent = SILENT
+        self._called: weakref.ref[Any] | None = None  # whose closure's calls are the steps
 
     def open(self) -> None:
         """Put the hooks in place."""
@@ -51,22 +57,58 @@ class OptimizerSteps:
             self._before.remove()
             self._handle = None
 
-    def _last(self, *_: Any) -> None:
+    def _last(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Ours is to be the last of the hooks, which torch walks: a step's end may add and remove some."""
-        if not torch.compiler.is_compiling() and self._handle is not None:
-            hooks = self._handle.hooks_dict_ref()
-            if hooks is not None and next(reversed(hooks), None) != self._handle.id:
-                hooks.move_to_end(self._handle.id)
+        if torch.compiler.is_compiling() or self._handle is None:
+            return None
+        hooks = self._handle.hooks_dict_ref()
+        if hooks is not None and next(reversed(hooks), None) != self._handle.id:
+            hooks.move_to_end(self._handle.id)
+        if len(args) > 1 and callable(args[1]):
+            return (args[0], self._counted(optimizer, args[1]), *args[2:]), kwargs
+        if callable(kwargs.get("closure")):
+            return args, {**kwargs, "closure": self._counted(optimizer, kwargs["closure"])}
+        return None
+
+    def _counted(self, optimizer: Any, closure: Callable[..., Any]) -> Callable[..., Any]:
+        """The closure of a step; each of its calls is counted."""
+        calls = 0
+
+        @functools.wraps(closure)
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            result = closure(*args, **kwargs)
+            calls += 1
+            self._closure_called(optimizer, calls)
+            return result
+
+        return counted
+
+    def _closure_called(self, optimizer: Any, calls: int) -> None:
+        followed = self._followed() if self._followed is not None else None
+        if torch.compiler.is_compiling() or not self._counts() or followed not in (None, optimizer):
+            return
+        if self._called is not None and self._called() is optimizer:
+            self._stepped(False)
+        elif calls == CLOSURES:
+            self._called = self._followed = weakref.ref(optimizer)
+            self.name = f"{type(optimizer).__name__}, each call of its closure"
+            self._stepped(True)
+
+    def _counts(self) -> bool:
+        """Whether this is the process, and the thread, whose steps count: that of the first."""
+        if os.getpid() != self._pid or self._handle is None:
+            return False
+        here = threading.get_ident()
+        if self._thread is None:
+            self._thread = here
+        return self._thread == here
 
     def _hook(self, optimizer: Any, _: Any, __: Any) -> None:
         if torch.compiler.is_compiling():  # the compiler reads this hook: it must do nothing there
             return
-        if os.getpid() != self._pid or self._handle is None:
-            return
-        here = threading.get_ident()
-        if self._thread is None:
-            self._thread = here
-        if self._thread == here:
+        called = self._called() if self._called is not None else None
+        if self._counts() and called is not optimizer:
             self._step_of(optimizer)
 
     def _step_of(self, optimizer: Any) -> None:
@@ -91,7 +133,7 @@ class OptimizerSteps:
     def _follow(self, optimizer: Any) -> None:
         self._followed = weakref.ref(optimizer)
         self._others.clear()
-        self._steps = 0
+        self._steps, self._called = 0, None
         self.name = type(optimizer).__name__
         self._stepped(True)
 

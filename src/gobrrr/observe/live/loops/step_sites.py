@@ -36,13 +36,21 @@ Site = tuple[CodeType, int]
 
 
 class SiteSearch(TorchFunctionMode):
-    """`found(site, period)` is called once, outside of torch's functions, with the mode gone; or `given_up(why)`."""
+    """`found(site, period)` is called once, outside of torch's functions, with the mode gone; or `given_up(why)`.
+
+    `inner()`: whether what repeats now lies within a step of the program for sure.
+    """
 
     def __init__(
-        self, found: Callable[[Site], None], given_up: Callable[[str], None], search_s: float = SEARCH_S
+        self,
+        found: Callable[[Site], None],
+        given_up: Callable[[str], None],
+        search_s: float = SEARCH_S,
+        inner: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__()
         self._found, self._given_up, self._search_s = found, given_up, search_s
+        self._inner = inner
         self._live = False
         self._pid = self._thread = 0
         self._escape: Escape | None = None
@@ -108,7 +116,7 @@ class SiteSearch(TorchFunctionMode):
         if self._times[-1] - self._times[0] < self._search_s:
             return
         repetition = outermost(self._events[-TAIL:])
-        if repetition is not None and self._lasts(repetition):
+        if repetition is not None and self._lasts(repetition) and not self._inner():
             anchors = once(self._events, repetition)
             if anchors:
                 site = self._best(anchors)

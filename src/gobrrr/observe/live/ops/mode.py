@@ -23,11 +23,12 @@ from gobrrr.observe.live.ops.dependence import again_bytes, dependence, free_pro
 from gobrrr.observe.live.ops.flow import Access, Flow, HostRead
 from gobrrr.observe.live.ops.turns import Turns
 from gobrrr.observe.live.ops.uses import Uses
+from gobrrr.observe.live.watches.calls import CallWatch
 from gobrrr.observe.static.arguments import op_call, schema_of, tensor_record
 from gobrrr.observe.static.owners import NO_TASK, Owners, with_recomputed
 from gobrrr.observe.static.recorder import COPIES, SILENT, composite, non_blocking
 from gobrrr.observe.static.sides import Copy, tensors_of
-from gobrrr.observe.static.sites import Sites
+from gobrrr.observe.static.sites import Around, Sites
 
 QUIET = (*SILENT, "aten::_fused_sdp_choice")
 """What answers a question of torch's own and computes nothing."""
@@ -263,18 +264,41 @@ def following(mode: Dispatched) -> Iterator[None]:
         register_optimizer_step_pre_hook(lambda *_: _optimizing(mode, True)),
         register_optimizer_step_post_hook(lambda *_: _optimizing(mode, False)),
     ]
+    quietly = _quietly(mode.turns.watch) if mode.turns is not None else _plainly
     if uses is not None:
-        hooks.append(before_forward(uses.module))
+        hooks.append(before_forward(quietly(uses.module)))
     if objects is not None:
         hooks.append(register_optimizer_step_pre_hook(lambda optimizer, *_: objects.optimizer(optimizer)))
-        hooks.append(before_forward(lambda module, args: objects.module(module, args, top=not mode.sites.inside)))
+        named = lambda module, args: objects.module(module, args, top=not mode.sites.inside)  # noqa: E731
+        hooks.append(before_forward(quietly(named)))
     try:
-        again = mode.repeats.following(mode.sites) if mode.repeats is not None else nullcontext()
-        with mode.sites.following(), again, beneath(mode):
+        again = mode.repeats.following(mode.sites, quietly) if mode.repeats is not None else nullcontext()
+        with mode.sites.following(quietly), again, beneath(mode):
             yield
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def _plainly(hook: Callable[..., Any]) -> Callable[..., Any]:
+    return hook
+
+
+def _quietly(watch: CallWatch) -> Around:
+    """What is put around our hooks: what they call is none of the program's calls, and is not to be looked at."""
+
+    def around(hook: Callable[..., Any]) -> Callable[..., Any]:
+        def told(*args: Any) -> None:
+            listening = watch.pause()
+            try:
+                hook(*args)
+            finally:
+                if listening:
+                    watch.resume()
+
+        return told
+
+    return around
 
 
 def _optimizing(mode: Dispatched, now: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,11 @@ from torch.autograd import profiler as home
 def recording() -> bool:
     """Whether one of torch's profilers records on this thread now."""
     return bool(torch._C._autograd._profiler_type().name != "NONE")
+
+
+def about() -> bool:
+    """Whether the program holds one of torch's profilers, which may be prepared and start to record at any step."""
+    return any(issubclass(type(one), home.profile) for one in gc.get_objects())
 
 
 class RivalWatch:

@@ -1,0 +1,34 @@
+"""How many steps a live run looks at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gobrrr.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How many steps are looked at. After warm-up: 1 + `window` without the profiler, 1 + `profiled` with it, three.
+
+    The warm-up ends after `warmup` steps at the earliest, and when neither the compiler works nor the step's time
+    falls any more, `most_warmup` steps or `most_warmup_s` seconds at the latest. A window ends early after `window_s`.
+    """
+
+    warmup: int = 3
+    most_warmup: int = 20
+    most_warmup_s: float = 60.0
+    window: int = 10
+    window_s: float = 10.0
+    profiled: int = 5
+    profiled_s: float = 5.0
+    look: bool = True
+
+    @property
+    def most(self) -> int:
+        """The most steps that looking takes: warm-up, 1 + `window`, 1 + `profiled`, and three."""
+        return self.most_warmup + self.window + self.profiled + 5
+
+    def __post_init__(self) -> None:
+        if self.window < 2 or self.profiled < 1 or self.warmup < 0:
+            raise UsageError("a window needs two steps, a profile one, and a warm-up none or more")
