@@ -46,7 +46,7 @@ class Implied(NamedTuple):
 def implied(evidence: Evidence, step_ns: float, rows: dict[str, dict[str, Any]]) -> list[Implied]:
     """All that the measured ways of one workload say. `rows`: by the names of ways, as measured."""
     call, path = launch_call_ns(evidence), path_of(evidence)
-    if call is None or evidence.on_cpu:
+    if call is None or not evidence.device.asynchronous:
         return []
     found = []
     if path.busy * LATE < step_ns and path.launches:

@@ -91,7 +91,7 @@ def _stored(rank: RankProfile) -> StoredRank:
         pools[pool] = tuple(entries[at] for at in used.tolist())
     return StoredRank(
         meta=rank.meta, rows=len(events), columns={name: _packed(column) for name, column in columns.items()},
-        names=pools["names"], threads=pools["threads"], texts=pools["texts"], python=rank.python, whole=rank.whole,
+        names=pools["names"], threads=pools["threads"], texts=pools["texts"], python=rank.frames, whole=rank.whole,
         live=rank.live, seen=None if rank.seen is None else msgspec.to_builtins(rank.seen), ends=rank.ends,
     )  # fmt: skip
 
@@ -112,7 +112,7 @@ def _rank(stored: StoredRank) -> RankProfile:
         columns[name] = column.astype(dtype)
     events = EventTable(**columns, names=stored.names, threads=stored.threads, texts=stored.texts)
     return RankProfile(
-        meta=stored.meta, events=events, python=stored.python, whole=stored.whole, live=stored.live,
+        meta=stored.meta, events=events, frames=stored.python, whole=stored.whole, live=stored.live,
         seen=None if stored.seen is None else _recording(stored.seen), ends=stored.ends,
     )  # fmt: skip
 

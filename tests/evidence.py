@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,13 +27,19 @@ def evidence_from(path: Path, on: str | None = None) -> Evidence:
 
 def certain(evidence: Evidence) -> Evidence:
     """The same with a wall that is known: no interval."""
-    return replace(evidence, wall=None, cost_ends=None)
+    return replace(evidence, unprofiled=replace(evidence.unprofiled, wall=None, cost_ends=None))
 
 
 def between(evidence: Evidence, low: float, high: float) -> Evidence:
     """The same with a wall between `low` and `high` times its estimate."""
     value = evidence.wall_ns
-    return replace(evidence, wall=Wall(value=value, low=low * value, high=high * value, how="estimated"))
+    wall = Wall(value=value, low=low * value, high=high * value, how="estimated")
+    return replace(evidence, unprofiled=replace(evidence.unprofiled, wall=wall))
+
+
+def watched(evidence: Evidence, **parts: Any) -> Evidence:
+    """The same where `parts` of its profile were observed (`live`, `seen`)."""
+    return replace(evidence, profile=replace(evidence.profile, **parts))
 
 
 def check(code: str, evidence: Evidence) -> Finding | NotChecked | None:

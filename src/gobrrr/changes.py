@@ -114,11 +114,11 @@ def predict(
     machine = find(on) if on is not None else None
     examined = pipeline.examine(profile)
     evidence = _replayable(examined)
-    if machine is not None and evidence.machine is None and not evidence.on_cpu:
+    if machine is not None and evidence.machine is None and evidence.device.comparable:
         # where the step ran is not known: it is taken to be the machine that is named
         examined, machine = pipeline.examine(profile, on=machine), None
         evidence = _replayable(examined)
-    if machine is not None and not evidence.on_cpu and not is_other(evidence, machine):
+    if machine is not None and evidence.device.comparable and not is_other(evidence, machine):
         machine = None
     if machine is not None:
         _comparable(evidence, machine)
@@ -245,7 +245,7 @@ def _only(found: Outcome, graph: StepGraph, step_ns: float) -> EventTable:
 def is_other(evidence: Evidence, machine: Machine) -> bool:
     """Whether a machine is another one than that whose ceilings a step on a GPU was priced with."""
     own = evidence.machine
-    return own is not None and not evidence.on_cpu and machine.name not in (own.name, own.device_name)
+    return own is not None and evidence.device.comparable and machine.name not in (own.name, own.device_name)
 
 
 def _renamed(rank: RankProfile, machine: Machine) -> list[DeviceProperties]:
@@ -310,7 +310,7 @@ def _promising(diagnosis: Diagnosis) -> list[str]:
 
 def _others(evidence: Evidence) -> list[Machine]:
     """The machines of `MACHINES` that are not the step's own; none where its own is not known, or is a CPU."""
-    if evidence.machine is None or evidence.on_cpu:
+    if evidence.machine is None or not evidence.device.comparable:
         return []
     found = [find(name) for name in MACHINES]
     return [one for one in found if one.name not in (evidence.machine.name, evidence.machine.device_name)]
@@ -335,7 +335,7 @@ def _replayable(examined: pipeline.Examined) -> Evidence:
 
 
 def _comparable(evidence: Evidence, machine: Machine) -> None:
-    if evidence.on_cpu:
+    if not evidence.device.comparable:
         raise UsageError(f"the step ran on a CPU; what it would take on {machine.name}: gobrrr predict")
 
 

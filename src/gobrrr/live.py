@@ -119,7 +119,7 @@ def ready(profile: Profile, on: str | None, stages: Stages | None, *, again: boo
 
     `again`: also those that are only lower bounds, where the machine is quiet now.
     """
-    if on is not None or not on_cpu(profile):
+    if on is not None or not computes_on_host(profile):
         return profile
 
     def measure() -> None:
@@ -131,9 +131,9 @@ def ready(profile: Profile, on: str | None, stages: Stages | None, *, again: boo
     return _noted(profile, parts)
 
 
-def on_cpu(profile: Profile) -> bool:
+def computes_on_host(profile: Profile) -> bool:
     """Whether a step that was run here used this CPU alone."""
-    return all(rank.live is not None and rank.live.kind == "cpu" for rank in profile.ranks)
+    return all(rank.device.on_host for rank in profile.ranks)
 
 
 def is_measured() -> bool:

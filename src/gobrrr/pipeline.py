@@ -52,7 +52,7 @@ from gobrrr.model.diagnosis import (
     Wall,
 )
 from gobrrr.model.events import ABSENT, I8
-from gobrrr.model.live import Live
+from gobrrr.model.live import Counted, Memory
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import DeviceProperties, Profile, RankProfile
 from gobrrr.model.tree import HOST_KINDS
@@ -115,7 +115,7 @@ def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
     machine, device = _machine(profile, on, notes)
     studies = _studied(profile, machine, parts)
     lead = max(studies, key=_own_length)
-    events, priced, steps, live = lead.rank.events, lead.priced, lead.steps, lead.rank.live
+    events, priced, steps = lead.rank.events, lead.priced, lead.steps
     front = lead.evidence[0] if lead.evidence else None
     (budget, wall), recorded_ns = _budget(studies), _recorded(profile, studies)
     covered = parts.make("coverage", lambda: coverage(events, priced, steps, budget if front else []), UNCOVERED)
@@ -152,15 +152,17 @@ def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
         findings=_ranked(findings, prescriptions),
         prescriptions=prescriptions,
         notes=notes,
-        caveats=caveats.of(profile.ranks, live, wall, recorded_ns, machine, bounds[1], lead.once),
+        caveats=caveats.of(profile.ranks, lead.rank, wall, recorded_ns, machine, bounds[1], lead.once),
         lower_bounds=bounds[1],
         machine=machine.name if machine else None,
         steps_from=steps.how,
         evidence=list(verdict.evidence),
         roofs=roofs(machine),
         versions=dict(lead.rank.meta.versions),
-        live=parts.make("counts of the step as it was dispatched", lambda: _counted(lead.rank), live),
-        memory_peak_bytes=_peak(live),
+        live=lead.rank.run_record(
+            parts.make("counts of the step as it was dispatched", lambda: _counted(lead.rank), None)
+        ),
+        memory_peak_bytes=_peak(lead.rank.memory),
         version=_version(),
         not_checked=checked.unchecked,
         **{**tables, **places},
@@ -178,7 +180,6 @@ def _judged(
     bounds: float,
     recorded_ns: float | None,
 ) -> Verdict:
-    live = lead.rank.live
     return judge(
         budget,
         wall,
@@ -187,11 +188,11 @@ def _judged(
         lead.ahead,
         contradicted,
         on_device=len(lead.evidence) > 0,
-        scaling=live.scaling if live is not None else None,
+        scaling=lead.rank.scaling,
         bounds=bounds,
-        lost=caveats.lost(live),
+        lost=caveats.lost(lead.rank.threads),
         unmatched=caveats.unmatched(wall, recorded_ns),
-        on_cpu=live is not None and live.kind == "cpu",
+        on_host=lead.rank.device.on_host,
     )
 
 
@@ -437,13 +438,11 @@ def _ranked(findings: list[Finding], prescriptions: list[Prescription]) -> list[
     return sorted(findings, key=lambda one: -best.get(one.code, 0.0))  # what is at stake decides between equals
 
 
-def _peak(live: Live | None) -> float | None:
+def _peak(memory: Memory | None) -> float | None:
     """The most that tensors on the device held, where it was measured."""
-    return None if live is None or live.memory is None else live.memory.peak_bytes
+    return None if memory is None else memory.peak_bytes
 
 
-def _counted(rank: RankProfile) -> Live | None:
-    """What a live run observed, with the sums of the step as it was dispatched."""
-    if rank.live is None or rank.seen is None:
-        return rank.live
-    return replace(rank.live, counted=counted_live(rank.seen))
+def _counted(rank: RankProfile) -> Counted | None:
+    """The sums of the step as it was dispatched, where its operations were seen."""
+    return counted_live(rank.seen) if rank.seen is not None else None

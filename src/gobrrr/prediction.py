@@ -148,7 +148,7 @@ def _diagnosed(recording: Recording, one: Forecast, hosts: Hosts) -> Diagnosis:
         recorded=frozenset(("record_shapes", "with_modules")),
         versions=dict(recording.versions),
     )
-    rank = RankProfile(meta=meta, events=events, python=True, ends=ends)
+    rank = RankProfile(meta=meta, events=events, frames=True, ends=ends)
     profile = Profile(target=recording.target, origin="static", ranks=(rank,))
     return pipeline.diagnose(profile, on=one.machine)
 

@@ -229,7 +229,7 @@ def answer(step: Recording) -> tuple[Diagnosis, EventTable, float]:
     steps = times_of(step)
     events = table(step, steps, model())
     meta = TraceMeta(source="step", devices=(DeviceProperties(id=0, name="round"),), recorded=frozenset())
-    rank = RankProfile(meta=meta, events=events, python=True, ends=(0.8, 1.25))
+    rank = RankProfile(meta=meta, events=events, frames=True, ends=(0.8, 1.25))
     profile = Profile(target="step", origin="static", ranks=(rank,))
     return pipeline.diagnose(profile, on=machine()), events, step_ns(steps, model())
 

@@ -15,6 +15,7 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.analysis.gains import Effect, Plan, Stopwatch, length
 from gobrrr.analysis.graph import StepGraph, serial_graph
 from gobrrr.analysis.links import link
+from gobrrr.analysis.observer import ObserverCost
 from gobrrr.analysis.replay import replayed
 from gobrrr.analysis.what_if import burdened, captured, dropped, hosted, shortened, unwaited
 from gobrrr.model.diagnosis import Wall
@@ -254,10 +255,14 @@ def of_launches(host_ns: int, kernel_ns: int) -> Evidence:
     return evidence_of(RankProfile(meta=TraceMeta(source=""), events=table(rows)))[0]
 
 
+def with_ends(one: Evidence, ends: tuple[ObserverCost, ObserverCost] | None) -> Evidence:
+    return replace(one, unprofiled=replace(one.unprofiled, cost_ends=ends))
+
+
 @pytest.mark.parametrize("times", [0.5, 0.8, 1.5, 2.0])
 def test_at_another_time_the_host_is_as_fast_as_the_step_then_says(times: float):
     """A graph leaves the device's work, whatever the host took before: what it saves is the rest."""
-    one = replace(of_launches(20_000, 1_000), cost_ends=None)
+    one = with_ends(of_launches(20_000, 1_000), None)
     watch = Stopwatch(one, wall_ns=one.wall_ns)
     then = watch.of_step(times * one.wall_ns)
     assert then.before(then.middle) == pytest.approx(times * one.wall_ns)
@@ -271,7 +276,7 @@ def test_at_another_time_the_host_is_as_fast_as_the_step_then_says(times: float)
 
 
 def test_a_slower_host_takes_longer_for_what_a_change_makes_it_do_too():
-    one = replace(of_launches(20_000, 1_000), cost_ends=None)
+    one = with_ends(of_launches(20_000, 1_000), None)
     watch, work = Stopwatch(one, wall_ns=one.wall_ns), np.arange(len(one.graph.called))
     then = watch.of_step(2 * one.wall_ns)
     more = [
@@ -285,7 +290,7 @@ def test_a_slower_host_takes_longer_for_what_a_change_makes_it_do_too():
 @pytest.mark.parametrize("times", [0.02, 0.5, 2.0])
 def test_at_another_time_what_lies_outside_the_graph_keeps_its_share_of_the_step(times: float):
     """Loaders that need half of the step for a batch, and nothing else: half is left of it whenever it is timed."""
-    one = replace(of_launches(20_000, 1_000), cost_ends=None)
+    one = with_ends(of_launches(20_000, 1_000), None)
     step = one.wall_ns
 
     def nothing_left(_: float):
@@ -300,8 +305,8 @@ def test_at_another_time_what_lies_outside_the_graph_keeps_its_share_of_the_step
 
 def test_a_longer_step_that_the_device_bounds_says_nothing_of_the_host():
     one = of_launches(3_000, 30_000)
-    low, high = one.cost.left(0.5), one.cost.left(2.0)
-    watch = Stopwatch(replace(one, cost_ends=(low, high)), wall_ns=one.wall_ns)
+    low, high = one.unprofiled.cost.left(0.5), one.unprofiled.cost.left(2.0)
+    watch = Stopwatch(with_ends(one, (low, high)), wall_ns=one.wall_ns)
     assert watch.of_step(1.2 * one.wall_ns) is watch
 
 

@@ -41,7 +41,7 @@ MACHINE = Machine(name="m", observer=ObserverCosts(modes=MODES))
 
 def rank_of(events: EventTable, *recorded: str, python: bool = False, live: Live | None = None) -> RankProfile:
     meta = TraceMeta(source="made", recorded=frozenset(recorded))
-    return RankProfile(meta=meta, events=events, python=python, live=live)
+    return RankProfile(meta=meta, events=events, frames=python, live=live)
 
 
 def inflated(hosts: list[int], kernel: int, op_ns: int, runtime_ns: int, *, steps: int = 3) -> EventTable:

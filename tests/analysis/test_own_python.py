@@ -27,7 +27,9 @@ def step(python_us: list[int], wall_us: int, name: str = "") -> Any:
         names=[name], name=np.zeros(1, dtype=np.int32), kind=np.array([int(Kind.ANNOTATION)]),
         start_ns=whole * 0, end_ns=whole,
     )  # fmt: skip
-    return SimpleNamespace(budget=SimpleNamespace(gaps=gaps), wall_ns=wall_us * US, replayed=events, frames=False)
+    return SimpleNamespace(
+        budget=SimpleNamespace(gaps=gaps), wall_ns=wall_us * US, replayed=events, profile=SimpleNamespace(frames=False)
+    )
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def steps(draw: st.DrawFn) -> Diagnosis:
         made.rows.append(Row(Kind.PYTHON, STEP, begin, ends - begin))
         made.rows.append(Row(Kind.ANNOTATION, f"ProfilerStep#{number}", begin, made.now - begin))
         made.now += 1_000
-    rank = RankProfile(meta=TraceMeta(source="made"), events=table(made.rows), python=True)
+    rank = RankProfile(meta=TraceMeta(source="made"), events=table(made.rows), frames=True)
     return diagnose(Profile(target="made", origin="trace", ranks=(rank,)))
 
 

@@ -154,7 +154,7 @@ def result() -> Found:
 @pytest.mark.parametrize(("priced", "limited"), [(49, True), (50, False), (100, False)])
 def test_a_condition_that_prices_calls_reaches_as_far_as_they_are_priced(priced: int, limited: bool):
     floor = np.where(np.arange(100) < priced, 1.0, np.nan)
-    evidence: Any = SimpleNamespace(calls=SimpleNamespace(ns=np.full(100, 2.0), floor_ns=floor), on_cpu=False)
+    evidence: Any = SimpleNamespace(calls=SimpleNamespace(ns=np.full(100, 2.0), floor_ns=floor))
     nothing, found = (as_far_as_priced("M01", evidence, one) for one in (None, result()))
     assert isinstance(found, Found)
     assert as_far_as_priced("O01", evidence, None) is None

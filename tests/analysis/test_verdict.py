@@ -35,7 +35,7 @@ def lines(shares: dict[str, float]) -> list[BudgetLine]:
 
 def verdict(shares: dict[str, float], *, low: float = 0.95, high: float = 1.05, covered: float | None = 1.0,
             ahead: float | None = None, contradicted: float = 0.0, on_device: bool = True, wall: Wall | None = None,
-            bounds: float = 0.0, lost: float = 0.0, on_cpu: bool = False) -> Verdict:  # fmt: skip
+            bounds: float = 0.0, lost: float = 0.0, on_host: bool = False) -> Verdict:  # fmt: skip
     """`low` and `high` as multiples of the wall."""
     given_wall = wall or Wall(value=WALL, low=low * WALL, high=high * WALL, how="estimated")
     return judge(
@@ -48,7 +48,7 @@ def verdict(shares: dict[str, float], *, low: float = 0.95, high: float = 1.05, 
         on_device,
         bounds=bounds,
         lost=lost,
-        on_cpu=on_cpu,
+        on_host=on_host,
     )
 
 
@@ -185,7 +185,7 @@ def test_floors_that_rest_on_a_lower_bound_leave_what_needs_no_floor(
 @pytest.mark.parametrize(("lost", "certainty"), [(0.0, "high"), (0.1, "high"), (0.11, "medium"), (0.31, "low")])
 @pytest.mark.parametrize("shares", [{"compute": 0.9, "launching": 0.1}, {"launching": 0.9, "compute": 0.1}])
 def test_a_step_that_waited_for_processors_is_less_certain(shares: dict[str, float], lost: float, certainty: str):
-    assert verdict(shares, lost=lost, on_cpu=True).certainty == certainty
+    assert verdict(shares, lost=lost, on_host=True).certainty == certainty
 
 
 def test_a_host_that_waited_says_nothing_about_a_step_that_its_gpu_bounds():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.model.live import Live, StepTimes
 from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import evidence_of
-from tests.evidence import certain
+from tests.evidence import certain, watched
 from tests.traces import Trace
 
 
@@ -29,7 +28,7 @@ def ran(folder: Path, body: Callable[[Trace], None], *, count: int = 3, **observ
         with trace.step(number):
             body(trace)
     seen = certain(evidence_of(read_trace(str(trace.write(folder)), python=True).ranks[0])[0])
-    return replace(seen, live=live_of(**observed))
+    return watched(seen, live=live_of(**observed))
 
 
 def framed(trace: Trace, name: str, body: Callable[[], None]) -> None:

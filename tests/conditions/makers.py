@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from gobrrr.model.recording import Dependence, HostLoop, RecordedCall, Recording
 from gobrrr.model.work import OpCall
 from tests.analysis.tables import evidence
 from tests.conftest import H100, H100_EXTRA
-from tests.evidence import evidence_from
+from tests.evidence import evidence_from, watched
 from tests.traces import Trace
 
 
@@ -48,7 +47,7 @@ def followed(
         target="", calls=calls, sites=(Site(user="train.py(13): step"),), peak_bytes=0, start_bytes=0, module_calls=0,
         on_cpu=False, loops=(HostLoop("train.py(12): step", begins, depends, carried, within, read, again, products),),
     )  # fmt: skip
-    return replace(evidence, seen=seen)
+    return watched(evidence, seen=seen)
 
 
 def shipped(name: str) -> Evidence:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from gobrrr.model.recording import Again, RecordedCall, Recording, Site
 from gobrrr.model.work import OpCall, Tensor, Work
 from tests.conditions.lives import ran
 from tests.conditions.makers import seen_of
-from tests.evidence import check, found, predict
+from tests.evidence import check, found, predict, watched
 from tests.traces import Trace
 
 LINE = "train.py(7): forward"
@@ -38,7 +37,7 @@ def looked(folder: Path, again: tuple[Again, ...] | None, body: Callable[[Trace]
         target="", calls=calls, sites=(Site(user=LINE),), peak_bytes=0, start_bytes=0, module_calls=0, on_cpu=False,
         again=again,
     )  # fmt: skip
-    return replace(ran(folder, body), seen=seen)
+    return watched(ran(folder, body), seen=seen)
 
 
 def mask(**given: object) -> Again:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from gobrrr.conditions.base import NotChecked
 from gobrrr.model.live import Switches
 from tests.conditions.lives import framed, live_of
 from tests.conditions.makers import seen_of, what_its_calls_lose
-from tests.evidence import certain, check, found, predict
+from tests.evidence import certain, check, found, predict, watched
 from tests.traces import Trace
 
 SHAPE, ROW = [4096, 4096], [4096]
@@ -51,7 +50,7 @@ def test_a_contraction_gets_the_lower_type_s_peak(tmp_path: Path):
         trace.op("aten::mm", [SHAPE, SHAPE], 2600.0, dtype="float64", host_us=10.0, kernel="dgemm_128x64")
 
     known = live_of(switches=Switches(matmul_tf32=False))
-    finding = found("C04", replace(certain(seen_of(tmp_path, body)), live=known))
+    finding = found("C04", watched(certain(seen_of(tmp_path, body)), live=known))
     # an H100's float64 matrix peak is that of float32 on the vector units, 66.9 TFLOP/s: only the bytes halve there
     assert finding.where[0].op == "aten::copy_"
     assert finding.at_stake_ns[1] == pytest.approx(90e3, rel=0.05)
@@ -77,7 +76,7 @@ def test_a_program_that_allows_tf32_may_gain_its_matrix_units(tmp_path: Path):
     assert high == pytest.approx(90e3 + 2600e3 * (1 - 66.9 / 494.7), rel=0.03)
     # what a live run has seen of the switch decides it
     for allowed, product in ((False, 0.0), (True, 2600e3 * (1 - 66.9 / 494.7))):
-        known = replace(seen, live=live_of(switches=Switches(matmul_tf32=allowed)))
+        known = watched(seen, live=live_of(switches=Switches(matmul_tf32=allowed)))
         given = predict("cast-at-source", known, found("C04", known))
         assert given is not None
         assert given.predicted_saving_ns[1] == pytest.approx(90e3 + product, rel=0.03)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from gobrrr.model.live import Switches
 from tests.conditions.lives import live_of
 from tests.conditions.makers import seen_of
-from tests.evidence import certain, check, found, predict
+from tests.evidence import certain, check, found, predict, watched
 from tests.traces import Trace
 
 DIRECT = "void cudnn::cnn::conv2d_grouped_direct_kernel<false, true, false, false, 0, 0, int, __nv_bfloat16>"
@@ -70,7 +69,7 @@ def test_a_benchmark_that_is_on_leaves_the_layout(tmp_path: Path):
         convolve(trace, 60_000.0, DIRECT)
 
     seen = certain(seen_of(tmp_path, body))
-    seen = replace(seen, live=live_of(switches=Switches(cudnn_benchmark=True)))
+    seen = watched(seen, live=live_of(switches=Switches(cudnn_benchmark=True)))
     finding = found("C06", seen)
     assert "is on" in finding.evidence[-1]
     given = predict("cudnn-benchmark", seen, finding)

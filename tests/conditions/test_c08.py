@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from gobrrr.observe.trace import read_trace
 from tests.conditions.lives import live_of
 from tests.conditions.makers import shipped
 from tests.conditions.test_on_cpu import processor
-from tests.evidence import certain, check, found, predict
+from tests.evidence import certain, check, found, predict, watched
 from tests.traces import Trace
 
 PRODUCTS, SIDE, US = 10, 256, 6000.0
@@ -41,7 +40,7 @@ def on(machine: Machine, folder: Path, body: Body, autocast: str | None = "bfloa
             body(trace)
     seen = certain(study(read_trace(str(trace.write(folder))).ranks[0], machine).evidence[0])
     live = structs.replace(live_of(switches=Switches(autocast=autocast), dispatch_ns=2e3), kind="cpu")
-    return replace(seen, live=live)
+    return watched(seen, live=live)
 
 
 SLOW = processor(bfloat16=1e9)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -15,7 +14,7 @@ from gobrrr.model.live import Memory
 from gobrrr.model.recording import CallLine, Held, Kept, Later, RecordedCall, Recording, Site, Tally
 from gobrrr.model.work import OpCall
 from tests.conditions.lives import live_of
-from tests.evidence import certain, check, evidence_from, found, predict
+from tests.evidence import certain, check, evidence_from, found, predict, watched
 from tests.traces import Trace
 
 LINE, CALLER = "train.py(7): step", "train.py(1): step"
@@ -106,7 +105,7 @@ def looked(seen: Evidence, later: Later, **more: object) -> Evidence:
     recording = Recording(
         target="", peak_bytes=0, start_bytes=0, module_calls=0, on_cpu=False, later=later, **given
     )  # type: ignore[arg-type]  # fmt: skip
-    return replace(seen, seen=recording, live=live_of())
+    return watched(seen, seen=recording, live=live_of())
 
 
 def test_looks_behind_the_steps_tell_the_line_and_how_long_it_has_grown(tmp_path: Path):
@@ -162,8 +161,8 @@ def filling(folder: Path, each: int, *, tensors: int = 6) -> Evidence:
         Held(step=step, nodes=0, tensors=count, bytes=step * each, device_bytes=None, hooks=0) for step, count in rows
     )
     seen = held(folder, Later(first=(), second=(), held=there, kept=(kept,)))
-    assert seen.live is not None
-    return replace(seen, live=msgspec.structs.replace(seen.live, memory=Memory(capacity_bytes=1_000_000_000)))
+    assert seen.profile.live is not None
+    return watched(seen, live=msgspec.structs.replace(seen.profile.live, memory=Memory(capacity_bytes=1_000_000_000)))
 
 
 def test_results_that_only_fill_the_memory(tmp_path: Path):

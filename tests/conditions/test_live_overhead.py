@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -28,7 +27,7 @@ from gobrrr.model.live import (
 from gobrrr.model.recording import CallLine, Recording
 from tests.conditions.lives import framed, live_of, ran
 from tests.conditions.makers import seen_of
-from tests.evidence import check, claimed, findings, found, predict
+from tests.evidence import check, claimed, findings, found, predict, watched
 from tests.traces import Trace
 
 LIVE_ONLY = ("O07", "O08", "O09", "O10")
@@ -114,7 +113,7 @@ def test_the_programs_own_collection_is_at_the_line_that_calls_it(tmp_path: Path
         target="", calls=(), sites=(), peak_bytes=0, start_bytes=0, module_calls=0, on_cpu=False,
         lines=(CallLine(caller=step, callee="collect", source="train.py(9): step"),),
     )  # fmt: skip
-    known = replace(seen, seen=looked)
+    known = watched(seen, seen=looked)
     finding = found("O07", known)
     assert finding.where[0].source == "train.py(9): step"
     given = predict("gc-freeze", known, finding)
@@ -137,7 +136,7 @@ def test_a_function_that_ran_when_the_profiler_started_keeps_its_lines(tmp_path:
         looked = Recording(
             target="", calls=(), sites=(), peak_bytes=0, start_bytes=0, module_calls=0, on_cpu=False, lines=lines
         )
-        assert found("O07", replace(seen, seen=looked)).where[0].source == source
+        assert found("O07", watched(seen, seen=looked)).where[0].source == source
 
 
 # -- O08
@@ -256,7 +255,7 @@ def test_threads_that_wait_for_processors_of_others_are_told_on_a_cpu_alone(tmp_
 
     seen = ran(tmp_path, body, threads=threads(waited_ns=4e6))
     assert check("O09", seen) is None  # a GPU's kernels take no turns
-    seen = replace(seen, live=structs.replace(live_of(threads=threads(waited_ns=4e6)), kind="cpu"))
+    seen = watched(seen, live=structs.replace(live_of(threads=threads(waited_ns=4e6)), kind="cpu"))
     finding = found("O09", seen)
     assert finding.title == "threads wait for processors that others have"
     assert finding.at_stake_ns == pytest.approx((0, 4e6))
@@ -264,11 +263,11 @@ def test_threads_that_wait_for_processors_of_others_are_told_on_a_cpu_alone(tmp_
     assert given is not None
     assert "set_num_threads(1)" in given.how
     # a thread that spins takes the turn of one that works: with enough waits the small operations count too
-    long = replace(seen, live=structs.replace(live_of(threads=threads(waited_ns=1e9)), kind="cpu"))
+    long = watched(seen, live=structs.replace(live_of(threads=threads(waited_ns=1e9)), kind="cpu"))
     floors = np.nansum(seen.calls.floor_ns)
     assert found("O09", long).at_stake_ns == pytest.approx((0, 20e6 - floors / seen.steps.count))
     for healthy in (threads(waited_ns=0.09 * seen.wall_ns), threads(waited_ns=4e6, intra=1), threads()):
-        quiet = replace(seen, live=structs.replace(live_of(threads=healthy), kind="cpu"))
+        quiet = watched(seen, live=structs.replace(live_of(threads=healthy), kind="cpu"))
         assert check("O09", quiet) is None
 
 
@@ -546,8 +545,8 @@ def test_a_slow_batch_is_there_as_often_as_the_workers_make_one(tmp_path: Path):
 
 def test_workers_promise_nothing_certain_where_the_step_needs_all_processors(tmp_path: Path):
     seen = ran(tmp_path, fed(20_000.0), threads=threads(intra=2, usable=2))
-    assert seen.live is not None
-    on_cpu = replace(seen, live=msgspec.structs.replace(seen.live, kind="cpu"))
+    assert seen.profile.live is not None
+    on_cpu = watched(seen, live=msgspec.structs.replace(seen.profile.live, kind="cpu"))
     given = predict("dataloader-workers", on_cpu, found("D01", on_cpu))
     assert given is not None
     assert given.predicted_saving_ns[0] == 0
@@ -560,7 +559,7 @@ def test_workers_beside_a_step_on_the_same_processors(tmp_path: Path, usable: in
     finding = found("D01", seen)
     there = threads(intra=2, usable=usable)
     given = predict(
-        "dataloader-workers", replace(seen, live=structs.replace(live_of(threads=there), kind="cpu")), finding
+        "dataloader-workers", watched(seen, live=structs.replace(live_of(threads=there), kind="cpu")), finding
     )
     assert given is not None
     # a worker needs 20 ms for a batch: one alone is no faster than the step is

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from gobrrr.observe.trace import read_trace
 from gobrrr.pipeline import evidence_of
 from tests.conditions.lives import live_of
 from tests.conditions.makers import extra, followed, seen_of, shipped
-from tests.evidence import certain, check, evidence_from, findings, found, predict
+from tests.evidence import certain, check, evidence_from, findings, found, predict, watched
 from tests.traces import Trace
 
 UPDATE = ("aten::mul_", "aten::lerp_", "aten::addcmul_", "aten::sqrt", "aten::div_", "aten::addcdiv_")
@@ -82,7 +81,7 @@ def test_on_a_cpu_the_fused_form_spares_passes_as_well(tmp_path: Path):
 
     seen = certain(seen_of(tmp_path, body))
     plain = found("O03", seen).at_stake_ns
-    there = found("O03", replace(seen, live=structs.replace(live_of(), kind="cpu"))).at_stake_ns
+    there = found("O03", watched(seen, live=structs.replace(live_of(), kind="cpu"))).at_stake_ns
     assert there[0] == pytest.approx(plain[0])
     # half of the idle time is sure; to all of it come 180 loops of 2 us, of which 7/20 of a floor of less than 0.1 us
     # stay (on a GPU launch and ramp of its kernels, which is all of 2 us)
@@ -247,7 +246,7 @@ def test_one_operation_on_all_turns_reads_the_weights_once(tmp_path: Path):
     needing = followed(plain, 64, ("aten::select", "aten::mm"), "yes", again=63 * weights)
     assert speed_of_light(needing, needing.machine) == speed_of_light(each, each.machine)
     # what the loop may save includes what is read again, on a CPU as well
-    on_cpu = [replace(one, live=structs.replace(live_of(), kind="cpu")) for one in (again, each)]
+    on_cpu = [watched(one, live=structs.replace(live_of(), kind="cpu")) for one in (again, each)]
     for one, other in ((again, each), on_cpu):
         more = found("O04", one).at_stake_ns[1] - found("O04", other).at_stake_ns[1]
         assert more == pytest.approx(63 * weights / 3.35e12 * 1e9, rel=0.05)
@@ -340,7 +339,7 @@ def test_on_a_cpu_a_loop_of_reads_costs_its_dispatch(tmp_path: Path):
             trace.op("aten::linalg_vector_norm", [[64 + turn, 64]], 2.0, dtype="float32", host_us=20.0)
             trace.view("aten::_local_scalar_dense", [[]], [])
 
-    seen = replace(seen_of(tmp_path, body), live=structs.replace(live_of(), kind="cpu"))
+    seen = watched(seen_of(tmp_path, body), live=structs.replace(live_of(), kind="cpu"))
     assert found("O02", followed(seen, 40, READING)).treatments == ["read-once"]
     assert check("O02", seen) is None  # waits there are none
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.recording import CallLine, OwnTime, Recording
 from tests.conditions.lives import framed, ran
 from tests.conditions.makers import seen_of
-from tests.evidence import check, findings, found, predict
+from tests.evidence import check, findings, found, predict, watched
 from tests.traces import Trace
 
 STEP = "train.py(12): step"
@@ -97,7 +96,7 @@ def test_a_methods_line_is_that_of_its_call(tmp_path: Path):
         target="", calls=(), sites=(), peak_bytes=0, start_bytes=0, module_calls=0, on_cpu=False,
         lines=(CallLine(caller=STEP, callee="parameters", source="train.py(14): step"),),
     )  # fmt: skip
-    where = found("O13", replace(seen, seen=looked)).where[0]
+    where = found("O13", watched(seen, seen=looked)).where[0]
     assert (where.source, where.count) == ("train.py(14): step", None)  # how often it is resumed counts no calls
 
 
@@ -130,7 +129,7 @@ def test_a_functions_own_time_is_at_the_line_that_has_most_of_it(callee: str, op
     looked = Recording(
         target="", calls=(), sites=(), peak_bytes=0, start_bytes=0, module_calls=0, on_cpu=False, own=own
     )
-    finding = found("O13", replace(seen, seen=looked))
+    finding = found("O13", watched(seen, seen=looked))
     assert (finding.where[0].op, finding.where[0].source) == (op, "train.py(6): own")
     assert words in finding.evidence[0]
     assert finding.treatments == []
@@ -143,7 +142,7 @@ def test_a_function_that_was_not_seen_to_have_time_of_its_own_keeps_its_name(tmp
     looked = Recording(
         target="", calls=(), sites=(), peak_bytes=0, start_bytes=0, module_calls=0, on_cpu=False, own=own
     )
-    finding = found("O13", replace(seen, seen=looked))
+    finding = found("O13", watched(seen, seen=looked))
     assert (finding.where[0].op, finding.where[0].source) == ("own()", "train.py(4): own")
     assert "program's own" not in finding.title
 
@@ -257,7 +256,7 @@ def test_a_pipe_is_no_report(tmp_path: Path):
         target="", calls=(), sites=(), peak_bytes=0, start_bytes=0, module_calls=0, on_cpu=False,
         streams={"0x7f10": "pipe"},
     )  # fmt: skip
-    piped = replace(seen, seen=recording)
+    piped = watched(seen, seen=recording)
     assert check("O12", piped) is None
     assert "a pipe or a socket" in found("O13", piped).evidence[0]
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gobrrr.model.diagnosis import NotChecked
 from tests.conditions.lives import framed, ran
-from tests.evidence import check, found, predict
+from tests.evidence import check, found, predict, watched
 from tests.traces import Trace
 
 SMALL = [[64, 64], [64, 64]]
@@ -95,5 +94,5 @@ def test_a_cheap_hook_is_none(tmp_path: Path):
 
 
 def test_without_frames_it_is_not_known(tmp_path: Path):
-    seen = replace(ran(tmp_path, WAYS["on a tensor"]), frames=False)
+    seen = watched(ran(tmp_path, WAYS["on a tensor"]), frames=False)
     assert isinstance(check("O14", seen), NotChecked)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,7 +26,7 @@ from gobrrr.report import words
 from gobrrr.treatments import catalogue as treatments
 from tests.conditions.lives import live_of
 from tests.conditions.makers import followed, seen_of, shipped, what_its_calls_lose
-from tests.evidence import certain, check, found, predict
+from tests.evidence import certain, check, found, predict, watched
 from tests.report.samples import overhead, waiting_for_input
 from tests.traces import Trace
 
@@ -50,7 +49,7 @@ def processor(bfloat16: float) -> Machine:
 
 def on_cpu(seen: Evidence) -> Evidence:
     """The same evidence as of a run on a CPU."""
-    return replace(certain(seen), live=structs.replace(live_of(), kind="cpu"))
+    return watched(certain(seen), live=structs.replace(live_of(), kind="cpu"))
 
 
 def small_calls(trace: Trace) -> None:
@@ -192,7 +191,7 @@ def test_a_cpu_s_convolutions_want_their_channels_innermost(tmp_path: Path):
     given = predict("channels-last", outside, finding)
     assert given is not None
     assert given.predicted_saving_ns == what_its_calls_lose(finding)
-    assert check("M05", replace(outside, live=None)) is None  # a GPU's library shows its converters
+    assert check("M05", watched(outside, live=None)) is None  # a GPU's library shows its converters
     assert check("M05", seen(inside=True)) is None
 
 
@@ -251,7 +250,7 @@ def test_what_only_a_gpu_can_have_is_not_missing_either(tmp_path: Path):
 def test_a_run_that_was_timed_without_the_profiler_is_not_inflated(tmp_path: Path):
     seen = shipped("mlp_tiny.faulty")
     assert check("Q01", seen) is not None
-    assert check("Q01", replace(seen, live=live_of())) is None
+    assert check("Q01", watched(seen, live=live_of())) is None
 
 
 def rnn(trace: Trace) -> None:
@@ -323,7 +322,7 @@ def test_a_loop_outside_of_the_model_is_compiled_with_its_function(depends: Depe
 
     program = Program(model=Made(kind="torch.nn.Linear", base="torch.nn.Linear", name="critic"))
     seen = followed(on_cpu(seen_of(tmp_path, body)), 40, ("aten::select", "aten::mm"), depends)
-    seen = replace(seen, live=structs.replace(live_of(), kind="cpu", program=program))
+    seen = watched(seen, live=structs.replace(live_of(), kind="cpu", program=program))
     finding = found("O04", seen)
     assert ("batched-loop" in finding.treatments) == (not lines)
     given = predict("compile", seen, finding)

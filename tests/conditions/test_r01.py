@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.model.live import Memory
 from tests.conditions.lives import live_of
 from tests.conditions.makers import seen_of, what_its_calls_lose
-from tests.evidence import certain, check, found, predict
+from tests.evidence import certain, check, found, predict, watched
 from tests.traces import Trace
 
 SHAPES = [[4096, 4096], [4096, 4096]]
@@ -40,7 +39,7 @@ def training(trace: Trace, again: int = 4, node: str = "GeluBackward0") -> None:
 
 
 def live(seen: Evidence, memory: Memory | None) -> Evidence:
-    return replace(certain(seen), live=live_of(memory=memory))
+    return watched(certain(seen), live=live_of(memory=memory))
 
 
 def test_what_fits_is_not_worth_computing_again(tmp_path: Path):

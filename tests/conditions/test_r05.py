@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from gobrrr.analysis.evidence import Evidence
 from gobrrr.model.diagnosis import NotChecked
 from tests.conditions.lives import ran
 from tests.conditions.makers import seen_of, shipped
-from tests.evidence import check, found, predict
+from tests.evidence import check, found, predict, watched
 from tests.traces import Trace
 
 OPS, NODE_EACH = 20, 2
@@ -46,7 +45,7 @@ def test_nodes_of_a_graph_that_nobody_uses(tmp_path: Path):
 def test_on_a_processor_results_that_are_kept_take_new_memory(tmp_path: Path):
     """By hand: 21 results of [8, 64] in bfloat16, 1 ns a byte, where 2 us are above the floors."""
     seen = alive(tmp_path)
-    on_cpu = replace(seen, live=structs.replace(seen.live, kind="cpu"))  # type: ignore[type-var]
+    on_cpu = watched(seen, live=structs.replace(seen.profile.live, kind="cpu"))  # type: ignore[type-var]
     more = found("R05", on_cpu).at_stake_ns[1] - found("R05", seen).at_stake_ns[1]
     assert more == pytest.approx(OPS * 8 * 64 * 2, rel=0.1)
 

@@ -54,7 +54,7 @@ def test_the_fixed_form_does_not_have_it(name: str):
 @pytest.mark.parametrize("name", FAULTS)
 def test_stakes_and_predictions_are_intervals_within_the_step(name: str, form: str):
     seen = evidence(name, form)
-    most = max(seen.wall_ns, (seen.wall.high if seen.wall else None) or 0.0)
+    most = max(seen.wall_ns, (seen.unprofiled.wall.high if seen.unprofiled.wall else None) or 0.0)
     for finding in findings(seen):
         low, high = finding.at_stake_ns
         assert 0 <= low <= high <= seen.wall_ns

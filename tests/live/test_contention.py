@@ -19,8 +19,8 @@ pytestmark = pytest.mark.torch
 
 from gobrrr.analysis import caveats  # noqa: E402
 from gobrrr.model.contention import Contention  # noqa: E402
-from gobrrr.model.live import Live, Threads  # noqa: E402
-from gobrrr.observe.live.clock import step_times  # noqa: E402
+from gobrrr.model.device import ACCELERATOR, PROCESSOR  # noqa: E402
+from gobrrr.model.live import Threads  # noqa: E402
 from gobrrr.observe.live.watches import threads  # noqa: E402
 from gobrrr.report.html import render as html  # noqa: E402
 from gobrrr.report.terminal import render  # noqa: E402
@@ -92,14 +92,8 @@ def test_a_step_that_takes_longer_without_the_profiler_than_with_it_is_remarked(
     assert " ! The step took longer" in render(found)
 
 
-def live(contention: Contention | None, kind: str = "cpu", intra: int = 2) -> Live:
-    return Live(
-        kind=kind,  # type: ignore[arg-type]
-        times=step_times([1e6] * 5),
-        warmup_steps=3,
-        profiled_steps=2,
-        threads=Threads(intra=intra, inter=1, usable=2, contention=contention),
-    )
+def threads_of(contention: Contention | None, intra: int = 2) -> Threads:
+    return Threads(intra=intra, inter=1, usable=2, contention=contention)
 
 
 @pytest.mark.parametrize(
@@ -114,14 +108,15 @@ def live(contention: Contention | None, kind: str = "cpu", intra: int = 2) -> Li
     ],
 )
 def test_what_a_program_lost_to_others(contention: Contention | None, intra: int, lost: float) -> None:
-    assert caveats.lost(live(contention, intra=intra)) == lost
-    assert bool(caveats.of_step(live(contention, intra=intra))) == (lost >= 0.1)
+    found = threads_of(contention, intra)
+    assert caveats.lost(found) == lost
+    assert bool(caveats.of_step(found, PROCESSOR)) == (lost >= 0.1)
 
 
 def test_a_host_is_slower_where_a_gpu_computes() -> None:
-    [said] = caveats.of_step(live(BUSY, "cuda"))
+    [said] = caveats.of_step(threads_of(BUSY), ACCELERATOR)
     assert said.endswith("What the host does took longer for it.")
-    assert caveats.of_step(None) == []
+    assert caveats.of_step(None, ACCELERATOR) == []
 
 
 SPIN = "import time; end = time.time() + 60\nwhile time.time() < end: pass"

@@ -33,7 +33,7 @@ def test_todays_kineto(tmp_path: Path) -> None:
     profile = read(tmp_path, trace(step(), **around))
     (rank,) = profile.ranks
     assert profile.notes == ()
-    assert (profile.origin, rank.rank, rank.meta.world_size, rank.python) == ("trace", 3, 8, False)
+    assert (profile.origin, rank.rank, rank.meta.world_size, rank.frames) == ("trace", 3, 8, False)
     assert rank.meta.devices[0].name == "NVIDIA H100 80GB HBM3"
     assert (rank.meta.devices[0].compute, rank.meta.devices[0].processors) == ((9, 0), 132)
     assert rank.meta.recorded == {"record_shapes"}
@@ -231,7 +231,7 @@ def test_python_frames_only_when_asked_for(tmp_path: Path) -> None:
     frames = [op(f"model.py({line}): forward", cat="python_function", ts=line, external_id=line) for line in range(5)]
     content = trace([*step(), *frames])
     without, with_ = read(tmp_path, content), read(tmp_path, content, python=True)
-    assert (without.ranks[0].python, with_.ranks[0].python) == (False, True)
+    assert (without.ranks[0].frames, with_.ranks[0].frames) == (False, True)
     assert (len(without.ranks[0].events), len(with_.ranks[0].events)) == (3, 8)
     assert len(with_.ranks[0].events.of(Kind.PYTHON)) == 5
     assert without.notes == with_.notes == ()
@@ -242,7 +242,7 @@ def test_long_python_frames_are_kept_in_any_case(tmp_path: Path) -> None:
     (rank,) = read(tmp_path, trace([*step(), *frames])).ranks
     kept = rank.events.of(Kind.PYTHON)
     assert sorted(rank.events.duration_ns[kept].tolist()) == [1_000_000, 2_500_000]
-    assert not rank.python
+    assert not rank.frames
 
 
 def test_long_python_frames_whose_durations_are_text(tmp_path: Path) -> None:

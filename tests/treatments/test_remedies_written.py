@@ -10,7 +10,6 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from gobrrr.treatments import Treatment, catalogue  # noqa: E402
 from tests.conditions.lives import live_of  # noqa: E402
 from tests.conditions.makers import extra, indexing, shipped  # noqa: E402
 from tests.conditions.test_loops import reading, recurrence  # noqa: E402
+from tests.evidence import watched  # noqa: E402
 from tests.treatments.remedies.examples import EXAMPLES  # noqa: E402
 from tests.treatments.remedies.on_gpu import EXAMPLES as ON_GPU  # noqa: E402
 from tests.treatments.remedies.pasting import is_advice  # noqa: E402
@@ -78,7 +78,7 @@ def test_advice_is_a_comment(name: str, launch_bound: Evidence, tmp_path: Path) 
         "read-once": lambda: reading(tmp_path),
         "hoist-product": lambda: recurrence(tmp_path),
         "index-batch": lambda: indexing(tmp_path),
-        "no-autocast": lambda: replace(launch_bound, live=live_of(switches=Switches(autocast="bfloat16"))),
+        "no-autocast": lambda: watched(launch_bound, live=live_of(switches=Switches(autocast="bfloat16"))),
     }
     assert is_advice(text_of(name, ADVICE[name], about_it.get(name, lambda: launch_bound)()))
 

@@ -110,7 +110,7 @@ def _rows_within(evidence: Evidence, rows: set[int]) -> I8:
 
 def _seen(evidence: Evidence, shape: tuple[int, ...]) -> float | None:
     """The share of repeated places that a live run saw for a target of this shape."""
-    uses = (evidence.live.uses if evidence.live else None) or ()
+    uses = evidence.profile.uses or ()
     text = str(list(shape))
     known = [one.share for one in uses if one.kind == "duplicates" and one.op in NAMES and text in one.shapes]
     shares = [one for one in known if one is not None]

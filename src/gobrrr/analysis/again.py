@@ -32,7 +32,7 @@ class Repeated:
 
 def repeated(evidence: Evidence, *kinds: str) -> tuple[Repeated, ...]:
     """What is done again of these kinds, most time first; () for a trace."""
-    seen = evidence.seen
+    seen = evidence.profile.seen
     if seen is None or not seen.again:
         return ()
     at = np.where(evidence.calls.op >= 0, evidence.dispatched[np.maximum(evidence.calls.op, 0)], -1)

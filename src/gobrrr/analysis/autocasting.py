@@ -27,7 +27,7 @@ type (small products are all fixed cost, and take as long in either). An assumpt
 
 def autocast_to(evidence: Evidence) -> str | None:
     """The type that a live run saw autocast use; None where it was off, or nobody looked."""
-    switches = evidence.live.switches if evidence.live is not None else None
+    switches = evidence.profile.switches
     return switches.autocast if switches is not None else None
 
 
@@ -73,7 +73,7 @@ def sooner(evidence: Evidence, products: I8) -> tuple[F8, F8]:
     for at in np.unique(evidence.calls.group[products]).tolist():
         floors[at] = _wider_floor(evidence.priced.groups[at], evidence.machine)
     then = np.array([floors[at] for at in evidence.calls.group[products].tolist()], dtype=np.float64)
-    fixed = (evidence.live.dispatch_ns if evidence.live is not None else None) or 0.0
+    fixed = evidence.profile.dispatch_ns or 0.0
     ns = evidence.calls.ns[products]
     return np.maximum(ns - then / AT_ITS_FLOOR - fixed, 0.0), np.maximum(ns - then, 0.0)
 

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from gobrrr import units
 from gobrrr.analysis.intervals import Spans
 from gobrrr.model.contention import DISTURBED
+from gobrrr.model.device import DeviceModel
 from gobrrr.model.diagnosis import Wall
-from gobrrr.model.live import Live
+from gobrrr.model.live import Threads
 from gobrrr.model.machine import Ceiling, Machine
 from gobrrr.model.profile import RankProfile
 
@@ -19,26 +20,26 @@ that were looked at, the first launch under the profiler took 2.3 to 3.5 ms, wha
 
 
 def of(
-    ranks: Sequence[RankProfile], live: Live | None, wall: Wall, recorded_ns: float | None, machine: Machine | None,
+    ranks: Sequence[RankProfile], lead: RankProfile, wall: Wall, recorded_ns: float | None, machine: Machine | None,
     roofs: Sequence[str], once: Spans,
 ) -> list[str]:  # fmt: skip
     """All of them.
 
-    `roofs`: names of those that floors rest on and that may be higher than is known; `once`: first uses of kernels.
+    `lead`: the rank that the answer is of; `roofs`: names of those that floors rest on and that may be higher than is
+    known; `once`: first uses of kernels.
     """
-    measured = [*of_end(live), *of_step(live), *of_times(wall, recorded_ns)]
+    measured = [*of_end(lead), *of_step(lead.threads, lead.device), *of_times(wall, recorded_ns)]
     if are_large(once, recorded_ns):
         measured += of_first_uses(once)
     return [*of_files(ranks), *measured, *of_ceilings(machine, roofs)]
 
 
-def lost(live: Live | None) -> float:
+def lost(threads: Threads | None) -> float:
     """Share of the timed steps for which other processes kept a thread of this one waiting; 0 where it is not known.
 
     A program with more threads than processors keeps its own waiting: only where the system tells others' time apart
     are they blamed.
     """
-    threads = live.threads if live is not None else None
     if threads is None or threads.contention is None:
         return 0.0
     if threads.contention.others is None and threads.intra > threads.available:
@@ -46,29 +47,27 @@ def lost(live: Live | None) -> float:
     return threads.contention.lost or 0.0
 
 
-def of_end(live: Live | None) -> list[str]:
+def of_end(lead: RankProfile) -> list[str]:
     """That the loop ended before all was measured."""
-    if live is None or live.ended_after is None:
+    if lead.ended_after is None:
         return []
-    timed = len(live.times.ns)
+    timed = len(lead.times.ns) if lead.times is not None else 0
     time = f"{units.things(timed, 'step')} were timed" if timed != 1 else "1 step was timed"
     if not timed:
         time = "none was timed without the profiler"
     return [
-        f"The loop ended after {units.things(live.ended_after, 'step')}: {time}, and 1 of the first was recorded. "
+        f"The loop ended after {units.things(lead.ended_after, 'step')}: {time}, and 1 of the first was recorded. "
         "First steps may take longer than later ones. A longer loop gives a surer answer."
     ]
 
 
-def of_step(live: Live | None) -> list[str]:
+def of_step(threads: Threads | None, device: DeviceModel) -> list[str]:
     """That others had the processors while the step was timed."""
-    threads = live.threads if live is not None else None
-    if threads is None or threads.contention is None or lost(live) < DISTURBED:
+    if threads is None or threads.contention is None or lost(threads) < DISTURBED:
         return []
-    cpu = live is not None and live.kind == "cpu"
     then = (
         "On a quiet machine the step takes less; what holds it may differ."
-        if cpu
+        if device.on_host
         else "What the host does took longer for it."
     )
     shared = threads.contention

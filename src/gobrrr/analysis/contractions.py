@@ -85,7 +85,7 @@ def beside(evidence: Evidence, told: I8 = NONE) -> list[Effect]:
     least: few tiles of a small product leave most of the device idle, but each processor computes the longer for its
     float32. What is expected is what the peaks say, beside the fixed time of a kernel.
     """
-    if evidence.on_cpu:
+    if not evidence.device.narrow_is_faster:
         return []
     effects: list[Effect] = []
     ratio = typed_ratios(evidence, "bfloat16", "tf32")[evidence.calls.group]

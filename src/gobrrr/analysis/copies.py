@@ -150,7 +150,7 @@ def _weight_inside(group: Group) -> bool | None:
 
 def _channels_outside(evidence: Evidence) -> I8:
     """A processor's convolutions whose images have their channels outside: its library turns them within the call."""
-    if not evidence.on_cpu:
+    if not evidence.device.onednn:
         return np.empty(0, dtype=np.int64)
     return evidence.calls_where(np.array([_convolves_outside(group) for group in evidence.priced.groups], dtype=bool))
 

@@ -44,9 +44,9 @@ def contractions(evidence: Evidence, calls: I8) -> NDArray[np.bool_]:
 
 def tf32_allowed(evidence: Evidence) -> bool | None:
     """Whether float32 matmuls may run as TF32; None where nothing says so."""
-    if evidence.on_cpu:
+    if not evidence.device.tensor_cores:
         return False
-    switches = evidence.live.switches if evidence.live is not None else None
+    switches = evidence.profile.switches
     return switches.matmul_tf32 if switches is not None else None
 
 
@@ -112,7 +112,7 @@ def origin(evidence: Evidence) -> Origin:
     if "parameters" in kinds:
         return Origin("parameters", wide, row)
     converted = row is not None and evidence.events.name_of(row) in COPIES  # its result fits what is float64 already
-    if evidence.live is None and (row is None or converted) and _wide_weights(evidence):
+    if evidence.profile.program is None and (row is None or converted) and _wide_weights(evidence):
         return Origin("parameters", row=row)
     return Origin("tensors" if row is None else "operation", wide, row)
 

@@ -103,7 +103,7 @@ def _share(group: Group, shape: tuple[int, int]) -> float:
 def _seen(evidence: Evidence) -> dict[tuple[int, int], float]:
     """What a live run saw of the gradients of tables: the share of the rows that were used, by the table's shape."""
     found: dict[tuple[int, int], float] = {}
-    for one in (evidence.live.uses if evidence.live else None) or ():
+    for one in evidence.profile.uses or ():
         sizes = [int(size) for size in re.findall(r"\d+", one.shapes.partition("]")[0])]
         if one.kind == "rows" and one.op == BACKWARD and one.share is not None and len(sizes) == 2:
             shape = sizes[0], sizes[1]

@@ -23,13 +23,12 @@ from gobrrr.analysis.price import Class, Group, Priced
 from gobrrr.analysis.replay import replayed
 from gobrrr.analysis.sites import dispatched_of
 from gobrrr.analysis.steps import Steps, find_steps, without_first
+from gobrrr.model.device import DeviceModel
 from gobrrr.model.diagnosis import Place, Wall
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
 from gobrrr.model.frame_names import is_users
-from gobrrr.model.live import Live
 from gobrrr.model.machine import Machine
-from gobrrr.model.profile import TraceMeta
-from gobrrr.model.recording import Recording
+from gobrrr.model.profile import RankProfile
 from gobrrr.model.tree import parents
 from gobrrr.model.work import OpCall, Tensor, TensorList
 
@@ -63,30 +62,58 @@ class Calls:
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """One rank's device over the analysed steps.
+class Unprofiled:
+    """The steps as they run without the profiler, derived from those that were recorded.
 
-    `events` are as recorded, `replayed` the same rows with the times estimated without the profiler; `budget`, `calls`,
-    `steps` and `wall_ns` are of the replayed timeline. Divide by `steps.count` for one step.
+    `replayed` are the recorded events with the times that they have then, `steps` the steps of that timeline.
     """
 
-    meta: TraceMeta
-    events: EventTable
-    priced: Priced
     recorded_steps: Steps
     replayed: EventTable
     steps: Steps
+    cost: ObserverCost  # what of the recorded times is the profiler's
+    wall: Wall | None = None  # the estimate with its interval; value None where there is none
+    cost_ends: tuple[ObserverCost, ObserverCost] | None = None  # at the low and the high end of the wall's interval
+    base: StepGraph | None = None  # the steps' graph without floors, where it was made already
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One rank's device over the analysed steps.
+
+    It rests on three things: `profile`, what was observed of the rank; `unprofiled`, its steps without the profiler;
+    `machine`, what the machine can do, None where it is not known. The rest follows from them: `priced` is the work of
+    the recorded events; `budget`, `calls` and `fusion` are of the replayed timeline. Divide by `steps.count` for one
+    step.
+    """
+
+    profile: RankProfile
+    unprofiled: Unprofiled
+    machine: Machine | None
+    priced: Priced
     budget: DeviceBudget
     calls: Calls
     fusion: Fusion
-    machine: Machine | None
-    cost: ObserverCost
-    wall: Wall | None = None  # the estimate with its interval; value None where there is none
-    live: Live | None = None  # of a live run: what it measured beside the events
-    seen: Recording | None = None  # of a live run: one step's operations as they were dispatched
-    cost_ends: tuple[ObserverCost, ObserverCost] | None = None  # at the low and the high end of the wall's interval
-    base: StepGraph | None = None  # `graph` without floors, where it was made already
-    frames: bool = False  # all Python frames were read, not only the long ones
+
+    @property
+    def events(self) -> EventTable:
+        """The events as they were recorded."""
+        return self.profile.events
+
+    @property
+    def recorded_steps(self) -> Steps:
+        """The steps as they were recorded."""
+        return self.unprofiled.recorded_steps
+
+    @property
+    def replayed(self) -> EventTable:
+        """The events with the times that they have without the profiler."""
+        return self.unprofiled.replayed
+
+    @property
+    def steps(self) -> Steps:
+        """The steps without the profiler."""
+        return self.unprofiled.steps
 
     @property
     def wall_ns(self) -> float:
@@ -116,9 +143,9 @@ class Evidence:
         return np.array([group.work.family in families for group in self.priced.groups], dtype=bool)
 
     @property
-    def on_cpu(self) -> bool:
-        """Whether the device is the host's own processor: nothing is launched, nothing waits, nothing overlaps."""
-        return self.live is not None and self.live.kind == "cpu"
+    def device(self) -> DeviceModel:
+        """How the device that ran the step behaves."""
+        return self.profile.device
 
     @cached_property
     def training(self) -> bool:
@@ -132,17 +159,17 @@ class Evidence:
     @property
     def replayable(self) -> bool:
         """Whether the step's graph runs as the step did: there is an estimate or a measurement of its wall."""
-        return self.wall is None or self.wall.value is not None
+        return self.unprofiled.wall is None or self.unprofiled.wall.value is not None
 
     @cached_property
     def graph(self) -> StepGraph:
         """The step as the simulator runs it, without the profiler: what replays to `replayed`."""
         window, floors = self.recorded_steps, self.priced.floor_ns
-        if self.on_cpu:
+        if not self.device.asynchronous:
             return serial_graph(self.events, self.priced.links, window.start, window.stop, floors)
-        if self.base is not None:
-            return replace(self.base, floor=floors)
-        return graph_of(self.events, self.priced.links, self.cost, window.start, window.stop, floors)
+        if self.unprofiled.base is not None:
+            return replace(self.unprofiled.base, floor=floors)
+        return graph_of(self.events, self.priced.links, self.unprofiled.cost, window.start, window.stop, floors)
 
     @cached_property
     def graphs(self) -> tuple[StepGraph, ...]:
@@ -150,9 +177,9 @@ class Evidence:
 
         One graph where the host is known: it bounds a step that was measured, or the step is no estimate.
         """
-        if self.cost_ends is None:
+        if self.unprofiled.cost_ends is None:
             return (self.graph,)
-        low, high = self.cost_ends
+        low, high = self.unprofiled.cost_ends
         slow = recosted(self.graph, high)
         # the host is taken for no slower than it was recorded, or than it is expected to be
         slow = replace(slow, left=np.minimum(slow.left, np.maximum(self.graph.left, np.diff(slow.at))))
@@ -214,9 +241,9 @@ class Evidence:
     def modules(self) -> ModulePaths:
         """The nn.Modules around each host event."""
         frames = None
-        if self.frames and self.host_parents is not None:
+        if self.profile.frames and self.host_parents is not None:
             frames = FramePaths(self.events, self.host_parents, self.forward)
-        sites = self.seen.sites if self.seen is not None else ()
+        sites = self.profile.seen.sites if self.profile.seen is not None else ()
         return ModulePaths(frames, self.sites, sites, np.unique(self.calls.op).tolist())
 
     @cached_property
@@ -227,16 +254,16 @@ class Evidence:
     @cached_property
     def dispatched(self) -> I8:
         """For each row, the index of its operation in `seen.calls`; -1 where it is not known."""
-        if self.seen is None:
+        if self.profile.seen is None:
             return np.full(len(self.events), ABSENT, dtype=np.int64)
-        return dispatched_of(self.events, self.priced.links.op_parent, self.recorded_steps, self.seen)
+        return dispatched_of(self.events, self.priced.links.op_parent, self.recorded_steps, self.profile.seen)
 
     @cached_property
     def sites(self) -> I8:
         """For each row, the index of its site in `seen.sites`; -1 where it is not known."""
-        if self.seen is None or not self.seen.calls:
+        if self.profile.seen is None or not self.profile.seen.calls:
             return np.full(len(self.events), ABSENT, dtype=np.int64)
-        of_call = np.array([one.site for one in self.seen.calls], dtype=np.int64)
+        of_call = np.array([one.site for one in self.profile.seen.calls], dtype=np.int64)
         return np.where(self.dispatched >= 0, of_call[self.dispatched], ABSENT)
 
     def source(self, row: int) -> str | None:
@@ -247,11 +274,12 @@ class Evidence:
 
         For an operation of the backward pass, that of the forward operation that it differentiates.
         """
-        site = int(self.sites[row]) if row >= 0 and self.seen is not None else ABSENT
-        if self.seen is not None and site >= 0 and (line := self.seen.sites[site].user) is not None:
+        site = int(self.sites[row]) if row >= 0 and self.profile.seen is not None else ABSENT
+        if self.profile.seen is not None and site >= 0 and (line := self.profile.seen.sites[site].user) is not None:
             return line
         begin = self._frame(row, is_users)
-        called = self.where.line_of(row) if begin and self.seen is not None and self.seen.lines else None
+        seen = self.profile.seen
+        called = self.where.line_of(row) if begin and seen is not None and seen.lines else None
         return called or begin
 
     @cached_property
@@ -276,7 +304,7 @@ class Evidence:
         return find_updates(self)
 
     def _frame(self, row: int, wanted: Callable[[str], bool]) -> str | None:
-        if row < 0 or not self.frames or self.host_parents is None:
+        if row < 0 or not self.profile.frames or self.host_parents is None:
             return None
         forward = int(self.forward[row])
         row = int(self.host_parents[forward if forward >= 0 else row])

@@ -24,7 +24,7 @@ class Flagged:
 
 def flagged_masks(evidence: Evidence) -> list[Flagged]:
     """The lines whose masks a live run has read, where the fused kernel's calls are known; the longest first."""
-    uses = (evidence.live.uses if evidence.live else None) or ()
+    uses = evidence.profile.uses or ()
     found = [_of(evidence, one) for one in uses if one.kind == "flagged_mask" and one.share and one.op != MATH]
     found.sort(key=lambda one: -float(evidence.calls.ns[one.calls].sum()))
     return [one for one in found if len(one.calls)]

@@ -105,7 +105,7 @@ class Stopwatch:
 
     def _pace_of(self, step_ns: float) -> float:
         now = self.before(self.middle)
-        known = len(self.evidences) == self.ends == 1 and not self.evidences[0].on_cpu
+        known = len(self.evidences) == self.ends == 1 and self.evidences[0].device.asynchronous
         if not known or abs(step_ns - now) <= REPEATABLE * now:
             return 1.0  # where the device hides the host, the step's time says nothing of it
 

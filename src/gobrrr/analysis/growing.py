@@ -44,7 +44,7 @@ class Grown:
 
 def grown(evidence: Evidence) -> Grown | None:
     """What grows; None where that can't be told: a trace of fewer than three marked steps."""
-    steps, seen = evidence.recorded_steps, evidence.seen
+    steps, seen = evidence.recorded_steps, evidence.profile.seen
     if seen is None and (not steps.marked or steps.count < LEAST_STEPS):
         return None
     nodes, hooks = nodes_held(evidence), hooks_held(evidence)

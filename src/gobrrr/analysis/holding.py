@@ -89,7 +89,7 @@ class Holder:
 
 def holders(evidence: Evidence) -> list[Holder]:
     """The lines that hold the host, most time first; nothing where no frames were read. What reports is left out."""
-    if not evidence.frames:
+    if not evidence.profile.frames:
         return []
     return [one for one in every_holder(evidence) if one.total >= _least(evidence, one)]
 
@@ -111,7 +111,7 @@ def own_python(evidence: Evidence, gaps: I8) -> F8:
     It is what holders have of it; without frames that of long stretches outside of an optimizer's step.
     """
     python = evidence.budget.gaps.of(PYTHON)[gaps].astype(np.float64)
-    if evidence.frames:
+    if evidence.profile.frames:
         held = np.zeros(len(evidence.budget.gaps))
         for one in every_holder(evidence):
             held[one.gap] += one.ns
@@ -142,7 +142,7 @@ def every_holder(evidence: Evidence) -> list[Holder]:
     left_out = _left_out(evidence, where, frame, reporting(evidence))
     idle = where.idle
     row = np.maximum(idle.row, 0)
-    causes = OWN if evidence.on_cpu else (*OWN, HOST_WORK)
+    causes = (*OWN, HOST_WORK) if evidence.device.asynchronous else OWN
     ns = _of(idle.part, WITHIN)
     other = (idle.row < 0) | (outer[row] < 0)
     ns[other] = _of(idle.part, causes)[other]
@@ -172,7 +172,7 @@ def _of(part: F8, causes: tuple[str, ...]) -> F8:
 
 def _kinds(evidence: Evidence) -> list[HostKind | None]:
     """The kind of each name."""
-    streams = evidence.seen.streams if evidence.seen is not None else {}
+    streams = evidence.profile.seen.streams if evidence.profile.seen is not None else {}
     return [kind_of(name, streams) for name in evidence.replayed.names]
 
 
@@ -254,7 +254,7 @@ def _of_kind(evidence: Evidence, kind: HostKind, what: str, source: str | None, 
     first = evidence.replayed.start_ns[rows]
     inside = (first >= evidence.steps.start) & (first < evidence.steps.stop)
     calls, call_ns = _NONE, _NONE_NS
-    if evidence.on_cpu:
+    if not evidence.device.asynchronous:
         spent = spent_under(evidence, rows)
         calls, call_ns = spent.calls, spent.call_ns
     begins = np.array(evidence.steps.begins or (evidence.steps.start,))

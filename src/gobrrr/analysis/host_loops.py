@@ -109,7 +109,7 @@ def _told(evidence: Evidence, loop: Loop, ops: dict[int, I8], updated: I8) -> Ho
     first, last = np.searchsorted(events.start_ns[mine], (loop.begins[0], loop.stop))
     mine = mine[first:last]
     behind = int((events.start_ns[np.maximum(links.launch[work], 0)] >= loop.stop).sum())
-    issued = len(mine) + behind if evidence.on_cpu else len(work)
+    issued = len(work) if evidence.device.asynchronous else len(mine) + behind
     least = 1 if loop.calls else LEAST_LAUNCHES
     if issued < least * len(loop.begins):
         return None
@@ -148,16 +148,17 @@ def _is_update(evidence: Evidence, loop: Loop, updated: I8, work: int) -> bool:
 
 def _reads(evidence: Evidence, loop: Loop) -> tuple[int, float]:
     """(numbers that the program reads in a loop, operations of a turn that compute)."""
-    if evidence.seen is None or not loop.calls:
+    seen = evidence.profile.seen
+    if seen is None or not loop.calls:
         return 0, 0.0
-    names = [one.call.name.removeprefix("aten::") for one in evidence.seen.calls[loop.calls[0] : loop.calls[-1]]]
+    names = [one.call.name.removeprefix("aten::") for one in seen.calls[loop.calls[0] : loop.calls[-1]]]
     computing = sum(one not in FREE for one in names)
     return loop.reads, computing / (len(loop.calls) - 1)
 
 
 def busiest_line(evidence: Evidence, one: HostLoop) -> Place | None:
     """The line with most of a loop's operations; None where that is the loop's own, or not known."""
-    events, seen = evidence.events, evidence.seen
+    events, seen = evidence.events, evidence.profile.seen
     if seen is None:
         return None
     inside = (events.start_ns >= one.loop.begins[0]) & (events.start_ns < one.loop.stop) & (evidence.sites >= 0)

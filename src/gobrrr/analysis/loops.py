@@ -83,8 +83,8 @@ class Loop:
 def find_loops(evidence: Evidence) -> list[Loop]:
     """The loops of the recorded steps with at least `LEAST_TURNS` turns a step; those of a live run may lie within each
     other. Layers of a model are none."""
-    if evidence.seen is not None and evidence.seen.loops is not None:
-        return _seen(evidence, evidence.seen.loops)
+    if evidence.profile.seen is not None and evidence.profile.seen.loops is not None:
+        return _seen(evidence, evidence.profile.seen.loops)
     return [_with_cells(evidence, one) for one in _counted(evidence)]
 
 
@@ -105,10 +105,10 @@ def _seen(evidence: Evidence, loops: Sequence[HostLoop]) -> list[Loop]:
 
 def _of_interest(evidence: Evidence, loop: HostLoop) -> bool:
     """Not the layers of a model, and no loop of training steps."""
-    assert evidence.seen is not None
+    assert evidence.profile.seen is not None
     if loop.depends == "layers":
         return False
-    calls = evidence.seen.calls[loop.turns[0] : loop.turns[-1]]
+    calls = evidence.profile.seen.calls[loop.turns[0] : loop.turns[-1]]
     trained = any(one.phase == "optimizer" for one in calls)
     return not trained and not (loop.depends == "yes" and any(one.phase == "backward" for one in calls))
 
@@ -118,7 +118,7 @@ def _calls(evidence: Evidence) -> tuple[I8, I8, I8]:
     events, steps = evidence.events, evidence.recorded_steps
     rows = np.flatnonzero(evidence.dispatched >= 0)
     step = np.maximum(np.searchsorted(np.array(steps.begins), events.start_ns[rows], side="right") - 1, 0)
-    shape = (len(steps.begins), len(evidence.seen.calls) if evidence.seen is not None else 0)
+    shape = (len(steps.begins), len(evidence.profile.seen.calls) if evidence.profile.seen is not None else 0)
     row, begin, end = np.full(shape, -1, dtype=np.int64), np.full(shape, LATE), np.zeros(shape, dtype=np.int64)
     order = np.argsort(-events.start_ns[rows], kind="stable")  # the first one, which is around the others, stays
     rows, step = rows[order], step[order]

@@ -24,7 +24,7 @@ def new_shapes(evidence: Evidence) -> I8:
     unless each step has some, and most of these operations are such calls."""
     nothing = np.empty(0, dtype=np.int64)
     calls, count = evidence.calls, evidence.steps.count
-    if not evidence.on_cpu or not evidence.steps.marked or count < LEAST_STEPS:
+    if not evidence.device.onednn or not evidence.steps.marked or count < LEAST_STEPS:
         return nothing
     made = np.array([any(part in one.call.name for part in MADE) for one in evidence.priced.groups] or [False])
     mine = np.flatnonzero(made[calls.group] & (calls.op >= 0))

@@ -25,7 +25,7 @@ def notes_of(studies: Sequence[Study], lead: Study, beaten: tuple[float, str]) -
     if not any(one.evidence for one in studies):
         here = any(len(one.links.device) for one in studies)
         what = "no device work of any length in the steps" if here else "no GPU events in this trace"
-        what = "no operation computed in the steps" if lead.rank.live is not None else what
+        what = "no operation computed in the steps" if lead.rank.times is not None else what
         notes.append(f"{what}: the host is all that was observed")
     graph = _share(lead, lead.links.in_graph & np.isnan(lead.priced.floor_ns))
     if graph > 0.01:
@@ -43,7 +43,7 @@ def notes_of(studies: Sequence[Study], lead: Study, beaten: tuple[float, str]) -
 
 def _differing(lead: Study) -> list[str]:
     """Steps that took another time under the profiler than without it, beyond what recording explains."""
-    pace = lead.evidence[0].cost.pace if lead.evidence else 1.0
+    pace = lead.evidence[0].unprofiled.cost.pace if lead.evidence else 1.0
     if abs(pace - 1.0) > PACED:
         how = "slower" if pace < 1 else "faster"
         return [

@@ -72,8 +72,7 @@ NO_COST = ObserverCost(op_ns=0, runtime_ns=0, annotation_ns=0, python_ns=0, leas
 def observer_cost(rank: RankProfile, machine: Machine | None = None) -> ObserverCost:
     """What recording cost in this trace: as measured in a live run; else as calibrated on the machine, for what was
     recorded (`gobrrr machine`); else a default, for what was recorded."""
-    if rank.live is not None and rank.live.observer is not None:
-        one = rank.live.observer
+    if (one := rank.observer) is not None:
         return ObserverCost(
             op_ns=one.op_ns,
             runtime_ns=one.op_ns,
@@ -111,6 +110,6 @@ def _calibrated(rank: RankProfile, machine: Machine | None) -> RecordingCost | N
         return None
     if found.runtime_ns is None and len(rank.events.of(Kind.RUNTIME)):
         return None
-    if "with_stack" in switches and (not rank.python or found.python_ns is None):
+    if "with_stack" in switches and (not rank.frames or found.python_ns is None):
         return None
     return found

@@ -40,7 +40,7 @@ def padding(evidence: Evidence, agreement: float = 0.1) -> Padding | None:
 
     Ignored targets alone are no padding: a prompt's are ignored as well.
     """
-    uses = [one for one in (evidence.live.uses if evidence.live else None) or () if one.kind == "padding" and one.share]
+    uses = [one for one in evidence.profile.uses or () if one.kind == "padding" and one.share]
     ids = [one for one in uses if one.op in IDS]
     masks = [one for one in uses if one.op not in (*IDS, *LOSSES)]
     if not ids and not masks:

@@ -110,7 +110,7 @@ def path_of(evidence: Evidence) -> Path:
     known = links.launch >= 0
     called = np.where(known, events.start_ns[np.maximum(links.launch, 0)], 0)
     every = known & (called >= begin) & (called < recorded.stop)
-    serial = evidence.on_cpu
+    serial = not evidence.device.asynchronous
     return Path(
         wall=evidence.wall_ns,
         busy=busy,
@@ -137,7 +137,7 @@ def launch_call_ns(evidence: Evidence) -> float | None:
 
 def spread_of(evidence: Evidence) -> Spread:
     """The interval of the step's wall as distances from its estimate."""
-    wall = evidence.wall
+    wall = evidence.unprofiled.wall
     if wall is None or wall.value is None:
         return Spread(0.0, 0.0)
     low, high = (wall.value if one is None else one for one in (wall.low, wall.high))
@@ -151,7 +151,7 @@ def queued(evidence: Evidence) -> NDArray[np.bool_]:
     """
     calls = evidence.calls
     result = np.ones(len(calls), dtype=bool)
-    if len(calls) > 1 and not evidence.on_cpu:
+    if len(calls) > 1 and evidence.device.asynchronous:
         reach = np.maximum.accumulate(calls.stop_ns)
         result[:-1] = calls.start_ns[1:] - reach[:-1] <= QUEUED_NS
     return result

@@ -14,13 +14,13 @@ _STEP = re.compile(r"Optimizer\.step#(\w+)\.step$")
 
 def program_of(evidence: Evidence) -> Program:
     """What a live run saw; empty where there was none."""
-    program = evidence.live.program if evidence.live is not None else None
+    program = evidence.profile.program
     return program if program is not None else Program()
 
 
 def device_of(evidence: Evidence) -> str:
     """The device as torch names it: ROCm's is "cuda" as well."""
-    return "cpu" if evidence.on_cpu else "cuda"
+    return evidence.device.torch_name
 
 
 def optimizer_of(evidence: Evidence) -> Made | None:

@@ -273,7 +273,7 @@ def not_loading(evidence: Evidence, handed_ns: float) -> Effect:
 
     def effect(share: float) -> Change:
         def change(graph: StepGraph) -> StepGraph:
-            least = 1.0 if evidence.on_cpu else handed  # workers share a CPU with the step that it computes
+            least = 1.0 if evidence.device.on_host else handed  # workers share a CPU with the step that it computes
             graph = hosted(graph, loads.start, loads.stop, float(least * (1.0 - share)))
             return hosted(graph, begin, end, np.clip(1.0 - min(2 * share, 1.0) * rest, 0.0, 1.0))
 

@@ -44,7 +44,7 @@ DRIVES = re.compile(
 
 def reporting(evidence: Evidence) -> I8:
     """Rows of the frames that report. What another process reads at a pipe or a socket is no report."""
-    streams = evidence.seen.streams if evidence.seen is not None else {}
+    streams = evidence.profile.seen.streams if evidence.profile.seen is not None else {}
 
     def reports(name: str) -> bool:
         return REPORTS.search(name) is not None and DRIVES.search(name) is None and not to_another(name, streams)

@@ -55,7 +55,7 @@ def representative(profile: Profile) -> Profile:
     """The profile with the events of typical steps alone, and a note on that; itself where it is short, where its
     ranks do not have the same steps, or where no part of it can stand for the whole."""
     ranks = profile.ranks
-    recorded = profile.origin == "trace" and all(one.live is None and one.ends is None for one in ranks)
+    recorded = profile.origin == "trace" and all(one.times is None and one.ends is None for one in ranks)
     if not recorded or max(len(one.events) for one in ranks) <= MOST_EVENTS:
         return profile
     each = [_long(rank) for rank in ranks]

@@ -209,7 +209,7 @@ def _elements(evidence: Evidence, op: Operation) -> int:
 
 
 def _later(evidence: Evidence) -> Later | None:
-    return evidence.seen.later if evidence.seen is not None else None
+    return evidence.profile.seen.later if evidence.profile.seen is not None else None
 
 
 # -- turns
@@ -217,7 +217,7 @@ def _later(evidence: Evidence) -> Later | None:
 
 def longer_turns(evidence: Evidence) -> Turns | None:
     """Backward passes of the step that was looked at, each longer than the one before, behind forward passes alike."""
-    seen = evidence.seen
+    seen = evidence.profile.seen
     if seen is None or not seen.calls:
         return None
     runs: list[tuple[bool, list[int]]] = []

@@ -120,7 +120,7 @@ def spent_under(evidence: Evidence, rows: I8) -> Spent:
     """
     spans, calls = spans_of(evidence, rows), evidence.calls
     gap_ns = idle_under(evidence, spans).astype(np.float64)
-    if evidence.on_cpu:
+    if not evidence.device.asynchronous:
         ns = np.minimum(covered(spans, calls.start_ns, calls.stop_ns), calls.ns)
     else:
         links = evidence.priced.links

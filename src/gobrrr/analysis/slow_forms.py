@@ -232,7 +232,7 @@ def _idle_within(evidence: Evidence, named: I8) -> dict[int, float]:
     for it, of those that launch piece by piece."""
     events, gaps = evidence.replayed, evidence.budget.gaps
     rows = np.flatnonzero(named == np.arange(len(named)))
-    if not evidence.on_cpu:
+    if evidence.device.asynchronous:
         launching = named[np.maximum(evidence.priced.links.op, 0)]
         launches = np.bincount(launching[(launching >= 0) & (evidence.priced.links.op >= 0)], minlength=len(named))
         rows = rows[launches[rows] >= IN_PIECES]

@@ -12,7 +12,7 @@ import numpy as np
 from gobrrr.analysis.anchor import anchor_device, anchor_processor
 from gobrrr.analysis.budget import device_budget
 from gobrrr.analysis.captured import with_captured
-from gobrrr.analysis.evidence import Evidence, calls_of
+from gobrrr.analysis.evidence import Evidence, Unprofiled, calls_of
 from gobrrr.analysis.first_uses import first_uses
 from gobrrr.analysis.fusion import find_chains
 from gobrrr.analysis.graph import StepGraph, graph_of, host_needs, recosted
@@ -27,7 +27,7 @@ from gobrrr.analysis.steps import FEW_MISSING, Steps, find_steps, steady
 from gobrrr.analysis.summary import in_steps
 from gobrrr.model.diagnosis import DeviceTotals, Wall
 from gobrrr.model.events import I8, EventTable
-from gobrrr.model.live import Live
+from gobrrr.model.live import StepTimes
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import RankProfile
 from gobrrr.units import percent
@@ -61,6 +61,25 @@ class Study:
     once: Spans = EMPTY  # first uses of kernels, which are left out of the step
 
 
+@dataclass(frozen=True)
+class _Brought:
+    """A rank whose steps were brought to the time that they take without the profiler, and how that was done.
+
+    `seen`: the events and steps that tell which devices work; `wall`: the step's time as the answer gives it;
+    `rank`, `priced`: as they are looked at.
+    """
+
+    rank: RankProfile
+    priced: Priced
+    unprofiled: Unprofiled
+    seen: tuple[EventTable, Steps]
+    wall: Wall
+    ahead: float | None
+    doubt: str | None = None
+    scale: float = 1.0
+    once: Spans = EMPTY
+
+
 def study(rank: RankProfile, machine: Machine | None) -> Study:
     """Analyse one rank on `machine` (None: no floors)."""
     events = rank.events
@@ -69,47 +88,47 @@ def study(rank: RankProfile, machine: Machine | None) -> Study:
     priced = price_all(events, links, machine, rank.seen)
     devices = rank.devices or device_totals(rank, links)
     if not len(links.device):
-        unknown = _wall_of(rank.live) if rank.live else Wall(value=None, low=None, high=None, how="unknown")
+        unknown = _wall_of(rank.times) if rank.times else Wall(value=None, low=None, high=None, how="unknown")
         return Study(rank, links, steps, priced, devices, unknown, (), None, recorded_ns=steps.wall_ns)
-    if rank.live is not None:
-        return _measured(rank, rank.live, machine, links, steps, priced, devices)
-    if rank.ends is not None or "replayed" in rank.meta.recorded:
-        return _unprofiled(rank, machine, links, steps, priced, devices, rank.ends or (1.0, 1.0))
-    cost = observer_cost(rank, machine)
+    if rank.times is not None:
+        brought = _measured(rank, rank.times, machine, links, steps, priced)
+    elif rank.ends is not None or "replayed" in rank.meta.recorded:
+        brought = _never_profiled(rank, links, steps, priced, rank.ends or (1.0, 1.0))
+    else:
+        brought = _estimated(rank, machine, links, steps, priced)
+    host = host_time(brought.unprofiled.replayed, links)
+    evidence = tuple(_evidence(brought, each, machine, host) for each in _active(*brought.seen, links))
+    wall = brought.wall if brought.unprofiled.base is None else _less_waiting(brought.wall, evidence)
+    return Study(
+        brought.rank, links, brought.unprofiled.recorded_steps, brought.priced, devices, wall, evidence,
+        brought.ahead, brought.doubt, recorded_ns=brought.seen[1].wall_ns, scale=brought.scale, once=brought.once,
+    )  # fmt: skip
+
+
+def _estimated(rank: RankProfile, machine: Machine | None, links: Links, steps: Steps, priced: Priced) -> _Brought:
+    """A trace: its own graph is replayed without what the profiler costs; where it can't be, it is taken as it is."""
+    events, cost = rank.events, observer_cost(rank, machine)
+    ahead = _ahead(events, links)
     doubt = unreplayable(events, links, steps) if rank.whole else "part of the file is missing"
-    replayed, window, graph, once = events, steps, None, EMPTY
     if doubt is None:
         once = first_uses(events, links, steps)
         graph = graph_of(events, links, cost, steps.start, steps.stop, once=once)
         replayed, window, _ = _loop(graph, steps)
         doubt = _too_short(events, links, steps, window)
     if doubt is not None:
-        replayed, window, cost, once = events, steps, NO_COST, EMPTY
         wall = Wall(value=None, low=None, high=None, how="unknown")
-    else:
-        wall = estimated(events, links, steps, cost, window.wall_ns, graph=graph, once=once)
-    host = host_time(replayed, links)
-    evidence = tuple(
-        _evidence(rank, priced, steps, replayed, window, device, machine, cost, wall, host, doubt is None, graph)
-        for device in _active(events, links, steps)
-    )
-    wall = _less_waiting(wall, evidence)
-    ahead = _ahead(events, links)
-    return Study(
-        rank, links, steps, priced, devices, wall, evidence, ahead, doubt,
-        recorded_ns=steps.wall_ns, once=once,
-    )  # fmt: skip
+        return _Brought(
+            rank, priced, Unprofiled(steps, events, steps, NO_COST, wall), (events, steps), wall, ahead, doubt
+        )
+    wall = estimated(events, links, steps, cost, window.wall_ns, graph=graph, once=once)
+    ends = cost.left(1 / LEFT_FACTOR), cost.left(LEFT_FACTOR)
+    brought = Unprofiled(steps, replayed, window, cost, wall, ends, graph)
+    return _Brought(rank, priced, brought, (events, steps), wall, ahead, once=once)
 
 
-def _unprofiled(
-    rank: RankProfile,
-    machine: Machine | None,
-    links: Links,
-    steps: Steps,
-    priced: Priced,
-    devices: tuple[DeviceTotals, ...],
-    ends: tuple[float, float],
-) -> Study:
+def _never_profiled(
+    rank: RankProfile, links: Links, steps: Steps, priced: Priced, ends: tuple[float, float]
+) -> _Brought:
     """A timeline that no profiler slowed down: it is the step, with the ends that its door gives."""
     events = rank.events
     if "replayed" in rank.meta.recorded:
@@ -118,61 +137,28 @@ def _unprofiled(
     wall = Wall(value=value, low=value * min(ends[0], 1.0), high=value * max(ends[1], 1.0), how="estimated")
     # conditions look at this timeline as it is: what another host would change is no saving
     itself = Wall(value=value, low=value, high=value, how="estimated")
-    host = host_time(events, links)
-    evidence = tuple(
-        _evidence(rank, priced, steps, events, steps, device, machine, NO_COST, itself, host)
-        for device in _active(events, links, steps)
-    )
-    ahead = _ahead(events, links)
-    return Study(rank, links, steps, priced, devices, wall, evidence, ahead, recorded_ns=steps.wall_ns)
+    brought = Unprofiled(steps, events, steps, NO_COST, itself)
+    return _Brought(rank, priced, brought, (events, steps), wall, _ahead(events, links))
 
 
 def _measured(
-    rank: RankProfile,
-    live: Live,
-    machine: Machine | None,
-    links: Links,
-    steps: Steps,
-    priced: Priced,
-    devices: tuple[DeviceTotals, ...],
-) -> Study:
-    """A live run: the step takes what it was measured to take without the profiler; the timeline is brought there."""
-    events, times, wall = rank.events, live.times, _wall_of(live)
+    rank: RankProfile, times: StepTimes, machine: Machine | None, links: Links, steps: Steps, priced: Priced
+) -> _Brought:
+    """The step was timed: it takes what it was measured to take without the profiler; the timeline is brought there."""
+    events, wall, recorded = rank.events, _wall_of(times), steps
     priced = with_captured(priced, events, steps, rank.seen, machine)
     cost = observer_cost(rank, machine)
-    if live.kind == "cpu":
+    if rank.device.asynchronous:
+        anchored = anchor_device(events, links, steps, cost, times.wall_ns, None if rank.syncs else rank.issue_ns)
+        ahead = _ahead(anchored.events, links)
+    else:  # there is no queue to replay: what it is brought to stands for what was recorded
         anchored = anchor_processor(events, links, steps, cost, times.wall_ns)
-    else:
-        anchored = anchor_device(events, links, steps, cost, times.wall_ns, None if live.syncs else live.issue_ns)
-    # a CPU's timeline has no queue to replay: what it is brought to stands for what was recorded
-    seen, recorded = (anchored.events, anchored.steps) if live.kind == "cpu" else (events, steps)
-    rank = replace(rank, events=seen)
-    host = host_time(anchored.events, links)
-    evidence = tuple(
-        _evidence(
-            rank,
-            priced,
-            recorded,
-            anchored.events,
-            anchored.steps,
-            device,
-            machine,
-            anchored.cost,
-            wall,
-            host,
-            ends=anchored.ends,
-        )
-        for device in _active(events, links, steps)
-    )
-    ahead = None if live.kind == "cpu" else _ahead(anchored.events, links)
-    return Study(
-        rank, links, recorded, priced, devices, wall, evidence, ahead,
-        recorded_ns=steps.wall_ns, scale=anchored.scale,
-    )  # fmt: skip
+        rank, recorded, ahead = replace(rank, events=anchored.events), anchored.steps, None
+    brought = Unprofiled(recorded, anchored.events, anchored.steps, anchored.cost, wall, anchored.ends)
+    return _Brought(rank, priced, brought, (events, steps), wall, ahead, scale=anchored.scale)
 
 
-def _wall_of(live: Live) -> Wall:
-    times = live.times
+def _wall_of(times: StepTimes) -> Wall:
     how: Literal["measured", "estimated"] = "measured" if times.ns else "estimated"
     return Wall(value=times.wall_ns, low=times.low_ns, high=times.high_ns, how=how)
 
@@ -210,44 +196,15 @@ def _too_short(events: EventTable, links: Links, steps: Steps, window: Steps) ->
     return None
 
 
-def _evidence(
-    rank: RankProfile,
-    priced: Priced,
-    recorded: Steps,
-    replayed: EventTable,
-    steps: Steps,
-    device: int,
-    machine: Machine | None,
-    cost: ObserverCost,
-    wall: Wall,
-    host: HostTime,
-    estimated: bool = False,
-    graph: StepGraph | None = None,
-    ends: tuple[ObserverCost, ObserverCost] | None = None,
-) -> Evidence:
+def _evidence(brought: _Brought, device: int, machine: Machine | None, host: HostTime) -> Evidence:
+    """What one device did in the steps; `host`: what the host did meanwhile."""
+    priced, unprofiled = brought.priced, brought.unprofiled
+    replayed, steps = unprofiled.replayed, unprofiled.steps
     budget = device_budget(replayed, priced, steps, device, host)
     calls = calls_of(replayed, priced, budget, steps)
-    return Evidence(
-        meta=rank.meta,
-        events=rank.events,
-        priced=priced,
-        recorded_steps=recorded,
-        replayed=replayed,
-        steps=steps,
-        budget=budget,
-        calls=calls,
-        fusion=find_chains(
-            priced.groups, calls.group, calls.stream, _step_of(replayed, priced.links, steps, calls.first)
-        ),
-        machine=machine,
-        cost=cost,
-        cost_ends=(cost.left(1 / LEFT_FACTOR), cost.left(LEFT_FACTOR)) if estimated else ends,
-        base=graph if estimated else None,
-        frames=rank.python,
-        wall=wall,
-        live=rank.live,
-        seen=rank.seen,
-    )
+    begun = _step_of(replayed, priced.links, steps, calls.first)
+    fusion = find_chains(priced.groups, calls.group, calls.stream, begun)
+    return Evidence(brought.rank, unprofiled, machine, priced, budget, calls, fusion)
 
 
 def _step_of(events: EventTable, links: Links, steps: Steps, first: I8) -> I8:
@@ -348,7 +305,7 @@ def device_totals(rank: RankProfile, links: Links) -> tuple[DeviceTotals, ...]:
     return tuple(result)
 
 
-def _active(events: EventTable, links: Links, steps: Steps) -> list[int]:
+def _active(events: EventTable, steps: Steps, links: Links) -> list[int]:
     """Devices that work in the steps, most work first."""
     rows = links.device
     inside = (events.end_ns[rows] > steps.start) & (events.start_ns[rows] < steps.stop)

@@ -66,12 +66,12 @@ def _in_place(loop: UpdateLoop) -> bool:
 
 def _apart(evidence: Evidence, loop: UpdateLoop) -> bool:
     """Whether it is one loop of the program, and no turn of it needs another's result."""
-    if evidence.seen is None or evidence.seen.loops is None:
+    if evidence.profile.seen is None or evidence.profile.seen.loops is None:
         return False
     calls = evidence.dispatched[loop.rows]
     first, last = int(calls.min()), int(calls.max())
     return first >= 0 and any(
-        one.depends == "no" and one.turns[0] <= first and last < one.turns[-1] for one in evidence.seen.loops
+        one.depends == "no" and one.turns[0] <= first and last < one.turns[-1] for one in evidence.profile.seen.loops
     )
 
 

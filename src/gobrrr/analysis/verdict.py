@@ -48,7 +48,7 @@ def judge(
     bounds: float = 0.0,
     lost: float = 0.0,
     unmatched: float = 0.0,
-    on_cpu: bool = False,
+    on_host: bool = False,
 ) -> Verdict:
     """One share over half: that regime. Otherwise mixed; unknown where what is not priced could decide it.
 
@@ -57,7 +57,7 @@ def judge(
     `contradicted`: share of device time in kernels faster than their floor; `on_device`: whether the budget is a
     device's, not the host's; `scaling`: the step with its batch multiplied, None where that was not tried; `bounds`:
     share of the device's compute time whose floor rests on a lower bound of a ceiling; `lost`: share of the step for
-    which other processes kept the host waiting, which is the device where `on_cpu`; `unmatched`: share of the measured
+    which other processes kept the host waiting, which is the device where `on_host`; `unmatched`: share of the measured
     step that the recorded steps, which the budget is split by, do not have. Evidence that speaks against the
     regime lowers the certainty.
     """
@@ -74,7 +74,7 @@ def judge(
         certainty = "medium" if certainty == "high" else "low"
     if bounds > DOUBTFUL and regime in ON_FLOORS and certainty == "high":
         certainty = "medium"  # the floors are upper bounds: a side may be less than it is said to be
-    if on_cpu or regime not in ON_DEVICE:
+    if on_host or regime not in ON_DEVICE:
         certainty = _at_most(certainty, lost)
     return Verdict(regime, _at_most(certainty, max(contradicted, unmatched)), tuple(lines))
 

@@ -35,7 +35,7 @@ class Conversions:
 def repeated_casts(evidence: Evidence) -> Conversions:
     """Conversions of parameters that need not be in every step, by a live run, or else by what follows them."""
     found = casts(evidence)
-    uses = evidence.live.uses if evidence.live else None
+    uses = evidence.profile.uses
     if uses is not None:
         found = np.union1d(found, dequantisations(evidence))
         return _seen(evidence, found, [one for one in uses if one.kind == "weight_cast" and one.share])

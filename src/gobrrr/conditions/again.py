@@ -26,18 +26,17 @@ class Again:
 
 
 def again_of(evidence: Evidence) -> Again:
-    """Empty for a trace, and where nothing was compiled again."""
-    live = evidence.live
-    if live is None or live.compiled is None:
+    """Empty where nobody watched the compiler, and where nothing was compiled again."""
+    compiled, times, facts = evidence.profile.compiled, evidence.profile.times, list[str]()
+    if compiled is None or times is None:
         return Again()
-    compiled, facts = live.compiled, []
     if not compiled.steady_compiles and not compiled.limit_hit:
         return Again()
-    longer = longer_steps(live.times, compiled.steady_compiles)
+    longer = longer_steps(times, compiled.steady_compiles)
     saving, claim = longer, outside(longer * evidence.steps.count, 0.0)
     if compiled.steady_compiles:
         facts.append(
-            f"{units.things(compiled.steady_compiles, 'compilation')} in {units.things(len(live.times.ns), 'step')} "
+            f"{units.things(compiled.steady_compiles, 'compilation')} in {units.things(len(times.ns), 'step')} "
             f"after the warm-up: they make the mean step {units.duration(longer)} longer than the median one"
         )
     facts += _reasons(compiled)

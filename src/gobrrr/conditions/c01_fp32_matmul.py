@@ -79,12 +79,12 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     now, tf32, half = (peak_of(evidence, *names) for names in (("float32",), ("tf32",), ("bfloat16", "float16")))
     if now is None or (tf32 is None and half is None) or low_precision(evidence) is not None:
         return None
-    if evidence.on_cpu and (half is None or half <= now):
+    if not evidence.device.narrow_is_faster and (half is None or half <= now):
         return None
     calls = slow_calls(evidence)
     low = saved_at(evidence, calls, now, tf32)
     high = np.maximum(saved_at(evidence, calls, now, half, 0.5), low)
-    if evidence.on_cpu:  # the cast in front of each is dispatched by the same processor
+    if not evidence.device.asynchronous:  # the cast in front of each is dispatched by the same processor
         high = np.maximum(high - path_of(evidence).host_per_launch, 0.0)
     ns, count = evidence.calls.ns[calls], evidence.steps.count
     flop = sum(evidence.group_of(call).work.matrix_flop or 0.0 for call in calls.tolist())
@@ -94,11 +94,11 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     return finding(
         evidence,
         CODE,
-        TITLE_CPU if evidence.on_cpu else TITLE,
+        TITLE if evidence.device.tensor_cores else TITLE_CPU,
         where=places(evidence, by_signature(evidence, calls)),
         at_stake=step_saving(evidence, calls, low, high),
         claim=of_calls(calls, low, high),
-        certainty=certainty_of(evidence, "medium" if evidence.on_cpu else "high"),
+        certainty=certainty_of(evidence, "high" if evidence.device.narrow_is_faster else "medium"),
         treatments=[*(["bf16-autocast"] if half else []), *(["tf32"] if tf32 else [])],
         facts=[
             f"{units.a_step(len(calls) / count, 'float32 contraction')}: {units.duration(total / count)} "

@@ -67,7 +67,7 @@ WORST = 2 / 3
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Large matmuls with odd sizes, far below the aligned ones."""
-    if evidence.on_cpu:
+    if not evidence.device.tensor_cores:
         return None  # a processor loads rows of any length at one rate: the rule is that of matrix units
     missing = unable(CODE, evidence)
     if missing:

@@ -70,7 +70,7 @@ VECTOR_KERNEL = re.compile(r"simt|sgemm|ffma|f32f32_f32f32", re.IGNORECASE)
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Contractions that the vector units hold up while most of the model's FLOP run in 16 or 8 bit."""
-    if evidence.on_cpu:
+    if not evidence.device.tensor_cores:
         return None  # a processor has no tensor cores to fall from
     missing = unable(CODE, evidence)
     if missing:

@@ -84,7 +84,7 @@ WORST = 2.0
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Convolutions whose kernel is a fallback by name, far below the others."""
-    if evidence.on_cpu:
+    if evidence.device.onednn:
         return None  # a processor's convolutions have one library and no such kernels
     missing = unable(CODE, evidence)
     if missing:
@@ -142,7 +142,7 @@ def _reached(evidence: Evidence, calls: I8) -> float | None:
 
 def _benchmark(evidence: Evidence) -> list[str]:
     """Whether cuDNN times its algorithms, where a live run saw the setting."""
-    switches = evidence.live.switches if evidence.live is not None else None
+    switches = evidence.profile.switches
     if switches is None:
         return []
     state = "on: the choice is the best of what it tried" if switches.cudnn_benchmark else "off"

@@ -34,8 +34,8 @@ MOST_PLACES = 3
 UNPRICED = ("C07",)
 """Conditions that need no price of a call."""
 
-OF_GPUS = ("C02", "C03")
-"""Conditions that a processor can't have, however little of its work is priced."""
+OF_TENSOR_CORES = ("C02", "C03")
+"""Conditions of tensor cores: a device without them has none, however little of its work is priced."""
 
 
 def finding(
@@ -114,7 +114,7 @@ def within_loops(evidence: Evidence, loops: list[HostLoop], *causes: str) -> tup
     A CPU that is the device is in the loops themselves, and much of what it does there launches nothing.
     """
     told = evidence.budget.gaps
-    if evidence.on_cpu:
+    if not evidence.device.asynchronous:
         ns = np.minimum(idle_under(evidence, spans_of_loops(evidence, loops)), told.of(*causes, HOST_WORK))
         gaps = np.flatnonzero(ns)
         return gaps, ns[gaps].astype(np.float64)
@@ -156,7 +156,7 @@ def as_far_as_priced(code: str, evidence: Evidence, result: Found | NotChecked |
         code[:1] not in ("C", "M")
         or code in UNPRICED
         or share >= LEAST_COVERAGE
-        or (evidence.on_cpu and code in OF_GPUS)
+        or (code in OF_TENSOR_CORES and not evidence.device.tensor_cores)
     ):
         return result
     if result is None or (isinstance(result, Found) and result.hidden):

@@ -102,10 +102,10 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         certainty="high" if seen.prepared >= 0.1 * wall else "medium",
         treatments=[
             "dataloader-workers" if indexed(evidence) is None else "index-batch",
-            *([] if pageable or evidence.on_cpu else ["prefetch-pinned"]),
+            *([] if pageable or not evidence.device.own_memory else ["prefetch-pinned"]),
         ],
         facts=[*_facts_cpu(seen, wall, path.busy), *_made_how(evidence)]
-        if evidence.on_cpu
+        if not evidence.device.asynchronous
         else [
             *_made_how(evidence),
             f"the device idles for {units.duration(seen.gaps)} of {units.duration(wall)} in front of its input, "

@@ -65,12 +65,13 @@ def _anomaly(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
         return
     rows = np.concatenate([frames(evidence, lambda name: STACKS.search(name) is not None), _checks(evidence)])
     spent = spent_under(evidence, rows)
-    low = max(spent.ns - path_of(evidence).spread.down, 0.0) if evidence.on_cpu and evidence.frames else 0.0
+    sure = evidence.profile.frames and not evidence.device.asynchronous
+    low = max(spent.ns - path_of(evidence).spread.down, 0.0) if sure else 0.0
     claim = of_gaps(evidence, np.arange(len(spent.gap_ns)), spent.gap_ns, spent.gap_ns * (low > 0))
     claim += of_calls(spent.calls, spent.call_ns * (low > 0), spent.call_ns)
     fact = (
         f"anomaly detection is on: {units.duration(spent.ns)} a step under its stack traces and its checks for NaN"
-        + ("" if evidence.frames else "; the stack traces were not recorded")
+        + ("" if evidence.profile.frames else "; the stack traces were not recorded")
     )
     yield Cost(
         "anomaly detection", fact, low, spent.ns, claim, "torch.autograd.set_detect_anomaly(False)", switches.anomaly_at
@@ -126,7 +127,7 @@ def _bounded(evidence: Evidence, name: str, found: list[tuple[str, str]], causes
 
 def _blocking(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
     """Each launch waits: W = host + device. Without, W is at least the larger: at most the smaller one is saved."""
-    if not switches.launch_blocking or evidence.on_cpu:
+    if not switches.launch_blocking or not evidence.device.asynchronous:
         return
     path, causes = path_of(evidence), (LAUNCHING, PYTHON, DRAINING)
     ns = evidence.budget.gaps.of(*causes).astype(np.float64)

@@ -149,14 +149,14 @@ def _saving(evidence: Evidence, chain: Chain, rereads: Rereads | None) -> _Savin
     rate = moved / floor  # bytes a nanosecond at the roofs of its calls
     spared = min(chain.spared_high, moved)
     most = max(ns - (moved - spared) / rate, 0.0)
-    between = 0.0 if evidence.on_cpu else KERNEL_GAP_NS  # on a CPU what lies between is dispatch (O01)
+    between = KERNEL_GAP_NS if evidence.device.asynchronous else 0.0  # on a CPU what lies between is dispatch (O01)
     high = min(ns * spared / moved + (len(calls) - 1) * between, most)
     low = min(chain.spared_low / rate, high)
     if rereads is not None:
         written = evidence.group_of(chain.calls[-1]).work.bytes_written or 0.0
         fused = max(moved - spared - rereads.inside(chain), 2 * written)
         # a processor may be held up by the chain's arithmetic, which stays: only the bytes at the roof are sure there
-        sure = not rereads.after(chain) and not evidence.on_cpu
+        sure = not rereads.after(chain) and evidence.device.bytes_alone
         low, high = high if sure else low, max(high, ns - fused / rate)
     return _Saving(low, high, ns, moved, spared)
 

@@ -163,7 +163,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     calls = np.concatenate([found.passes, found.matmuls, found.conversions, found.layouts])
     gone = np.concatenate([found.passes, _second_products(found), found.layouts[surely > 0]])
     refused = _refused(evidence, found)
-    if evidence.on_cpu:
+    if not evidence.device.fused_attention:
         low, high = (ns[calls] * one for one in _on_processor(evidence, found))
     if refused:
         low = np.zeros_like(low)
@@ -201,7 +201,7 @@ def _on_processor(evidence: Evidence, found: Attention) -> tuple[float, float]:
 
 def _refused(evidence: Evidence, found: Attention) -> list[str]:
     """Where a CPU's scaled_dot_product_attention takes the form without a kernel: it has none with dropout."""
-    if not evidence.on_cpu:
+    if evidence.device.fused_attention:
         return []
     forward = [call for call in found.softmaxes.tolist() if "backward" not in _name(evidence.group_of(call))]
     # a softmax over little is told from dispatch in the backward pass alone
@@ -347,7 +347,7 @@ def find_attention(evidence: Evidence) -> Attention:
         passes.update(at for at, group in groups if group.work.fusible and _touches(group, scores))
         operands = {size for at in (*reads, *writes) for size in _other_operands(evidence.group_of(at), scores)}
         converted.update(at for at, group in groups if _converts(group, operands))
-        if not evidence.on_cpu:
+        if evidence.device.fused_attention:
             ordered.update(at for at, group in groups if _reorders(group, operands))
     mine = passes | matmuls
     return Attention(

@@ -76,7 +76,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     if missing or memory is None:
         return missing
     # that a fused kernel does better than the framework's own was seen on GPUs only
-    written, own = written_norms(evidence), np.empty(0, dtype=np.int64) if evidence.on_cpu else own_norms(evidence)
+    written = written_norms(evidence)
+    own = own_norms(evidence) if evidence.device.bytes_alone else np.empty(0, dtype=np.int64)
     calls = np.array([call for one in written for call in one.calls] + own.tolist(), dtype=np.int64)
     if not len(calls):
         return None
@@ -85,7 +86,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     low, high = np.maximum(ns - least / REACHED, 0.0), np.maximum(ns - least, 0.0)
     low[len(calls) - len(own) :][batch_norms(evidence, own)] = 0.0
     gone = np.array([call for one in written for call in one.calls[1:]], dtype=np.int64)
-    if evidence.on_cpu:
+    if not evidence.device.bytes_alone:
         low[:] = 0.0  # what share of a processor's bandwidth a compiler's norm reaches was not measured
     return finding(
         evidence,
@@ -112,7 +113,7 @@ def _least_of_written(evidence: Evidence, written: list[Written], bandwidth: flo
     parts = [np.empty(0)]
     for one in written:
         ns = evidence.calls.ns[list(one.calls)]
-        rate = _rate_of(evidence, one) if evidence.on_cpu else bandwidth / 1e9
+        rate = bandwidth / 1e9 if evidence.device.bytes_alone else _rate_of(evidence, one)
         parts.append(ns / max(float(ns.sum()), 1.0) * one.bytes / rate)
     return np.concatenate(parts)
 

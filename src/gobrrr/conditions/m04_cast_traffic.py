@@ -85,7 +85,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
             f"{units.duration(float(ns[weights].sum()) / count)}"
         )
     small = worth_leaving_out(evidence, float(ns.sum()) + gone.idle_ns * count)
-    launched = gone.idle_ns > gone.device_ns and not evidence.on_cpu
+    launched = gone.idle_ns > gone.device_ns and evidence.device.captures
     return finding(
         evidence,
         CODE,

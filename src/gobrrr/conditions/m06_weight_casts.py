@@ -99,7 +99,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 
 def _where(evidence: Evidence, seen: Conversions) -> list[Place]:
     """The lines that a live run saw, else the calls by their shapes."""
-    uses = evidence.live.uses if evidence.live and seen.seen else None
+    uses = evidence.profile.uses if seen.seen else None
     if not uses:
         return places(evidence, by_signature(evidence, seen.calls))
     mine = sorted((one for one in uses if one.kind == "weight_cast"), key=lambda one: -(one.bytes or 0.0))

@@ -94,7 +94,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 
 def _where(evidence: Evidence, tables: list[Table]) -> list[Place]:
     """The lookups that a live run saw, then the heaviest passes."""
-    uses = (evidence.live.uses if evidence.live else None) or ()
+    uses = evidence.profile.uses or ()
     shapes = {str([one.rows, one.width]) for one in tables}
     seen = [
         Place(op=BACKWARD, module=one.module, source=one.source, shapes=one.shapes, count=float(one.count))

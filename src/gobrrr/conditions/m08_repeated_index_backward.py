@@ -85,7 +85,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         np.concatenate([_least(evidence, one, memory.value, usual=usual) for one in adding]) for usual in (False, True)
     )
     high = np.maximum(ns - best, 0.0)
-    low = np.maximum(ns - rule, 0.0) if evidence.on_cpu else np.zeros(len(calls))
+    low = np.maximum(ns - rule, 0.0) if evidence.device.adds_rows_in_turn else np.zeros(len(calls))
     return finding(
         evidence,
         CODE,
@@ -93,7 +93,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         where=_where(evidence, adding),
         at_stake=step_saving(evidence, calls, low, high),
         claim=of_calls(calls, low, high),
-        certainty="high" if evidence.on_cpu else "medium",
+        certainty="high" if evidence.device.adds_rows_in_turn else "medium",
         treatments=["gather-backward"],
         facts=[_fact(evidence, one, float(_least(evidence, one, memory.value).sum())) for one in adding][:MOST_PLACES],
     )
@@ -101,7 +101,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 
 def _where(evidence: Evidence, adding: list[Adding]) -> list[Place]:
     """The lines that a live run saw, whose backward pass adds; else the calls."""
-    uses = (evidence.live.uses if evidence.live else None) or ()
+    uses = evidence.profile.uses or ()
     seen = [
         Place(op=one.op, module=one.module, source=one.source, shapes=one.shapes, count=float(one.count))
         for one in sorted(uses, key=lambda one: -(one.total or 0))
@@ -117,7 +117,7 @@ def _least(evidence: Evidence, one: Adding, bandwidth: float, *, usual: bool = F
     """
     ns = evidence.calls.ns[one.calls]
     needed = one.bytes / bandwidth * 1e9
-    if evidence.on_cpu:
+    if evidence.device.adds_rows_in_turn:
         needed = max(needed / (REACHED if usual else 1.0), ROW_NS[int(usual)] * one.rows)
     least: F8 = ns / max(float(ns.sum()), 1.0) * one.count * needed
     return least

@@ -58,7 +58,7 @@ LEAST_PADDING = 0.1
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """The share of padding in ids and masks, of the work that grows with the positions."""
-    if evidence.live is None or evidence.live.uses is None:
+    if evidence.profile.uses is None:
         return NotChecked(code=CODE, needs="a live run: gobrrr diagnose file.py:step")
     seen = padding(evidence)
     if seen is None or seen.share < LEAST_PADDING:

@@ -58,7 +58,7 @@ TITLE = "a mask as a tensor in attention where a flag says the same"
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Masks that hide nothing or what `is_causal` hides, in attention that a fused kernel computes."""
-    if evidence.live is None or evidence.live.uses is None:
+    if evidence.profile.uses is None:
         return NotChecked(code=CODE, needs="a live run: gobrrr diagnose file.py:step")
     told = flagged_masks(evidence)
     if not told:
@@ -81,7 +81,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 def _gain(evidence: Evidence, one: Flagged, *, fastest: bool) -> F8:
     """What each call may lose without the mask."""
     ns = evidence.calls.ns[one.calls]
-    if evidence.on_cpu:
+    if not evidence.device.fused_attention:
         return ns * (1.0 - one.share) * fastest
     then = np.array([_then(evidence, call, one.share) for call in one.calls.tolist()])
     left: F8 = np.maximum(ns - then / (1.0 if fastest else FUSED_SHARE), 0.0)

@@ -82,7 +82,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 
 def _exposed(evidence: Evidence, share: float) -> tuple[float, Claim]:
     """(what could go of a step, what it rests on)."""
-    if evidence.on_cpu:
+    if not evidence.device.asynchronous:
         rows = evidence.events.of(Kind.ANNOTATION, Kind.OP)
         wire = np.array([name.startswith(("gloo:", "mpi:", "ucc:")) for name in evidence.events.names], dtype=bool)
         idle = idle_under(evidence, spans_of(evidence, rows[wire[evidence.events.name[rows]]])).astype(np.float64)

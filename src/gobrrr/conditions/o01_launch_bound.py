@@ -133,8 +133,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     idle = _idle(evidence)
     if path.launches < LEAST_LAUNCHES and idle.ns < MOST_SHARE * evidence.wall_ns:
         return None
-    if evidence.on_cpu:
-        return _on_cpu(evidence, path, idle, median)
+    if not evidence.device.asynchronous:
+        return _dispatching(evidence, path, idle, median)
     prompt = _prompt(evidence)
     waits = inner_waits(evidence)
     looped = expert_loop(evidence, waits)
@@ -164,7 +164,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     )
 
 
-def _on_cpu(evidence: Evidence, path: Path, idle: _Idle, median: float) -> Found | None:
+def _dispatching(evidence: Evidence, path: Path, idle: _Idle, median: float) -> Found | None:
     """The same where the processor computes itself: nothing is launched, queued or captured."""
     share = idle.ns / evidence.wall_ns
     if share < LEAST_SHARE_CPU:

@@ -162,7 +162,7 @@ def _loops(evidence: Evidence, loops: list[HostLoop], waits: I8) -> Found | None
     gaps, ns = within_loops(evidence, loops, *IN_LOOPS)
     calls = (
         np.flatnonzero(inside_of(evidence, loops)[evidence.calls.first])
-        if evidence.on_cpu
+        if not evidence.device.asynchronous
         else np.empty(0, dtype=np.int64)
     )
     own = np.maximum(np.nan_to_num(evidence.calls.ns[calls] - evidence.calls.floor_ns[calls]), 0.0)
@@ -176,15 +176,15 @@ def _loops(evidence: Evidence, loops: list[HostLoop], waits: I8) -> Found | None
     if len(waits):
         each = sum(len(rows) for rows in _asked(evidence, waits).values()) / evidence.recorded_steps.count
         facts.append(f"{units.a_step(each, 'wait')} for the device in all")
-    taken = "dispatch and Python take" if evidence.on_cpu else "the device idles for"
+    taken = evidence.device.idles_for
+    causes = IN_LOOPS if evidence.device.asynchronous else (*IN_LOOPS, HOST_WORK)
     return finding(
         evidence,
         CODE,
         TITLE_LOOP,
         where=_reading_places(evidence, lines, loops),
         at_stake=(low, high + float(own.sum()) / count),
-        claim=of_gaps(evidence, gaps, ns, KEPT * ns, causes=(*IN_LOOPS, HOST_WORK) if evidence.on_cpu else IN_LOOPS)
-        + of_calls(calls, np.zeros(len(calls)), own),
+        claim=of_gaps(evidence, gaps, ns, KEPT * ns, causes=causes) + of_calls(calls, np.zeros(len(calls)), own),
         certainty="high" if idle >= LOOP_SHARE * evidence.wall_ns else "medium",
         treatments=["read-once", *(["remove-sync"] if len(waits) else [])],
         facts=[*facts, f"{taken} {units.duration(idle)} a step within the loop"],

@@ -100,16 +100,16 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     idle = float(ns.sum()) / evidence.steps.count
     path, ranked = path_of(evidence), Counter(names).most_common(MOST_PLACES)
     busy = float(events.duration_ns[links.device[seen.work]].sum()) / count
-    rest = (
-        f"dispatch and Python take {units.duration(idle)} beside"
-        if evidence.on_cpu
-        else f"the device idles for {units.duration(idle)} in front of"
-    )
-    calls, own = _beyond_one_pass(evidence, seen.work) if evidence.on_cpu else _ramps(evidence, seen.work)
-    none = np.zeros(len(calls))
+    device = evidence.device
+    rest = f"{device.idles_for} {units.duration(idle)} {'in front of' if device.asynchronous else 'beside'}"
     low, high = path.host_saving(KEPT * idle, idle)
-    # on a GPU the host launches the next one meanwhile: their time goes with its own
-    high += step_saving(evidence, calls, none, own)[1] if evidence.on_cpu else float(own.sum()) / evidence.steps.count
+    if device.asynchronous:  # the host launches the next one meanwhile: their time goes with its own
+        calls, own = _ramps(evidence, seen.work)
+        high += float(own.sum()) / evidence.steps.count
+    else:
+        calls, own = _beyond_one_pass(evidence, seen.work)
+        high += step_saving(evidence, calls, np.zeros(len(calls)), own)[1]
+    none = np.zeros(len(calls))
     common = ", ".join(f"{name} {units.count(number / count)}" for name, number in ranked)
     return finding(
         evidence,
@@ -122,10 +122,10 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         treatments=["fused-optimizer"],
         facts=[
             f"{units.count(len(names) / count)} of {units.count(path.launches)} "
-            f"{'operations' if evidence.on_cpu else 'launches'} a step are "
+            f"{device.launches} a step are "
             + ("the optimizer's" if seen.annotated else "updates in place, one after another"),
             f"{units.count(single / count)} of them take one parameter each ({common})",
-            f"their {'loops' if evidence.on_cpu else 'kernels'} take {units.duration(busy)} a step; {rest} them",
+            f"their {device.kernels} take {units.duration(busy)} a step; {rest} them",
         ],
     )
 
@@ -136,7 +136,7 @@ def _by_group(evidence: Evidence, work: I8, groups: int, gaps: I8, ns: F8) -> Fo
     names = Counter(events.name_of(row) for row in evidence.priced.links.op[work].tolist())
     name = max((one for one in names if any(part in one for part in LISTS)), key=lambda one: names[one], default=None)
     idle = float(ns.sum()) / evidence.steps.count
-    taken = "dispatch and Python take" if evidence.on_cpu else "the device idles for"
+    taken = evidence.device.idles_for
     where = name if name is not None else next(iter(names), None)
     return finding(
         evidence,

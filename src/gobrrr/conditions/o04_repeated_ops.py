@@ -96,13 +96,13 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     if not told:
         return None
     gaps, ns = within_loops(evidence, told, LAUNCHING, PYTHON)
-    causes = (LAUNCHING, PYTHON, HOST_WORK) if evidence.on_cpu else (LAUNCHING, PYTHON)
+    causes = (LAUNCHING, PYTHON) if evidence.device.asynchronous else (LAUNCHING, PYTHON, HOST_WORK)
     idle = float(ns.sum()) / evidence.steps.count
     low, high = path_of(evidence).host_saving(KEPT * idle, idle)
     known = [one for one in told if one.loop.apart or one.loop.needing]
     calls, beyond = _own_cost(evidence, told)
-    busy = "the step spends" if evidence.on_cpu else "the device idles for"
-    then = "in dispatch and Python within them" if evidence.on_cpu else "a step within them"
+    busy = evidence.device.idles_for if evidence.device.asynchronous else "the step spends"
+    then = "a step within them" if evidence.device.asynchronous else "in dispatch and Python within them"
     return finding(
         evidence,
         CODE,
@@ -119,7 +119,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 
 def _treatments(evidence: Evidence, told: list[HostLoop]) -> list[str]:
     """What helps each kind of loop; where it is not known what the turns need, first what asks nothing of that."""
-    whole = ["compile"] if evidence.on_cpu else ["cuda-graph", "compile"]
+    whole = ["cuda-graph", "compile"] if evidence.device.captures else ["compile"]
     apart, needing = any(one.loop.apart for one in told), any(one.loop.needing for one in told)
     experts = _over_experts(evidence, told)
     batched = ["grouped-matmul"] if experts else ["batched-loop"]
@@ -153,7 +153,8 @@ def _own_cost(evidence: Evidence, told: list[HostLoop]) -> tuple[I8, F8]:
     On a GPU only of loops whose turns can be made at once; those of a loop over experts can (`grouped-matmul`).
     """
     experts = _over_experts(evidence, told)
-    together = [one for one in told if evidence.on_cpu or one.loop.apart or (experts and not one.loop.needing)]
+    every = not evidence.device.asynchronous
+    together = [one for one in told if every or one.loop.apart or (experts and not one.loop.needing)]
     inside = inside_of(evidence, together)
     calls = np.flatnonzero(inside[evidence.calls.first])
     return calls, np.maximum(np.nan_to_num(evidence.calls.ns[calls] - together_floors(evidence)[calls]), 0.0)
@@ -161,7 +162,7 @@ def _own_cost(evidence: Evidence, told: list[HostLoop]) -> tuple[I8, F8]:
 
 def _facts(evidence: Evidence, told: list[HostLoop]) -> list[str]:
     count = evidence.recorded_steps.count
-    piece = "operation" if evidence.on_cpu else "piece of device work"
+    piece = "piece of device work" if evidence.device.asynchronous else "operation"
     facts = []
     for first in _by_line(told):
         same = [one for one in told if one.loop.source == first.loop.source]
@@ -180,23 +181,23 @@ def _facts(evidence: Evidence, told: list[HostLoop]) -> list[str]:
 def _most(evidence: Evidence, one: HostLoop) -> str:
     """What its operations are, and how long they take."""
     links, events = evidence.priced.links, evidence.events
-    rows = one.ops if evidence.on_cpu else links.op[one.work]
+    rows = links.op[one.work] if evidence.device.asynchronous else one.ops
     ops = Counter(events.name_of(row) for row in rows.tolist() if row >= 0)
     common = f"most are {', '.join(sorted(ops, key=lambda name: (-ops[name], name))[:3])}"
     if not len(one.work):
         return f"{common}; none of them computes for longer than on one element"
     median = units.duration(float(np.median(events.duration_ns[links.device[one.work]])))
     each = units.duration(path_of(evidence).host_per_launch)
-    if evidence.on_cpu:
+    if not evidence.device.asynchronous:
         return f"{common}; the median one that computes does so for {median}, dispatching one takes {each}"
     return f"{common}; median kernel {median}, the host needs {each} a launch"
 
 
 def _free(evidence: Evidence, one: HostLoop) -> list[str]:
     """What of its turns needs no other turn, in words."""
-    if not one.loop.free or evidence.seen is None:
+    if not one.loop.free or evidence.profile.seen is None:
         return []
-    names = sorted({evidence.seen.calls[at].call.name for at in one.loop.free})
+    names = sorted({evidence.profile.seen.calls[at].call.name for at in one.loop.free})
     each = len(one.loop.free) / (len(one.loop.calls) - 1)
     return [f"products of a turn that need nothing an earlier turn made: {units.count(each)} ({', '.join(names)})"]
 

@@ -86,7 +86,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     gaps, rows, live = evidence.budget.gaps, _rows(evidence), again_of(evidence)
     under = idle_under(evidence, spans_of(evidence, rows))
     own = gaps.of(COMPILING).astype(np.float64)
-    if not len(rows) and evidence.on_cpu and _quiet(evidence):
+    if not len(rows) and not evidence.device.asynchronous and _quiet(evidence):
         own = np.zeros_like(own)
     rest = np.maximum(under - own, 0.0)
     idle = float((own + rest).sum()) / evidence.steps.count
@@ -142,7 +142,7 @@ def _rows(evidence: Evidence) -> I8:
 
 def _quiet(evidence: Evidence) -> bool:
     """Whether a live run knows that nothing was compiled in the steps without the profiler."""
-    compiled = evidence.live.compiled if evidence.live is not None else None
+    compiled = evidence.profile.compiled
     return compiled is not None and compiled.steady_compiles == 0
 
 

@@ -99,7 +99,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 
 
 def _memory(evidence: Evidence) -> Memory | None:
-    return evidence.live.memory if evidence.live is not None else None
+    return evidence.profile.memory
 
 
 def _quiet(evidence: Evidence) -> bool:

@@ -80,7 +80,7 @@ CAUSES = (COLLECTING, PYTHON, LAUNCHING)
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """What the collector took of the steps without the profiler."""
-    collector = evidence.live.collector if evidence.live is not None else None
+    collector = evidence.profile.collector
     if collector is None:
         return NotChecked(code=CODE, needs="needs a live run: gobrrr diagnose file.py:step")
     if not collector.runs:

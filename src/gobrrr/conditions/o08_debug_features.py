@@ -59,7 +59,7 @@ TITLE = "debug features are on"
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """What the features that are on cost together."""
-    switches = evidence.live.switches if evidence.live is not None else None
+    switches = evidence.profile.switches
     if switches is None:
         return NotChecked(code=CODE, needs="needs a live run: gobrrr diagnose file.py:step")
     seen = sorted(costs(evidence, switches), key=lambda one: -one.high)

@@ -81,7 +81,7 @@ LEAST_WAIT = 0.1
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Threads of this process, and of its workers, beside the processors."""
-    threads = evidence.live.threads if evidence.live is not None else None
+    threads = evidence.profile.threads
     if threads is None:
         return NotChecked(code=CODE, needs="needs a live run: gobrrr diagnose file.py:step")
     room = max(math.ceil(threads.available), 1)
@@ -90,7 +90,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     if not own and not workers and not shared:
         return None
     path, count = path_of(evidence), evidence.steps.count
-    calls = _split(evidence) if (own or shared) and evidence.on_cpu else np.empty(0, dtype=np.int64)
+    calls = _split(evidence) if (own or shared) and evidence.device.on_host else np.empty(0, dtype=np.int64)
     if shared and not own and len(calls):
         calls = np.arange(len(evidence.calls), dtype=np.int64)
     above = np.maximum(evidence.calls.ns - np.nan_to_num(evidence.calls.floor_ns), 0.0)[calls]
@@ -126,7 +126,7 @@ def _shared(evidence: Evidence, threads: Threads) -> float:
     A thread that has its turn meanwhile waits for those that have not, and spins.
     """
     waited = threads.waited_ns or 0.0
-    return waited if threads.intra > 1 and evidence.on_cpu and waited >= LEAST_WAIT * evidence.wall_ns else 0.0
+    return waited if threads.intra > 1 and evidence.device.on_host and waited >= LEAST_WAIT * evidence.wall_ns else 0.0
 
 
 def _split(evidence: Evidence) -> I8:

@@ -71,7 +71,7 @@ BY_DESIGN = re.compile(r"\.backward\(\)|torch\._dynamo\.graph_break\(\)|\bOptimi
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """What the functions that break might lose to Python and to chains that are not fused."""
-    compiled = evidence.live.compiled if evidence.live is not None else None
+    compiled = evidence.profile.compiled
     if compiled is None:
         return NotChecked(code=CODE, needs="needs a live run: gobrrr diagnose file.py:step")
     breaks = [one for one in compiled.breaks if one.source is not None and not BY_DESIGN.search(one.reason)]

@@ -80,7 +80,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     rows = np.concatenate([one.rows for one in loops])
     turns = sum(one.turns for one in loops)
     ranked = Counter(name for one in loops for name in one.names).most_common(MOST_PLACES)
-    beside = "dispatch and Python take" if evidence.on_cpu else "launching and Python leave the device idle for"
+    device = evidence.device
+    beside = "launching and Python leave the device idle for" if device.asynchronous else device.idles_for
     return finding(
         evidence,
         CODE,
@@ -107,7 +108,7 @@ def _idle(evidence: Evidence, loops: list[UpdateLoop]) -> tuple[I8, NDArray[np.f
     gaps, behind = launching(evidence)
     begin = np.array([events.start_ns[one.rows].min() for one in loops], dtype=np.int64)
     stop = np.array([events.end_ns[one.rows].max() for one in loops], dtype=np.int64)
-    if evidence.on_cpu:
+    if not evidence.device.asynchronous:
         first, last = evidence.budget.gaps.start[gaps], evidence.budget.gaps.stop[gaps]
         mine = covered(union(begin, stop), first, last) / np.maximum(last - first, 1)
     else:

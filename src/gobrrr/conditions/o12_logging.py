@@ -66,19 +66,19 @@ KEPT = 0.5
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Time of the step under frames that report."""
-    if not evidence.frames:
+    if not evidence.profile.frames:
         return NotChecked(code=CODE, needs="needs Python frames: record with_stack=True, diagnose with --stacks")
     rows = reporting(evidence)
     if not len(rows):
         return None
     count, spent = evidence.steps.count, _usual(evidence, rows)
     idle = float(spent.gap_ns.sum()) / count
-    total = spent.ns if evidence.on_cpu else idle
+    total = idle if evidence.device.asynchronous else spent.ns
     if total <= 0:
         return None
     low, high = path_of(evidence).host_saving((1 - KEPT) * idle, idle)
     claim = of_gaps(evidence, np.arange(len(spent.gap_ns)), spent.gap_ns, (1 - KEPT) * spent.gap_ns)
-    if evidence.on_cpu:
+    if not evidence.device.asynchronous:
         claim += of_calls(spent.calls, np.zeros_like(spent.call_ns), spent.call_ns)
     return finding(
         evidence,

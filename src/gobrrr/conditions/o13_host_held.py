@@ -68,7 +68,7 @@ TREATMENT = "free-host"
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Lines whose calls hold the host while the device idles."""
-    if not evidence.frames:
+    if not evidence.profile.frames:
         return NotChecked(code=CODE, needs="needs Python frames: record with_stack=True, diagnose with --stacks")
     steps = evidence.steps.count
     found = holders(evidence)

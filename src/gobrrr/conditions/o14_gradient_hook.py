@@ -62,7 +62,7 @@ MOST_CALLED = 2
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Hooks that have a tenth of the step."""
-    if not evidence.frames:
+    if not evidence.profile.frames:
         return NotChecked(code=CODE, needs="needs Python frames: record with_stack=True, diagnose with --stacks")
     told = [one for one in gradient_hooks(evidence) if one.spent.ns >= LEAST * evidence.wall_ns]
     if not told:

@@ -54,7 +54,7 @@ INFLATED = 1.25
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """A recorded step that is much longer than the estimated one."""
-    if evidence.live is not None:
+    if evidence.profile.times is not None:
         return None
     recorded, estimated = evidence.recorded_steps.wall_ns, evidence.wall_ns
     if recorded < INFLATED * estimated:
@@ -63,7 +63,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     kinds = ((Kind.OP, "operations"), (Kind.RUNTIME, "driver calls"), (Kind.PYTHON, "Python frames"))
     inside = (events.start_ns >= (steps.begins[0] if steps.begins else steps.start)) & (events.start_ns < steps.stop)
     counts = [(int(np.count_nonzero(inside & (events.kind == kind))) / steps.count, word) for kind, word in kinds]
-    switches = ", ".join(sorted(evidence.meta.recorded)) or "no switch that the trace names"
+    switches = ", ".join(sorted(evidence.profile.meta.recorded)) or "no switch that the trace names"
     facts = [
         f"a step was recorded with {units.duration(recorded)}; without the profiler it is estimated to take "
         f"{units.duration(estimated)}",

@@ -69,7 +69,7 @@ def check(evidence: Evidence) -> Found | None:
     calls = recomputed_calls(evidence)
     if not len(calls):
         return None
-    memory, kept = evidence.live.memory if evidence.live is not None else None, _kept_bytes(evidence, calls)
+    memory, kept = evidence.profile.memory, _kept_bytes(evidence, calls)
     fits = _fits(memory, kept)
     if fits is False:
         return None

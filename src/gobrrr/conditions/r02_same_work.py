@@ -70,7 +70,7 @@ TREATMENT = "compute-once"
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Operations whose results had been there before, by place."""
-    if evidence.seen is None or evidence.seen.again is None:
+    if evidence.profile.seen is None or evidence.profile.seen.again is None:
         return NotChecked(code=CODE, needs="needs a live run: gobrrr diagnose file.py:step")
     found = repeated(evidence, "steps", "turns")
     if not found:

@@ -61,7 +61,7 @@ TREATMENT = "kv-cache"
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Modules that compute the rows of earlier turns again, by the line that calls them."""
-    if evidence.seen is None or evidence.seen.again is None:
+    if evidence.profile.seen is None or evidence.profile.seen.again is None:
         return NotChecked(code=CODE, needs="needs a live run: gobrrr diagnose file.py:step")
     found = repeated(evidence, "rows")
     if not found:

@@ -115,7 +115,7 @@ def _title(found: Grown) -> str:
 
 def _fills(evidence: Evidence, found: Grown) -> bool:
     """Whether what is kept will be a part of the memory that counts."""
-    memory = evidence.live.memory if evidence.live is not None else None
+    memory = evidence.profile.memory
     if found.filling is None or memory is None or memory.capacity_bytes is None:
         return False
     return found.filling.rate * AHEAD >= LEAST_SHARE * memory.capacity_bytes
@@ -133,7 +133,7 @@ def _vanishing(evidence: Evidence, found: Grown) -> tuple[Vanishing | None, floa
     calls, first = np.unique(calls, return_index=True)
     ns = evidence.calls.ns[calls]
     now = vanishing(evidence, calls, ns * low[first], ns * high[first])
-    if evidence.on_cpu:  # the shortest operations have no device work, and take the host's time all the same
+    if not evidence.device.asynchronous:  # the shortest operations have no device work, and still take the host's time
         host = evidence.replayed.duration_ns
         steps = evidence.recorded_steps.count
         return now, sum(float(host[one.rows].sum()) / steps / one.mean * one.rate for one in found.rising)
@@ -216,7 +216,7 @@ def _ahead(evidence: Evidence, found: Grown, a_step: float) -> list[str]:
         )
     if found.bytes is not None and found.filling is None and (found.kept or found.rising):
         facts.append(_memory(evidence, found.bytes))
-    drift = evidence.live.times.drift if evidence.live is not None else None
+    drift = evidence.profile.times.drift if evidence.profile.times is not None else None
     if drift is not None and drift > 0 and found.rising:
         facts.append(
             f"without the profiler the last third of the steps took {units.percent(drift)} more than the first"
@@ -230,7 +230,7 @@ def _memory(evidence: Evidence, held: Holding) -> str:
         f"tensors hold {units.bytes_(rate)} more after each step, {units.bytes_(now)} when the profile ended: "
         f"{units.bytes_(now + rate * AHEAD)} after {AHEAD:,} more"
     )
-    memory = evidence.live.memory if evidence.live is not None else None
+    memory = evidence.profile.memory
     if memory is None or memory.capacity_bytes is None:
         return said
     left = units.count(max(memory.capacity_bytes - now, 0.0) / rate)

@@ -79,14 +79,15 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     found = recorded_in_vain(evidence)
     if found is None:
         return None
-    if evidence.live is None or evidence.live.dispatch_ns is None:
+    dispatch_ns = evidence.profile.dispatch_ns
+    if dispatch_ns is None:
         return NotChecked(code=CODE, needs="needs a live run: what an operation on one element takes here")
     count = evidence.steps.count
     nodes = float(found.nodes.sum()) / count
     gaps, _ = launching(evidence)
     idle = evidence.budget.gaps.of(LAUNCHING, PYTHON)[gaps].astype(float)
     whole = float(idle.sum()) / count
-    low, high = (min(times * nodes * evidence.live.dispatch_ns, whole) for times in (LEAST, MOST))
+    low, high = (min(times * nodes * dispatch_ns, whole) for times in (LEAST, MOST))
     part = idle / (whole * count) if whole else idle
     least, most = path_of(evidence).host_saving(low, high)
     calls, fresh = _in_new_memory(evidence, found.rows)
@@ -104,7 +105,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         facts=[
             f"autograd makes {units.a_step(nodes, 'node')}, and no step has a backward pass",
             *_fresh(fresh, count),
-            f"an operation on one element takes {units.duration(evidence.live.dispatch_ns)} on this host; a node takes "
+            f"an operation on one element takes {units.duration(dispatch_ns)} on this host; a node takes "
             f"{LEAST:g} to {MOST:g} times that",
         ],
     )
@@ -113,7 +114,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 def _in_new_memory(evidence: Evidence, rows: I8) -> tuple[I8, F8]:
     """(a processor's calls within the operations `rows`, by how many ns each may be longer for its result is kept)."""
     mask = np.zeros(len(evidence.events), dtype=bool)
-    mask[rows] = evidence.on_cpu
+    mask[rows] = not evidence.device.asynchronous
     around = outermost(evidence.priced.links.op_parent, mask)
     op = evidence.calls.op
     calls = np.flatnonzero((op >= 0) & (around[np.maximum(op, 0)] >= 0))

@@ -11,7 +11,8 @@ from typing import Any, Literal
 import msgspec
 
 from gobrrr.model import show
-from gobrrr.model.live import Live
+from gobrrr.model.device import DeviceModel, model_of
+from gobrrr.model.live import Live, StepTimes, Threads
 from gobrrr.model.places import PlaceNode
 
 FORMAT = 1
@@ -377,6 +378,26 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     # no operation has that much, the operation that leads; where none leads, the program
     held_by: int | None = None
     places_from: str = ""  # what the places are known from
+
+    @property
+    def device_model(self) -> DeviceModel:
+        """How the device that ran the step behaves."""
+        return model_of(self.live.kind if self.live is not None else None)
+
+    @property
+    def times(self) -> StepTimes | None:
+        """Each step's time without the profiler; None where no step was timed."""
+        return self.live.times if self.live is not None else None
+
+    @property
+    def threads(self) -> Threads | None:
+        """The program's threads and the processors that they have; None where nobody looked."""
+        return self.live.threads if self.live is not None else None
+
+    @property
+    def run_by(self) -> str | None:
+        """How the steps were run; None where nothing was run here."""
+        return self.live.steps_from if self.live is not None else None
 
     def __str__(self) -> str:
         return show.as_text(self) or f"{self.target}: {self.regime} ({self.certainty} certainty)"

@@ -7,9 +7,24 @@ from typing import Literal
 
 import msgspec
 
+from gobrrr.model.device import DeviceModel, model_of
 from gobrrr.model.diagnosis import DeviceTotals
 from gobrrr.model.events import EventTable
-from gobrrr.model.live import Live
+from gobrrr.model.live import (
+    Collector,
+    Compiled,
+    Counted,
+    HostSync,
+    Live,
+    Memory,
+    ProfilerCost,
+    Scaling,
+    StepTimes,
+    Switches,
+    TensorUse,
+    Threads,
+)
+from gobrrr.model.program import Program
 from gobrrr.model.recording import Recording
 
 
@@ -40,11 +55,14 @@ class TraceMeta(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class RankProfile:
-    """One process's events."""
+    """One process's events, and what else was observed of it.
+
+    Who needs more than the events asks for it by its name, and gets None where this profile does not have it.
+    """
 
     meta: TraceMeta
     events: EventTable
-    python: bool = False  # Python frames were read
+    frames: bool = False  # all Python frames were read, not only the long ones
     whole: bool = True  # the file was neither cut off nor damaged
     live: Live | None = None  # of a live run: what it measured beside the events
     seen: Recording | None = None  # of a live run: one step's operations as they were dispatched
@@ -55,6 +73,87 @@ class RankProfile:
     def rank(self) -> int:
         """The rank that the file claims, 0 where it says nothing."""
         return self.meta.rank
+
+    @property
+    def device(self) -> DeviceModel:
+        """How the device that ran the steps behaves."""
+        return model_of(self.live.kind if self.live is not None else None)
+
+    def run_record(self, counted: Counted | None) -> Live | None:
+        """What a run of the steps observed beside the events, with the sums of a step as it was dispatched."""
+        if self.live is None or counted is None:
+            return self.live
+        return msgspec.structs.replace(self.live, counted=counted)
+
+    @property
+    def times(self) -> StepTimes | None:
+        """Each step's time without the profiler; None where no step was timed."""
+        return self.live.times if self.live is not None else None
+
+    @property
+    def observer(self) -> ProfilerCost | None:
+        """What recording costs here, as measured; None where it was not."""
+        return self.live.observer if self.live is not None else None
+
+    @property
+    def syncs(self) -> tuple[HostSync, ...] | None:
+        """The program's lines that wait for the device; None where nobody watched."""
+        return self.live.syncs if self.live is not None else None
+
+    @property
+    def issue_ns(self) -> float | None:
+        """How long issuing a step to an idle device takes; None where it was not measured."""
+        return self.live.issue_ns if self.live is not None else None
+
+    @property
+    def dispatch_ns(self) -> float | None:
+        """What an operation on one element takes here without the profiler; None where it was not measured."""
+        return self.live.dispatch_ns if self.live is not None else None
+
+    @property
+    def ended_after(self) -> int | None:
+        """The steps after which the loop ended, where that was before all was measured; None where it was not."""
+        return self.live.ended_after if self.live is not None else None
+
+    @property
+    def compiled(self) -> Compiled | None:
+        """What torch.compile did while the steps ran; None where nobody watched."""
+        return self.live.compiled if self.live is not None else None
+
+    @property
+    def collector(self) -> Collector | None:
+        """What the garbage collector did while the steps ran; None where nobody watched."""
+        return self.live.collector if self.live is not None else None
+
+    @property
+    def switches(self) -> Switches | None:
+        """What the program has set of torch and Python; None where it is not known."""
+        return self.live.switches if self.live is not None else None
+
+    @property
+    def threads(self) -> Threads | None:
+        """The program's threads and the processors that they have; None where nobody looked."""
+        return self.live.threads if self.live is not None else None
+
+    @property
+    def memory(self) -> Memory | None:
+        """What the allocator counted; None where it was not asked."""
+        return self.live.memory if self.live is not None else None
+
+    @property
+    def scaling(self) -> Scaling | None:
+        """The step with larger batches; None where that was not tried."""
+        return self.live.scaling if self.live is not None else None
+
+    @property
+    def uses(self) -> tuple[TensorUse, ...] | None:
+        """What was seen in the values of tensors; None where nobody looked."""
+        return self.live.uses if self.live is not None else None
+
+    @property
+    def program(self) -> Program | None:
+        """The program's own objects; None where they were not seen."""
+        return self.live.program if self.live is not None else None
 
 
 @dataclass(frozen=True, kw_only=True)

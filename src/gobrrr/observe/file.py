@@ -42,7 +42,7 @@ def read_file(name: str, notes: list[str], *, python: bool, progress: Progress |
     whole = not any(fault.startswith(damage.INCOMPLETE) for fault in reading.faults)
     notes += remarks(table, meta, whole=whole)
     meta = msgspec.structs.replace(meta, origin_ns=meta.origin_ns + origin_ns)
-    return RankProfile(meta=meta, events=table, python=python, whole=whole)
+    return RankProfile(meta=meta, events=table, frames=python, whole=whole)
 
 
 def _read_stream(name: str, *, python: bool, progress: Progress | None) -> Reading:

@@ -253,7 +253,7 @@ def _bound(diagnosis: Diagnosis) -> str:
             return (
                 f"{what} at the machine's roof takes {units.percent(share)} of the step; only {less} would shorten it"
             )
-    most = largest(diagnosis.budget, cpu=words.on_cpu(diagnosis))
+    most = largest(diagnosis.budget, cpu=diagnosis.device_model.on_host)
     known = "no condition that gobrrr knows explains that" if most else "no condition explains where its time goes"
     return f"{most}, and {known}" if most else known
 

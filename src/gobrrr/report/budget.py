@@ -62,7 +62,7 @@ def _names(lines: Sequence[BudgetLine]) -> str:
 
 def table(diagnosis: Diagnosis, page: Page, tiny: float = words.TINY_SHARE) -> list[Line]:
     """The budget's rows; one sentence instead when there is none."""
-    shown = rows(diagnosis.budget, tiny, cpu=words.on_cpu(diagnosis))
+    shown = rows(diagnosis.budget, tiny, cpu=diagnosis.device_model.on_host)
     if not shown:
         return [[("   Where the time goes is unknown: no step could be taken apart.", "")]]
     largest = max(row.share for row in shown) or 1.0

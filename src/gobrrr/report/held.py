@@ -13,7 +13,6 @@ from gobrrr.report.doing import bare, does, own
 from gobrrr.report.layout import Line, Page, length
 from gobrrr.report.text import name_of, sanitise
 from gobrrr.report.tree import SOURCE, Places, at_line
-from gobrrr.report.words import on_cpu
 
 MOST = 3
 """Places that are told."""
@@ -43,7 +42,7 @@ def held(diagnosis: Diagnosis) -> list[Held]:
     """The places that hold the step, the one that has most of it first; empty where no place is known."""
     if diagnosis.held_by is None or not diagnosis.places or diagnosis.places[0].step_ns <= 0:
         return []
-    tree, cpu = Places(diagnosis.places), on_cpu(diagnosis)
+    tree, cpu = Places(diagnosis.places), diagnosis.device_model.on_host
     first = tree.lifted(diagnosis.places[diagnosis.held_by], SAME)
     split = first.kind == "program" or tree.has_lines(first)
     places = _one_a_line(tree, [*([] if split else [first]), *_beside(tree, first, within=split)])

@@ -144,7 +144,7 @@ NAVIGATION = (
 def _top(diagnosis: Diagnosis) -> Markup:
     absent = {"todo"} if not worth_doing(diagnosis) else set()
     absent |= {"kernels"} if not diagnosis.kernels else set()
-    absent |= {"live"} if diagnosis.live is None else set()
+    absent |= {"live"} if diagnosis.times is None else set()
     absent |= {"machines"} if not diagnosis.machines else set()
     absent |= {"what-if"} if not what_if.offers(diagnosis) else set()
     names = {**dict(NAVIGATION), **({"machine": "Versions"} if diagnosis.machines else {})}  # not Machines, Machine
@@ -182,7 +182,7 @@ def _sections(diagnosis: Diagnosis, links: list[Link], parts: Parts) -> Markup:
         "timeline": charts.timeline,
         "flame graph": flame.flame,
         "totals": totals.totals,
-        "run": live.live,
+        "run": live.run,
         "modules": modules.modules,
         "operations": tables.ops,
         "kernels": tables.kernels,

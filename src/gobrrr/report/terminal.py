@@ -206,8 +206,8 @@ def _head(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
     tail = f"{page.joint}{device}{page.joint}{steps}{ranks}"
     top: Line = [(f" {basename(diagnosis.target)}", "bold"), (tail, "")]
     how = "" if diagnosis.origin == "static" else sanitise(diagnosis.steps_from).removeprefix(f"{diagnosis.steps} ")
-    if diagnosis.live is not None:
-        how = sanitise(diagnosis.live.steps_from)
+    if diagnosis.run_by is not None:
+        how = sanitise(diagnosis.run_by)
     inline: Line = [(f" ({how})", "dim")] if how else []
     time = [*page.wrapped(wall(diagnosis), first=" "), *_caveats(diagnosis, page)]
     if length(top) + length(inline) <= page.width:
@@ -238,8 +238,8 @@ def wall(diagnosis: Diagnosis) -> str:
             return "the step's time is unknown"
         return f"{under} a step under the profiler; unknown without it"
     doubt = f"({without.how}, {interval(without)})"
-    if diagnosis.live is not None and diagnosis.live.times.ns:
-        doubt = f"(median of {units.things(len(diagnosis.live.times.ns), 'step')}, {interval(without)})"
+    if diagnosis.times is not None and diagnosis.times.ns:
+        doubt = f"(median of {units.things(len(diagnosis.times.ns), 'step')}, {interval(without)})"
     if diagnosis.origin == "static":
         return f"{units.duration(without.value)} a step, predicted ({interval(without)}); nothing was run"
     if diagnosis.wall_ns is None:

@@ -77,11 +77,6 @@ def cause(name: str | None) -> str:
     return _cause(name)[0]
 
 
-def on_cpu(diagnosis: Diagnosis) -> bool:
-    """Whether the step ran on the host's own processor: nothing is launched, and nothing idles meanwhile."""
-    return diagnosis.live is not None and diagnosis.live.kind == "cpu"
-
-
 def label(line: BudgetLine, *, cpu: bool = False) -> str:
     """What stands in the second column beside the line's group; `cpu`: operations are dispatched, not launched."""
     if line.line == "below_roof":
@@ -162,7 +157,7 @@ def _overhead(diagnosis: Diagnosis) -> str:
     if not diagnosis.devices:  # the budget is the host's
         text = f"the host runs no operation in {idle} of the step"
         return f"{text}, most of it {largest[0]}" if largest else text
-    if on_cpu(diagnosis):
+    if not diagnosis.device_model.asynchronous:
         return _dispatching(diagnosis, lines)
     text = f"the device idles {idle} of the step"
     return f"{text}, {largest[1]}" if largest else text
@@ -181,7 +176,7 @@ def _dispatching(diagnosis: Diagnosis, lines: list[BudgetLine]) -> str:
 
 def _waiter(diagnosis: Diagnosis) -> str:
     """Who waits for the input."""
-    if on_cpu(diagnosis):
+    if not diagnosis.device_model.asynchronous:
         return "step"
     return "device" if diagnosis.devices else "host"
 

@@ -141,7 +141,7 @@ class Here:
         with looking.once() as affordable:
             if affordable:
                 profile = live.ready(profile, None, self._stages)
-            elif live.on_cpu(profile) and not live.is_measured():
+            elif live.computes_on_host(profile) and not live.is_measured():
                 self._notes = list(dict.fromkeys([*self._notes, UNMEASURED]))
         if self._stages is not None:
             self._stages("predicting", 0, 1)

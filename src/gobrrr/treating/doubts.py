@@ -58,6 +58,7 @@ def _drifted(found: Found) -> list[str]:
 
 
 def _why(found: Found) -> str:
-    if caveats.of_step(found.before.diagnosis.live) or any(one.disturbed for one in _run(found)):
+    before = found.before.diagnosis
+    if caveats.of_step(before.threads, before.device_model) or any(one.disturbed for one in _run(found)):
         return "other processes had the machine meanwhile"
     return "the machine became faster or slower meanwhile, or the step does not do the same each time"

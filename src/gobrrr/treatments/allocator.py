@@ -56,7 +56,7 @@ def _how(evidence: Evidence, finding: Finding) -> str:
     emptied = next((one for one in finding.where if one.op == EMPTY), None)
     if emptied is not None:
         return said(f"no {EMPTY}() in the loop", place(emptied.source))
-    switches = evidence.live.switches if evidence.live is not None else None
+    switches = evidence.profile.switches
     set_to = dict(switches.environment) if switches is not None else {}
     unset = [said(f"unset {name} in the environment") for name in UNCACHED if name in set_to]
     if unset:

@@ -45,7 +45,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     assumes = "the turns have one shape, or a grouped form takes theirs"
     if not known:
         assumes = f"only if the turns do not need each other's results, which is not known; {assumes}"
-    if evidence.on_cpu:
+    if not evidence.device.asynchronous:
         share = share_of([one for one in evidence.host_loops if not one.for_reading], mine)
         plan = of_claim(evidence, found, how, assumes, least=share if known else 0.0, most=share)
     else:

@@ -96,7 +96,7 @@ INDENT = " " * 4
 
 
 def _traffic(evidence: Evidence) -> list[Effect]:
-    halved = None if evidence.on_cpu else half_behind_contractions(evidence)
+    halved = half_behind_contractions(evidence) if evidence.device.narrow_is_faster else None
     return [] if halved is None else [halved]
 
 
@@ -104,7 +104,7 @@ def _casting(evidence: Evidence) -> Effect:
     """The host casts the float32 operands of contractions; on a CPU the claim has it."""
     casts = np.array(casts_of(evidence) or [0.0])[evidence.calls.group]
     calls = np.flatnonzero(casts > 0)
-    if evidence.on_cpu or not len(calls):
+    if not evidence.device.asynchronous or not len(calls):
         return lambda _: unchanged
     first = evidence.calls.first[calls]
     return lambda share: lambda graph: burdened(graph, first, casts[calls] * cast_ns(evidence, share))
@@ -137,7 +137,7 @@ def unasked(evidence: Evidence) -> Plan | None:
 
     The host launches a cast more for each operand.
     """
-    if evidence.on_cpu or not any(casts_of(evidence)):
+    if not evidence.device.narrow_is_faster or not any(casts_of(evidence)):
         return None
     effect = all_of(*beside(evidence), *_traffic(evidence), _casting(evidence))
     return Plan(_around(evidence), "bfloat16 is accurate enough for these contractions", effect)

@@ -52,7 +52,8 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         *_traffic(evidence),
     ]
     plan = Plan(_how(evidence), ASSUMES, all_of(*effects))
-    return sooner(plan) if evidence.on_cpu else plan  # nothing is cast on the way, so that the peaks tell
+    # nothing is cast on the way, so that the peaks tell
+    return plan if evidence.device.narrow_is_faster else sooner(plan)
 
 
 def _how(evidence: Evidence) -> str:
@@ -65,14 +66,14 @@ def unasked(evidence: Evidence) -> Plan | None:
 
     None for a step that trains, and on a CPU, whose pointwise operations in bfloat16 are no faster for sure.
     """
-    if evidence.on_cpu or evidence.training:
+    if evidence.training or not evidence.device.narrow_is_faster:
         return None
     effects = [*beside(evidence), *_traffic(evidence)]
     return Plan(_how(evidence), ASSUMES, all_of(*effects)) if effects else None
 
 
 def _traffic(evidence: Evidence) -> list[Effect]:
-    halved = None if evidence.on_cpu else half_the_bytes(evidence)
+    halved = half_the_bytes(evidence) if evidence.device.narrow_is_faster else None
     return [] if halved is None else [halved]
 
 

@@ -47,7 +47,7 @@ MASTERS = "parameters in bfloat16, and float32 copies of them in the optimizer a
 def _how(evidence: Evidence, finding: Finding) -> str:
     """The model in the type of its use; where the program itself asks for another type, that weight."""
     first = finding.where[0] if finding.where else None
-    if first is not None and first.op == COPY and evidence.live is not None:
+    if first is not None and first.op == COPY and evidence.profile.uses is not None:
         name = f"{first.module}'s weight" if first.module else "this weight"
         return said(f"keep {name} in the type that it is used in", place(first.source))
     if evidence.training:
@@ -60,5 +60,5 @@ COPY = "aten::_to_copy"
 
 def _narrow(evidence: Evidence) -> str:
     """The type that autocast casts to, as far as a live run has seen it."""
-    switches = evidence.live.switches if evidence.live is not None else None
+    switches = evidence.profile.switches
     return (switches.autocast if switches is not None else None) or "bfloat16"

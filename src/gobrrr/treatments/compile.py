@@ -98,7 +98,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 def unasked(evidence: Evidence) -> Plan | None:
     """What the host needs for compiled code, also where the device bounds the step: it may not do so then."""
-    if evidence.on_cpu or is_compiled(evidence):
+    if not evidence.device.asynchronous or is_compiled(evidence):
         return None
     return _launching(evidence, changed_model(evidence, "torch.compile({})"))
 

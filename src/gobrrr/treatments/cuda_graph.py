@@ -74,7 +74,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 def unasked(evidence: Evidence) -> Plan | None:
     """The same where the device bounds the step: with a shorter device it is the host that a graph spares."""
-    if evidence.on_cpu:
+    if not evidence.device.captures:
         return None
     assumes = "static shapes; the whole step is captured (low: all but the optimizer)"
     waits = len(inner_waits(evidence)) > 0
@@ -118,7 +118,7 @@ def of_compiled(evidence: Evidence, found: Found) -> Plan | None:
 
 def compiled_unasked(evidence: Evidence) -> Plan | None:
     """The same in any step."""
-    if evidence.on_cpu:
+    if not evidence.device.captures:
         return None
     assumes = "static shapes; graphs are cut where the host waits (low: none is captured then); the optimizer stays out"
     return Plan('torch.compile(model, mode="reduce-overhead")', assumes, as_graphs(evidence), once=True)

@@ -38,7 +38,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     """From nothing to the finding's high end."""
     if found.finding.code != "C06":
         return None
-    switches = evidence.live.switches if evidence.live is not None else None
+    switches = evidence.profile.switches
     if switches is not None and switches.cudnn_benchmark:
         told = "another memory format or size for this layer: cudnn.benchmark is on already"
         how = said(told, where(found.finding))

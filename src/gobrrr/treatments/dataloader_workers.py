@@ -104,10 +104,10 @@ def _single(evidence: Evidence) -> float:
 
 def _workers(evidence: Evidence) -> int:
     """How many workers the processors have room for beside the step, 1 at least; the most where it is not known."""
-    threads = evidence.live.threads if evidence.live is not None else None
+    threads = evidence.profile.threads
     if threads is None:
         return MOST_WORKERS
-    return _room(int(threads.available), threads.intra if evidence.on_cpu else 1)
+    return _room(int(threads.available), threads.intra if evidence.device.on_host else 1)
 
 
 def _room(processors: int, busy: int) -> int:

@@ -51,6 +51,6 @@ def _how(evidence: Evidence, finding: Finding) -> str | None:
     written = max(written_norms(evidence), key=lambda one: one.bytes, default=None)
     calls = written.calls if written is not None else ()
     kind = "layer" if {evidence.group_of(call).call.name for call in calls} & set(CENTRING) else "rms"
-    if written is None or (evidence.on_cpu and kind == "rms"):  # a CPU has no such kernel: it is taken apart again
+    if written is None or (kind == "rms" and not evidence.device.fused_rms_norm):  # it is taken apart again
         return None if is_compiled(evidence) else changed_model(evidence, "torch.compile({})")
     return line(NORMS[kind], where(finding))

@@ -59,8 +59,8 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     else:
         form = _form(optimizer.base, device_of(evidence))
         how, assumes = _how(optimizer, form), ASSUMES[form].format(optimizer.base)
-    if evidence.on_cpu:
-        return _on_cpu(evidence, found, how, assumes, form)
+    if not evidence.device.asynchronous:
+        return _within_calls(evidence, found, how, assumes, form)
     effect = as_one_launch(evidence, evidence.updates.work, FUSED_PASSES if form == FUSED else 1.0)
     return Plan(how, assumes, effect if form else perhaps(effect))
 
@@ -68,7 +68,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 def unasked(evidence: Evidence) -> Plan | None:
     """The fused form of an Adam that updates all parameters in lists on a GPU: one pass for its many."""
     optimizer, lists = optimizer_of(evidence), lists_of_adam(evidence)
-    if evidence.on_cpu or not len(lists):
+    if not evidence.device.asynchronous or not len(lists):
         return None
     how = _how(optimizer, FUSED) if optimizer is not None else said(ANY)
     whole = as_one_launch(evidence, lists, FUSED_PASSES)
@@ -90,7 +90,7 @@ def _form(base: str | None, device: str) -> str:
     return LISTED if base in FOREACH else ""
 
 
-def _on_cpu(evidence: Evidence, found: Found, how: str, assumes: str, form: str) -> Plan:
+def _within_calls(evidence: Evidence, found: Found, how: str, assumes: str, form: str) -> Plan:
     """On a CPU what the finding claims: of the loops themselves only the fused form makes one."""
     if form == FUSED:
         return of_claim(evidence, found, how, assumes)
@@ -153,10 +153,10 @@ def _way(name: str, workload: Workload, *, fused: bool) -> Way:
             _switch(stack, workload.optimizer, fused=fused)
             yield workload
 
-    on_cpu = not fused and str(workload.optimizer.param_groups[0]["params"][0].device.type) == "cpu"
+    in_vain = not fused and str(workload.optimizer.param_groups[0]["params"][0].device.type) == "cpu"
     return Way(
         name=name, treatment=NAME, apply=apply, code=_code(workload, fused=fused), numerics="rounding",
-        rank=OPTIMIZER, as_if=() if on_cpu else (NAME,), worth=(lambda _: NOT_ON_CPU) if on_cpu else None,
+        rank=OPTIMIZER, as_if=() if in_vain else (NAME,), worth=(lambda _: NOT_ON_CPU) if in_vain else None,
     )  # fmt: skip
 
 

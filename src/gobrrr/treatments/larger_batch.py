@@ -62,7 +62,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if factor < LEAST or grows_with_batch(evidence):
         return None
     times = min(factor, float(MOST))
-    if evidence.on_cpu:
+    if not evidence.device.asynchronous:
         times = float(MOST)  # dispatch and Python are paid once for so many times the work, and computing follows it
         told = "throughput: dispatch and Python take as long for a larger batch"
         assumes = f"high: {MOST} times the batch; the saving is for today's amount of work; memory allows it"

@@ -44,7 +44,7 @@ loader = DataLoader(..., num_workers=2, worker_init_fn=one_thread)
 def predict(evidence: Evidence, found: Found) -> Plan | None:
     """What the docstring says, of the finding's stake."""
     finding = found.finding
-    threads = evidence.live.threads if evidence.live is not None else None
+    threads = evidence.profile.threads
     if finding.code != "O09" or threads is None:
         return None
     room = max(math.floor(threads.available), 1)

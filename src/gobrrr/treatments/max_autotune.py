@@ -40,7 +40,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 def unasked(evidence: Evidence) -> Plan | None:
     """What products of a matrix and one vector take beyond their floor; None where there are none that memory binds."""
-    if evidence.on_cpu or not evidence.priced.groups:
+    if not evidence.device.bytes_alone or not evidence.priced.groups:
         return None
     chosen = np.array([_is_vector(one) for one in evidence.priced.groups])[evidence.calls.group]
     least = evidence.calls.floor_ns + FIXED_NS * np.maximum(evidence.calls.kernels, 1)

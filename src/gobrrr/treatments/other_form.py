@@ -39,7 +39,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     told = dict.fromkeys(said(one.form.better, place(one.source)) for one in known if one.form is not None)
     mine = Found(finding, claim_of(evidence, known))
     plan = of_claim(evidence, mine, "\n".join(told) or said(GENERAL), "low: the other form takes as long", least=0.0)
-    pieces = [one.rows for one in known if one.idle and not evidence.on_cpu]
+    pieces = [one.rows for one in known if one.idle and evidence.device.asynchronous]
     if plan.effect is None or not pieces:
         return plan
     host = less_host(*spans_of(evidence, np.concatenate(pieces)), 1.0, 0.0)

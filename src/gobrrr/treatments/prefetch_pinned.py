@@ -39,7 +39,7 @@ batch = batch.to("cuda", non_blocking=True)
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
     """The copies at the link's speed, one step ahead; None without any."""
-    if found.finding.code not in ("D01", "D02") or evidence.on_cpu:
+    if found.finding.code not in ("D01", "D02") or not evidence.device.own_memory:
         return None
     copies = pageable_copies(evidence) if found.finding.code == "D02" else inward_copies(evidence)
     exposed = float(evidence.budget.owned_ns[copies].sum()) / evidence.steps.count

@@ -39,7 +39,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     lines = dict.fromkeys(place(one.loop.source) for one in loops)
     how = "\n".join(said(HOW, line) for line in lines)
     assumes = "the same operation makes all the values"
-    if evidence.on_cpu:
+    if not evidence.device.asynchronous:
         return of_claim(evidence, found, how, assumes)
     mine = waits_within(evidence, inner_waits(evidence), loops)
     return Plan(how, assumes, all_of(unread(evidence, mine), *(as_one_turn(evidence, one) for one in loops)), once=True)

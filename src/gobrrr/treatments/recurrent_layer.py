@@ -39,7 +39,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     at = place(mine[0].loop.source or evidence.source(mine[0].loop.row))
     how = said(f"one call of {layer} for all timesteps", at)
     assumes = "a timestep does nothing that the layer does not do"
-    if evidence.on_cpu:
+    if not evidence.device.asynchronous:
         share = share_of(loops, mine)
         return of_claim(evidence, found, how, assumes, least=share, most=share)
     return Plan(how, assumes, all_of(*(as_one_turn(evidence, one) for one in mine)), once=True)

@@ -45,7 +45,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 def _how(evidence: Evidence) -> str:
     """By the guard that failed last, where a live run knows it."""
-    compiled = evidence.live.compiled if evidence.live is not None else None
+    compiled = evidence.profile.compiled
     first = compiled.recompiles[0] if compiled is not None and compiled.recompiles else None
     if first is None or not first.reason or any(word in first.reason for word in SHAPES):
         inputs = program_of(evidence).inputs

@@ -35,9 +35,9 @@ torch.backends.cudnn.allow_tf32 = True  # convolutions; the default
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
     """The low end of the finding, which is TF32, up to what a better share of the peak would add."""
-    if found.finding.code not in ("C01", "C03") or evidence.on_cpu:
+    if found.finding.code not in ("C01", "C03") or not evidence.device.tensor_cores:
         return None
-    switches = evidence.live.switches if evidence.live is not None else None
+    switches = evidence.profile.switches
     convolutions = switches is not None and switches.conv_tf32 is False
     how = CODE.strip() if convolutions else 'torch.set_float32_matmul_precision("high")'
     assumes = "TF32 kernels reach the share of their peak that float32 has now"

@@ -260,7 +260,7 @@ class Combiner:
             high=max(high, expected) / whole,
             touched=self._most(names, work),
             mechanism=mechanism_of(mine, work),
-            device="cpu" if self.seats[0].evidence.on_cpu else "cuda",
+            device=self.seats[0].evidence.device.torch_name,
         )
 
     def _most(self, names: Sequence[str], work: float) -> float:

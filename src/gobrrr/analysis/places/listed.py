@@ -49,7 +49,7 @@ def listed(evidence: Evidence, where: Where, wall_ns: float) -> Listed:
     around = _around(kept, parent, id_of)
     merged = np.bincount(id_of[~kept], minlength=len(parts))
     gone = gone_without(evidence, where, step, wall_ns)
-    code = evidence.seen.code if evidence.seen is not None else {}
+    code = evidence.profile.seen.code if evidence.profile.seen is not None else {}
     nodes: list[PlaceNode] = []
     for at in np.flatnonzero(kept).tolist():
         one = int(id_of[at])
@@ -131,10 +131,10 @@ def _below(parts: I8, id_of: I8, kept: NDArray[np.bool_], parent: I8) -> I8:
 
 def built_from(evidence: Evidence) -> str:
     """What the places are known from, in words."""
-    if evidence.seen is not None and evidence.seen.lines:
+    if evidence.profile.seen is not None and evidence.profile.seen.lines:
         return "Python frames, with the line of each call"
     if not len(evidence.events.of(Kind.PYTHON)):
         return "operations alone: there are no Python frames"
-    if evidence.frames:
+    if evidence.profile.frames:
         return "Python frames: functions are known, the lines of their calls are not"
     return "operations, and the longest Python frames alone: functions may be missing"

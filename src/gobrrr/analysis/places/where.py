@@ -130,7 +130,7 @@ def where_time_goes(evidence: Evidence) -> Where:
     busy = evidence.budget.own_ns
     launched = _launched_at(evidence, node)
     worked = _kernels(evidence, planting, launched)
-    own = own_times(events.names, evidence.seen)
+    own = own_times(events.names, evidence.profile.seen)
     idled = _own_lines(planting, events, sort, idle, _idled(planting, node, idle), own)
     tree = planting.done(node)
     op = links.op[evidence.budget.work]
@@ -146,7 +146,7 @@ def where_time_goes(evidence: Evidence) -> Where:
         host=host,
         backward=_summed(len(tree), worked[behind], busy[behind])
         + _summed(len(tree), idled[waiting], idle.ns[waiting]),
-        calls=_calls(evidence, label, node, worked if not evidence.on_cpu else worked[:0], len(tree)),
+        calls=_calls(evidence, label, node, worked if evidence.device.asynchronous else worked[:0], len(tree)),
         steps=evidence.steps.count,
         parent=parent,
         enclosing=raw,
@@ -241,10 +241,10 @@ def _lines(
 ) -> tuple[I8, list[tuple[int, str]]]:
     """(for each row the label of the line that calls it, -1 where it is not known; the labels with the lines')."""
     line = np.full(len(parent), ABSENT, dtype=np.int64)
-    if evidence.seen is None:
+    if evidence.profile.seen is None:
         return line, labels
-    found = of_operations(evidence.replayed, sort, _above(parent, sort), evidence.sites, evidence.seen)
-    found.update(callers(evidence.replayed, parent, sort, evidence.steps, evidence.seen))
+    found = of_operations(evidence.replayed, sort, _above(parent, sort), evidence.sites, evidence.profile.seen)
+    found.update(callers(evidence.replayed, parent, sort, evidence.steps, evidence.profile.seen))
     texts = list(dict.fromkeys(found.values()))
     place = {text: len(labels) + at for at, text in enumerate(texts)}
     line[list(found)] = [place[text] for text in found.values()]
@@ -270,7 +270,7 @@ def _launched_at(evidence: Evidence, node: I8) -> I8:
 
 def _kernels(evidence: Evidence, planting: Planting, launched: I8) -> I8:
     """The node of each piece of work: its kernel, below what launched it; on a CPU the operation itself."""
-    if evidence.on_cpu:
+    if not evidence.device.asynchronous:
         return np.where(launched >= 0, launched, ROOT)
     events, rows = evidence.replayed, evidence.priced.links.device[evidence.budget.work]
     at = launched.copy()

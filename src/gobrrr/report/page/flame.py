@@ -60,7 +60,7 @@ def flame(one: Diagnosis) -> Markup | None:
 
 def flame_data(one: Diagnosis, name: Callable[[str], int]) -> dict[str, Any]:
     """The columns of the places. `name`: the place of a text among those of the page; `sort`: what holds each most."""
-    works = PROCESSOR if words.on_cpu(one) else DEVICE
+    works = PROCESSOR if one.device_model.on_host else DEVICE
     sorts = {works: "saving"}
     columns: dict[str, list[Any]] = {key: [] for key in ("parent", "kind", "name", "source", "calls", "sort")}
     for each in one.places:

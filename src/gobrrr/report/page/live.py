@@ -11,11 +11,11 @@ HEIGHT, BAR, GAP = 60, 18, 4
 Fact = tuple[str, str]
 
 
-def live(one: Diagnosis) -> Markup | None:
+def run(one: Diagnosis) -> Markup | None:
     """The steps without the profiler, and the facts; nothing for what was not run."""
-    if one.live is None:
-        return None
     found = one.live
+    if found is None:
+        return None
     count = len(found.times.ns)
     lead = (
         f"{units.things(count, 'step')} ran without the profiler after {found.warmup_steps} of warm-up, then "

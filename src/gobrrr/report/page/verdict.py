@@ -43,7 +43,7 @@ def _about(one: Diagnosis) -> list[str | Markup]:
     """What was looked at, the device, and over how many steps and ranks it speaks."""
     steps = units.things(one.steps, "step")
     how = "predicted; nothing was run" if predicted(one) else one.steps_from.removeprefix(f"{one.steps} ")
-    how = f"run here: {one.live.steps_from}" if one.live is not None else how
+    how = f"run here: {one.run_by}" if one.run_by is not None else how
     parts = [one.device or "device unknown", f"{steps} ({how})" if how else steps]
     if one.ranks > 1:
         parts.append(f"{one.ranks:,} ranks")
@@ -58,7 +58,7 @@ def _tiles(one: Diagnosis) -> Markup:
     without = one.unprofiled_wall_ns
     if predicted(one):
         return join([_tile(*tile) for tile in _predicted_tiles(one)])
-    timed = len(one.live.times.ns) if one.live is not None else 0
+    timed = len(one.times.ns) if one.times is not None else 0
     how = f"median of {units.things(timed, 'step')}" if timed else without.how
     doubt = f"{how}, {units.duration_range(without.low, without.high)}" if without.value is not None else ""
     return join(

@@ -202,7 +202,7 @@ class _Lines:
     """The lines of every budget, each once and in the order of the kinds; an entry's times by line."""
 
     def __init__(self, one: Diagnosis) -> None:
-        self._cpu = words.on_cpu(one)
+        self._cpu = one.device_model.on_host
         self._rows: dict[tuple[str, str], budget.Row] = {}
 
     def __call__(self, entry: WhatIf) -> dict[tuple[str, str], float]:
