@@ -39,8 +39,8 @@ from gobrrr.observe.live.watcher import Options
 from gobrrr.treating import numerics, timing
 from gobrrr.treating.arms import Arm
 from gobrrr.treating.bench import stacked
-from gobrrr.treating.compiling import compiled
 from gobrrr.treating.sets import JOINED, SERVING, TRAINING
+from gobrrr.treating.trial import compiled
 from gobrrr.treatments import applying
 from gobrrr.treatments.base import catalogue
 from gobrrr.treatments.way import Unapplied, Unfit, Way

@@ -15,8 +15,8 @@ from bench.cases import s03_clip_by_hand, s04_boolean_mask, s07_anchor_strides, 
 from gobrrr.analysis.chains import einsum_terms, orders  # noqa: E402
 from gobrrr.analysis.doubles import first_promotion  # noqa: E402
 from gobrrr.analysis.evidence import Evidence  # noqa: E402
-from gobrrr.analysis.recomputed import recomputed_calls  # noqa: E402
 from gobrrr.analysis.study import study  # noqa: E402
+from gobrrr.conditions.r01_checkpointing import recomputed_calls  # noqa: E402
 from gobrrr.observe.live.pull import pull  # noqa: E402
 from gobrrr.observe.live.watcher import Options, Watcher  # noqa: E402
 from tests.live.look import CPU, codes, diagnosed  # noqa: E402

@@ -6,6 +6,5 @@ candidates, ledger       what each way is predicted to save, and what earlier tr
 fingerprint              what makes two workloads the same
 bench, remote, worker    where steps are run: in this process, or in one of its own (messages between them)
 trial, arms, timing      one trial: both forms, applied and timed in turns
-numerics and what it needs (observed, quantities, judging, rounding, reference); compiling
-state, parts, contents   what a workload holds, copied and put back
+numerics and what it needs (observed, quantities, judging, rounding, reference)
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -21,7 +22,6 @@ from gobrrr.observe.live.state.snapshot import Snapshot, snapshot
 from gobrrr.system.reading import System
 from gobrrr.treating import numerics, pace, timing
 from gobrrr.treating.arms import Arm, Unrestored, ahead
-from gobrrr.treating.compiling import compiled
 from gobrrr.treating.pace import UNDECIDED, Allowed
 from gobrrr.treating.sequential import LEAST_ROUNDS
 from gobrrr.treatments.way import Unapplied, Way
@@ -380,3 +380,12 @@ def _first_line(error: BaseException) -> str:
         return f"{within[1]}: {within[3]}"
     first = before[1] if before is not None else (text.splitlines() or [""])[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def compiled() -> int:
+    """The frames that torch's compiler was given so far in this process; 0 where it was never loaded."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    if utils is None:
+        return 0
+    frames = utils.counters["frames"]
+    return int(frames["total"])

@@ -17,12 +17,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
 from gobrrr.model.diagnosis import Finding
 from gobrrr.model.events import Kind
+from gobrrr.treatments.advice import advice
 from gobrrr.treatments.wording import place, said
 
 NAME = "allocator"
@@ -40,15 +38,6 @@ import os
 os.environ.pop("PYTORCH_NO_CUDA_MEMORY_CACHING", None)
 os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"  # before torch is imported
 """
-
-
-def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of the finding's stake."""
-    finding = found.finding
-    if finding.code != "O06":
-        return None
-    assumes = "the memory that one step leaves behind is enough for the next"
-    return of_claim(evidence, found, _how(evidence, finding), assumes)
 
 
 def _how(evidence: Evidence, finding: Finding) -> str:
@@ -78,3 +67,6 @@ def _given_back(evidence: Evidence) -> str:
         if made >= steps.count and freed >= AS_MANY * made:
             return name
     return ""
+
+
+predict = advice("O06", _how, "the memory that one step leaves behind is enough for the next")

@@ -31,6 +31,7 @@ Planned = tuple[str, Found | None, Plan]
 """A treatment's name, the finding that it is for (None: it was asked for without one), and what it changes."""
 
 FORM = (
+    "advice",
     "applying",
     "asking",
     "base",

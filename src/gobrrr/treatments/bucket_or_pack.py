@@ -11,11 +11,7 @@ Shapes that change from batch to batch cost a compiler its graphs: pad to a few 
 
 from __future__ import annotations
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_claim
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.treatments.wording import said, where
+from gobrrr.treatments.advice import advice
 
 NAME = "bucket-or-pack"
 NUMERICS = "statistics"
@@ -26,11 +22,9 @@ random.shuffle(batches)  # each padded to its own longest
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of the finding's stake."""
-    finding = found.finding
-    if finding.code != "M11":
-        return None
-    told = "batches of sequences of about one length, each padded to its longest; or packed rows"
-    how = said(told, where(finding))
-    return of_claim(evidence, found, how, "high: no padding is left", least=0.0)
+predict = advice(
+    "M11",
+    "batches of sequences of about one length, each padded to its longest; or packed rows",
+    "high: no padding is left",
+    least=0.0,
+)

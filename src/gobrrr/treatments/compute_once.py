@@ -9,11 +9,10 @@ Replayed: the operations that the finding names are not there any more, nor what
 from __future__ import annotations
 
 from gobrrr.analysis.again import repeated
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
+from gobrrr.model.diagnosis import Finding
 from gobrrr.model.recording import Again
+from gobrrr.treatments.advice import advice
 from gobrrr.treatments.wording import place, said
 
 NAME = "compute-once"
@@ -33,17 +32,15 @@ REMEDIES = {
 }
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of the finding's stake."""
-    finding = found.finding
-    if finding.code != "R02":
-        return None
-    told = [said(_remedy(one.again), place(one.again.source)) for one in repeated(evidence, "steps", "turns")]
-    how = "\n".join(list(dict.fromkeys(told))[:MOST_TOLD]) or said(GENERAL)
-    return of_claim(evidence, found, how, "what it is computed from stays as it was in the two steps looked at")
-
-
 def _remedy(one: Again) -> str:
     if one.kind == "turns":
         return f"once in the step, not {one.times} times: keep the result and use it again"
     return REMEDIES.get(one.of, GENERAL)
+
+
+def _how(evidence: Evidence, _: Finding) -> str:
+    told = [said(_remedy(one.again), place(one.again.source)) for one in repeated(evidence, "steps", "turns")]
+    return "\n".join(list(dict.fromkeys(told))[:MOST_TOLD]) or said(GENERAL)
+
+
+predict = advice("R02", _how, "what it is computed from stays as it was in the two steps looked at")

@@ -14,10 +14,9 @@ sort as well and nothing is gained.
 from __future__ import annotations
 
 from gobrrr.analysis.accumulation import accumulations
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
+from gobrrr.model.diagnosis import Finding
+from gobrrr.treatments.advice import advice
 from gobrrr.treatments.wording import line, where
 
 NAME = "gather-backward"
@@ -31,14 +30,10 @@ FORWARD = ("table.index_add_(0, ids, values)", "table.index_put_((ids,), values,
 """What to write, and in place of what: to read rows, and to add values to them."""
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of the finding's stake."""
-    finding = found.finding
-    if finding.code != "M08":
-        return None
-    assumes = "rows of one dimension are chosen, and sums in any order will do"
-    code, old = BACKWARD
-    if all(one.forward for one in accumulations(evidence)) and len(accumulations(evidence)):
-        code, old = FORWARD
-    how = line(code, where(finding), f"for {old}")
-    return of_claim(evidence, found, how, assumes)
+def _how(evidence: Evidence, finding: Finding) -> str:
+    adding = accumulations(evidence)
+    code, old = FORWARD if len(adding) and all(one.forward for one in adding) else BACKWARD
+    return line(code, where(finding), f"for {old}")
+
+
+predict = advice("M08", _how, "rows of one dimension are chosen, and sums in any order will do")

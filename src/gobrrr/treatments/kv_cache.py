@@ -10,10 +10,9 @@ that share of its bytes: a matrix product with one row still reads all weights.
 from __future__ import annotations
 
 from gobrrr.analysis.again import repeated
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
+from gobrrr.model.diagnosis import Finding
+from gobrrr.treatments.advice import advice
 from gobrrr.treatments.wording import place, said
 
 NAME = "kv-cache"
@@ -27,13 +26,9 @@ GENERAL = (
 )
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of the finding's stake."""
-    finding = found.finding
-    if finding.code != "R03":
-        return None
+def _how(evidence: Evidence, _: Finding) -> str:
     mine = repeated(evidence, "rows")
-    how = said(GENERAL, place(mine[0].again.source) if mine else "")
-    return of_claim(
-        evidence, found, how, "attention is causal: rows before the last one came out as in the turn before"
-    )
+    return said(GENERAL, place(mine[0].again.source) if mine else "")
+
+
+predict = advice("R03", _how, "attention is causal: rows before the last one came out as in the turn before")

@@ -8,11 +8,7 @@ it at the high end, which many steps between two reports come close to.
 
 from __future__ import annotations
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_claim
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.treatments.wording import said, where
+from gobrrr.treatments.advice import advice
 
 NAME = "log-less"
 NUMERICS = "none"
@@ -23,10 +19,4 @@ if number % 100 == 0:
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of the finding's stake."""
-    finding = found.finding
-    if finding.code != "O12":
-        return None
-    how = said("report every 100 steps, and add up on the device in between", where(finding))
-    return of_claim(evidence, found, how, "low: every second step reports")
+predict = advice("O12", "report every 100 steps, and add up on the device in between", "low: every second step reports")

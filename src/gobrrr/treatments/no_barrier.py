@@ -6,11 +6,7 @@ waiting moves there as far as one rank is always the slow one; only what varies 
 
 from __future__ import annotations
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_claim
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.treatments.wording import said, where
+from gobrrr.treatments.advice import advice
 
 NAME = "no-barrier"
 NUMERICS = "none"
@@ -22,10 +18,8 @@ for step, batch in enumerate(loader):
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """The finding's stake."""
-    finding = found.finding
-    if finding.code != "N03":
-        return None
-    how = said("no torch.distributed.barrier() in the loop; batches of even lengths on all ranks", where(finding))
-    return of_claim(evidence, found, how, "high: no rank is slower than the others in the mean")
+predict = advice(
+    "N03",
+    "no torch.distributed.barrier() in the loop; batches of even lengths on all ranks",
+    "high: no rank is slower than the others in the mean",
+)

@@ -12,11 +12,10 @@ It takes the memory of the whole length from the beginning, and less at the peak
 
 from __future__ import annotations
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.growth import growing
+from gobrrr.model.diagnosis import Finding
+from gobrrr.treatments.advice import advice
 from gobrrr.treatments.wording import line, where
 
 NAME = "preallocate"
@@ -28,14 +27,11 @@ seen = cache[:, :, : at + 1]
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of the finding's stake."""
-    finding = found.finding
-    if finding.code != "M10":
-        return None
-    assumes = "the most that it grows to is known, and the filled part is read as a view"
+def _how(evidence: Evidence, finding: Finding) -> str:
     grown = growing(evidence)
     dimension, most = (grown[0].dimension, f"length {grown[0].last} or more") if grown else (2, "the most that comes")
     new = f"cache[{':, ' * dimension}at : at + 1] = new"
-    how = line(new, where(finding), f"for torch.cat; cache: made once, with {most} in dimension {dimension}")
-    return of_claim(evidence, found, how, assumes)
+    return line(new, where(finding), f"for torch.cat; cache: made once, with {most} in dimension {dimension}")
+
+
+predict = advice("M10", _how, "the most that it grows to is known, and the filled part is read as a view")

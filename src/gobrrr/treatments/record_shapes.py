@@ -5,9 +5,7 @@ Replayed: none of the step's time. It lets the conditions that price calls be lo
 
 from __future__ import annotations
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
+from gobrrr.treatments.advice import another_trace
 
 NAME = "record-shapes"
 NUMERICS = "none"
@@ -21,10 +19,4 @@ with torch.profiler.profile(record_shapes=True) as prof:
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of the finding's stake."""
-    finding = found.finding
-    if finding.code != "Q02":
-        return None
-    assumes = "it makes the trace say more, not the step faster"
-    return Plan(HOW, assumes, None)
+predict = another_trace("Q02", HOW)

@@ -13,13 +13,11 @@ A table that shares its weights with the output layer gains nothing: that gradie
 
 from __future__ import annotations
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.embeddings import dense_tables
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
 from gobrrr.analysis.program import optimizer_of
 from gobrrr.model.diagnosis import Finding
+from gobrrr.treatments.advice import advice
 from gobrrr.treatments.wording import line, where
 
 NAME = "sparse-embedding"
@@ -28,16 +26,6 @@ CODE = """
 table = torch.nn.Embedding(rows, width, sparse=True)
 for_table = torch.optim.SparseAdam(table.parameters(), lr=lr)
 """
-
-
-def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of the finding's stake."""
-    finding = found.finding
-    if finding.code != "M07":
-        return None
-    how = _how(evidence, finding)
-    assumes = "an optimizer without weight decay, and with moments of used rows only, trains as well"
-    return of_claim(evidence, found, how, assumes)
 
 
 TAKE = ("SGD", "Adagrad")
@@ -55,3 +43,6 @@ def _how(evidence: Evidence, finding: Finding) -> str:
         return table
     update = "for_table = torch.optim.SparseAdam(table.parameters())"
     return f"{table}\n{line(update, f'beside {optimizer.kind}' if optimizer is not None else '')}"
+
+
+predict = advice("M07", _how, "an optimizer without weight decay, and with moments of used rows only, trains as well")

@@ -9,10 +9,7 @@ recorded steps that differ: nothing of the program gets faster.
 
 from __future__ import annotations
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_claim
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
+from gobrrr.treatments.advice import advice
 
 NAME = "warm-up"
 NUMERICS = "none"
@@ -26,10 +23,4 @@ with torch.profiler.profile(schedule=schedule) as prof:
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of the finding's stake."""
-    finding = found.finding
-    if finding.code != "O05":
-        return None
-    assumes = "later steps load nothing; the program itself gets no faster"
-    return of_claim(evidence, found, HOW, assumes, least=0.0)
+predict = advice("O05", lambda *_: HOW, "later steps load nothing; the program itself gets no faster", least=0.0)

@@ -10,11 +10,9 @@ pointwise chains would save fused. A single graph keeps part of both: its own ca
 
 from __future__ import annotations
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_claim
 from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
 from gobrrr.model.diagnosis import Finding
+from gobrrr.treatments.advice import advice
 from gobrrr.treatments.wording import said, where
 
 NAME = "whole-graph"
@@ -29,16 +27,7 @@ def f(x):
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of the finding's stake."""
-    finding = found.finding
-    if finding.code != "O10":
-        return None
-    assumes = "high: one graph leaves nothing to Python, and fuses every chain"
-    return of_claim(evidence, found, _how(finding), assumes, least=0.0)
-
-
-def _how(finding: Finding) -> str:
+def _how(_: Evidence, finding: Finding) -> str:
     reasons = " ".join(finding.evidence).lower()
     at = where(finding)
     if "print" in reasons or "logg" in reasons:
@@ -46,3 +35,6 @@ def _how(finding: Finding) -> str:
     if "item" in reasons or "data-dependent" in reasons or "branching" in reasons:
         return said("torch.where in place of the value that Python asks for", at)
     return said("take what breaks the graph out of the function; torch.compile(f, fullgraph=True) names it", at)
+
+
+predict = advice("O10", _how, "high: one graph leaves nothing to Python, and fuses every chain", least=0.0)
