@@ -7,7 +7,7 @@ ARGS ?=
 QUICK := not slow
 # Tests that judge times: they have the machine to themselves.
 TIMED := $(addprefix tests/live/test_,collector.py contention.py watcher.py) \
-	tests/hardware/test_measure_torch.py tests/test_startup.py tests/treating/test_for_real.py
+	tests/hardware/test_measure_torch.py tests/test_startup.py tests/trials/test_for_real.py
 
 .DEFAULT_GOAL := help
 

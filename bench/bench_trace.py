@@ -28,7 +28,7 @@ from unittest import mock
 
 import gobrrr
 import gobrrr.analysis.places.where
-import gobrrr.pipeline
+import gobrrr.doors.pipeline
 from bench.decode_loop import write_loop
 from bench.make_trace import copies_for, read_source, write_copies
 from bench.process import run, summary
@@ -136,9 +136,9 @@ def place_cost(traces: Sequence[Path], runs: int) -> dict[str, Any]:
 
 PLACES = (
     (gobrrr.analysis.places.where, "where_time_goes"),
-    (gobrrr.pipeline, "listed"),
-    (gobrrr.pipeline, "place_of"),
-    (gobrrr.pipeline, "with_host"),
+    (gobrrr.doors.pipeline, "listed"),
+    (gobrrr.doors.pipeline, "place_of"),
+    (gobrrr.doors.pipeline, "with_host"),
 )
 """What makes the places: none of these calls another."""
 

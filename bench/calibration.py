@@ -42,11 +42,11 @@ from bench.calibration_fit import DOUBT, DRAWN, NOISY, Interval, Sample, fit, ju
 from bench.calibration_other import samples as other_samples
 from bench.predicted_ways import Told, foretold
 from bench.stored_profile import unpack
-from gobrrr.analysis.predictive import Replayed, predicted
-from gobrrr.fitted import Fitted, LeftOut, fitted
+from gobrrr.analysis.replay.fitted import Fitted, LeftOut, fitted
+from gobrrr.analysis.replay.predictive import Replayed, predicted
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import Profile
-from gobrrr.treating.sets import JOINED, SEVERAL
+from gobrrr.trials.sets import JOINED, SEVERAL
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"

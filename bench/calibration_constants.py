@@ -1,8 +1,9 @@
 """The replay's constants of the host, from steps of the bench that the host bounds once they are treated.
 
-Each is a number of durations of a launch call as recorded (`gobrrr.analysis.path.launch_call_ns`), which tells how fast
-that host was. A step that takes LATE times its device's work is bound by the host; then what the host needed under a
-treatment follows from the time that was measured: that time less what the treatment leaves to the host as it is.
+Each is a number of durations of a launch call as recorded (`gobrrr.analysis.findings.path.launch_call_ns`), which tells
+how fast that host was. A step that takes LATE times its device's work is bound by the host; then what the host needed
+under a treatment follows from the time that was measured: that time less what the treatment leaves to the host as it
+is.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from bench.calibration_fit import NOISY
-from gobrrr.analysis.compiled import compilable, issued, left_by_fusion
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.path import launch_call_ns, path_of
-from gobrrr.analysis.waits import inner_waits
-from gobrrr.analysis.what_if import host_of
-from gobrrr.fitted import Constant
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import launch_call_ns, path_of
+from gobrrr.analysis.host.waits import inner_waits
+from gobrrr.analysis.replay.fitted import Constant
+from gobrrr.analysis.replay.what_if import host_of
+from gobrrr.analysis.savings.compiled import compilable, issued, left_by_fusion
 from gobrrr.treatments.bf16_autocast import casts_of
 
 LATE = 1.15

@@ -1,9 +1,9 @@
 """The predictive interval's quantiles, from points that were measured; whole workloads are left out to check them.
 
-A residual is what was measured less what the replay expects, on the scale of gobrrr.analysis.predictive. Its quantiles
-are those of all points of a device, and of a mechanism; the latter are drawn to the former as if those had DRAWN
-workloads. The levels are those of LEVELS
-with the least interval score on the bench's workloads when they are left out, of those that cover COVERED of them.
+A residual is what was measured less what the replay expects, on the scale of gobrrr.analysis.replay.predictive. Its
+quantiles are those of all points of a device, and of a mechanism; the latter are drawn to the former as if those had
+DRAWN workloads. The levels are those of LEVELS with the least interval score on the bench's workloads when they are
+left out, of those that cover COVERED of them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from gobrrr.analysis.predictive import Replayed, predicted
-from gobrrr.fitted import LeftOut, Spread
+from gobrrr.analysis.replay.fitted import LeftOut, Spread
+from gobrrr.analysis.replay.predictive import Replayed, predicted
 
 DRAWN = 3.0
 NOISY = 0.3

@@ -14,11 +14,11 @@ from pathlib import Path
 from bench.calibration_fit import Sample
 from bench.pair_data import Pair, pairs
 from bench.pairs import TUNED, profile_of
-from gobrrr import pipeline
-from gobrrr.analysis.predictive import OTHER, Replayed, mechanism_of
+from gobrrr.analysis.replay.predictive import OTHER, Replayed, mechanism_of
+from gobrrr.doors import pipeline
 from gobrrr.guarded import Parts
-from gobrrr.treatments.seats import seats
-from gobrrr.treatments.together import Combiner
+from gobrrr.treatments.framework.seats import seats
+from gobrrr.treatments.framework.together import Combiner
 
 CASES = Path(__file__).resolve().parent / "results" / "live_cases.json"
 

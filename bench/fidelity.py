@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 
 import gobrrr
-from gobrrr.analysis.graph import graph_of
-from gobrrr.analysis.links import link
-from gobrrr.analysis.observer import NO_COST
-from gobrrr.analysis.replay import replayed
-from gobrrr.analysis.steps import find_steps
-from gobrrr.analysis.study import unreplayable
+from gobrrr.analysis.answer.study import unreplayable
+from gobrrr.analysis.events.links import link
+from gobrrr.analysis.events.observer import NO_COST
+from gobrrr.analysis.events.steps import find_steps
+from gobrrr.analysis.replay.graph import graph_of
+from gobrrr.analysis.replay.simulator import replayed
 from gobrrr.errors import GobrrrError
 from gobrrr.observe.trace import read_trace
 from gobrrr.units import duration

@@ -2,7 +2,7 @@
 
     python -m bench.first_sets            # the workloads that may be fitted on; no torch, no GPU
 
-The set is what gobrrr.treating.sets picks from predictions that the code makes now of the stored profile; its speed and
+The set is what gobrrr.trials.sets picks from predictions that the code makes now of the stored profile; its speed and
 the best one are measurements (bench/results/treatments_*.json). A set that was not measured has no figure.
 """
 
@@ -18,12 +18,12 @@ import msgspec
 from bench.calibration import PROFILE, RESULTS
 from bench.predicted_ways import Told, named
 from bench.stored_profile import unpack
-from gobrrr import pipeline
+from gobrrr.doors import pipeline
 from gobrrr.model.machine import Machine
-from gobrrr.treating.candidate import Candidate
-from gobrrr.treating.candidates import predictor_of, step_of
-from gobrrr.treating.sets import JOINED, best_sets
-from gobrrr.treatments.way import Way
+from gobrrr.treatments.framework.way import Way
+from gobrrr.trials.candidate import Candidate
+from gobrrr.trials.candidates import predictor_of, step_of
+from gobrrr.trials.sets import JOINED, best_sets
 
 GOOD = 0.97
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.zoo_recordings import Labelled, labelled
-from gobrrr.analysis.expected import expect
+from gobrrr.analysis.pricing.expected import expect
 from gobrrr.cost import price
 from gobrrr.hardware import efficiency, find
 from gobrrr.hardware.dispatch import Dispatch, Hosts, listed

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench import op_table
-from gobrrr.analysis.expected import Parts, kind_of, parts_of
+from gobrrr.analysis.pricing.expected import Parts, kind_of, parts_of
 from gobrrr.cost import price
 from gobrrr.hardware import find
 from gobrrr.hardware.efficiency import Efficiency, Kind, Share, keys

@@ -1,4 +1,4 @@
-"""Fit what recording costs the host, and how well it is known: the constants of `gobrrr.analysis.observer`.
+"""Fit what recording costs the host, and how well it is known: the constants of `gobrrr.analysis.events.observer`.
 
     python -m bench.fit_observer_cost
     python -m bench.fit_observer_cost --here    hold the calibration of `gobrrr machine` against small models
@@ -36,14 +36,14 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from bench.accuracy import shipped
-from gobrrr.analysis.graph import graph_of, host_needs
-from gobrrr.analysis.host_record import host_record
-from gobrrr.analysis.lead import running
-from gobrrr.analysis.links import Links, link
-from gobrrr.analysis.observer import DEFAULT_COST, LEFT_FACTOR, STACKS_COST, ObserverCost, observer_cost
-from gobrrr.analysis.replay import replayed
-from gobrrr.analysis.steps import Steps, find_steps, steady
-from gobrrr.analysis.study import estimated
+from gobrrr.analysis.answer.study import estimated
+from gobrrr.analysis.budget.lead import running
+from gobrrr.analysis.events.host_record import host_record
+from gobrrr.analysis.events.links import Links, link
+from gobrrr.analysis.events.observer import DEFAULT_COST, LEFT_FACTOR, STACKS_COST, ObserverCost, observer_cost
+from gobrrr.analysis.events.steps import Steps, find_steps, steady
+from gobrrr.analysis.replay.graph import graph_of, host_needs
+from gobrrr.analysis.replay.simulator import replayed
 from gobrrr.hardware.ceilings import machine_of
 from gobrrr.hardware.measure import Bench, Device, need_torch
 from gobrrr.hardware.measure.observer import measure_observer, recording

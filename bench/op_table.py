@@ -29,9 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr import read_trace
-from gobrrr.analysis.intervals import union
-from gobrrr.analysis.links import Links, link
-from gobrrr.analysis.price import Priced, price_all
+from gobrrr.analysis.events.intervals import union
+from gobrrr.analysis.events.links import Links, link
+from gobrrr.analysis.pricing.price import Priced, price_all
 from gobrrr.cost import parse_inputs
 from gobrrr.model.events import I8, EventTable, Kind
 from gobrrr.model.profile import Profile

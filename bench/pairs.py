@@ -21,7 +21,7 @@ from typing import Any
 
 import gobrrr
 from bench.pair_data import Pair, pairs
-from gobrrr import changes
+from gobrrr.doors import changes
 from gobrrr.model.profile import Profile
 from gobrrr.observe.trace import read_trace
 from gobrrr.units import percent

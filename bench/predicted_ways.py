@@ -11,18 +11,18 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from gobrrr import pipeline
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.predictive import Replayed, predicted
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.replay.predictive import Replayed, predicted
+from gobrrr.doors import pipeline
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import Profile
-from gobrrr.treating.candidates import predictor_of, step_of
-from gobrrr.treating.sets import JOINED
-from gobrrr.treatments.way import Way
+from gobrrr.treatments.framework.way import Way
+from gobrrr.trials.candidates import predictor_of, step_of
+from gobrrr.trials.sets import JOINED
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """A way that fitted a workload when it ran: what a prediction asks of it (gobrrr.treatments.way.Way)."""
+    """A way that fitted a workload when it ran: what a prediction asks of it (gobrrr.treatments.framework.way.Way)."""
 
     name: str
     treatment: str

@@ -23,9 +23,9 @@ import msgspec
 
 from bench import fit_dispatch, fit_efficiency
 from bench.zoo_recordings import LABELS, Labelled, labelled
-from gobrrr import prediction
-from gobrrr.analysis.roofline import floor
+from gobrrr.analysis.pricing.roofline import floor
 from gobrrr.cost import price
+from gobrrr.doors import prediction
 from gobrrr.hardware import efficiency, find
 from gobrrr.hardware.cache import decode
 from gobrrr.hardware.ceilings import datasheet_of, machine_of

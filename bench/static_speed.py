@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import gobrrr
-from gobrrr import api, prediction
+from gobrrr import api
+from gobrrr.doors import prediction
 
 TARGET = Path(__file__).parent / "results" / "static_speed.json"
 TIMES = 3

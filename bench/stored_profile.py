@@ -1,4 +1,5 @@
-"""A Profile in a file: what `gobrrr.pipeline.examine` reads, so that a prediction can be made again by other code.
+"""A Profile in a file: what `gobrrr.doors.pipeline.examine` reads, so that a prediction can be made again by other
+code.
 
 `pack` keeps everything that a Profile holds, and names, threads and texts only where an event uses them. Columns are
 stored as differences from row to row and compressed: a step of 500 kernels takes some tens of kilobytes. A column that

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import settings
 from msgspec import structs
 
-from gobrrr.analysis import predictive
-from gobrrr.fitted import fitted
+from gobrrr.analysis.replay import predictive
+from gobrrr.analysis.replay.fitted import fitted
 from gobrrr.guarded import STRICT
 from tests.once import SHARED
 from tests.spread import examples

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from gobrrr.analysis.claims import NOTHING, Found, lengths
-from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.findings.claims import NOTHING, Found, lengths
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.conditions import catalogue
 from gobrrr.conditions.overlap import settle
+from gobrrr.doors.pipeline import evidence_of
 from gobrrr.model.diagnosis import Finding, NotChecked, Prescription, Wall
 from gobrrr.observe.trace import read_trace
-from gobrrr.pipeline import evidence_of
 from gobrrr.treatments import catalogue as treatments
-from gobrrr.treatments.prescribing import prescription, replayed
-from gobrrr.treatments.together import Combiner, Seat
+from gobrrr.treatments.framework.prescribing import prescription, replayed
+from gobrrr.treatments.framework.together import Combiner, Seat
 
 
 def evidence_from(path: Path, on: str | None = None) -> Evidence:

@@ -10,9 +10,9 @@ import pytest
 
 import gobrrr
 from gobrrr import api
-from gobrrr import catalogues as home
 from gobrrr.errors import InputError, UnknownDeviceError, UsageError
 from gobrrr.model.profile import Profile
+from gobrrr.report import catalogues as home
 from gobrrr.report import terminal
 from tests.report import samples
 
@@ -42,9 +42,9 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Profile, str | None]
         calls.append((profile, on))
         return samples.overhead()
 
-    fake = ModuleType("gobrrr.changes")
+    fake = ModuleType("gobrrr.doors.changes")
     fake.diagnose = diagnose  # type: ignore[attr-defined]
-    monkeypatch.setattr(gobrrr, "changes", fake, raising=False)
+    monkeypatch.setattr("gobrrr.doors.changes", fake, raising=False)
     return calls
 
 

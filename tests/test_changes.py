@@ -15,9 +15,10 @@ import pytest
 from msgspec import structs
 
 from bench.pair_data import Pair, pairs
-from gobrrr import changes, pipeline, units
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.intervals import union
+from gobrrr import units
+from gobrrr.analysis.events.intervals import union
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.doors import changes, pipeline
 from gobrrr.errors import UnknownDeviceError, UsageError
 from gobrrr.guarded import Parts
 from gobrrr.hardware import find
@@ -25,8 +26,8 @@ from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.model.profile import Profile
 from gobrrr.observe.trace import read_trace
 from gobrrr.report.json import to_json
-from gobrrr.treatments.seats import seats
-from gobrrr.treatments.together import Combiner
+from gobrrr.treatments.framework.seats import seats
+from gobrrr.treatments.framework.together import Combiner
 from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, diagnosis, examined, short
 from tests.conditions.lives import live_of
 from tests.conftest import H100, H100_EXTRA

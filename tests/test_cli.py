@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gobrrr import api, catalogues, cli, live
+from gobrrr import api, cli
 from gobrrr.cli.diagnosing import _misplaced
+from gobrrr.doors import live
+from gobrrr.doors.targets import names_in
 from gobrrr.errors import InputError
 from gobrrr.model.diagnosis import Diagnosis
-from gobrrr.report import json, terminal
-from gobrrr.targets import names_in
+from gobrrr.report import catalogues, json, terminal
 from tests.report import samples
 from tests.test_api import CONDITIONS, TREATMENTS
 from tests.traces import Trace

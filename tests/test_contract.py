@@ -14,7 +14,7 @@ import pytest
 
 from bench.stored_profile import unpack
 from gobrrr.api import load, save
-from gobrrr.pipeline import diagnose
+from gobrrr.doors.pipeline import diagnose
 from gobrrr.report.json import to_json
 from tests.analysis.tables import DDP, HOLDOUT, PUBLIC, SHIPPED, diagnosis, short
 from tests.conftest import ROOT

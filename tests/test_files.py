@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr import files
 from gobrrr.errors import UsageError
+from gobrrr.system import files
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="modes, links and pipes are POSIX")
 

@@ -10,13 +10,14 @@ from typing import Any, NoReturn
 import msgspec
 import pytest
 
-from gobrrr import changes, cli, conditions, pipeline
+from gobrrr import cli, conditions
+from gobrrr.doors import changes, pipeline
 from gobrrr.guarded import LOG, STRICT, Parts, failed
 from gobrrr.model.diagnosis import Diagnosis, NotChecked
 from gobrrr.model.profile import Profile
 from gobrrr.observe.trace import read_trace
 from gobrrr.report import advice, html, notebook, terminal
-from gobrrr.treatments import base, prescribing, together
+from gobrrr.treatments.framework import base, prescribing, together
 from tests.conftest import H100
 
 FAULTY = H100 / "pointwise_chain.faulty.json.gz"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -44,6 +45,9 @@ def test_the_package_keeps_its_layers(copy: Path) -> None:
         ("hardware/table.py", "import gobrrr.cost"),
         ("hardware/table.py", "import gobrrr.cli"),
         ("errors.py", "import torch"),
+        ("analysis/events/steps.py", "from gobrrr.analysis.budget import idle"),
+        ("analysis/places/tree.py", "from gobrrr.analysis.savings import gains"),
+        ("doors/pipeline.py", "from gobrrr.doors import live"),
     ],
 )
 def test_an_import_that_breaks_a_contract_is_found(module: str, line: str, copy: Path) -> None:
@@ -51,3 +55,23 @@ def test_an_import_that_breaks_a_contract_is_found(module: str, line: str, copy:
     done = lint(copy)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "BROKEN" in done.stdout
+
+
+def test_the_house_in_the_design_is_the_one_on_disk(root: Path) -> None:
+    """What stands in a folder's own lines (analysis, doors) is all that is there, too."""
+    drawn = re.search(r"^src/gobrrr/\n(.*?)^```", (root / "docs/design.md").read_text("utf-8"), re.M | re.S)
+    assert drawn is not None
+    folder, drawn_in = "", {"": set[str]()}
+    for line in drawn[1].splitlines():
+        names = [name.removesuffix("/") for name in line[:25].split()]
+        if line.startswith("    ") and names:
+            drawn_in.setdefault(folder, set()).add(names[0])
+        elif names:
+            folder = names[0]
+            drawn_in[""] |= set(names)
+    for folder, names_drawn in drawn_in.items():
+        paths = [path for path in (root / "src/gobrrr" / folder).iterdir() if path.is_file() or any(path.glob("*.*"))]
+        there = {path.stem if folder else path.name for path in paths if not path.name.startswith("__pycache__")}
+        there -= {"__init__", "__main__.py", "py.typed"}
+        assert names_drawn <= there
+        assert names_drawn == there or folder == "treatments"

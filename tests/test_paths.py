@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gobrrr.paths import bytes_without_home, short, without_home
+from gobrrr.system.paths import bytes_without_home, short, without_home
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.analysis.calls import communicates
-from gobrrr.analysis.intervals import clip, union
+from gobrrr.analysis.events.calls import communicates
+from gobrrr.analysis.events.intervals import clip, union
 from gobrrr.cost import price
 from gobrrr.hardware import find, match_device
 from gobrrr.model.diagnosis import Diagnosis

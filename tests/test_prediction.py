@@ -15,12 +15,12 @@ from msgspec.structs import replace
 
 import gobrrr
 from gobrrr.api import load, save
+from gobrrr.doors.prediction import ELSEWHERE, forecast, predict
 from gobrrr.errors import UsageError
 from gobrrr.hardware import find
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.model.recording import Assumption, Recording
 from gobrrr.model.work import OpCall, Scalar
-from gobrrr.prediction import ELSEWHERE, forecast, predict
 from gobrrr.report.json import to_json
 from tests.recordings import (
     add,

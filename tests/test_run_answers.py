@@ -13,8 +13,8 @@ import pytest
 
 from gobrrr import api
 from gobrrr.cli.entry import main
+from gobrrr.doors.running import Ran
 from gobrrr.report import output
-from gobrrr.running import Ran
 from tests.report import samples
 
 STATUS = 4

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from gobrrr.doors.pipeline import diagnose
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.model.profile import Profile
 from gobrrr.observe.trace import read_trace
-from gobrrr.pipeline import diagnose
 from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, diagnosis, read, short
 from tests.conftest import H100, ROOT
 from tests.spread import slow, spread

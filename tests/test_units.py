@@ -164,8 +164,8 @@ ALWAYS_MANY = {
     "conditions/r04_growing_work.py", "report/page/verdict.py", "report/terminal.py", "report/calc.py",
     "report/words.py", "report/doing.py", "observe/static/recorder.py", "observe/live/loops/step_sites.py",
     "observe/folder.py", "treatments/compile.py", "envelope/problems.py", "hardware/ceilings.py", "hardware/match.py",
-    "hardware/measure/observer.py", "hardware/measure/links.py", "hardware/measure/host.py", "treating/doubts.py",
-    "treating/numerics.py", "analysis/caveats.py", "cost/traffic.py", "conditions/o03_per_parameter_optimizer.py",
+    "hardware/measure/observer.py", "hardware/measure/links.py", "hardware/measure/host.py", "trials/doubts.py",
+    "trials/numerics.py", "analysis/answer/caveats.py", "cost/traffic.py", "conditions/o03_per_parameter_optimizer.py",
 }  # fmt: skip
 """Files in which a number before a plural is a constant, a rate, an "of many", or is told only of several."""
 

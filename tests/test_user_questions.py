@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr import changes, cli
-from gobrrr.changes import Prediction
+from gobrrr import cli
+from gobrrr.doors import changes
+from gobrrr.doors.changes import Prediction
+from gobrrr.doors.pipeline import diagnose
 from gobrrr.model.diagnosis import WhatIf
 from gobrrr.observe.trace import read_trace
-from gobrrr.pipeline import diagnose
 from tests.conftest import H100, H100_EXTRA
 
 HELD_OUT = H100_EXTRA / "holdout"

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from bench.calibration import COLUMNS, RESULTS, Line, Table, table
-from gobrrr.fitted import Fitted, LeftOut, Spread, fitted
+from gobrrr.analysis.replay.fitted import Fitted, LeftOut, Spread, fitted
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "calibration.md"
 FIT, FINAL = RESULTS / "calibration.json", RESULTS / "calibration_final.json"
@@ -57,7 +57,7 @@ was measured above that is missed, by law.
 
 SPREADS = """## What was fitted
 
-Residuals in units of a saving's scale (`src/gobrrr/analysis/predictive.py`): quantiles, after groups with few
+Residuals in units of a saving's scale (`src/gobrrr/analysis/replay/predictive.py`): quantiles, after groups with few
 workloads were drawn to the group around them. "Left out": each workload by a fit without it.
 """
 

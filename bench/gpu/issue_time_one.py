@@ -38,8 +38,8 @@ from gobrrr.observe.live.pull import pull
 from gobrrr.observe.live.recorder import time_loops
 from gobrrr.observe.live.watcher import Options
 from gobrrr.observe.live.watches.syncs import looking
-from gobrrr.treating import timing
-from gobrrr.treating.arms import Arm
+from gobrrr.trials import timing
+from gobrrr.trials.arms import Arm
 
 PROFILE = ".profile.xz"
 PROFILED = 3

@@ -35,7 +35,7 @@ import gobrrr
 from bench.reports.__main__ import commit, facts, said, without_text
 from bench.reports.judging import judged
 from bench.stored_profile import pack, unpack
-from gobrrr import live
+from gobrrr.doors import live
 
 BENCH = Path(__file__).resolve().parents[1]
 REPORTS, RESULTS = BENCH / "reports" / "on_gpu", BENCH / "results" / "reports_h200.json"

@@ -25,16 +25,16 @@ from bench.gpu.treatments import KNOWN
 from bench.gpu.treatments_one import LOOKED, NARROW, One, fitting, small
 from bench.gpu.treatments_turns import Turn, Turns
 from gobrrr.model.treated import Treated, TrialRecord
-from gobrrr.treating import treat
-from gobrrr.treating.bench import Here
-from gobrrr.treating.candidate import Candidate
-from gobrrr.treating.candidates import Looked
-from gobrrr.treating.choosing import BUDGET_S, Options
-from gobrrr.treating.ledger import Ledger
-from gobrrr.treating.pace import Allowed
-from gobrrr.treating.search import Telling
-from gobrrr.treating.sets import FED, JOINED
-from gobrrr.treatments import applying
+from gobrrr.treatments.framework import applying
+from gobrrr.trials import treat
+from gobrrr.trials.bench import Here
+from gobrrr.trials.candidate import Candidate
+from gobrrr.trials.candidates import Looked
+from gobrrr.trials.choosing import BUDGET_S, Options
+from gobrrr.trials.ledger import Ledger
+from gobrrr.trials.pace import Allowed
+from gobrrr.trials.search import Telling
+from gobrrr.trials.sets import FED, JOINED
 
 TRAINING = (
     ("bf16-autocast", "compile:reduce-overhead", "fused-optimizer", "channels-last", *FED),

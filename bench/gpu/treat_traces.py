@@ -22,7 +22,7 @@ import torch
 from bench.gpu.pairs_measure import trace_steps
 from bench.gpu.treatments import KNOWN
 from bench.gpu.treatments_one import fitting
-from gobrrr.treating.arms import Arm
+from gobrrr.trials.arms import Arm
 
 WARM, TIMED = 8, 15
 

@@ -44,7 +44,7 @@ import gobrrr
 from bench.gpu.treatment_workloads import ENTRIES, HELD_BACK, Entry
 from bench.gpu.treatment_workloads.written import WRITTEN
 from bench.gpu.treatments_one import LOOKED
-from gobrrr import live
+from gobrrr.doors import live
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 PROFILE = ".profile.xz"

@@ -30,20 +30,20 @@ from bench.gpu.treatment_workloads import ENTRIES, Entry
 from bench.gpu.treatments_turns import ROUNDS, Runner, Turn, Turns, in_turns, spread_share, wait
 from bench.predicted_ways import Told, foretold, named, told
 from bench.stored_profile import pack, unpack
-from gobrrr import live, pipeline
+from gobrrr.doors import live, pipeline
 from gobrrr.model.treated import Numerics
 from gobrrr.observe.live import make_watcher
 from gobrrr.observe.live.pull import pull
 from gobrrr.observe.live.state.snapshot import Snapshot, snapshot
 from gobrrr.observe.live.watcher import Options
-from gobrrr.treating import numerics, timing
-from gobrrr.treating.arms import Arm
-from gobrrr.treating.bench import stacked
-from gobrrr.treating.sets import JOINED, SERVING, TRAINING
-from gobrrr.treating.trial import compiled
-from gobrrr.treatments import applying
-from gobrrr.treatments.base import catalogue
-from gobrrr.treatments.way import Unapplied, Unfit, Way
+from gobrrr.treatments.framework import applying
+from gobrrr.treatments.framework.base import catalogue
+from gobrrr.treatments.framework.way import Unapplied, Unfit, Way
+from gobrrr.trials import numerics, timing
+from gobrrr.trials.arms import Arm
+from gobrrr.trials.bench import stacked
+from gobrrr.trials.sets import JOINED, SERVING, TRAINING
+from gobrrr.trials.trial import compiled
 
 PROFILED = 3
 """Steps in a stored profile: gobrrr itself records five; three take half of the room and say the same."""

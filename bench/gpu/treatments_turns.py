@@ -21,10 +21,10 @@ from typing import Any
 
 import torch
 
-from gobrrr.treating import timing
-from gobrrr.treating.arms import Arm, ahead
-from gobrrr.treating.sequential import Round
-from gobrrr.treating.trial import AHEAD_STEPS
+from gobrrr.trials import timing
+from gobrrr.trials.arms import Arm, ahead
+from gobrrr.trials.sequential import Round
+from gobrrr.trials.trial import AHEAD_STEPS
 
 ROUNDS = timing.LEAST_ROUNDS
 """With fewer, gobrrr's own verdict is that they are too few."""

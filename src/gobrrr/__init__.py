@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from gobrrr.api import treat as treat
     from gobrrr.api import watch as watch
     from gobrrr.api import what_if as what_if
-    from gobrrr.changes import Prediction as Prediction
     from gobrrr.cost.registry import rule as rule
+    from gobrrr.doors.changes import Prediction as Prediction
     from gobrrr.errors import EmptyTraceError as EmptyTraceError
     from gobrrr.errors import GobrrrError as GobrrrError
     from gobrrr.errors import InputError as InputError
@@ -61,7 +61,7 @@ _HOME = {
     "treat": "gobrrr.api",
     "watch": "gobrrr.api",
     "what_if": "gobrrr.api",
-    "Prediction": "gobrrr.changes",
+    "Prediction": "gobrrr.doors.changes",
     "rule": "gobrrr.cost",
     "EmptyTraceError": "gobrrr.errors",
     "GobrrrError": "gobrrr.errors",

@@ -6,21 +6,22 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from gobrrr.catalogues import codes as codes
-from gobrrr.catalogues import explain as explain
+from gobrrr.doors.targets import called, check_step, check_target, is_live
 from gobrrr.errors import UsageError
 from gobrrr.model import show
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.model.envelope import Envelope
 from gobrrr.report import json, terminal
+from gobrrr.report.catalogues import codes as codes
+from gobrrr.report.catalogues import explain as explain
 from gobrrr.report.text import sanitise
-from gobrrr.targets import called, check_step, check_target, is_live
-from gobrrr.treating.door import diagnosis_of as diagnosis_of
-from gobrrr.treating.door import ledger as ledger
-from gobrrr.treating.door import treat as treat
+from gobrrr.trials.door import diagnosis_of as diagnosis_of
+from gobrrr.trials.door import ledger as ledger
+from gobrrr.trials.door import treat as treat
 
 if TYPE_CHECKING:
-    from gobrrr.changes import Prediction
+    from gobrrr.doors.changes import Prediction
+    from gobrrr.doors.running import Ran
     from gobrrr.model.counted import Counted
     from gobrrr.model.experiment import LabReport
     from gobrrr.model.machine import Machine
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from gobrrr.model.recording import Recording
     from gobrrr.model.treated import Treated
     from gobrrr.model.workload import Workload
-    from gobrrr.running import Ran
 
     Target = str | os.PathLike[str] | Profile
     Progress = Callable[[int, int | None], None]
@@ -97,7 +97,7 @@ def diagnose(
     if on is not None:
         machine(on)  # a wrong name is refused before the work is done
     if is_live(target):
-        from gobrrr import live
+        from gobrrr.doors import live
 
         return live.diagnose(target, args, kwargs, on=on, scale=scale, panel=panel, stages=stages)
     if args or kwargs:
@@ -105,7 +105,7 @@ def diagnose(
     if scale:
         raise UsageError("scaling the batch needs a step that can be run, as a Workload; a trace can't be run again")
     profile = _profile(target, python=python, progress=progress)  # type: ignore[arg-type]
-    from gobrrr import changes
+    from gobrrr.doors import changes
 
     return changes.diagnose(profile, on=on, panel=panel, stages=stages)
 
@@ -132,11 +132,11 @@ def what_if(
     """
     if on is not None:
         machine(on)
-    from gobrrr import changes
+    from gobrrr.doors import changes
 
     names = (treatments,) if isinstance(treatments, str) else tuple(treatments)
     if is_live(target):
-        from gobrrr import live
+        from gobrrr.doors import live
 
         profile = live.profile_of(target, args, {}, stages=stages)
         profile = live.ready(profile, None, stages)
@@ -167,7 +167,7 @@ def watch(
     """
     if on is not None:
         machine(on)
-    from gobrrr import live
+    from gobrrr.doors import live
 
     return live.watch(loop, on=on, then=then, options=options)
 
@@ -193,7 +193,7 @@ def run(
     """
     if on is not None:
         machine(on)
-    from gobrrr import running
+    from gobrrr.doors import running
 
     return running.run(
         os.fsdecode(script), list(arguments), module=module, on=on, stop_after=stop_after, steps=steps,
@@ -269,7 +269,7 @@ def predict(
     machines = _machines(on)
     measured = _measured(machines) if calibrate else {}
     recorded = record(step, *args, **kwargs)
-    from gobrrr import prediction
+    from gobrrr.doors import prediction
     from gobrrr.hardware import dispatch
     from gobrrr.hardware.ceilings import machine_of
 
@@ -286,7 +286,7 @@ def count(step: Callable[..., Any] | str | Workload, *args: Any, **kwargs: Any) 
     Arguments and errors are those of `predict`.
     """
     recorded = record(step, *args, **kwargs)
-    from gobrrr.analysis import tally
+    from gobrrr.analysis.pricing import tally
 
     return tally.count(recorded)
 

@@ -1,6 +1,6 @@
 """The model of a step's run a second time, as rules: each says what may not be before what.
 
-The rules are applied over and over until nothing moves. Slow, and nothing of gobrrr.analysis.replay is used.
+The rules are applied over and over until nothing moves. Slow, and nothing of gobrrr.analysis.replay.simulator is used.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.graph import StepGraph
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.replay.graph import StepGraph
+from gobrrr.doors.pipeline import evidence_of
 from gobrrr.model.events import EventTable
 from gobrrr.observe.trace import read_trace
-from gobrrr.pipeline import evidence_of
 from tests.traces import Trace
 
 Point = tuple[str, int]

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.links import Links, link
-from gobrrr.analysis.steps import Steps, find_steps
+from gobrrr.analysis.events.links import Links, link
+from gobrrr.analysis.events.steps import Steps, find_steps
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.doors.pipeline import Examined, diagnose, evidence_of, examine
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.model.events import ABSENT, COLUMN_TYPES, EventTable, Kind
 from gobrrr.observe.trace import read_trace
-from gobrrr.pipeline import Examined, diagnose, evidence_of, examine
 from tests.conftest import H100, H100_EXTRA, PUBLIC_TRACES
 from tests.once import once
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gobrrr import pipeline
+from gobrrr.doors import pipeline
 from gobrrr.hardware import find
 from gobrrr.model.machine import Machine
 from gobrrr.observe.trace import read_trace

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gobrrr.analysis.across import combine, transfer_shares
-from gobrrr.analysis.study import study
+from gobrrr.analysis.answer.across import combine, transfer_shares
+from gobrrr.analysis.answer.study import study
 from gobrrr.model.profile import RankProfile, TraceMeta
 from tests.analysis.tables import launched, table
 

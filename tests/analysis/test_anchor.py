@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gobrrr.analysis.anchor import HOST_CALLS, anchor_device, anchor_processor
-from gobrrr.analysis.host_record import host_record
-from gobrrr.analysis.links import link
-from gobrrr.analysis.observer import LEFT_FACTOR, REPEATABLE, ObserverCost
-from gobrrr.analysis.steps import find_steps
+from gobrrr.analysis.budget.anchor import HOST_CALLS, anchor_device, anchor_processor
+from gobrrr.analysis.events.host_record import host_record
+from gobrrr.analysis.events.links import link
+from gobrrr.analysis.events.observer import LEFT_FACTOR, REPEATABLE, ObserverCost
+from gobrrr.analysis.events.steps import find_steps
 from gobrrr.model.events import EventTable, Kind
 from tests.analysis.tables import Row, launched, table
 from tests.spread import examples

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.analysis.batches import factors
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import length
-from gobrrr.analysis.regions import larger
-from gobrrr.analysis.what_if import FIXED_NS
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.replay.what_if import FIXED_NS
+from gobrrr.analysis.savings.batches import factors
+from gobrrr.analysis.savings.gains import length
+from gobrrr.analysis.savings.regions import larger
 from tests.analysis.slow_simulator import unprofiled
 from tests.traces import Trace
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gobrrr.analysis.budget import DeviceBudget, device_budget
-from gobrrr.analysis.idle import host_time
-from gobrrr.analysis.links import link
-from gobrrr.analysis.price import Group, Priced, price_all
-from gobrrr.analysis.roofline import Bound, Floor
-from gobrrr.analysis.steps import Steps
+from gobrrr.analysis.budget.device import DeviceBudget, device_budget
+from gobrrr.analysis.budget.idle import host_time
+from gobrrr.analysis.events.links import link
+from gobrrr.analysis.events.steps import Steps
+from gobrrr.analysis.pricing.price import Group, Priced, price_all
+from gobrrr.analysis.pricing.roofline import Bound, Floor
 from gobrrr.model.events import EventTable, Kind
 from gobrrr.model.work import OpCall, Work
 from tests.analysis.tables import Row, launched, table

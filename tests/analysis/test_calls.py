@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from gobrrr.analysis.calls import Call, classify, communicates, compiles
+from gobrrr.analysis.events.calls import Call, classify, communicates, compiles
 
 
 def test_a_name_is_told_by_its_beginning():

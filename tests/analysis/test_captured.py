@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gobrrr.analysis.captured import REPLAY, with_captured
-from gobrrr.analysis.links import link
-from gobrrr.analysis.price import Priced, price_all
-from gobrrr.analysis.roofline import floor
-from gobrrr.analysis.steps import Steps, find_steps
+from gobrrr.analysis.events.links import link
+from gobrrr.analysis.events.steps import Steps, find_steps
+from gobrrr.analysis.pricing.captured import REPLAY, with_captured
+from gobrrr.analysis.pricing.price import Priced, price_all
+from gobrrr.analysis.pricing.roofline import floor
 from gobrrr.cost import price
 from gobrrr.hardware import find
 from gobrrr.model.events import EventTable, Kind

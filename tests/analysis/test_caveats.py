@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gobrrr.analysis.caveats import of_times, unmatched
-from gobrrr.analysis.verdict import judge
+from gobrrr.analysis.answer.caveats import of_times, unmatched
+from gobrrr.analysis.answer.verdict import judge
 from gobrrr.model.diagnosis import BudgetLine, Wall
 
 MS = 1e6

@@ -8,8 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gobrrr.analysis.claims import Found, of_calls
-from gobrrr.analysis.compiled import (
+from gobrrr.analysis.findings.claims import Found, of_calls
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import KERNEL_GAP_NS, launch_call_ns
+from gobrrr.analysis.replay.what_if import burdened
+from gobrrr.analysis.savings.compiled import (
     GUARDS,
     LAUNCH,
     REPLAYED,
@@ -20,12 +23,9 @@ from gobrrr.analysis.compiled import (
     is_compiled,
     of_the_model,
 )
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.path import KERNEL_GAP_NS, launch_call_ns
-from gobrrr.analysis.regions import IN_GRAPH_NS, as_graph
-from gobrrr.analysis.what_if import burdened
+from gobrrr.analysis.savings.regions import IN_GRAPH_NS, as_graph
+from gobrrr.doors.pipeline import evidence_of
 from gobrrr.observe.trace import read_trace
-from gobrrr.pipeline import evidence_of
 from tests.analysis.slow_simulator import unprofiled
 from tests.analysis.tables import diagnosis
 from tests.analysis.test_regions import LAUNCH as OF_A_GRAPH

@@ -7,22 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gobrrr.analysis.compiled import (
-    LAUNCH,
-    LEAN_SHARE,
-    REPLAYED,
-    SHARE,
-    TRAINED,
-    compilable,
-    is_compiled,
-)
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.intervals import inside_spans
-from gobrrr.analysis.path import launch_call_ns, path_of
-from gobrrr.analysis.regions import IN_GRAPH_NS
-from gobrrr.analysis.what_if import host_of
+from gobrrr.analysis.events.intervals import inside_spans
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import launch_call_ns, path_of
+from gobrrr.analysis.replay.what_if import host_of
+from gobrrr.analysis.savings.compiled import LAUNCH, LEAN_SHARE, REPLAYED, SHARE, TRAINED, compilable, is_compiled
+from gobrrr.analysis.savings.regions import IN_GRAPH_NS
+from gobrrr.doors.pipeline import evidence_of
 from gobrrr.observe.trace import read_trace
-from gobrrr.pipeline import evidence_of
 from tests.conftest import H100
 
 DATA = Path(__file__).parents[1] / "data"

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gobrrr.analysis.elsewhere import factors, on_machine, repriced
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import length
-from gobrrr.analysis.graph import StepGraph
-from gobrrr.analysis.price import Class
-from gobrrr.analysis.what_if import FIXED_NS, in_turn, shortened
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.pricing.price import Class
+from gobrrr.analysis.replay.graph import StepGraph
+from gobrrr.analysis.replay.what_if import FIXED_NS, in_turn, shortened
+from gobrrr.analysis.savings.elsewhere import factors, on_machine, repriced
+from gobrrr.analysis.savings.gains import length
 from gobrrr.hardware import find
 from gobrrr.model.machine import Ceiling, Machine
 from tests.analysis.slow_simulator import arrays, every, named, same, unprofiled

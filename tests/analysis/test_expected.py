@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gobrrr.analysis.expected import NOTHING, Expected, contiguous, expect, kind_of, parts_of
+from gobrrr.analysis.pricing.expected import NOTHING, Expected, contiguous, expect, kind_of, parts_of
 from gobrrr.cost import price
 from gobrrr.hardware import efficiency, find
 from gobrrr.hardware.efficiency import Efficiency

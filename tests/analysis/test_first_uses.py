@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.study import Study, study
+from gobrrr.analysis.answer.study import Study, study
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.observe.trace import read_trace
 from tests.traces import Trace
 

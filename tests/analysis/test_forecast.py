@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from gobrrr import pipeline
-from gobrrr.analysis.expected import NOTHING, Expected, expect
-from gobrrr.analysis.forecast import LAUNCH_CALL_NS, STREAM, Player, Timed, step_ns, table, timed
-from gobrrr.analysis.replay import QUEUE_DEPTH
+from gobrrr.analysis.pricing.expected import NOTHING, Expected, expect
+from gobrrr.analysis.replay.forecast import LAUNCH_CALL_NS, STREAM, Player, Timed, step_ns, table, timed
+from gobrrr.analysis.replay.simulator import QUEUE_DEPTH
 from gobrrr.cost import price
+from gobrrr.doors import pipeline
 from gobrrr.hardware.dispatch import Dispatch
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.model.events import EventTable, Kind

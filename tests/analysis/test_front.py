@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from gobrrr import changes
-from gobrrr.analysis import gains, study
+from gobrrr.analysis.answer import study
+from gobrrr.analysis.savings import gains
+from gobrrr.doors import changes
 from gobrrr.model.soundness import fault
 from gobrrr.observe.trace import read_trace
 

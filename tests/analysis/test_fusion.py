@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gobrrr.analysis.fusion import Chain, Fusion, find_chains, output_of, spared_ns
-from gobrrr.analysis.links import link
-from gobrrr.analysis.price import price_all
+from gobrrr.analysis.events.links import link
+from gobrrr.analysis.pricing.fusion import Chain, Fusion, find_chains, output_of, spared_ns
+from gobrrr.analysis.pricing.price import price_all
 from gobrrr.model.work import OpCall, Tensor
 from gobrrr.observe.trace import read_trace
 from tests.traces import Trace

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gobrrr.analysis import gains
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Effect, Plan, Stopwatch, length
-from gobrrr.analysis.graph import StepGraph, serial_graph
-from gobrrr.analysis.links import link
-from gobrrr.analysis.observer import ObserverCost
-from gobrrr.analysis.replay import replayed
-from gobrrr.analysis.what_if import burdened, captured, dropped, hosted, shortened, unwaited
+from gobrrr.analysis.events.links import link
+from gobrrr.analysis.events.observer import ObserverCost
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.replay.graph import StepGraph, serial_graph
+from gobrrr.analysis.replay.simulator import replayed
+from gobrrr.analysis.replay.what_if import burdened, captured, dropped, hosted, shortened, unwaited
+from gobrrr.analysis.savings import gains
+from gobrrr.analysis.savings.gains import Effect, Plan, Stopwatch, length
+from gobrrr.doors.pipeline import evidence_of
 from gobrrr.model.diagnosis import Wall
 from gobrrr.model.events import Kind
 from gobrrr.model.profile import RankProfile, TraceMeta
-from gobrrr.pipeline import evidence_of
-from gobrrr.treatments.together import Combiner, Seat
+from gobrrr.treatments.framework.together import Combiner, Seat
 from tests.analysis.slow_simulator import every, unprofiled
 from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, Row, evidence, launched, short, table
 from tests.conftest import H100, H100_EXTRA

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gobrrr.analysis import replay
-from gobrrr.analysis.graph import StepGraph, graph_of
-from gobrrr.analysis.links import link
-from gobrrr.analysis.observer import NO_COST
-from gobrrr.analysis.replay import run
+from gobrrr.analysis.events.links import link
+from gobrrr.analysis.events.observer import NO_COST
+from gobrrr.analysis.replay import simulator as replay
+from gobrrr.analysis.replay.graph import StepGraph, graph_of
+from gobrrr.analysis.replay.simulator import run
 from gobrrr.model.events import Kind
 from tests.analysis.slow_simulator import arrays, same, slowly
 from tests.analysis.tables import Row, launched, table

@@ -7,9 +7,9 @@ import time
 import numpy as np
 import pytest
 
-from gobrrr.analysis.idle import gaps_of, host_time
-from gobrrr.analysis.intervals import union
-from gobrrr.analysis.links import link
+from gobrrr.analysis.budget.idle import gaps_of, host_time
+from gobrrr.analysis.events.intervals import union
+from gobrrr.analysis.events.links import link
 from gobrrr.model.events import Kind
 from tests.analysis.tables import Row, launched, table
 
@@ -175,7 +175,7 @@ def test_threads_whose_times_do_not_fit_one_axis(monkeypatch: pytest.MonkeyPatch
     events = table(rows)
     idle = union(np.arange(5) * 1_000 * US, (np.arange(5) * 1_000 + 500) * US)
     at_once = gaps_of(events, link(events), idle, 0)
-    monkeypatch.setattr("gobrrr.analysis.idle.FARTHEST_NS", 10_000 * US)
+    monkeypatch.setattr("gobrrr.analysis.budget.idle.FARTHEST_NS", 10_000 * US)
     assert len(host_time(events, link(events)).axes) == 3
     assert gaps_of(events, link(events), idle, 0).ns.tolist() == at_once.ns.tolist()
 

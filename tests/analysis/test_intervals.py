@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.analysis import intervals
-from gobrrr.analysis.intervals import Spans
+from gobrrr.analysis.events import intervals
+from gobrrr.analysis.events.intervals import Spans
 
 GRID = 40
 pairs = st.lists(st.tuples(st.integers(0, GRID), st.integers(-3, 12)), max_size=12)

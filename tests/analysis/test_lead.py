@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gobrrr.analysis.intervals import union
-from gobrrr.analysis.lead import running
-from gobrrr.analysis.links import Links, link
-from gobrrr.analysis.steps import Steps, find_steps
+from gobrrr.analysis.budget.lead import running
+from gobrrr.analysis.events.intervals import union
+from gobrrr.analysis.events.links import Links, link
+from gobrrr.analysis.events.steps import Steps, find_steps
 from gobrrr.model.events import EventTable, Kind
 from tests.analysis.tables import Row, launched, table
 from tests.spread import examples

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gobrrr.analysis.links import link
+from gobrrr.analysis.events.links import link
 from gobrrr.model.events import Kind
 from tests.analysis.tables import Row, launched, table
 

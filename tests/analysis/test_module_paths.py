@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gobrrr.analysis.module_paths import FramePaths, ModulePaths, prefixes
-from gobrrr.analysis.origins import NODE, forward_ops
+from gobrrr.analysis.findings.module_paths import FramePaths, ModulePaths, prefixes
+from gobrrr.analysis.findings.origins import NODE, forward_ops
 from gobrrr.model.events import EventTable, Kind
 from gobrrr.model.recording import Site
 from gobrrr.model.tree import parents

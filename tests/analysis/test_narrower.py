@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import length
-from gobrrr.analysis.narrower import half_behind_contractions, half_the_bytes
-from gobrrr.analysis.what_if import FIXED_NS
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.replay.what_if import FIXED_NS
+from gobrrr.analysis.savings.gains import length
+from gobrrr.analysis.savings.narrower import half_behind_contractions, half_the_bytes
 from gobrrr.guarded import Parts
 from gobrrr.treatments import bf16_cast
-from gobrrr.treatments.asking import asked
-from gobrrr.treatments.together import Combiner, Seat
+from gobrrr.treatments.framework.asking import asked
+from gobrrr.treatments.framework.together import Combiner, Seat
 from tests.analysis.slow_simulator import unprofiled
 from tests.conftest import H100, ROOT
 from tests.traces import Trace

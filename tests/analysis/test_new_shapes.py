@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.findings.evidence import Evidence
 from tests.conditions.makers import seen_of
 from tests.conditions.test_on_cpu import on_cpu
 from tests.evidence import check, found, predict

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gobrrr.analysis.links import link
-from gobrrr.analysis.observer import (
+from gobrrr.analysis.answer.study import estimated, study
+from gobrrr.analysis.events.links import link
+from gobrrr.analysis.events.observer import (
     CALIBRATED_SHARE,
     DEFAULT_COST,
     LEFT_FACTOR,
@@ -19,8 +20,7 @@ from gobrrr.analysis.observer import (
     STACKS_COST,
     observer_cost,
 )
-from gobrrr.analysis.steps import find_steps
-from gobrrr.analysis.study import estimated, study
+from gobrrr.analysis.events.steps import find_steps
 from gobrrr.model.events import EventTable, Kind
 from gobrrr.model.live import Live, ProfilerCost, StepTimes
 from gobrrr.model.machine import Machine, ObserverCosts, RecordingCost

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gobrrr.analysis.anchor import anchor_processor
-from gobrrr.analysis.links import link
-from gobrrr.analysis.observer import NO_COST
-from gobrrr.analysis.observing import observing
-from gobrrr.analysis.steps import find_steps
+from gobrrr.analysis.budget.anchor import anchor_processor
+from gobrrr.analysis.budget.observing import observing
+from gobrrr.analysis.events.links import link
+from gobrrr.analysis.events.observer import NO_COST
+from gobrrr.analysis.events.steps import find_steps
 from gobrrr.model.events import Kind
 from tests.analysis.tables import Row, table
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gobrrr.analysis.links import link
-from gobrrr.analysis.origins import NODE, forward_ops
-from gobrrr.analysis.sites import dispatched_of
-from gobrrr.analysis.steps import find_steps
+from gobrrr.analysis.events.links import link
+from gobrrr.analysis.events.steps import find_steps
+from gobrrr.analysis.findings.origins import NODE, forward_ops
+from gobrrr.analysis.findings.sites import dispatched_of
 from gobrrr.model.events import EventTable, Kind
 from gobrrr.model.recording import RecordedCall, Recording, Site
 from gobrrr.model.tree import parents

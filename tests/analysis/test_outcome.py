@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gobrrr.analysis.elsewhere import on_machine, repriced
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import length
-from gobrrr.analysis.graph import StepGraph
-from gobrrr.analysis.outcome import MOVED, moved_ops, outcome
-from gobrrr.analysis.what_if import captured, dropped, hosted, merged, shortened, unwaited
+from gobrrr.analysis.answer.outcome import MOVED, moved_ops, outcome
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.replay.graph import StepGraph
+from gobrrr.analysis.replay.what_if import captured, dropped, hosted, merged, shortened, unwaited
+from gobrrr.analysis.savings.elsewhere import on_machine, repriced
+from gobrrr.analysis.savings.gains import length
+from gobrrr.doors.pipeline import examine
 from gobrrr.hardware import find
 from gobrrr.observe.trace import read_trace
-from gobrrr.pipeline import examine
 from tests.analysis.slow_simulator import every, named, unprofiled
 from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, examined, short
 from tests.conftest import H100

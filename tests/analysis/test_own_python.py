@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gobrrr.analysis.holding import own_python
-from gobrrr.analysis.idle import CAUSES, LAUNCHING, PYTHON, Gaps
+from gobrrr.analysis.budget.idle import CAUSES, LAUNCHING, PYTHON, Gaps
+from gobrrr.analysis.host.holding import own_python
 from gobrrr.model.events import Kind
 
 US = 1_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gobrrr.analysis.path import Path, Spread
+from gobrrr.analysis.findings.path import Path, Spread
 
 GPU = Path(wall=100.0, busy=60.0, host=80.0, launches=10.0)
 CPU = Path(wall=100.0, busy=60.0, host=40.0, launches=10.0, serial=True)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gobrrr.doors.pipeline import diagnose
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.model.events import Kind
 from gobrrr.model.profile import Profile, RankProfile, TraceMeta
-from gobrrr.pipeline import diagnose
 from tests.analysis.tables import Row, launched, table
 from tests.spread import examples
 

@@ -10,7 +10,7 @@ import pytest
 
 from gobrrr.analysis.places import tracks, where_time_goes
 from gobrrr.analysis.places.listed import listed
-from gobrrr.analysis.timeline import timeline
+from gobrrr.analysis.places.timeline import timeline
 from gobrrr.model.diagnosis import Timeline
 from gobrrr.model.tree import SLACK_NS
 from tests.analysis.tables import SHIPPED, diagnosis, evidence, short

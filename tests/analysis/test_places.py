@@ -7,16 +7,16 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from gobrrr.analysis.idle import CAUSES
+from gobrrr.analysis.budget.idle import CAUSES
 from gobrrr.analysis.places import Where, where_time_goes
 from gobrrr.analysis.places.instants import Idle
 from gobrrr.analysis.places.labels import Sort, same_labels, shown, sorts
 from gobrrr.analysis.places.lines import MODULE_CALL, _of_the_whole, called_name
 from gobrrr.analysis.places.tree import plant
+from gobrrr.doors.pipeline import evidence_of
 from gobrrr.model.events import Kind
 from gobrrr.model.frame_names import is_users
 from gobrrr.observe.trace import read_trace
-from gobrrr.pipeline import evidence_of
 from tests.analysis.tables import Row, table
 from tests.spread import spread
 

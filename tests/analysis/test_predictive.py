@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.analysis.predictive import (
+from gobrrr.analysis.replay.fitted import Spread
+from gobrrr.analysis.replay.predictive import (
     BATCH,
     COMPILED,
     GRAPH,
@@ -19,7 +20,6 @@ from gobrrr.analysis.predictive import (
     predicted,
     spread_of,
 )
-from gobrrr.fitted import Spread
 
 
 def spread(low: float, middle: float, high: float, *, device: str = "cuda", mechanism: str = "") -> Spread:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gobrrr.analysis import price as module
-from gobrrr.analysis.links import link
-from gobrrr.analysis.price import Class, Priced, collective, price_all
+from gobrrr.analysis.events.links import link
+from gobrrr.analysis.pricing import price as module
+from gobrrr.analysis.pricing.price import Class, Priced, collective, price_all
 from gobrrr.hardware import find
 from gobrrr.model.events import EventTable, Kind
 from gobrrr.model.machine import Machine

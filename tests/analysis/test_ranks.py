@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gobrrr.analysis.gains import Stopwatch
-from gobrrr.analysis.graph import StepGraph, graph_of
-from gobrrr.analysis.links import link
-from gobrrr.analysis.observer import NO_COST
-from gobrrr.analysis.price import Class, price_all
-from gobrrr.analysis.ranks import collectives, matched, run_together
-from gobrrr.analysis.replay import Run, run
-from gobrrr.analysis.what_if import hosted
+from gobrrr.analysis.events.links import link
+from gobrrr.analysis.events.observer import NO_COST
+from gobrrr.analysis.pricing.price import Class, price_all
+from gobrrr.analysis.replay.graph import StepGraph, graph_of
+from gobrrr.analysis.replay.ranks import collectives, matched, run_together
+from gobrrr.analysis.replay.simulator import Run, run
+from gobrrr.analysis.replay.what_if import hosted
+from gobrrr.analysis.savings.gains import Stopwatch
+from gobrrr.doors.pipeline import evidence_of
 from gobrrr.model.events import I8, Kind
 from gobrrr.model.profile import RankProfile, TraceMeta
 from gobrrr.observe.trace import read_trace
-from gobrrr.pipeline import evidence_of
 from tests.analysis.tables import DDP, Row, launched, table
 from tests.conftest import H100_EXTRA
 from tests.spread import examples, spread

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gobrrr.analysis.recorded import Recorded
+from gobrrr.analysis.pricing.recorded import Recorded
 from gobrrr.model.work import OpCall, Scalar, Tensor, TensorList
 from tests.recordings import recording
 

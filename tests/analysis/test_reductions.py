@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Effect, length
-from gobrrr.analysis.price import Class
-from gobrrr.analysis.reductions import BUCKETS, MOSTLY_HIDDEN, overlapping, reduced_once
-from gobrrr.analysis.what_if import in_turn
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.pricing.price import Class
+from gobrrr.analysis.replay.what_if import in_turn
+from gobrrr.analysis.savings.gains import Effect, length
+from gobrrr.analysis.savings.reductions import BUCKETS, MOSTLY_HIDDEN, overlapping, reduced_once
 from tests import traces
 from tests.analysis.slow_simulator import arrays, every, named, same, unprofiled
 from tests.traces import Trace

@@ -8,13 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Effect, length
-from gobrrr.analysis.host_loops import HostLoop
-from gobrrr.analysis.inputs import inward_copies
-from gobrrr.analysis.loops import Loop, work_of
-from gobrrr.analysis.path import KERNEL_GAP_NS
-from gobrrr.analysis.regions import (
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import KERNEL_GAP_NS
+from gobrrr.analysis.host.host_loops import HostLoop
+from gobrrr.analysis.host.inputs import inward_copies
+from gobrrr.analysis.host.loops import Loop, work_of
+from gobrrr.analysis.host.waits import inner_waits
+from gobrrr.analysis.replay.what_if import FIXED_NS, GRAPH_LAUNCH_NS
+from gobrrr.analysis.savings.gains import Effect, length
+from gobrrr.analysis.savings.regions import (
     COUNTING,
     COUNTING_NS,
     IN_GRAPH_NS,
@@ -28,8 +30,6 @@ from gobrrr.analysis.regions import (
     prefetched,
     unwaiting,
 )
-from gobrrr.analysis.waits import inner_waits
-from gobrrr.analysis.what_if import FIXED_NS, GRAPH_LAUNCH_NS
 from gobrrr.model.events import Kind
 from gobrrr.observe.trace import read_trace
 from tests import traces

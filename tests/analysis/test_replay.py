@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gobrrr.analysis.calls import Call, classify
-from gobrrr.analysis.graph import graph_of
-from gobrrr.analysis.links import Links, link
-from gobrrr.analysis.observer import DEFAULT_COST, NO_COST, STACKS_COST, ObserverCost
-from gobrrr.analysis.replay import replay
-from gobrrr.analysis.replay import replayed as run
-from gobrrr.analysis.steps import Steps, find_steps
+from gobrrr.analysis.events.calls import Call, classify
+from gobrrr.analysis.events.links import Links, link
+from gobrrr.analysis.events.observer import DEFAULT_COST, NO_COST, STACKS_COST, ObserverCost
+from gobrrr.analysis.events.steps import Steps, find_steps
+from gobrrr.analysis.replay.graph import graph_of
+from gobrrr.analysis.replay.simulator import replay
+from gobrrr.analysis.replay.simulator import replayed as run
 from gobrrr.model.events import I8, EventTable, Kind
 from gobrrr.observe.trace import read_trace
 from tests.analysis.tables import Row, launched, table

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gobrrr.analysis.intervals import union
-from gobrrr.analysis.observer import DEFAULT_COST, NO_COST, ObserverCost
-from gobrrr.analysis.replay import replay
-from gobrrr.analysis.steps import find_steps
+from gobrrr.analysis.events.intervals import union
+from gobrrr.analysis.events.observer import DEFAULT_COST, NO_COST, ObserverCost
+from gobrrr.analysis.events.steps import find_steps
+from gobrrr.analysis.replay.simulator import replay
 from gobrrr.model.events import EventTable
 from tests.analysis.tables import DDP, HOLDOUT, NO_DEVICE, PUBLIC, SHIPPED, Read, read, short
 from tests.spread import spread

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gobrrr import pipeline
-from gobrrr.analysis import representative as part
-from gobrrr.analysis.representative import representative
+from gobrrr.analysis.answer import representative as part
+from gobrrr.analysis.answer.representative import representative
+from gobrrr.doors import pipeline
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.model.events import Kind
 from gobrrr.model.profile import Profile

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gobrrr.analysis.roofline import floor
+from gobrrr.analysis.pricing.roofline import floor
 from gobrrr.hardware import find
 from gobrrr.model.machine import Ceiling, Machine
 from gobrrr.model.work import UNKNOWN, Work

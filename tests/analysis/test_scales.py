@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gobrrr.analysis.scales import scaled
-from gobrrr.analysis.verdict import judge
+from gobrrr.analysis.answer.scales import scaled
+from gobrrr.analysis.answer.verdict import judge
 from gobrrr.model.diagnosis import BudgetLine, Regime, Wall
 from gobrrr.model.live import Scaling
 

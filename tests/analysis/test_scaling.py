@@ -8,14 +8,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from gobrrr.analysis.graph import _awaited, _previous_end, graph_of
-from gobrrr.analysis.intervals import inside_spans, latest, union
-from gobrrr.analysis.links import link
-from gobrrr.analysis.observer import NO_COST
-from gobrrr.analysis.optimizers import _updates_begin, begun_inside, optimizer_spans
-from gobrrr.analysis.regions import without
-from gobrrr.analysis.steps import find_steps
-from gobrrr.analysis.stream_waits import _by_stream
+from gobrrr.analysis.events.intervals import inside_spans, latest, union
+from gobrrr.analysis.events.links import link
+from gobrrr.analysis.events.observer import NO_COST
+from gobrrr.analysis.events.steps import find_steps
+from gobrrr.analysis.events.stream_waits import _by_stream
+from gobrrr.analysis.host.optimizers import _updates_begin, begun_inside, optimizer_spans
+from gobrrr.analysis.replay.graph import _awaited, _previous_end, graph_of
+from gobrrr.analysis.savings.regions import without
 from gobrrr.model.events import I8, EventTable, Kind
 from tests.analysis.tables import Row, launched, table
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gobrrr.analysis.links import link
-from gobrrr.analysis.steps import Steps, find_steps, steady
+from gobrrr.analysis.events.links import link
+from gobrrr.analysis.events.steps import Steps, find_steps, steady
 from gobrrr.model.events import Kind
 from tests.analysis.tables import Row, launched, table
 

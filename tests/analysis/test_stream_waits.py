@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from gobrrr.analysis.graph import graph_of
-from gobrrr.analysis.links import link
-from gobrrr.analysis.observer import NO_COST
-from gobrrr.analysis.replay import run
-from gobrrr.analysis.stream_waits import stream_waits
+from gobrrr.analysis.events.links import link
+from gobrrr.analysis.events.observer import NO_COST
+from gobrrr.analysis.events.stream_waits import stream_waits
+from gobrrr.analysis.replay.graph import graph_of
+from gobrrr.analysis.replay.simulator import run
 from gobrrr.observe.trace import read_trace
 
 

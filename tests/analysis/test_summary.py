@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gobrrr.analysis.claims import NOTHING, Found
+from gobrrr.analysis.findings.claims import NOTHING, Found
 from gobrrr.conditions.common import as_far_as_priced
+from gobrrr.doors.pipeline import diagnose
 from gobrrr.model.diagnosis import Diagnosis, Finding, NotChecked
 from gobrrr.observe.trace import read_trace
-from gobrrr.pipeline import diagnose
 from tests.analysis.tables import DDP, HOLDOUT, PUBLIC, SHIPPED, diagnosis, short
 from tests.spread import slow, spread
 

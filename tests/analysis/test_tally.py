@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gobrrr.analysis.tally import count, grouped
+from gobrrr.analysis.pricing.tally import count, grouped
 from gobrrr.model.work import OpCall, Scalar
 from tests.recordings import add, item, mm, recorded, recording, relu, strange, tensor, view
 from tests.spread import examples

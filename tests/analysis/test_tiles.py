@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gobrrr.analysis.tiles import LEAST_DEPTH, SPLITS, TILES, Product, Tile, padded_flop, product_of
+from gobrrr.analysis.pricing.tiles import LEAST_DEPTH, SPLITS, TILES, Product, Tile, padded_flop, product_of
 from gobrrr.cost import price
 from gobrrr.model.work import OpCall, Scalar, Tensor
 from tests.recordings import add, mm, tensor

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.analysis.verdict import Verdict, judge
+from gobrrr.analysis.answer.verdict import Verdict, judge
 from gobrrr.model.diagnosis import BudgetLine, Wall
 
 WALL = 10e6

@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gobrrr.analysis import replay, what_if
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import length
-from gobrrr.analysis.graph import StepGraph, graph_of
-from gobrrr.analysis.links import link
-from gobrrr.analysis.observer import NO_COST
-from gobrrr.analysis.replay import run
-from gobrrr.analysis.what_if import Change
+from gobrrr.analysis.events.links import link
+from gobrrr.analysis.events.observer import NO_COST
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.replay import simulator as replay
+from gobrrr.analysis.replay import what_if
+from gobrrr.analysis.replay.graph import StepGraph, graph_of
+from gobrrr.analysis.replay.simulator import run
+from gobrrr.analysis.replay.what_if import Change
+from gobrrr.analysis.savings.gains import length
 from gobrrr.model.events import Kind
 from tests import traces
 from tests.analysis.slow_simulator import arrays, every, named, same, slowly, unprofiled

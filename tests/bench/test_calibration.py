@@ -13,8 +13,8 @@ import pytest
 from bench import calibration
 from bench.calibration import Point, Table, compared, entries, row_of, table, usual
 from bench.calibration_fit import COVERED, DRAWN, NOISY, Interval, Sample, fit, judged, left_out, spreads
-from gobrrr.analysis.predictive import Replayed
-from gobrrr.fitted import fitted
+from gobrrr.analysis.replay.fitted import fitted
+from gobrrr.analysis.replay.predictive import Replayed
 
 
 def point(workload: str, measured: float, *, treatment: str = "compile", regime: str = "overhead",

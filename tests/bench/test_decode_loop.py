@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.decode_loop import write_loop
-from gobrrr import pipeline
+from gobrrr.doors import pipeline
 from gobrrr.observe.trace import read_trace
 
 

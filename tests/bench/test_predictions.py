@@ -13,7 +13,7 @@ from bench import fit_dispatch, fit_efficiency, predictions
 from bench.fit_dispatch import FEATURES, HOST_BOUND
 from bench.fit_efficiency import FEWEST, Point
 from bench.zoo_recordings import Labelled
-from gobrrr.analysis.expected import Parts, expect
+from gobrrr.analysis.pricing.expected import Parts, expect
 from gobrrr.cost import price
 from gobrrr.hardware import efficiency, find
 from gobrrr.hardware.efficiency import Kind, Share

@@ -14,7 +14,7 @@ import pytest
 from bench import stored_profile
 from bench.predicted_ways import Told, foretold, named
 from bench.stored_profile import pack, unpack
-from gobrrr import pipeline
+from gobrrr.doors import pipeline
 from gobrrr.model.events import COLUMN_TYPES
 from gobrrr.model.live import Live, StepTimes
 from gobrrr.model.profile import Profile

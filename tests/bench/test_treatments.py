@@ -26,10 +26,10 @@ from bench.gpu.treatments_one import recipes
 from bench.gpu.treatments_turns import Runner, Turn, in_turns
 from gobrrr.model.treated import Timing, Treated, TrialRecord
 from gobrrr.model.workload import Workload
-from gobrrr.treating.arms import Arm
-from gobrrr.treating.bench import Here
-from gobrrr.treating.search import Telling
-from gobrrr.treatments.way import Way
+from gobrrr.treatments.framework.way import Way
+from gobrrr.trials.arms import Arm
+from gobrrr.trials.bench import Here
+from gobrrr.trials.search import Telling
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.doors.pipeline import evidence_of
 from gobrrr.model.live import Live, StepTimes
 from gobrrr.observe.trace import read_trace
-from gobrrr.pipeline import evidence_of
 from tests.evidence import certain, watched
 from tests.traces import Trace
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.model.diagnosis import Finding
 from gobrrr.model.recording import Dependence, HostLoop, RecordedCall, Recording, Site
 from gobrrr.model.work import OpCall

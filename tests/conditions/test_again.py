@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.analysis.again import left_over
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.price import Group
+from gobrrr.analysis.detect.again import left_over
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.pricing.price import Group
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.recording import Again, RecordedCall, Recording, Site
 from gobrrr.model.work import OpCall, Tensor, Work

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.analysis.chains import cheapest, cheapest_path
+from gobrrr.analysis.detect.chains import cheapest, cheapest_path
 from tests.conditions.makers import seen_of, what_its_calls_lose
 from tests.evidence import certain, check, found, predict
 from tests.traces import Trace

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.study import study
+from gobrrr.analysis.answer.study import study
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.model.live import Switches
 from gobrrr.model.machine import Machine
 from gobrrr.observe.trace import read_trace

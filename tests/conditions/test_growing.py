@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.live import Memory
 from gobrrr.model.recording import CallLine, Held, Kept, Later, RecordedCall, Recording, Site, Tally

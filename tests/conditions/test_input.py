@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.doors.pipeline import evidence_of
 from gobrrr.observe.trace import read_trace
-from gobrrr.pipeline import evidence_of
 from tests.conditions.makers import blocking_copy, indexing
 from tests.evidence import between, certain, check, evidence_from, found, predict
 from tests.traces import Trace

@@ -9,21 +9,12 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from gobrrr.analysis.claims import Found, outside
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.scopes import scope_of
+from gobrrr.analysis.findings.claims import Found, outside
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.scopes import scope_of
 from gobrrr.conditions.again import longer_steps
 from gobrrr.model.diagnosis import Finding, NotChecked
-from gobrrr.model.live import (
-    Collection,
-    Collector,
-    Compiled,
-    GraphBreak,
-    Memory,
-    Recompile,
-    Switches,
-    Threads,
-)
+from gobrrr.model.live import Collection, Collector, Compiled, GraphBreak, Memory, Recompile, Switches, Threads
 from gobrrr.model.recording import CallLine, Recording
 from tests.conditions.lives import framed, live_of, ran
 from tests.conditions.makers import seen_of

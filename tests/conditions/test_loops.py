@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.summary import speed_of_light
+from gobrrr.analysis.answer.summary import speed_of_light
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.doors.pipeline import evidence_of
 from gobrrr.model.recording import Dependence
 from gobrrr.observe.trace import read_trace
-from gobrrr.pipeline import evidence_of
 from tests.conditions.lives import live_of
 from tests.conditions.makers import extra, followed, seen_of, shipped
 from tests.evidence import certain, check, evidence_from, findings, found, predict, watched

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.live import TensorUse
 from tests.conditions.lives import ran

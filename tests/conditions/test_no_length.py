@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gobrrr import changes, pipeline
-from gobrrr.analysis.ratios import rate, share
+from gobrrr.analysis.events.ratios import rate, share
+from gobrrr.doors import changes, pipeline
 from gobrrr.model.soundness import fault
 from gobrrr.observe.trace import read_trace
 from tests.conftest import H100, H100_EXTRA

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.analysis.holding import holders
-from gobrrr.analysis.host_kinds import kind_of
+from gobrrr.analysis.host.holding import holders
+from gobrrr.analysis.host.host_kinds import kind_of
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.recording import CallLine, OwnTime, Recording
 from tests.conditions.lives import framed, ran

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import pytest
 from msgspec import structs
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.path import Path as StepPath
-from gobrrr.analysis.path import path_of, step_saving
-from gobrrr.analysis.study import study
+from gobrrr.analysis.answer.study import study
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import Path as StepPath
+from gobrrr.analysis.findings.path import path_of, step_saving
 from gobrrr.conditions import catalogue
 from gobrrr.conditions.common import as_far_as_priced
 from gobrrr.conditions.overlap import explained

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gobrrr.analysis.claims import NOTHING, Claim, Found, lengths
+from gobrrr.analysis.findings.claims import NOTHING, Claim, Found, lengths
 from gobrrr.conditions import catalogue
 from gobrrr.conditions.overlap import BESIDE, SPECIFIC_FIRST, settle
+from gobrrr.doors.pipeline import evidence_of
 from gobrrr.model.diagnosis import Finding
 from gobrrr.observe.trace import read_trace
-from gobrrr.pipeline import evidence_of
 from tests.analysis.tables import diagnosis
 from tests.conftest import H100, H100_EXTRA, public_files
 from tests.spread import examples, spread

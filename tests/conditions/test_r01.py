@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.model.live import Memory
 from tests.conditions.lives import live_of
 from tests.conditions.makers import seen_of, what_its_calls_lose

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.model.diagnosis import NotChecked
 from tests.conditions.lives import ran
 from tests.conditions.makers import seen_of, shipped

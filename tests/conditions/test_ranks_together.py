@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.findings.evidence import Evidence
 from tests.conditions.makers import extra
 from tests.evidence import certain, check, evidence_from, found
 from tests.traces import Trace

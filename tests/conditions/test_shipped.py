@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.findings.evidence import Evidence
 from tests.analysis import tables
 from tests.conftest import H100
 from tests.evidence import findings, found, predict

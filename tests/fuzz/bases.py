@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from gobrrr import changes
+from gobrrr.doors import changes
 from gobrrr.observe.trace import read_trace
 from gobrrr.report.json import to_json
 from tests.conftest import H100, H100_EXTRA, ROOT

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gobrrr import pipeline
+from gobrrr.doors import pipeline
 from gobrrr.hardware import cache
 from gobrrr.hardware.bounds import at_least, at_most, busiest, doubt, doubtful, merged, unsettled
 from gobrrr.hardware.ceilings import datasheet_of, machine_of

@@ -149,7 +149,7 @@ def test_every_shipped_key_can_be_reached():
      (relu(64), "clamp_min|bfloat16")],
 )  # fmt: skip
 def test_common_calls_get_an_entry_of_their_own(call: OpCall, key: str):
-    from gobrrr.analysis.expected import kind_of
+    from gobrrr.analysis.pricing.expected import kind_of
 
     assert load().share(kind_of(call, price(call)))[0] == key
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gobrrr import pipeline
+from gobrrr.doors import pipeline
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.model.machine import Ceiling, Machine
 from gobrrr.observe.live.pull import pull

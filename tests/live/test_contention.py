@@ -17,7 +17,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from gobrrr.analysis import caveats  # noqa: E402
+from gobrrr.analysis.answer import caveats  # noqa: E402
 from gobrrr.model.contention import Contention  # noqa: E402
 from gobrrr.model.device import ACCELERATOR, PROCESSOR  # noqa: E402
 from gobrrr.model.live import Threads  # noqa: E402

@@ -13,7 +13,7 @@ from torch import nn  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from gobrrr import cost  # noqa: E402
-from gobrrr.analysis.dispatched import counted_live  # noqa: E402
+from gobrrr.analysis.pricing.dispatched import counted_live  # noqa: E402
 from gobrrr.model.recording import RecordedCall, Recording  # noqa: E402
 from gobrrr.model.work import OpCall  # noqa: E402
 from gobrrr.observe.live.ops.dispatch import watch  # noqa: E402

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gobrrr import live, running  # noqa: E402
+from gobrrr.doors import live, running  # noqa: E402
 from gobrrr.guarded import STRICT  # noqa: E402
 from gobrrr.model.workload import Workload  # noqa: E402
 from gobrrr.observe.live import watcher as watchers  # noqa: E402

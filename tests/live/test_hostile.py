@@ -19,14 +19,14 @@ pytestmark = pytest.mark.torch
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 import gobrrr  # noqa: E402
-from gobrrr import live  # noqa: E402
+from gobrrr.doors import live  # noqa: E402
+from gobrrr.doors.targets import check_target, names_a_step  # noqa: E402
 from gobrrr.errors import InputError, UsageError  # noqa: E402
 from gobrrr.observe.live.ops import dispatch  # noqa: E402
 from gobrrr.observe.live.pull import pull  # noqa: E402
 from gobrrr.observe.live.recorder import Loops, Recorder, time_loops  # noqa: E402
 from gobrrr.observe.live.watcher import Options, Watcher  # noqa: E402
 from gobrrr.observe.live.watches.rivals import recording  # noqa: E402
-from gobrrr.targets import check_target, names_a_step  # noqa: E402
 from tests.live.look import CPU  # noqa: E402
 from tests.live.test_watcher import Counting, state  # noqa: E402
 
@@ -38,7 +38,7 @@ def known_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     from gobrrr.hardware import cache
 
     monkeypatch.setattr(live, "_measure_once", lambda _: None)
-    monkeypatch.setattr("gobrrr.pipeline.look_up", lambda _: cache.Found(CPU))
+    monkeypatch.setattr("gobrrr.doors.pipeline.look_up", lambda _: cache.Found(CPU))
 
 
 @pytest.fixture(autouse=True)

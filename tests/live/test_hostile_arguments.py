@@ -23,8 +23,8 @@ from gobrrr.observe.live.watcher import Options, Watcher  # noqa: E402
 from gobrrr.observe.static.arguments import named_call, op_call  # noqa: E402
 from gobrrr.observe.static.session import record_step  # noqa: E402
 from gobrrr.observe.static.sides import tensors_of  # noqa: E402
-from gobrrr.treating import door  # noqa: E402
-from gobrrr.treating.fingerprint import fingerprint  # noqa: E402
+from gobrrr.trials import door  # noqa: E402
+from gobrrr.trials.fingerprint import fingerprint  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

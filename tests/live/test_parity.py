@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from gobrrr import pipeline  # noqa: E402
+from gobrrr.doors import pipeline  # noqa: E402
 from gobrrr.hardware import cache  # noqa: E402
 from gobrrr.hardware.measure.device import cpu_name  # noqa: E402
 from gobrrr.model.measured import Curve, CurvePoint, Entry, Environment, Measurement, Quantity  # noqa: E402

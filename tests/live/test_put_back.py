@@ -16,10 +16,10 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 import gobrrr  # noqa: E402
-from gobrrr import live  # noqa: E402
+from gobrrr.doors import live  # noqa: E402
 from gobrrr.observe.live.state import kept  # noqa: E402
 from gobrrr.observe.live.watcher import Options  # noqa: E402
-from tests.treating.fakes import one_thread  # noqa: E402, F401
+from tests.trials.fakes import one_thread  # noqa: E402, F401
 
 FOUND_WORDS = "put back"
 FEW = Options(warmup=1, most_warmup=1, window=2, profiled=1)

@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch")
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from bench.cases import s03_clip_by_hand, s04_boolean_mask, s07_anchor_strides, s15_nan_check  # noqa: E402
-from gobrrr.analysis.chains import einsum_terms, orders  # noqa: E402
-from gobrrr.analysis.doubles import first_promotion  # noqa: E402
-from gobrrr.analysis.evidence import Evidence  # noqa: E402
-from gobrrr.analysis.study import study  # noqa: E402
+from gobrrr.analysis.answer.study import study  # noqa: E402
+from gobrrr.analysis.detect.chains import einsum_terms, orders  # noqa: E402
+from gobrrr.analysis.detect.doubles import first_promotion  # noqa: E402
+from gobrrr.analysis.findings.evidence import Evidence  # noqa: E402
 from gobrrr.conditions.r01_checkpointing import recomputed_calls  # noqa: E402
 from gobrrr.observe.live.pull import pull  # noqa: E402
 from gobrrr.observe.live.watcher import Options, Watcher  # noqa: E402
@@ -41,7 +41,7 @@ def seen(step: Callable[[], Any]) -> Evidence:
 )
 def test_an_einsum_s_equation_is_in_its_permutations(equation: str, shapes: list[tuple[int, ...]], best: int):
     """The closed form: the small operand goes first through each matrix."""
-    from gobrrr.analysis.chains import cheapest_path
+    from gobrrr.analysis.detect.chains import cheapest_path
 
     operands = [torch.randn(shape) for shape in shapes]
     evidence = seen(lambda: torch.einsum(equation, *operands))

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from gobrrr.analysis.dispatched import counted_live  # noqa: E402
+from gobrrr.analysis.pricing.dispatched import counted_live  # noqa: E402
 from gobrrr.errors import UsageError  # noqa: E402
 from gobrrr.model.workload import Workload  # noqa: E402
 from gobrrr.observe.live.ops.scaling import follows, rebatchable, scale, scale_workload, scaled  # noqa: E402

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr import running
+from gobrrr.doors import running
 from gobrrr.errors import InputError, UsageError
 from gobrrr.observe.live.loops import script
 from gobrrr.observe.live.loops.arrival import WhenTorchArrives
@@ -366,7 +366,7 @@ def test_a_loop_that_ends_early_is_diagnosed_as_far_as_it_was_seen(
     tmp_path: Path, process: tuple, monkeypatch: pytest.MonkeyPatch, steps: int, timed: int
 ) -> None:
     """Of its steps the first only begins the second, one is recorded and one looked at; the others are timed."""
-    monkeypatch.setattr("gobrrr.live._measure_once", lambda _: True)
+    monkeypatch.setattr("gobrrr.doors.live._measure_once", lambda _: True)
     script = str(tmp_path / write(tmp_path, FEW.format(steps)))
     found = running.run(script, [], module=False, on=None, stop_after=False).diagnosis
     assert found is not None

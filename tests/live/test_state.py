@@ -18,8 +18,8 @@ from gobrrr.observe.live.state import contents  # noqa: E402
 from gobrrr.observe.live.state.parts import parameters_of, parts_of  # noqa: E402
 from gobrrr.observe.live.state.snapshot import drawn, seeded, snapshot, write  # noqa: E402
 from gobrrr.observe.targets import step_of  # noqa: E402
-from tests.treating import fakes  # noqa: E402
-from tests.treating.fakes import one_thread  # noqa: E402, F401
+from tests.trials import fakes  # noqa: E402
+from tests.trials.fakes import one_thread  # noqa: E402, F401
 
 pytestmark = pytest.mark.torch
 

@@ -12,8 +12,8 @@ pytestmark = pytest.mark.torch
 
 import torch  # noqa: E402
 
-from gobrrr.analysis.links import link  # noqa: E402
-from gobrrr.analysis.steps import find_steps  # noqa: E402
+from gobrrr.analysis.events.links import link  # noqa: E402
+from gobrrr.analysis.events.steps import find_steps  # noqa: E402
 from gobrrr.observe.live.typical import typical_only  # noqa: E402
 from gobrrr.observe.trace import read_trace  # noqa: E402
 from tests.live.look import diagnosed  # noqa: E402

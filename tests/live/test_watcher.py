@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 import gobrrr  # noqa: E402
-from gobrrr import live  # noqa: E402
+from gobrrr.doors import live  # noqa: E402
 from gobrrr.errors import UsageError  # noqa: E402
 from gobrrr.model.diagnosis import Diagnosis  # noqa: E402
 from gobrrr.observe.live.clock import step_times  # noqa: E402
@@ -34,7 +34,7 @@ def known_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     from gobrrr.hardware import cache
 
     monkeypatch.setattr(live, "_measure_once", lambda _: None)
-    monkeypatch.setattr("gobrrr.pipeline.look_up", lambda _: cache.Found(CPU))
+    monkeypatch.setattr("gobrrr.doors.pipeline.look_up", lambda _: cache.Found(CPU))
 
 
 @pytest.fixture(autouse=True)

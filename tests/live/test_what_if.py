@@ -9,12 +9,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import gobrrr  # noqa: E402
-from gobrrr import changes  # noqa: E402
+from gobrrr.doors import changes  # noqa: E402
+from gobrrr.doors.pipeline import examine  # noqa: E402
 from gobrrr.errors import UsageError  # noqa: E402
 from gobrrr.model.profile import Profile  # noqa: E402
 from gobrrr.observe.live.pull import pull  # noqa: E402
 from gobrrr.observe.live.watcher import Options, Watcher  # noqa: E402
-from gobrrr.pipeline import examine  # noqa: E402
 from tests.live.look import CPU  # noqa: E402
 
 pytestmark = pytest.mark.torch

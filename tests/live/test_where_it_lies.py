@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gobrrr import pipeline  # noqa: E402
+from gobrrr.doors import pipeline  # noqa: E402
 from gobrrr.model.events import Kind  # noqa: E402
 from gobrrr.model.frame_names import is_users  # noqa: E402
 from gobrrr.observe.live.loops import step_intent  # noqa: E402
@@ -20,9 +20,9 @@ from gobrrr.observe.live.pull import loaded_as_before, pull, user_line  # noqa: 
 from gobrrr.observe.live.watcher import Options, Watcher  # noqa: E402
 from gobrrr.observe.static import session  # noqa: E402
 from gobrrr.observe.targets import find_callable  # noqa: E402
-from gobrrr.treating.bench import load  # noqa: E402
-from gobrrr.treating.fingerprint import fingerprint  # noqa: E402
-from gobrrr.treatments import capturing  # noqa: E402
+from gobrrr.treatments.framework import capturing  # noqa: E402
+from gobrrr.trials.bench import load  # noqa: E402
+from gobrrr.trials.fingerprint import fingerprint  # noqa: E402
 from tests.live.look import CPU  # noqa: E402
 
 pytestmark = pytest.mark.torch

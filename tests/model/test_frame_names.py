@@ -23,8 +23,8 @@ GENERATED = "/tmp/torchinductor_me/ab/c" + "a2" * 25 + "b.py"
         ("/home/me/run (2)/train.py(12): <lambda>", True),
         ("pytorch/train.py(12): step", True),
         ("./torch/train.py(12): step", True),  # as a live run spells it
-        ("gobrrr/treating/bench.py(52): look", False),
-        ("gobrrr/live.py(12): profile_of", False),
+        ("gobrrr/trials/bench.py(52): look", False),
+        ("gobrrr/doors/live.py(12): profile_of", False),
         ("gobrrr/lab/example.py(20): step", True),  # the demonstration's program stands for a user's
         ("/opt/venv/lib/python3.12/site-packages/gobrrr/lab/example.py(20): step", True),
         ("torch/nn/modules/linear.py(12): forward", False),

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from gobrrr.doors.pipeline import diagnose
 from gobrrr.errors import EmptyTraceError, InputError, NotATraceError
 from gobrrr.model.profile import Profile
 from gobrrr.observe import source
 from gobrrr.observe.trace import read_trace
-from gobrrr.pipeline import diagnose
 from tests.observe.traces import busy_ns, kernel, launch, op, step, trace, write
 
 

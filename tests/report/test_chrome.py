@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gobrrr import changes
-from gobrrr.analysis.lead import running
-from gobrrr.analysis.links import link
-from gobrrr.analysis.steps import find_steps, without_first
-from gobrrr.changes import Prediction
+from gobrrr.analysis.budget.lead import running
+from gobrrr.analysis.events.links import link
+from gobrrr.analysis.events.steps import find_steps, without_first
+from gobrrr.doors import changes
+from gobrrr.doors.changes import Prediction
+from gobrrr.doors.pipeline import diagnose
 from gobrrr.errors import UsageError
 from gobrrr.model.events import DEVICE_KINDS, EventTable, Kind
 from gobrrr.observe.trace import read_trace
-from gobrrr.pipeline import diagnose
 from gobrrr.report import chrome
-from gobrrr.treatments.together import Combiner
+from gobrrr.treatments.framework.together import Combiner
 from tests.analysis.tables import Row, launched, table
 from tests.conftest import H100, H100_EXTRA
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gobrrr import changes
+from gobrrr.doors import changes
 from gobrrr.model.events import EventTable, Kind
 from gobrrr.observe.trace import read_trace
 from gobrrr.report import chrome

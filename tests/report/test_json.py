@@ -12,10 +12,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from gobrrr import files
 from gobrrr.errors import InputError, UsageError
 from gobrrr.model.diagnosis import BudgetLine
 from gobrrr.report import json
+from gobrrr.system import files
 from tests.report import samples
 
 EVERY = pytest.mark.parametrize("name", list(samples.ALL))

@@ -6,7 +6,8 @@ import ast
 import re
 import textwrap
 
-from gobrrr import api, catalogues
+from gobrrr import api
+from gobrrr.report import catalogues
 from gobrrr.report.markdown import fitted
 
 WIDTH = 80

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.findings.evidence import Evidence
 from tests.evidence import certain, evidence_from
 from tests.traces import Trace
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr import changes, pipeline
+from gobrrr.doors import changes, pipeline
 from gobrrr.errors import UsageError
 from gobrrr.guarded import Parts
 from gobrrr.observe.trace import read_trace
-from gobrrr.treatments.asking import asked, word_of
+from gobrrr.treatments.framework.asking import asked, word_of
 from tests.conftest import H100
 from tests.evidence import certain, evidence_from
 from tests.traces import Trace

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gobrrr.analysis.path import launch_call_ns
+from gobrrr.analysis.findings.path import launch_call_ns
 from gobrrr.guarded import Parts
-from gobrrr.treatments.asking import asked
 from gobrrr.treatments.bf16_autocast import CAST, TRAINED_CAST, cast_ns, casts_of
+from gobrrr.treatments.framework.asking import asked
 from tests.analysis.tables import HOLDOUT
 from tests.conftest import H100
 from tests.evidence import evidence_from

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.analysis.what_if import FIXED_NS
+from gobrrr.analysis.replay.what_if import FIXED_NS
 from gobrrr.guarded import Parts
-from gobrrr.treatments import asking, max_autotune
+from gobrrr.treatments import max_autotune
+from gobrrr.treatments.framework import asking
 from tests.evidence import certain, evidence_from
 from tests.traces import Trace
 

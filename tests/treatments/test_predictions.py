@@ -8,14 +8,14 @@ from types import ModuleType
 
 import pytest
 
-from gobrrr.analysis.claims import NOTHING, Found
-from gobrrr.analysis.norms import outside, own_norms
-from gobrrr.analysis.path import path_of
+from gobrrr.analysis.detect.norms import outside, own_norms
+from gobrrr.analysis.findings.claims import NOTHING, Found
+from gobrrr.analysis.findings.path import path_of
 from gobrrr.conditions import catalogue as conditions
 from gobrrr.hardware.efficiency import load
 from gobrrr.model.diagnosis import Finding, Place
 from gobrrr.treatments import Treatment, catalogue
-from gobrrr.treatments.base import treatment_of
+from gobrrr.treatments.framework.base import treatment_of
 from tests.conditions.makers import extra, followed, seen_of, shipped
 from tests.conditions.test_loops import LOOPED, cells, compiled
 from tests.evidence import certain, evidence_from, found, predict

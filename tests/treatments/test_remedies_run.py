@@ -18,14 +18,14 @@ from msgspec import structs
 
 torch = pytest.importorskip("torch")
 
-from gobrrr.analysis.claims import Found  # noqa: E402
-from gobrrr.analysis.evidence import Evidence  # noqa: E402
-from gobrrr.analysis.study import study  # noqa: E402
+from gobrrr.analysis.answer.study import study  # noqa: E402
+from gobrrr.analysis.findings.claims import Found  # noqa: E402
+from gobrrr.analysis.findings.evidence import Evidence  # noqa: E402
+from gobrrr.doors.pipeline import examine  # noqa: E402
 from gobrrr.model.machine import Ceiling  # noqa: E402
 from gobrrr.model.profile import Profile  # noqa: E402
 from gobrrr.observe.live.pull import pull  # noqa: E402
 from gobrrr.observe.live.watcher import Options, Watcher  # noqa: E402
-from gobrrr.pipeline import examine  # noqa: E402
 from gobrrr.treatments import catalogue  # noqa: E402
 from tests.evidence import claimed  # noqa: E402
 from tests.live.look import CPU  # noqa: E402

@@ -18,7 +18,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gobrrr.analysis.evidence import Evidence  # noqa: E402
+from gobrrr.analysis.findings.evidence import Evidence  # noqa: E402
 from gobrrr.model.live import Switches  # noqa: E402
 from gobrrr.treatments import Treatment, catalogue  # noqa: E402
 from tests.conditions.lives import live_of  # noqa: E402

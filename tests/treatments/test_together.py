@@ -12,19 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Effect, Plan
-from gobrrr.analysis.graph import StepGraph
-from gobrrr.analysis.regions import as_graph, unwaiting
-from gobrrr.analysis.what_if import hosted, shortened
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.replay.graph import StepGraph
+from gobrrr.analysis.replay.what_if import hosted, shortened
+from gobrrr.analysis.savings.gains import Effect, Plan
+from gobrrr.analysis.savings.regions import as_graph, unwaiting
+from gobrrr.doors.pipeline import Examined, examine
 from gobrrr.guarded import Parts
 from gobrrr.hardware import find
 from gobrrr.model.diagnosis import Wall, WhatIf
 from gobrrr.observe.trace import read_trace
-from gobrrr.pipeline import Examined, examine
-from gobrrr.treatments.base import Planned
-from gobrrr.treatments.prescribing import plans
-from gobrrr.treatments.together import Combiner, Seat, as_uncertain
+from gobrrr.treatments.framework.base import Planned
+from gobrrr.treatments.framework.prescribing import plans
+from gobrrr.treatments.framework.together import Combiner, Seat, as_uncertain
 from tests.analysis.slow_simulator import every
 from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, examined, short
 from tests.conftest import H100

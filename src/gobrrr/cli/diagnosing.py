@@ -35,7 +35,7 @@ from gobrrr.report import failures, output
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gobrrr.changes import Prediction
+    from gobrrr.doors.changes import Prediction
     from gobrrr.model.diagnosis import Diagnosis
 
 DEMO = (
@@ -101,7 +101,8 @@ def diagnose(
       gobrrr diagnose trace.json.gz --what-if compile,cuda-graph
       gobrrr diagnose trace.json.gz --on b200
     """
-    from gobrrr import api, targets
+    from gobrrr import api
+    from gobrrr.doors import targets
 
     save, html, speedscope, replayed = savable(save, html, speedscope, replayed, target=target)
     if what_if is not None or replayed is not None:
@@ -145,7 +146,8 @@ def _predicted(
     target: str, what_if: list[str], on: str | None, stacks: bool, quiet: bool, as_json: bool, *, panel: bool
 ) -> Prediction:
     """The step with the treatments that `what_if` lists, from a trace or from running it."""
-    from gobrrr import api, targets
+    from gobrrr import api
+    from gobrrr.doors import targets
 
     names = [one for one in listed(what_if) if one != "none"]
     if targets.names_a_step(target):
@@ -291,7 +293,7 @@ def demo(
 
 def _demo_step(console: Console) -> None:
     """A step on this machine, where torch is there to run it."""
-    from gobrrr import live
+    from gobrrr.doors import live
     from gobrrr.report import demo as demo_report
     from gobrrr.report import terminal
 
@@ -307,7 +309,7 @@ def _demo_step(console: Console) -> None:
 @contextmanager
 def _users_errors(target: str) -> Iterator[None]:
     """An error of the step's own becomes one line that names the place, with the traceback where one was asked for."""
-    from gobrrr import live
+    from gobrrr.doors import live
     from gobrrr.report.text import sanitise
 
     try:

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from gobrrr import files
 from gobrrr.cli.options import AsJson, DeviceName, app, savable, stages
 from gobrrr.report import output
+from gobrrr.system import files
 
 
 @app.command(short_help="Measure this machine's ceilings, or show a datasheet.")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gobrrr import files
 from gobrrr.errors import UsageError
 from gobrrr.report import failures, output
+from gobrrr.system import files
 
 # Everything else is imported inside the commands: `gobrrr --help` answers in a tenth of a second.
 if TYPE_CHECKING:

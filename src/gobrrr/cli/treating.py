@@ -120,7 +120,7 @@ def ledger(
 
 
 def _show_example() -> None:
-    from gobrrr.treating.example import EXAMPLE
+    from gobrrr.trials.example import EXAMPLE
 
     output.text(EXAMPLE.rstrip())
 

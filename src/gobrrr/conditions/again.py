@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from gobrrr import units
-from gobrrr.analysis.claims import NOTHING, Claim, outside
-from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.findings.claims import NOTHING, Claim, outside
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.conditions.common import MOST_PLACES
 from gobrrr.conditions.in_pieces import pieces_of
 from gobrrr.model.diagnosis import Place

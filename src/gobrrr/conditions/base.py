@@ -15,8 +15,8 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.model.diagnosis import NotChecked
 
 Check = Callable[[Evidence], "Found | NotChecked | None"]

@@ -54,12 +54,12 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import Found, of_calls
-from gobrrr.analysis.contractions import compute_bound, low_precision, off_matrix_units, peak_of, saved_at
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.path import path_of, step_saving
-from gobrrr.analysis.ratios import rate
-from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
+from gobrrr.analysis.events.ratios import rate
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import path_of
+from gobrrr.analysis.savings.contractions import compute_bound, low_precision, off_matrix_units, peak_of, saved_at
+from gobrrr.conditions.common import about_calls, certainty_of, unable
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
 
@@ -91,13 +91,11 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     total = float(ns.sum())
     if not total:
         return None
-    return finding(
+    return about_calls(
         evidence,
         CODE,
         TITLE if evidence.device.tensor_cores else TITLE_CPU,
-        where=places(evidence, by_signature(evidence, calls)),
-        at_stake=step_saving(evidence, calls, low, high),
-        claim=of_calls(calls, low, high),
+        (calls, low, high),
         certainty=certainty_of(evidence, "high" if evidence.device.narrow_is_faster else "medium"),
         treatments=[*(["bf16-autocast"] if half else []), *(["tf32"] if tf32 else [])],
         facts=[

@@ -47,13 +47,13 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import Found, of_calls
-from gobrrr.analysis.evidence import Evidence, shapes_text
-from gobrrr.analysis.fusion import tensors
-from gobrrr.analysis.path import step_saving
-from gobrrr.analysis.price import Group
-from gobrrr.analysis.ratios import share as share_of
-from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
+from gobrrr.analysis.events.ratios import share as share_of
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.pricing.fusion import tensors
+from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.pricing.texts import shapes_text
+from gobrrr.conditions.common import about_calls, certainty_of, unable
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
 from gobrrr.model.work import ITEM_BYTES, Tensor
@@ -101,13 +101,11 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     heaviest = evidence.group_of(int(calls[np.argmax(ns[calls])]))
     reach = share_of(float(floor[calls].sum()), float(ns[calls].sum()))
     sizes = sorted({size for call in calls.tolist() for size in odd_sizes(evidence.group_of(call))})
-    return finding(
+    return about_calls(
         evidence,
         CODE,
         TITLE,
-        where=places(evidence, by_signature(evidence, calls)),
-        at_stake=step_saving(evidence, calls, low, high),
-        claim=of_calls(calls, low, high),
+        (calls, low, high),
         certainty=certainty_of(evidence, "medium" if own is None else "high"),
         treatments=["pad-dimensions", "compile"],
         facts=[

@@ -50,14 +50,13 @@ import re
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import Found, of_calls
-from gobrrr.analysis.contractions import LOW, low_precision, off_matrix_units, peak_of, saved_at
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.path import step_saving
-from gobrrr.analysis.price import Group
-from gobrrr.analysis.ratios import rate
+from gobrrr.analysis.events.ratios import rate
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.savings.contractions import LOW, low_precision, off_matrix_units, peak_of, saved_at
 from gobrrr.conditions.c01_fp32_matmul import LEAST_OF_PEAK
-from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
+from gobrrr.conditions.common import about_calls, unable
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
 
@@ -87,14 +86,11 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     count, total = evidence.steps.count, float(evidence.calls.ns[calls].sum())
     flop = sum(evidence.group_of(call).work.matrix_flop or 0.0 for call in calls.tolist())
     kernels = evidence.group_of(int(calls[np.argmax(evidence.calls.ns[calls])])).call.kernels
-    return finding(
+    return about_calls(
         evidence,
         CODE,
         TITLE,
-        where=places(evidence, by_signature(evidence, calls)),
-        at_stake=step_saving(evidence, calls, low, high),
-        claim=of_calls(calls, low, high),
-        certainty=certainty_of(evidence),
+        (calls, low, high),
         treatments=["bf16-autocast", *(["tf32"] if tf32 else [])],
         facts=[
             f"{units.percent(bulk[1])} of the contractions' FLOP run in {bulk[0]}",

@@ -55,8 +55,7 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import Found, of_calls
-from gobrrr.analysis.doubles import (
+from gobrrr.analysis.detect.doubles import (
     Origin,
     contractions,
     conversions,
@@ -65,9 +64,9 @@ from gobrrr.analysis.doubles import (
     origin,
     tf32_allowed,
 )
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.path import step_saving
-from gobrrr.conditions.common import MOST_PLACES, by_signature, certainty_of, finding, places, unable
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.conditions.common import MOST_PLACES, about_calls, by_signature, certainty_of, places, unable
 from gobrrr.model.diagnosis import Certainty, NotChecked, Place
 
 CODE = "C04"
@@ -108,13 +107,12 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
             f"{units.duration(float(ns[turned].sum()) / count)}"
         )
     heaviest = places(evidence, by_signature(evidence, calls))
-    return finding(
+    return about_calls(
         evidence,
         CODE,
         TITLE if came.way == "operation" else TITLE_ALL,
+        (calls, low, high),
         where=[*_where(evidence, came), *heaviest][:MOST_PLACES],
-        at_stake=step_saving(evidence, calls, low, high),
-        claim=of_calls(calls, low, high),
         certainty=_certainty(evidence, came),
         treatments=["cast-at-source"],
         facts=[_began(evidence, came), *facts],

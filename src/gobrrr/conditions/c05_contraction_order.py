@@ -59,13 +59,13 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.all_pairs import all_pairs
-from gobrrr.analysis.chains import Order, orders
-from gobrrr.analysis.claims import F8, Found, of_calls
-from gobrrr.analysis.evidence import Evidence, shapes_text
-from gobrrr.analysis.path import step_saving
-from gobrrr.analysis.ratios import share as share_of
-from gobrrr.conditions.common import MOST_PLACES, certainty_of, finding, unable
+from gobrrr.analysis.detect.all_pairs import all_pairs
+from gobrrr.analysis.detect.chains import Order, orders
+from gobrrr.analysis.events.ratios import share as share_of
+from gobrrr.analysis.findings.claims import F8, Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.pricing.texts import shapes_text
+from gobrrr.conditions.common import MOST_PLACES, about_calls, certainty_of, unable
 from gobrrr.model.diagnosis import Certainty, NotChecked, Place
 
 CODE = "C05"
@@ -94,13 +94,12 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     pairs = [_saving(evidence, one) for one in found]
     low, high = (np.concatenate([pair[end] for pair in pairs]) for end in (0, 1))
     ranked = sorted(zip(found, pairs, strict=True), key=lambda one: -float(one[1][1].sum()))
-    return finding(
+    return about_calls(
         evidence,
         CODE,
         TITLE_DISTANCES if ranked[0][0].kind == "differences" else TITLE,
+        (calls, low, high),
         where=_places(evidence, [one for one, _ in ranked]),
-        at_stake=step_saving(evidence, calls, low, high),
-        claim=of_calls(calls, low, high),
         certainty=_certainty(evidence, ranked[0][0]),
         treatments=["reorder-contraction"],
         facts=_facts(evidence, [one for one, _ in ranked]),

@@ -54,10 +54,10 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.path import step_saving
-from gobrrr.analysis.slow_forms import Heavy, beyond, claim_of, heavy
+from gobrrr.analysis.detect.slow_forms import Heavy, beyond, claim_of, heavy
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import step_saving
 from gobrrr.conditions.c06_convolution_cliff import check as of_convolutions
 from gobrrr.conditions.common import MOST_PLACES, finding, short_op
 from gobrrr.conditions.m02_attention import check as of_attention

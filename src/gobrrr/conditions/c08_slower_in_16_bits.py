@@ -44,11 +44,10 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.autocasting import autocast_to, halved, known_from_below, sooner
-from gobrrr.analysis.claims import Found, of_calls
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.path import step_saving
-from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.savings.autocasting import autocast_to, halved, known_from_below, sooner
+from gobrrr.conditions.common import about_calls, certainty_of, unable
 from gobrrr.model.diagnosis import NotChecked
 
 CODE = "C08"
@@ -78,13 +77,11 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         facts.append("the peak in 16 bits is only known from below: on a quiet machine it may be the higher one")
     if autocast is None:
         facts.append("model.float() and float32 inputs make float32 of them, with twice the memory")
-    return finding(
+    return about_calls(
         evidence,
         CODE,
         TITLE,
-        where=places(evidence, by_signature(evidence, calls)),
-        at_stake=step_saving(evidence, calls, low, high),
-        claim=of_calls(calls, low, high),
+        (calls, low, high),
         certainty="low" if below else certainty_of(evidence),
         treatments=["no-autocast"] if autocast is not None else [],
         facts=facts,

@@ -9,14 +9,15 @@ import msgspec
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import F8, NO_CALLS, NOTHING, Claim, Found
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.fusion import tensors
-from gobrrr.analysis.host_loops import HostLoop, inside_of, spans_of_loops
-from gobrrr.analysis.idle import HOST_WORK
-from gobrrr.analysis.inputs import input_stretches
-from gobrrr.analysis.price import Group
-from gobrrr.analysis.scopes import idle_under
+from gobrrr.analysis.budget.idle import HOST_WORK
+from gobrrr.analysis.findings.claims import F8, NO_CALLS, NOTHING, Claim, Found, of_calls
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import step_saving
+from gobrrr.analysis.findings.scopes import idle_under
+from gobrrr.analysis.host.host_loops import HostLoop, inside_of, spans_of_loops
+from gobrrr.analysis.host.inputs import input_stretches
+from gobrrr.analysis.pricing.fusion import tensors
+from gobrrr.analysis.pricing.price import Group
 from gobrrr.model.diagnosis import Certainty, Finding, NotChecked, Place
 from gobrrr.model.events import I8
 
@@ -72,6 +73,38 @@ def finding(
         evidence=facts,
     )
     return Found(made, claim, gone, hidden)
+
+
+def about_calls(
+    evidence: Evidence,
+    code: str,
+    title: str,
+    lost: tuple[I8, F8, F8],
+    *,
+    treatments: list[str],
+    facts: list[str],
+    where: list[Place] | None = None,
+    certainty: Certainty | None = None,
+    gone: I8 = NO_CALLS,
+) -> Found | None:
+    """A finding about calls that may get shorter. `lost`: the calls, and by how many ns each of them may, at the least
+    and at the most. So much is claimed, and what it is worth on the wall is at stake.
+
+    Where nothing else is said, the places are those of the calls, and the certainty goes by how much is priced.
+    """
+    calls, low, high = lost
+    return finding(
+        evidence,
+        code,
+        title,
+        where=places(evidence, by_signature(evidence, calls)) if where is None else where,
+        at_stake=step_saving(evidence, calls, low, high, len(gone) / evidence.steps.count),
+        claim=of_calls(calls, low, high),
+        certainty=certainty or certainty_of(evidence),
+        treatments=treatments,
+        facts=facts,
+        gone=gone,
+    )
 
 
 def about_measurement(code: str, title: str, facts: list[str], treatments: list[str], where: list[Place]) -> Found:

@@ -57,12 +57,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import F8, Found, of_gaps, of_work
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.inputs import host_rows, input_gaps, input_stretches, inward_copies
-from gobrrr.analysis.intervals import Spans, covered, union
-from gobrrr.analysis.items import indexed, starts
-from gobrrr.analysis.path import path_of
+from gobrrr.analysis.events.intervals import Spans, covered, union
+from gobrrr.analysis.findings.claims import F8, Found, of_gaps, of_work
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import path_of
+from gobrrr.analysis.host.inputs import host_rows, input_gaps, input_stretches, inward_copies
+from gobrrr.analysis.host.items import indexed, starts
 from gobrrr.conditions.common import LEAST_SHARE, MOST_PLACES, finding
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8

@@ -40,10 +40,10 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import Found, of_work
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.inputs import pageable_copies
-from gobrrr.analysis.ratios import rate
+from gobrrr.analysis.events.ratios import rate
+from gobrrr.analysis.findings.claims import Found, of_work
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.host.inputs import pageable_copies
 from gobrrr.conditions.common import finding
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8

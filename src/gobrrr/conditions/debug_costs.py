@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import Claim, of_calls, of_gaps
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.idle import DRAINING, LAUNCHING, PYTHON
-from gobrrr.analysis.path import path_of
-from gobrrr.analysis.ratios import share
-from gobrrr.analysis.scopes import frames, spent_under
+from gobrrr.analysis.budget.idle import DRAINING, LAUNCHING, PYTHON
+from gobrrr.analysis.events.ratios import share
+from gobrrr.analysis.findings.claims import Claim, of_calls, of_gaps
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import path_of
+from gobrrr.analysis.findings.scopes import frames, spent_under
 from gobrrr.model.events import I8, Kind
 from gobrrr.model.frame_names import FROM_LIBRARY
 from gobrrr.model.live import Switches

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import F8, Claim, Found, of_calls, of_gaps
-from gobrrr.analysis.compiled import REGIONS
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.idle import LAUNCHING, PYTHON
-from gobrrr.analysis.intervals import inside_spans
-from gobrrr.analysis.path import path_of
-from gobrrr.analysis.scopes import Scope, idle_under, scope_of, spans_of
+from gobrrr.analysis.budget.idle import LAUNCHING, PYTHON
+from gobrrr.analysis.events.intervals import inside_spans
+from gobrrr.analysis.findings.claims import F8, Claim, Found, of_calls, of_gaps
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import path_of
+from gobrrr.analysis.findings.scopes import Scope, idle_under, scope_of, spans_of
+from gobrrr.analysis.savings.compiled import REGIONS
 from gobrrr.conditions.m01_unfused_chain import check as chains_found
 from gobrrr.model.events import I8, Kind
 

@@ -66,11 +66,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import F8, Found, of_calls
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.fusion import Chain
-from gobrrr.analysis.path import KERNEL_GAP_NS, step_saving
-from gobrrr.analysis.rereads import Rereads
+from gobrrr.analysis.detect.rereads import Rereads
+from gobrrr.analysis.findings.claims import F8, Found, of_calls
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import KERNEL_GAP_NS, step_saving
+from gobrrr.analysis.pricing.fusion import Chain
 from gobrrr.conditions.common import MOST_PLACES, certainty_of, finding, short_op, signature, unable
 from gobrrr.conditions.m02_attention import find_attention
 from gobrrr.model.diagnosis import NotChecked, Place

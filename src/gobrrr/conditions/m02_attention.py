@@ -72,15 +72,15 @@ from functools import reduce
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import F8, Found, of_calls
-from gobrrr.analysis.contractions import low_precision, peak_of
-from gobrrr.analysis.evidence import Evidence, shapes_text
-from gobrrr.analysis.fusion import output_of, tensors
-from gobrrr.analysis.math_attention import MATH, math_form
-from gobrrr.analysis.path import step_saving
-from gobrrr.analysis.price import Group
-from gobrrr.analysis.ratios import rate
-from gobrrr.conditions.common import by_signature, certainty_of, finding, places, short_op, unable
+from gobrrr.analysis.detect.math_attention import MATH, math_form
+from gobrrr.analysis.events.ratios import rate
+from gobrrr.analysis.findings.claims import F8, Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.pricing.fusion import output_of, tensors
+from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.pricing.texts import shapes_text
+from gobrrr.analysis.savings.contractions import low_precision, peak_of
+from gobrrr.conditions.common import about_calls, by_signature, places, short_op, unable
 from gobrrr.cost.arguments import integers
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
@@ -167,15 +167,13 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         low, high = (ns[calls] * one for one in _on_processor(evidence, found))
     if refused:
         low = np.zeros_like(low)
-    return finding(
+    return about_calls(
         evidence,
         CODE,
         TITLE,
+        (calls, low, high),
         where=places(evidence, by_signature(evidence, found.softmaxes)),
-        at_stake=step_saving(evidence, calls, low, high, len(gone) / evidence.steps.count),
-        claim=of_calls(calls, low, high),
         gone=gone,
-        certainty=certainty_of(evidence),
         treatments=_treatments(evidence, found),
         facts=[*refused, *_facts(evidence, found, floor), *_widened(evidence, found), *_averaged(evidence, found)],
     )

@@ -53,12 +53,11 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import F8, Found, of_calls
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.norms import Written, batch_norms, outside, own_norms, written_norms
-from gobrrr.analysis.path import step_saving
-from gobrrr.analysis.ratios import rate
-from gobrrr.conditions.common import by_signature, certainty_of, finding, places, short_op, unable
+from gobrrr.analysis.detect.norms import Written, batch_norms, outside, own_norms, written_norms
+from gobrrr.analysis.events.ratios import rate
+from gobrrr.analysis.findings.claims import F8, Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.conditions.common import about_calls, by_signature, certainty_of, short_op, unable
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
 
@@ -88,13 +87,11 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     gone = np.array([call for one in written for call in one.calls[1:]], dtype=np.int64)
     if not evidence.device.bytes_alone:
         low[:] = 0.0  # what share of a processor's bandwidth a compiler's norm reaches was not measured
-    return finding(
+    return about_calls(
         evidence,
         CODE,
         TITLE,
-        where=places(evidence, by_signature(evidence, calls)),
-        at_stake=step_saving(evidence, calls, low, high, len(gone) / evidence.steps.count),
-        claim=of_calls(calls, low, high),
+        (calls, low, high),
         gone=gone,
         certainty=certainty_of(evidence, "medium"),
         treatments=_treatments(evidence, written, own),

@@ -47,11 +47,11 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.autocasting import worth_leaving_out
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.copies import casts, weight_casts
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.weights import repeated_casts
+from gobrrr.analysis.detect.copies import casts, weight_casts
+from gobrrr.analysis.detect.weights import repeated_casts
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.savings.autocasting import worth_leaving_out
 from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
 from gobrrr.conditions.vanishing import vanishing
 from gobrrr.model.diagnosis import NotChecked

@@ -59,11 +59,10 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import Found, of_calls
-from gobrrr.analysis.copies import Reordered, over_images, reordered
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.path import step_saving
-from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
+from gobrrr.analysis.detect.copies import Reordered, over_images, reordered
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.conditions.common import about_calls, by_signature, certainty_of, places, unable
 from gobrrr.model.diagnosis import NotChecked
 
 CODE = "M05"
@@ -102,13 +101,12 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
             f"{units.duration(float(copying.sum()) / count)} for {units.bytes_(bytes_ / count)}"
         )
     heavy = float(converting.sum()) + float(seen.above.sum()) >= float(copying.sum())
-    return finding(
+    return about_calls(
         evidence,
         CODE,
         TITLE_OUTSIDE if float(seen.above.sum()) > float(converting.sum()) + float(copying.sum()) else TITLE,
+        (calls, low, high),
         where=places(evidence, by_signature(evidence, np.union1d(turned, seen.outside) if heavy else copies)),
-        at_stake=step_saving(evidence, calls, low, high, len(copies) / evidence.steps.count),
-        claim=of_calls(calls, low, high),
         gone=copies,
         certainty=certainty_of(evidence, "high" if heavy and len(turned) else "medium"),
         treatments=_treatments(seen),

@@ -49,10 +49,10 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.ratios import share
-from gobrrr.analysis.weights import Conversions, repeated_casts
+from gobrrr.analysis.detect.weights import Conversions, repeated_casts
+from gobrrr.analysis.events.ratios import share
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.conditions.common import MOST_PLACES, by_signature, certainty_of, finding, places, unable
 from gobrrr.conditions.vanishing import vanishing
 from gobrrr.model.diagnosis import NotChecked, Place

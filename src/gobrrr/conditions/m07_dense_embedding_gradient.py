@@ -46,11 +46,11 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import F8, Found, of_calls
-from gobrrr.analysis.embeddings import BACKWARD, Table, dense_tables
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.path import path_of, step_saving
-from gobrrr.conditions.common import MOST_PLACES, by_signature, certainty_of, finding, places, unable
+from gobrrr.analysis.detect.embeddings import BACKWARD, Table, dense_tables
+from gobrrr.analysis.findings.claims import F8, Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import path_of
+from gobrrr.conditions.common import MOST_PLACES, about_calls, by_signature, places, unable
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "M07"
@@ -79,14 +79,12 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     low, high = (np.concatenate([one[end] for one in each]) for end in (0, 1))
     more = MORE_LAUNCHES * len(tables) * path_of(evidence).host_per_launch * evidence.steps.count
     low = low * max(1.0 - more / max(float(low.sum()), 1.0), 0.0)
-    return finding(
+    return about_calls(
         evidence,
         CODE,
         TITLE,
+        (calls, low, high),
         where=_where(evidence, tables),
-        at_stake=step_saving(evidence, calls, low, high),
-        claim=of_calls(calls, low, high),
-        certainty=certainty_of(evidence),
         treatments=["sparse-embedding"],
         facts=[fact for one in tables for fact in _facts(evidence, one)],
     )

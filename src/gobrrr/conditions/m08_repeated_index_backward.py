@@ -49,11 +49,10 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.accumulation import NAMES, Adding, accumulations
-from gobrrr.analysis.claims import F8, Found, of_calls
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.path import step_saving
-from gobrrr.conditions.common import MOST_PLACES, finding, needs_machine, needs_shapes, places, shapes_known
+from gobrrr.analysis.detect.accumulation import NAMES, Adding, accumulations
+from gobrrr.analysis.findings.claims import F8, Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.conditions.common import MOST_PLACES, about_calls, needs_machine, needs_shapes, places, shapes_known
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "M08"
@@ -86,13 +85,12 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     )
     high = np.maximum(ns - best, 0.0)
     low = np.maximum(ns - rule, 0.0) if evidence.device.adds_rows_in_turn else np.zeros(len(calls))
-    return finding(
+    return about_calls(
         evidence,
         CODE,
         TITLE_FORWARD if all(one.forward for one in adding) else TITLE,
+        (calls, low, high),
         where=_where(evidence, adding),
-        at_stake=step_saving(evidence, calls, low, high),
-        claim=of_calls(calls, low, high),
         certainty="high" if evidence.device.adds_rows_in_turn else "medium",
         treatments=["gather-backward"],
         facts=[_fact(evidence, one, float(_least(evidence, one, memory.value).sum())) for one in adding][:MOST_PLACES],

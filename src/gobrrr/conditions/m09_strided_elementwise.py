@@ -41,13 +41,12 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import Found, of_calls
-from gobrrr.analysis.copies import COPIES, dimension_order
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.fusion import COMPILED, output_of, tensors
-from gobrrr.analysis.path import step_saving
-from gobrrr.analysis.price import Group
-from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
+from gobrrr.analysis.detect.copies import COPIES, dimension_order
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.pricing.fusion import COMPILED, output_of, tensors
+from gobrrr.analysis.pricing.price import Group
+from gobrrr.conditions.common import about_calls, unable
 from gobrrr.model.diagnosis import NotChecked
 
 CODE = "M09"
@@ -71,14 +70,11 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     high, low = ns - floor, np.zeros(len(calls))
     heaviest = evidence.group_of(int(calls[np.argmax(ns)]))
     strides = [list(one.strides or ()) for one in tensors(heaviest.call) if one.shape]
-    return finding(
+    return about_calls(
         evidence,
         CODE,
         TITLE,
-        where=places(evidence, by_signature(evidence, calls)),
-        at_stake=step_saving(evidence, calls, low, high),
-        claim=of_calls(calls, low, high),
-        certainty=certainty_of(evidence),
+        (calls, low, high),
         treatments=["keep-order"],
         facts=[
             f"{units.a_step(len(calls) / count, 'pointwise call')} on tensors of different orders: "

@@ -42,11 +42,11 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import Found, of_calls
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.growth import Growth, growing
-from gobrrr.analysis.path import path_of, step_saving
-from gobrrr.conditions.common import finding, needs_eager, needs_shapes, places, shapes_known
+from gobrrr.analysis.detect.growth import Growth, growing
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import path_of
+from gobrrr.conditions.common import about_calls, needs_eager, needs_shapes, places, shapes_known
 from gobrrr.model.diagnosis import NotChecked
 
 CODE = "M10"
@@ -66,13 +66,12 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     calls = np.concatenate([one.calls for one in found])
     high = evidence.calls.ns[calls] * np.concatenate([one.old for one in found])
     low = np.maximum(high - MORE_LAUNCHES * path_of(evidence).host_per_launch, 0.0)
-    return finding(
+    return about_calls(
         evidence,
         CODE,
         TITLE,
+        (calls, low, high),
         where=places(evidence, [one.calls for one in found]),
-        at_stake=step_saving(evidence, calls, low, high),
-        claim=of_calls(calls, low, high),
         certainty="high" if len(calls) >= 4 else "medium",
         treatments=["preallocate"],
         facts=[_fact(evidence, one) for one in found],

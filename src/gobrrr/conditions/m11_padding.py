@@ -42,11 +42,10 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import Found, of_calls
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.padding import padding
-from gobrrr.analysis.path import step_saving
-from gobrrr.conditions.common import finding, needs_shapes, shapes_known
+from gobrrr.analysis.detect.padding import padding
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.conditions.common import about_calls, needs_shapes, shapes_known
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "M11"
@@ -72,13 +71,12 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         op=seen.said.op, module=seen.said.module, source=seen.said.source, shapes=seen.said.shapes,
         count=float(seen.said.count), ns=total,
     )  # fmt: skip
-    return finding(
+    return about_calls(
         evidence,
         CODE,
         TITLE,
+        (seen.calls, low, high),
         where=[where],
-        at_stake=step_saving(evidence, seen.calls, low, high),
-        claim=of_calls(seen.calls, low, high),
         certainty="high" if seen.agrees else "medium",
         treatments=["bucket-or-pack"],
         facts=[

@@ -43,12 +43,11 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import F8, Found, of_calls
-from gobrrr.analysis.contractions import peak_of
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.flagged_masks import Flagged, flagged_masks
-from gobrrr.analysis.path import step_saving
-from gobrrr.conditions.common import MOST_PLACES, finding
+from gobrrr.analysis.detect.flagged_masks import Flagged, flagged_masks
+from gobrrr.analysis.findings.claims import F8, Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.savings.contractions import peak_of
+from gobrrr.conditions.common import MOST_PLACES, about_calls
 from gobrrr.conditions.m02_attention import FUSED_SHARE
 from gobrrr.model.diagnosis import NotChecked, Place
 
@@ -65,13 +64,12 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         return None
     calls = np.concatenate([one.calls for one in told])
     low, high = (np.concatenate([_gain(evidence, one, fastest=end) for one in told]) for end in (False, True))
-    return finding(
+    return about_calls(
         evidence,
         CODE,
         TITLE,
+        (calls, low, high),
         where=[_place(evidence, one) for one in told[:MOST_PLACES]],
-        at_stake=step_saving(evidence, calls, low, high),
-        claim=of_calls(calls, low, high),
         certainty="high",
         treatments=["sdpa"],
         facts=[_fact(evidence, one) for one in told[:MOST_PLACES]],

@@ -51,10 +51,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr import units
-from gobrrr.analysis.claims import F8, Found, of_work
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.price import Class
-from gobrrr.analysis.ratios import share
+from gobrrr.analysis.events.ratios import share
+from gobrrr.analysis.findings.claims import F8, Found, of_work
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.pricing.price import Class
 from gobrrr.conditions.common import MOST_PLACES, finding
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8

@@ -45,11 +45,11 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import Claim, Found, of_gaps, of_work
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.micro_batches import REDUCES, micro_batches, repeats, rows_within
-from gobrrr.analysis.price import Class
-from gobrrr.analysis.scopes import idle_under, spans_of
+from gobrrr.analysis.findings.claims import Claim, Found, of_gaps, of_work
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.scopes import idle_under, spans_of
+from gobrrr.analysis.host.micro_batches import REDUCES, micro_batches, repeats, rows_within
+from gobrrr.analysis.pricing.price import Class
 from gobrrr.conditions.common import finding
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import Kind

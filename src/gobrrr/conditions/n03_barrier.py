@@ -44,9 +44,9 @@ import re
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import Found, of_gaps
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.scopes import frames, idle_under, spans_of
+from gobrrr.analysis.findings.claims import Found, of_gaps
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.scopes import frames, idle_under, spans_of
 from gobrrr.conditions.common import finding
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8, Kind

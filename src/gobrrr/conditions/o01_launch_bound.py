@@ -77,13 +77,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import Claim, Found, of_gaps
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.holding import own_python
-from gobrrr.analysis.idle import LAUNCHING, PYTHON
-from gobrrr.analysis.path import HOST_SPREAD, KERNEL_GAP_NS, QUEUED_NS, Path, path_of
-from gobrrr.analysis.regions import IN_GRAPH_NS
-from gobrrr.analysis.waits import expert_loop, inner_waits
+from gobrrr.analysis.budget.idle import LAUNCHING, PYTHON
+from gobrrr.analysis.findings.claims import Claim, Found, of_gaps
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import HOST_SPREAD, KERNEL_GAP_NS, QUEUED_NS, Path, path_of
+from gobrrr.analysis.host.holding import own_python
+from gobrrr.analysis.host.waits import expert_loop, inner_waits
+from gobrrr.analysis.savings.regions import IN_GRAPH_NS
 from gobrrr.conditions.common import MOST_PLACES, finding, launching
 from gobrrr.conditions.o04_repeated_ops import check as loop_found
 from gobrrr.model.diagnosis import Certainty, NotChecked, Place

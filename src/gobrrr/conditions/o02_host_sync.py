@@ -68,13 +68,13 @@ from collections import defaultdict
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import Claim, Found, of_calls, of_gaps
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.host_loops import HostLoop, batchable, busiest_line, inside_of, waits_within
-from gobrrr.analysis.idle import CAUSES, DRAINING, HOST_WORK, LAUNCHING, PYTHON
-from gobrrr.analysis.path import path_of
-from gobrrr.analysis.regions import unread
-from gobrrr.analysis.waits import cause_of, expert_loop, inner_waits
+from gobrrr.analysis.budget.idle import CAUSES, DRAINING, HOST_WORK, LAUNCHING, PYTHON
+from gobrrr.analysis.findings.claims import Claim, Found, of_calls, of_gaps
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import path_of
+from gobrrr.analysis.host.host_loops import HostLoop, batchable, busiest_line, inside_of, waits_within
+from gobrrr.analysis.host.waits import cause_of, expert_loop, inner_waits
+from gobrrr.analysis.savings.regions import unread
 from gobrrr.conditions.common import MOST_PLACES, finding, within_loops
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8

@@ -58,12 +58,12 @@ from collections import Counter
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import F8, Found, of_calls, of_gaps
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.idle import LAUNCHING, PYTHON
-from gobrrr.analysis.optimizers import FUSED_PASSES, LEAST_RUN, LISTS, calls_of_lists
-from gobrrr.analysis.path import path_of, queued, step_saving
-from gobrrr.analysis.what_if import FIXED_NS
+from gobrrr.analysis.budget.idle import LAUNCHING, PYTHON
+from gobrrr.analysis.findings.claims import F8, Found, of_calls, of_gaps
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import path_of, queued, step_saving
+from gobrrr.analysis.host.optimizers import FUSED_PASSES, LEAST_RUN, LISTS, calls_of_lists
+from gobrrr.analysis.replay.what_if import FIXED_NS
 from gobrrr.conditions.common import MOST_PLACES, finding, launching
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8

@@ -73,12 +73,12 @@ from collections import Counter
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import F8, Found, of_calls, of_gaps
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.host_loops import HostLoop, busiest_line, inside_of, longest, together_floors
-from gobrrr.analysis.idle import HOST_WORK, LAUNCHING, PYTHON
-from gobrrr.analysis.path import path_of
-from gobrrr.analysis.waits import expert_loop, inner_waits
+from gobrrr.analysis.budget.idle import HOST_WORK, LAUNCHING, PYTHON
+from gobrrr.analysis.findings.claims import F8, Found, of_calls, of_gaps
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import path_of
+from gobrrr.analysis.host.host_loops import HostLoop, busiest_line, inside_of, longest, together_floors
+from gobrrr.analysis.host.waits import expert_loop, inner_waits
 from gobrrr.conditions.common import MOST_PLACES, finding, within_loops
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8

@@ -59,16 +59,15 @@ import re
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.calls import Call, classify, compiles
-from gobrrr.analysis.claims import Found, of_calls, of_gaps
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.idle import CAUSES, COMPILING
-from gobrrr.analysis.new_shapes import new_shapes
-from gobrrr.analysis.path import step_saving
-from gobrrr.analysis.scopes import idle_under, spans_of
-from gobrrr.analysis.slow_forms import beyond
+from gobrrr.analysis.budget.idle import CAUSES, COMPILING
+from gobrrr.analysis.detect.slow_forms import beyond
+from gobrrr.analysis.events.calls import Call, classify, compiles
+from gobrrr.analysis.findings.claims import Found, of_gaps
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.scopes import idle_under, spans_of
+from gobrrr.analysis.host.new_shapes import new_shapes
 from gobrrr.conditions.again import again_of
-from gobrrr.conditions.common import MOST_PLACES, finding, places
+from gobrrr.conditions.common import MOST_PLACES, about_calls, finding, places
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
@@ -113,13 +112,12 @@ def _of_shapes(evidence: Evidence, calls: I8) -> Found | None:
     lines: dict[str | None, list[int]] = {}
     for call in calls.tolist():
         lines.setdefault(evidence.source(int(evidence.calls.op[call])), []).append(call)
-    return finding(
+    return about_calls(
         evidence,
         CODE,
         TITLE_SHAPES,
+        (calls, np.zeros(len(calls)), ns),
         where=places(evidence, (np.array(one, dtype=np.int64) for one in lines.values())),
-        at_stake=step_saving(evidence, calls, np.zeros(len(calls)), ns),
-        claim=of_calls(calls, np.zeros(len(calls)), ns),
         certainty="medium",
         treatments=["static-shapes"],
         facts=[

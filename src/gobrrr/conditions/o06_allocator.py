@@ -51,11 +51,11 @@ from collections import Counter
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.calls import Call, classify
-from gobrrr.analysis.claims import Found, of_gaps
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.idle import ALLOCATOR
-from gobrrr.analysis.scopes import frames
+from gobrrr.analysis.budget.idle import ALLOCATOR
+from gobrrr.analysis.events.calls import Call, classify
+from gobrrr.analysis.findings.claims import Found, of_gaps
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.scopes import frames
 from gobrrr.conditions.common import MOST_PLACES, finding
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8, Kind

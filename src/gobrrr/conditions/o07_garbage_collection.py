@@ -56,11 +56,11 @@ from statistics import median
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import Claim, Found, of_gaps, outside
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.idle import COLLECTING, LAUNCHING, PYTHON
-from gobrrr.analysis.ratios import share
-from gobrrr.analysis.scopes import frames
+from gobrrr.analysis.budget.idle import COLLECTING, LAUNCHING, PYTHON
+from gobrrr.analysis.events.ratios import share
+from gobrrr.analysis.findings.claims import Claim, Found, of_gaps, outside
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.scopes import frames
 from gobrrr.conditions.common import MOST_PLACES, finding
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.live import Collector

@@ -47,8 +47,8 @@ for number, batch in enumerate(loader):
 
 from __future__ import annotations
 
-from gobrrr.analysis.claims import NOTHING, Found
-from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.findings.claims import NOTHING, Found
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.conditions.common import finding
 from gobrrr.conditions.debug_costs import costs
 from gobrrr.model.diagnosis import NotChecked, Place

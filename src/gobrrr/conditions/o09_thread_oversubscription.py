@@ -47,11 +47,11 @@ import math
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import NOTHING, Found, of_calls, of_gaps
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.idle import HOST_WORK, INPUT
-from gobrrr.analysis.path import path_of
-from gobrrr.analysis.price import Group
+from gobrrr.analysis.budget.idle import HOST_WORK, INPUT
+from gobrrr.analysis.findings.claims import NOTHING, Found, of_calls, of_gaps
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import path_of
+from gobrrr.analysis.pricing.price import Group
 from gobrrr.conditions.common import by_signature, finding, places
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8

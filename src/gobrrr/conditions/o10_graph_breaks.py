@@ -56,8 +56,8 @@ import re
 from collections import Counter
 
 from gobrrr import units
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.conditions.common import MOST_PLACES, finding
 from gobrrr.conditions.in_pieces import pieces_of
 from gobrrr.model.diagnosis import NotChecked, Place

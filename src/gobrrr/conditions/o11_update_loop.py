@@ -51,12 +51,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr import units
-from gobrrr.analysis.claims import Found, of_gaps
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.idle import LAUNCHING, PYTHON
-from gobrrr.analysis.intervals import covered, inside_spans, union
-from gobrrr.analysis.path import path_of
-from gobrrr.analysis.update_loops import UpdateLoop, update_loops
+from gobrrr.analysis.budget.idle import LAUNCHING, PYTHON
+from gobrrr.analysis.events.intervals import covered, inside_spans, union
+from gobrrr.analysis.findings.claims import Found, of_gaps
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import path_of
+from gobrrr.analysis.host.update_loops import UpdateLoop, update_loops
 from gobrrr.conditions.common import MOST_PLACES, finding, launching
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8

@@ -48,11 +48,11 @@ from collections import defaultdict
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import Found, of_calls, of_gaps
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.path import path_of
-from gobrrr.analysis.reports import outside_of, reporting
-from gobrrr.analysis.scopes import Spent, of_every_step, spans_of, spent_under
+from gobrrr.analysis.findings.claims import Found, of_calls, of_gaps
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import path_of
+from gobrrr.analysis.findings.scopes import Spent, of_every_step, spans_of, spent_under
+from gobrrr.analysis.host.reports import outside_of, reporting
 from gobrrr.conditions.common import MOST_PLACES, finding
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8

@@ -52,10 +52,10 @@ for _ in range(steps):
 from __future__ import annotations
 
 from gobrrr import units
-from gobrrr.analysis.claims import NO_CALLS, Claim, Found
-from gobrrr.analysis.effects import claimed
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.holding import Holder, claim_of, holders
+from gobrrr.analysis.findings.claims import NO_CALLS, Claim, Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.host.holding import Holder, claim_of, holders
+from gobrrr.analysis.savings.effects import claimed
 from gobrrr.conditions.common import MOST_PLACES, finding
 from gobrrr.model.diagnosis import Finding, NotChecked, Place
 

@@ -46,11 +46,11 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import Found, of_calls, of_gaps
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gradient_hooks import Hook, gradient_hooks, inner_operations
-from gobrrr.analysis.holding import LEAST, WITHIN
-from gobrrr.analysis.host_kinds import called
+from gobrrr.analysis.findings.claims import Found, of_calls, of_gaps
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.host.gradient_hooks import Hook, gradient_hooks, inner_operations
+from gobrrr.analysis.host.holding import LEAST, WITHIN
+from gobrrr.analysis.host.host_kinds import called
 from gobrrr.conditions.common import MOST_PLACES, finding, short_op
 from gobrrr.model.diagnosis import NotChecked, Place
 

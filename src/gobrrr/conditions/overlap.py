@@ -20,8 +20,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from gobrrr import units
-from gobrrr.analysis.claims import F8, Found
-from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.findings.claims import F8, Found
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.conditions.common import LEAST_SHARE
 from gobrrr.model.diagnosis import Finding
 

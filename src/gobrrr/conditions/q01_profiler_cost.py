@@ -39,8 +39,8 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.conditions.common import about_measurement
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import Kind

@@ -34,8 +34,8 @@ with torch.profiler.profile(record_shapes=True) as prof:
 from __future__ import annotations
 
 from gobrrr import units
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.conditions.common import about_measurement, covered, shapes_known
 from gobrrr.model.diagnosis import NotChecked
 

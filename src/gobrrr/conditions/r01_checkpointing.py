@@ -48,10 +48,10 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import F8, Found, of_calls, of_gaps
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.idle import LAUNCHING, PYTHON
-from gobrrr.analysis.path import path_of, step_saving
+from gobrrr.analysis.budget.idle import LAUNCHING, PYTHON
+from gobrrr.analysis.findings.claims import F8, Found, of_calls, of_gaps
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import path_of, step_saving
 from gobrrr.conditions.common import by_signature, finding, launching, places
 from gobrrr.model.events import I8
 from gobrrr.model.live import Memory

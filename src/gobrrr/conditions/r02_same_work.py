@@ -55,10 +55,10 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.again import Repeated, repeated
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.weights import repeated_casts
+from gobrrr.analysis.detect.again import Repeated, repeated
+from gobrrr.analysis.detect.weights import repeated_casts
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.conditions.common import MOST_PLACES, finding, short_op
 from gobrrr.conditions.vanishing import vanishing
 from gobrrr.model.diagnosis import NotChecked, Place

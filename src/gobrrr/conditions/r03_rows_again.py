@@ -47,11 +47,10 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.again import Repeated, repeated
-from gobrrr.analysis.claims import Found, of_calls
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.path import step_saving
-from gobrrr.conditions.common import MOST_PLACES, finding
+from gobrrr.analysis.detect.again import Repeated, repeated
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.conditions.common import MOST_PLACES, about_calls
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "R03"
@@ -67,13 +66,12 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     if not found:
         return None
     calls, low, high = (np.concatenate(parts) for parts in zip(*((o.calls, o.low, o.high) for o in found), strict=True))
-    return finding(
+    return about_calls(
         evidence,
         CODE,
         TITLE,
+        (calls, low, high),
         where=[_place(evidence, one) for one in found[:MOST_PLACES]],
-        at_stake=step_saving(evidence, calls, low, high),
-        claim=of_calls(calls, low, high),
         certainty="high",
         treatments=[TREATMENT],
         facts=[_fact(evidence, one) for one in found[:MOST_PLACES]],

@@ -66,10 +66,10 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import NO_CALLS, NOTHING, Found
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.growing import Grown, grown
-from gobrrr.analysis.rising import Holding, Rising
+from gobrrr.analysis.detect.growing import Grown, grown
+from gobrrr.analysis.detect.rising import Holding, Rising
+from gobrrr.analysis.findings.claims import NO_CALLS, NOTHING, Found
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.conditions.common import LEAST_SHARE, MOST_PLACES, short_op
 from gobrrr.conditions.vanishing import Vanishing, vanishing
 from gobrrr.model.diagnosis import Certainty, Finding, NotChecked, Place

@@ -50,12 +50,12 @@ from collections import Counter
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import F8, Found, of_calls, of_gaps
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.idle import LAUNCHING, PYTHON
-from gobrrr.analysis.path import path_of, step_saving
-from gobrrr.analysis.program import program_of
-from gobrrr.analysis.unused_graph import recorded_in_vain
+from gobrrr.analysis.budget.idle import LAUNCHING, PYTHON
+from gobrrr.analysis.detect.unused_graph import recorded_in_vain
+from gobrrr.analysis.findings.claims import F8, Found, of_calls, of_gaps
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import path_of, step_saving
+from gobrrr.analysis.host.program import program_of
 from gobrrr.conditions.common import finding, launching
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gobrrr.analysis.claims import F8, Claim, of_calls, of_gaps
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.idle import LAUNCHING, PYTHON
-from gobrrr.analysis.path import path_of, step_saving
+from gobrrr.analysis.budget.idle import LAUNCHING, PYTHON
+from gobrrr.analysis.findings.claims import F8, Claim, of_calls, of_gaps
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import path_of, step_saving
 from gobrrr.conditions.common import launching
 from gobrrr.model.events import I8
 

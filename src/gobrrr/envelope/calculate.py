@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gobrrr import units
-from gobrrr.analysis import roofline
+from gobrrr.analysis.pricing import roofline
 from gobrrr.envelope import problems
 from gobrrr.envelope.graph import Piece
 from gobrrr.envelope.problems import Options, Problem, Shape

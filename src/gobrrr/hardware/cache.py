@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from gobrrr import files
 from gobrrr.errors import UsageError
 from gobrrr.hardware.bounds import merged
 from gobrrr.hardware.ceilings import datasheet_of, machine_of
 from gobrrr.model.machine import Machine
 from gobrrr.model.measured import FORMAT, Environment, Measurement
-from gobrrr.paths import without_home
+from gobrrr.system import files
+from gobrrr.system.paths import without_home
 
 
 class Found(NamedTuple):

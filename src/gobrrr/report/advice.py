@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from gobrrr import units
-from gobrrr.analysis.outcome import largest
+from gobrrr.analysis.answer.outcome import largest
 from gobrrr.guarded import UNCHECKED
 from gobrrr.model.diagnosis import Diagnosis, Finding, Interval, NotChecked, Place, Prescription, Trial
 from gobrrr.report import words

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from gobrrr import files
 from gobrrr.model.events import ABSENT, DEVICE_KINDS, I8, EventTable, Kind
-from gobrrr.paths import bytes_without_home
 from gobrrr.report.chrome_places import Placed, slices
+from gobrrr.system import files
+from gobrrr.system.paths import bytes_without_home
 
 CATEGORIES = {
     Kind.OP: "cpu_op",

@@ -12,10 +12,10 @@ import msgspec
 from gobrrr import units
 from gobrrr.errors import InputError
 from gobrrr.model.diagnosis import Diagnosis
-from gobrrr.paths import without_home
 from gobrrr.report.layout import Line, Page, fold, row, spread
 from gobrrr.report.terminal import interval
 from gobrrr.report.text import sanitise
+from gobrrr.system.paths import without_home
 
 NAME_CELLS, REGIME_CELLS, PREDICTED_CELLS, MEASURED_CELLS = 26, 14, 22, 17
 

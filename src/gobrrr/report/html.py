@@ -13,7 +13,6 @@ from collections.abc import Callable
 from functools import partial
 from importlib.resources import files
 
-from gobrrr.files import write
 from gobrrr.guarded import Parts
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.report import json, terminal, words
@@ -36,6 +35,7 @@ from gobrrr.report.page.data import as_script, page_data
 from gobrrr.report.page.links import Link, link
 from gobrrr.report.page.machines import own
 from gobrrr.report.page.markup import Markup, el, join
+from gobrrr.system.files import write
 
 ASSETS = files("gobrrr.report") / "assets"
 SCRIPTS = ("units", "page", "budget", "roofline", "timeline", "tables", "modules", "main")

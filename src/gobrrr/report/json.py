@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from gobrrr import files
 from gobrrr.errors import InputError
 from gobrrr.model.diagnosis import FORMAT, Diagnosis
 from gobrrr.model.soundness import fault
-from gobrrr.paths import bytes_without_home
 from gobrrr.report.text import sanitise
+from gobrrr.system import files
+from gobrrr.system.paths import bytes_without_home
 
 
 def to_json(diagnosis: Diagnosis) -> bytes:

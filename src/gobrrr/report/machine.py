@@ -10,7 +10,6 @@ import msgspec
 
 from gobrrr import units
 from gobrrr.errors import UsageError
-from gobrrr.files import write
 from gobrrr.hardware.bounds import busiest, doubtful
 from gobrrr.hardware.ceilings import Row, compare, datasheet_of, machine_of
 from gobrrr.model.experiment import Plot, Series
@@ -22,6 +21,7 @@ from gobrrr.report.plot import sketch
 from gobrrr.report.svg import draw
 from gobrrr.report.text import sanitise
 from gobrrr.report.values import spread, text
+from gobrrr.system.files import write
 
 GROUPS = {
     "matrix": "Matmul, the best size of a sweep",

@@ -97,7 +97,7 @@ def json(value: object) -> None:
     """A record as indented JSON, without anybody's home folder."""
     import msgspec
 
-    from gobrrr.paths import bytes_without_home
+    from gobrrr.system.paths import bytes_without_home
 
     raw(bytes_without_home(msgspec.json.format(msgspec.json.encode(value), indent=2)) + b"\n")
 

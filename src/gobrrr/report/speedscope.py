@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 
-from gobrrr import files
 from gobrrr.errors import UsageError
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.model.places import PlaceNode
-from gobrrr.paths import bytes_without_home
 from gobrrr.report.doing import bare
 from gobrrr.report.text import sanitise
 from gobrrr.report.tree import SOURCE, Places
+from gobrrr.system import files
+from gobrrr.system.paths import bytes_without_home
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 

@@ -1,1 +1,1 @@
-"""What the operating system says of this process and those beside it: processors, quotas, waits."""
+"""What the operating system says and holds: processors, memory, quotas, paths, files written whole."""

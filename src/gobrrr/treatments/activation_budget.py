@@ -15,12 +15,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.savings.gains import Plan
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying, compile
-from gobrrr.treatments.way import COMPILER, Unfit, Way
+from gobrrr.treatments import compile
+from gobrrr.treatments.framework import applying
+from gobrrr.treatments.framework.way import COMPILER, Unfit, Way
 
 NAME = "activation-budget"
 NUMERICS = "rounding"

@@ -17,11 +17,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.model.diagnosis import Finding
 from gobrrr.model.events import Kind
-from gobrrr.treatments.advice import advice
-from gobrrr.treatments.wording import place, said
+from gobrrr.treatments.framework.advice import advice
+from gobrrr.treatments.framework.wording import place, said
 
 NAME = "allocator"
 NUMERICS = "none"

@@ -14,14 +14,14 @@ It needs the turns' shapes to be equal, or padding, or the grouped form.
 
 from __future__ import annotations
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import all_of, at_most, of_claim
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.host_loops import batchable, share_of, waits_within
-from gobrrr.analysis.regions import as_one_turn, unread
-from gobrrr.analysis.waits import inner_waits
-from gobrrr.treatments.wording import place, said
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.host.host_loops import batchable, share_of, waits_within
+from gobrrr.analysis.host.waits import inner_waits
+from gobrrr.analysis.savings.effects import all_of, at_most, of_claim
+from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.regions import as_one_turn, unread
+from gobrrr.treatments.framework.wording import place, said
 
 NAME = "batched-loop"
 NUMERICS = "rounding"

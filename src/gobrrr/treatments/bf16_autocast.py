@@ -26,22 +26,22 @@ from typing import Any
 
 import numpy as np
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.contractions import beside
-from gobrrr.analysis.effects import all_of, claimed, of_claim
-from gobrrr.analysis.elsewhere import in_type
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import EXPECTED, Effect, Plan
-from gobrrr.analysis.narrower import half_behind_contractions
-from gobrrr.analysis.path import launch_call_ns, path_of
-from gobrrr.analysis.price import Group
-from gobrrr.analysis.program import device_of, program_of
-from gobrrr.analysis.what_if import burdened, unchanged
-from gobrrr.fitted import by_name
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import launch_call_ns, path_of
+from gobrrr.analysis.host.program import device_of, program_of
+from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.replay.fitted import by_name
+from gobrrr.analysis.replay.what_if import burdened, unchanged
+from gobrrr.analysis.savings.contractions import beside
+from gobrrr.analysis.savings.effects import all_of, claimed, of_claim
+from gobrrr.analysis.savings.elsewhere import in_type
+from gobrrr.analysis.savings.gains import EXPECTED, Effect, Plan
+from gobrrr.analysis.savings.narrower import half_behind_contractions
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying
-from gobrrr.treatments.way import PRECISION, Unfit, Way
-from gobrrr.treatments.wording import line, model_of, said, where, written_at
+from gobrrr.treatments.framework import applying
+from gobrrr.treatments.framework.way import PRECISION, Unfit, Way
+from gobrrr.treatments.framework.wording import line, model_of, said, where, written_at
 
 NAME = "bf16-autocast"
 NUMERICS = "rounding"

@@ -19,17 +19,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.contractions import beside
-from gobrrr.analysis.effects import all_of, claimed, sooner
-from gobrrr.analysis.elsewhere import in_type
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Effect, Plan
-from gobrrr.analysis.narrower import half_the_bytes
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.savings.contractions import beside
+from gobrrr.analysis.savings.effects import all_of, claimed, sooner
+from gobrrr.analysis.savings.elsewhere import in_type
+from gobrrr.analysis.savings.gains import Effect, Plan
+from gobrrr.analysis.savings.narrower import half_the_bytes
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying
-from gobrrr.treatments.way import MODEL, Unfit, Way
-from gobrrr.treatments.wording import changed_inputs, changed_model
+from gobrrr.treatments.framework import applying
+from gobrrr.treatments.framework.way import MODEL, Unfit, Way
+from gobrrr.treatments.framework.wording import changed_inputs, changed_model
 
 NAME = "bf16-cast"
 NUMERICS = "rounding"

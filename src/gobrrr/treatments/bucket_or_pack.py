@@ -11,7 +11,7 @@ Shapes that change from batch to batch cost a compiler its graphs: pad to a few 
 
 from __future__ import annotations
 
-from gobrrr.treatments.advice import advice
+from gobrrr.treatments.framework.advice import advice
 
 NAME = "bucket-or-pack"
 NUMERICS = "statistics"

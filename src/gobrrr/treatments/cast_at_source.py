@@ -10,13 +10,13 @@ is not known they do at the most, where a live run has seen the switch it is as 
 
 from __future__ import annotations
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.doubles import COPIES, Origin, origin, tf32_allowed
-from gobrrr.analysis.effects import of_claim
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.detect.doubles import COPIES, Origin, origin, tf32_allowed
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.savings.effects import of_claim
+from gobrrr.analysis.savings.gains import Plan
 from gobrrr.model.program import Wide
-from gobrrr.treatments.wording import (
+from gobrrr.treatments.framework.wording import (
     after,
     changed_inputs,
     changed_model,

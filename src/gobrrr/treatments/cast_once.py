@@ -13,13 +13,13 @@ Norms and losses that need float32 convert their inputs all the same.
 from __future__ import annotations
 
 from gobrrr import units
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.copies import casts, weight_casts
-from gobrrr.analysis.effects import of_claim, without
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.detect.copies import casts, weight_casts
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.savings.effects import of_claim, without
+from gobrrr.analysis.savings.gains import Plan
 from gobrrr.model.diagnosis import Finding
-from gobrrr.treatments.wording import changed_model, place, said
+from gobrrr.treatments.framework.wording import changed_model, place, said
 
 NAME = "cast-once"
 NUMERICS = "rounding"

@@ -21,18 +21,18 @@ from typing import Any
 
 import numpy as np
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.copies import reordered
-from gobrrr.analysis.effects import of_calls, of_claim
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Effect, Plan
-from gobrrr.analysis.norms import innermost_ns, outside, own_norms
+from gobrrr.analysis.detect.copies import reordered
+from gobrrr.analysis.detect.norms import innermost_ns, outside, own_norms
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.savings.effects import of_calls, of_claim
+from gobrrr.analysis.savings.gains import Effect, Plan
 from gobrrr.model.diagnosis import Finding
 from gobrrr.model.events import I8
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying
-from gobrrr.treatments.way import MODEL, Unfit, Way
-from gobrrr.treatments.wording import changed_inputs, changed_model, said, where
+from gobrrr.treatments.framework import applying
+from gobrrr.treatments.framework.way import MODEL, Unfit, Way
+from gobrrr.treatments.framework.wording import changed_inputs, changed_model, said, where
 
 NAME = "channels-last"
 NUMERICS = "rounding"

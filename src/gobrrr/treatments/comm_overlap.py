@@ -13,11 +13,11 @@ Waiting for a slower rank does not vanish. Unused parameters need `find_unused_p
 
 from __future__ import annotations
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.reductions import overlapping
-from gobrrr.treatments.wording import changed_model, said
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.reductions import overlapping
+from gobrrr.treatments.framework.wording import changed_model, said
 
 NAME = "comm-overlap"
 NUMERICS = "none"

@@ -36,19 +36,19 @@ from typing import Any
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.compiled import compiled, in_the_model, is_compiled, of_the_model
-from gobrrr.analysis.effects import of_claim, sooner
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.host_loops import HostLoop, spans_of_loops
-from gobrrr.analysis.norms import written_share
-from gobrrr.analysis.path import path_of
-from gobrrr.analysis.program import program_of
+from gobrrr.analysis.detect.norms import written_share
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import path_of
+from gobrrr.analysis.host.host_loops import HostLoop, spans_of_loops
+from gobrrr.analysis.host.program import program_of
+from gobrrr.analysis.savings.compiled import compiled, in_the_model, is_compiled, of_the_model
+from gobrrr.analysis.savings.effects import of_claim, sooner
+from gobrrr.analysis.savings.gains import Plan
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying
-from gobrrr.treatments.way import COMPILER, Unapplied, Unfit, Way
-from gobrrr.treatments.wording import changed_model, line, place
+from gobrrr.treatments.framework import applying
+from gobrrr.treatments.framework.way import COMPILER, Unapplied, Unfit, Way
+from gobrrr.treatments.framework.wording import changed_model, line, place
 
 NAME = "compile"
 NUMERICS = "rounding"

@@ -8,12 +8,12 @@ Replayed: the operations that the finding names are not there any more, nor what
 
 from __future__ import annotations
 
-from gobrrr.analysis.again import repeated
-from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.detect.again import repeated
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.model.diagnosis import Finding
 from gobrrr.model.recording import Again
-from gobrrr.treatments.advice import advice
-from gobrrr.treatments.wording import place, said
+from gobrrr.treatments.framework.advice import advice
+from gobrrr.treatments.framework.wording import place, said
 
 NAME = "compute-once"
 NUMERICS = "none"

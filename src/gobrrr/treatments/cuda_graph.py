@@ -23,17 +23,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.compiled import as_graphs, as_model_graphs
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.program import program_of
-from gobrrr.analysis.regions import as_graph
-from gobrrr.analysis.waits import inner_waits
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.host.program import program_of
+from gobrrr.analysis.host.waits import inner_waits
+from gobrrr.analysis.savings.compiled import as_graphs, as_model_graphs
+from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.regions import as_graph
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying, capturing, reaching
-from gobrrr.treatments.way import GRAPH, Unapplied, Unfit, Way
-from gobrrr.treatments.wording import changed_model
+from gobrrr.treatments.framework import applying, capturing, reaching
+from gobrrr.treatments.framework.way import GRAPH, Unapplied, Unfit, Way
+from gobrrr.treatments.framework.wording import changed_model
 
 NAME = "cuda-graph"
 NUMERICS = "none"

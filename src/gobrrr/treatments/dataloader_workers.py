@@ -27,20 +27,20 @@ from typing import Any
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.inputs import input_gaps
-from gobrrr.analysis.intervals import Spans
-from gobrrr.analysis.items import starts
-from gobrrr.analysis.program import program_of
-from gobrrr.analysis.regions import loading_ns, not_loading
-from gobrrr.analysis.what_if import hosted
+from gobrrr.analysis.events.intervals import Spans
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.host.inputs import input_gaps
+from gobrrr.analysis.host.items import starts
+from gobrrr.analysis.host.program import program_of
+from gobrrr.analysis.replay.what_if import hosted
+from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.regions import loading_ns, not_loading
 from gobrrr.model.events import Kind
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying, loading
-from gobrrr.treatments.way import INPUT, Unfit, Way
-from gobrrr.treatments.wording import OTHERS, line, listed, loader_of, made_with, said
+from gobrrr.treatments.framework import applying, loading
+from gobrrr.treatments.framework.way import INPUT, Unfit, Way
+from gobrrr.treatments.framework.wording import OTHERS, line, listed, loader_of, made_with, said
 
 NAME = "dataloader-workers"
 NUMERICS = "none"

@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_claim
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.savings.effects import of_claim
+from gobrrr.analysis.savings.gains import Plan
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying
-from gobrrr.treatments.way import SETTINGS, Unfit, Way
-from gobrrr.treatments.wording import said
+from gobrrr.treatments.framework import applying
+from gobrrr.treatments.framework.way import SETTINGS, Unfit, Way
+from gobrrr.treatments.framework.wording import said
 
 NAME = "debug-off"
 NUMERICS = "rounding"

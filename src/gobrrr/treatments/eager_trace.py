@@ -8,7 +8,7 @@ Replayed: none of the step's time. It lets the conditions that price calls be lo
 
 from __future__ import annotations
 
-from gobrrr.treatments.advice import another_trace
+from gobrrr.treatments.framework.advice import another_trace
 
 NAME = "eager-trace"
 NUMERICS = "none"

@@ -10,12 +10,12 @@ The order of the groups is part of a saved state: an optimizer's state from befo
 
 from __future__ import annotations
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_claim
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.program import optimizer_of
-from gobrrr.treatments.wording import said, written_at
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.host.program import optimizer_of
+from gobrrr.analysis.savings.effects import of_claim
+from gobrrr.analysis.savings.gains import Plan
+from gobrrr.treatments.framework.wording import said, written_at
 
 NAME = "fewer-groups"
 NUMERICS = "none"

@@ -18,16 +18,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_claim
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.update_loops import update_loops
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.host.update_loops import update_loops
+from gobrrr.analysis.savings.effects import of_claim
+from gobrrr.analysis.savings.gains import Plan
 from gobrrr.model.diagnosis import Finding
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying, reaching
-from gobrrr.treatments.way import OPTIMIZER, Unfit, Way
-from gobrrr.treatments.wording import line, said, where
+from gobrrr.treatments.framework import applying, reaching
+from gobrrr.treatments.framework.way import OPTIMIZER, Unfit, Way
+from gobrrr.treatments.framework.wording import line, said, where
 
 NAME = "foreach"
 NUMERICS = "rounding"

@@ -14,12 +14,12 @@ from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import Any
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.savings.gains import Plan
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying, quantizing
-from gobrrr.treatments.way import MODEL, Unapplied, Unfit, Way
+from gobrrr.treatments.framework import applying, quantizing
+from gobrrr.treatments.framework.way import MODEL, Unapplied, Unfit, Way
 
 NAME = "fp8"
 NUMERICS = "statistics"

@@ -9,12 +9,12 @@ the program can do without is not known. What has no known kind is promised noth
 
 from __future__ import annotations
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_claim
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.holding import claim_of, holders
-from gobrrr.treatments.wording import place, said
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.host.holding import claim_of, holders
+from gobrrr.analysis.savings.effects import of_claim
+from gobrrr.analysis.savings.gains import Plan
+from gobrrr.treatments.framework.wording import place, said
 
 NAME = "free-host"
 NUMERICS = "none"

@@ -11,14 +11,14 @@ Rows that do not fit the chip are read twice. Statistics are kept in float32; re
 
 from __future__ import annotations
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.compiled import is_compiled
-from gobrrr.analysis.effects import of_claim
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.norms import batch_norm_share, written_norms
+from gobrrr.analysis.detect.norms import batch_norm_share, written_norms
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.savings.compiled import is_compiled
+from gobrrr.analysis.savings.effects import of_claim
+from gobrrr.analysis.savings.gains import Plan
 from gobrrr.model.diagnosis import Finding
-from gobrrr.treatments.wording import changed_model, line, where
+from gobrrr.treatments.framework.wording import changed_model, line, where
 
 NAME = "fused-norm"
 NUMERICS = "rounding"

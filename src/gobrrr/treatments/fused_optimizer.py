@@ -22,18 +22,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_claim, perhaps
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.optimizers import FUSED_PASSES, lists_of_adam
-from gobrrr.analysis.program import device_of, optimizer_of
-from gobrrr.analysis.regions import as_one_launch
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.host.optimizers import FUSED_PASSES, lists_of_adam
+from gobrrr.analysis.host.program import device_of, optimizer_of
+from gobrrr.analysis.savings.effects import of_claim, perhaps
+from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.regions import as_one_launch
 from gobrrr.model.program import Made
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying, reaching
-from gobrrr.treatments.way import OPTIMIZER, Unfit, Way
-from gobrrr.treatments.wording import OTHERS, after, line, made_with, said, written_at
+from gobrrr.treatments.framework import applying, reaching
+from gobrrr.treatments.framework.way import OPTIMIZER, Unfit, Way
+from gobrrr.treatments.framework.wording import OTHERS, after, line, made_with, said, written_at
 
 NAME = "fused-optimizer"
 NUMERICS = "rounding"

@@ -13,11 +13,11 @@ sort as well and nothing is gained.
 
 from __future__ import annotations
 
-from gobrrr.analysis.accumulation import accumulations
-from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.detect.accumulation import accumulations
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.model.diagnosis import Finding
-from gobrrr.treatments.advice import advice
-from gobrrr.treatments.wording import line, where
+from gobrrr.treatments.framework.advice import advice
+from gobrrr.treatments.framework.wording import line, where
 
 NAME = "gather-backward"
 NUMERICS = "rounding"

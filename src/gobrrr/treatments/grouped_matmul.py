@@ -12,16 +12,16 @@ least, and what its floors say at the most.
 from __future__ import annotations
 
 from gobrrr import units
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import all_of
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.intervals import inside_spans
-from gobrrr.analysis.path import path_of
-from gobrrr.analysis.regions import in_loop, loop_spans, unwaiting
-from gobrrr.analysis.waits import expert_loop, inner_waits
+from gobrrr.analysis.events.intervals import inside_spans
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import path_of
+from gobrrr.analysis.host.waits import expert_loop, inner_waits
+from gobrrr.analysis.savings.effects import all_of
+from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.regions import in_loop, loop_spans, unwaiting
 from gobrrr.model.events import I8
-from gobrrr.treatments.wording import said, where
+from gobrrr.treatments.framework.wording import said, where
 
 NAME = "grouped-matmul"
 NUMERICS = "rounding"

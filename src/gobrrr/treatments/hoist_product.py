@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import all_of
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.hoisting import hoisted
-from gobrrr.analysis.host_loops import HostLoop
-from gobrrr.treatments.wording import place, said
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.host.host_loops import HostLoop
+from gobrrr.analysis.savings.effects import all_of
+from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.hoisting import hoisted
+from gobrrr.treatments.framework.wording import place, said
 
 NAME = "hoist-product"
 NUMERICS = "rounding"

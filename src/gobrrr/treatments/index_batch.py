@@ -10,13 +10,13 @@ it but that copy: the sampler then draws the numbers of a batch at once as well.
 
 from __future__ import annotations
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.graph import StepGraph
-from gobrrr.analysis.items import indexed
-from gobrrr.analysis.what_if import Change, hosted
-from gobrrr.treatments.wording import said
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.host.items import indexed
+from gobrrr.analysis.replay.graph import StepGraph
+from gobrrr.analysis.replay.what_if import Change, hosted
+from gobrrr.analysis.savings.gains import Plan
+from gobrrr.treatments.framework.wording import said
 
 NAME = "index-batch"
 NUMERICS = "none"

@@ -10,11 +10,11 @@ operations take to write to new memory.
 
 from __future__ import annotations
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_claim
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.treatments.wording import said, where
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.savings.effects import of_claim
+from gobrrr.analysis.savings.gains import Plan
+from gobrrr.treatments.framework.wording import said, where
 
 NAME = "inference-mode"
 NUMERICS = "none"

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.savings.gains import Plan
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying, quantizing
-from gobrrr.treatments.way import MODEL, Unfit, Way
+from gobrrr.treatments.framework import applying, quantizing
+from gobrrr.treatments.framework.way import MODEL, Unfit, Way
 
 NAME = "int8-weights"
 NUMERICS = "statistics"

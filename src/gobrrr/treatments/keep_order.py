@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.copies import Reordered, reordered
-from gobrrr.analysis.effects import of_claim
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.fusion import tensors
-from gobrrr.analysis.gains import Plan
-from gobrrr.treatments.wording import said, where
+from gobrrr.analysis.detect.copies import Reordered, reordered
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.pricing.fusion import tensors
+from gobrrr.analysis.savings.effects import of_claim
+from gobrrr.analysis.savings.gains import Plan
+from gobrrr.treatments.framework.wording import said, where
 
 NAME = "keep-order"
 NUMERICS = "none"

@@ -9,11 +9,11 @@ that share of its bytes: a matrix product with one row still reads all weights.
 
 from __future__ import annotations
 
-from gobrrr.analysis.again import repeated
-from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.detect.again import repeated
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.model.diagnosis import Finding
-from gobrrr.treatments.advice import advice
-from gobrrr.treatments.wording import place, said
+from gobrrr.treatments.framework.advice import advice
+from gobrrr.treatments.framework.wording import place, said
 
 NAME = "kv-cache"
 NUMERICS = "rounding"

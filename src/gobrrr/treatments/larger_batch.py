@@ -24,18 +24,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import EXPECTED, Plan
-from gobrrr.analysis.idle import INPUT
-from gobrrr.analysis.loops import grows_with_batch
-from gobrrr.analysis.path import path_of
-from gobrrr.analysis.program import program_of
-from gobrrr.analysis.regions import larger
+from gobrrr.analysis.budget.idle import INPUT
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.path import path_of
+from gobrrr.analysis.host.loops import grows_with_batch
+from gobrrr.analysis.host.program import program_of
+from gobrrr.analysis.savings.gains import EXPECTED, Plan
+from gobrrr.analysis.savings.regions import larger
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying
-from gobrrr.treatments.way import SETTINGS, Unfit, Way
-from gobrrr.treatments.wording import BATCH_SIZE, argument, made_with, said
+from gobrrr.treatments.framework import applying
+from gobrrr.treatments.framework.way import SETTINGS, Unfit, Way
+from gobrrr.treatments.framework.wording import BATCH_SIZE, argument, made_with, said
 
 NAME = "larger-batch"
 NUMERICS = "statistics"

@@ -8,12 +8,12 @@ Replayed: what the finding claims, from its low to its high end. Of what is only
 
 from __future__ import annotations
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_claim
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.growing import Grown, grown
-from gobrrr.treatments.wording import place, said
+from gobrrr.analysis.detect.growing import Grown, grown
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.savings.effects import of_claim
+from gobrrr.analysis.savings.gains import Plan
+from gobrrr.treatments.framework.wording import place, said
 
 NAME = "let-go"
 NUMERICS = "statistics"

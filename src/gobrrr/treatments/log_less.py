@@ -8,7 +8,7 @@ it at the high end, which many steps between two reports come close to.
 
 from __future__ import annotations
 
-from gobrrr.treatments.advice import advice
+from gobrrr.treatments.framework.advice import advice
 
 NAME = "log-less"
 NUMERICS = "none"

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_calls
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.price import Group
-from gobrrr.analysis.what_if import FIXED_NS
-from gobrrr.treatments.wording import changed_model
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.replay.what_if import FIXED_NS
+from gobrrr.analysis.savings.effects import of_calls
+from gobrrr.analysis.savings.gains import Plan
+from gobrrr.treatments.framework.wording import changed_model
 
 NAME = "max-autotune"
 NUMERICS = "rounding"

@@ -12,13 +12,13 @@ they are at their floors; where it is the faster one as much sooner as C08 says.
 from __future__ import annotations
 
 from gobrrr import units
-from gobrrr.analysis.autocasting import autocast_to, longer_in_float32
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.copies import casts
-from gobrrr.analysis.effects import all_of, of_claim, without
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.treatments.wording import said, where
+from gobrrr.analysis.detect.copies import casts
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.savings.autocasting import autocast_to, longer_in_float32
+from gobrrr.analysis.savings.effects import all_of, of_claim, without
+from gobrrr.analysis.savings.gains import Plan
+from gobrrr.treatments.framework.wording import said, where
 
 NAME = "no-autocast"
 NUMERICS = "rounding"

@@ -6,7 +6,7 @@ waiting moves there as far as one rank is always the slow one; only what varies 
 
 from __future__ import annotations
 
-from gobrrr.treatments.advice import advice
+from gobrrr.treatments.framework.advice import advice
 
 NAME = "no-barrier"
 NUMERICS = "none"

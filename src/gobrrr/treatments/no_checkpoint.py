@@ -18,16 +18,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_claim, sooner
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.program import program_of
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.host.program import program_of
+from gobrrr.analysis.savings.effects import of_claim, sooner
+from gobrrr.analysis.savings.gains import Plan
 from gobrrr.model.diagnosis import Finding
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying, reaching
-from gobrrr.treatments.way import REMATERIALISATION, Unfit, Way
-from gobrrr.treatments.wording import after, line, model_of, said, where, written_at
+from gobrrr.treatments.framework import applying, reaching
+from gobrrr.treatments.framework.way import REMATERIALISATION, Unfit, Way
+from gobrrr.treatments.framework.wording import after, line, model_of, said, where, written_at
 
 NAME = "no-checkpoint"
 NUMERICS = "none"

@@ -6,12 +6,12 @@ folder are replayed together. The gradients are the same sums, added in another 
 
 from __future__ import annotations
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.micro_batches import micro_batches
-from gobrrr.analysis.reductions import reduced_once
-from gobrrr.treatments.wording import line, model_of
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.host.micro_batches import micro_batches
+from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.reductions import reduced_once
+from gobrrr.treatments.framework.wording import line, model_of
 
 NAME = "no-sync"
 NUMERICS = "rounding"

@@ -14,12 +14,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import all_of, less_host, of_claim, spans_of
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.slow_forms import claim_of, heavy
-from gobrrr.treatments.wording import place, said
+from gobrrr.analysis.detect.slow_forms import claim_of, heavy
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.savings.effects import all_of, less_host, of_claim, spans_of
+from gobrrr.analysis.savings.gains import Plan
+from gobrrr.treatments.framework.wording import place, said
 
 NAME = "other-form"
 NUMERICS = "rounding"

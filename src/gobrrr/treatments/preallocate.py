@@ -12,11 +12,11 @@ It takes the memory of the whole length from the beginning, and less at the peak
 
 from __future__ import annotations
 
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.growth import growing
+from gobrrr.analysis.detect.growth import growing
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.model.diagnosis import Finding
-from gobrrr.treatments.advice import advice
-from gobrrr.treatments.wording import line, where
+from gobrrr.treatments.framework.advice import advice
+from gobrrr.treatments.framework.wording import line, where
 
 NAME = "preallocate"
 NUMERICS = "none"

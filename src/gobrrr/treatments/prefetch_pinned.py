@@ -18,16 +18,16 @@ from dataclasses import replace
 from typing import Any
 
 from gobrrr import units
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.inputs import inward_copies, pageable_copies
-from gobrrr.analysis.program import program_of
-from gobrrr.analysis.regions import prefetched
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.host.inputs import inward_copies, pageable_copies
+from gobrrr.analysis.host.program import program_of
+from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.regions import prefetched
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying, loading
-from gobrrr.treatments.way import INPUT, Unfit, Way
-from gobrrr.treatments.wording import OTHERS, line, loader_of, made_with, said, where
+from gobrrr.treatments.framework import applying, loading
+from gobrrr.treatments.framework.way import INPUT, Unfit, Way
+from gobrrr.treatments.framework.wording import OTHERS, line, loader_of, made_with, said, where
 
 NAME = "prefetch-pinned"
 NUMERICS = "none"

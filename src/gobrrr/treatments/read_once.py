@@ -13,14 +13,14 @@ Names with `_foreach_` are not part of torch's stable interface.
 
 from __future__ import annotations
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import all_of, of_claim
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.host_loops import waits_within
-from gobrrr.analysis.regions import as_one_turn, unread
-from gobrrr.analysis.waits import inner_waits
-from gobrrr.treatments.wording import place, said
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.host.host_loops import waits_within
+from gobrrr.analysis.host.waits import inner_waits
+from gobrrr.analysis.savings.effects import all_of, of_claim
+from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.regions import as_one_turn, unread
+from gobrrr.treatments.framework.wording import place, said
 
 NAME = "read-once"
 NUMERICS = "rounding"

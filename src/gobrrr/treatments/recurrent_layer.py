@@ -13,13 +13,13 @@ a CUDA graph of the loop helps.
 
 from __future__ import annotations
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import all_of, of_claim
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.host_loops import share_of
-from gobrrr.analysis.regions import as_one_turn
-from gobrrr.treatments.wording import place, said
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.host.host_loops import share_of
+from gobrrr.analysis.savings.effects import all_of, of_claim
+from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.regions import as_one_turn
+from gobrrr.treatments.framework.wording import place, said
 
 NAME = "recurrent-layer"
 NUMERICS = "rounding"

@@ -11,14 +11,14 @@ nothing.
 
 from __future__ import annotations
 
-from gobrrr.analysis.calls import Call, classify
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.regions import unread
-from gobrrr.analysis.waits import inner_waits
+from gobrrr.analysis.events.calls import Call, classify
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.host.waits import inner_waits
+from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.regions import unread
 from gobrrr.model.diagnosis import Finding
-from gobrrr.treatments.wording import place, said
+from gobrrr.treatments.framework.wording import place, said
 
 NAME = "remove-sync"
 NUMERICS = "none"

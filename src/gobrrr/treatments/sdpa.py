@@ -25,17 +25,17 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from typing import Any
 
 from gobrrr import units
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_claim
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.flagged_masks import Flagged, flagged_masks
-from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.math_attention import heads_a_group, math_form
+from gobrrr.analysis.detect.flagged_masks import Flagged, flagged_masks
+from gobrrr.analysis.detect.math_attention import heads_a_group, math_form
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.savings.effects import of_claim
+from gobrrr.analysis.savings.gains import Plan
 from gobrrr.model.diagnosis import Diagnosis, Finding
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying
-from gobrrr.treatments.way import ATTENTION, Unfit, Way
-from gobrrr.treatments.wording import line, place, where
+from gobrrr.treatments.framework import applying
+from gobrrr.treatments.framework.way import ATTENTION, Unfit, Way
+from gobrrr.treatments.framework.wording import line, place, where
 
 NAME = "sdpa"
 NUMERICS = "rounding"

@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.savings.gains import Plan
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying, reaching
-from gobrrr.treatments.way import OPTIMIZER, Unfit, Way
+from gobrrr.treatments.framework import applying, reaching
+from gobrrr.treatments.framework.way import OPTIMIZER, Unfit, Way
 
 NAME = "set-to-none"
 NUMERICS = "none"

@@ -13,12 +13,12 @@ A table that shares its weights with the output layer gains nothing: that gradie
 
 from __future__ import annotations
 
-from gobrrr.analysis.embeddings import dense_tables
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.program import optimizer_of
+from gobrrr.analysis.detect.embeddings import dense_tables
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.host.program import optimizer_of
 from gobrrr.model.diagnosis import Finding
-from gobrrr.treatments.advice import advice
-from gobrrr.treatments.wording import line, where
+from gobrrr.treatments.framework.advice import advice
+from gobrrr.treatments.framework.wording import line, where
 
 NAME = "sparse-embedding"
 NUMERICS = "statistics"

@@ -10,13 +10,13 @@ that are new to oneDNN in each step: padding computes more, which is not in it.
 
 from __future__ import annotations
 
-from gobrrr.analysis.claims import Found
-from gobrrr.analysis.effects import of_claim
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.gains import Plan
-from gobrrr.analysis.new_shapes import new_shapes
-from gobrrr.analysis.program import program_of
-from gobrrr.treatments.wording import said, where
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.host.new_shapes import new_shapes
+from gobrrr.analysis.host.program import program_of
+from gobrrr.analysis.savings.effects import of_claim
+from gobrrr.analysis.savings.gains import Plan
+from gobrrr.treatments.framework.wording import said, where
 
 NAME = "static-shapes"
 NUMERICS = "none"

@@ -9,7 +9,7 @@ recorded steps that differ: nothing of the program gets faster.
 
 from __future__ import annotations
 
-from gobrrr.treatments.advice import advice
+from gobrrr.treatments.framework.advice import advice
 
 NAME = "warm-up"
 NUMERICS = "none"

@@ -10,10 +10,10 @@ pointwise chains would save fused. A single graph keeps part of both: its own ca
 
 from __future__ import annotations
 
-from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.model.diagnosis import Finding
-from gobrrr.treatments.advice import advice
-from gobrrr.treatments.wording import said, where
+from gobrrr.treatments.framework.advice import advice
+from gobrrr.treatments.framework.wording import said, where
 
 NAME = "whole-graph"
 NUMERICS = "rounding"

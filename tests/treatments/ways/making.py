@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying, catalogue
-from gobrrr.treatments.way import Unfit, Way
+from gobrrr.treatments import catalogue
+from gobrrr.treatments.framework import applying
+from gobrrr.treatments.framework.way import Unfit, Way
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

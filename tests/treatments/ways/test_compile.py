@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying
+from gobrrr.treatments.framework import applying
 from tests.treatments.ways.making import (
     Net,
     closure,

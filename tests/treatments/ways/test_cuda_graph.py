@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gobrrr.treatments import applying, capturing
-from gobrrr.treatments.way import Unapplied
+from gobrrr.treatments.framework import applying, capturing
+from gobrrr.treatments.framework.way import Unapplied
 from tests.treatments.ways.making import (
     Net,
     OfTheStep,

@@ -8,9 +8,10 @@ import re
 import pytest
 
 from gobrrr.model.workload import Workload
-from gobrrr.treatments import applying, catalogue
-from gobrrr.treatments.asking import word_of
-from gobrrr.treatments.way import Unfit
+from gobrrr.treatments import catalogue
+from gobrrr.treatments.framework import applying
+from gobrrr.treatments.framework.asking import word_of
+from gobrrr.treatments.framework.way import Unfit
 from tests.treatments.ways.making import Pictures, closure, inference, torch, training
 
 WORKLOADS = {

@@ -9,9 +9,10 @@ from types import MappingProxyType, SimpleNamespace
 import pytest
 
 from gobrrr.model.workload import Workload
-from gobrrr.treating.pace import Allowed
-from gobrrr.treating.trial import run_trial
-from gobrrr.treatments import applying, dataloader_workers, loading
+from gobrrr.treatments import dataloader_workers
+from gobrrr.treatments.framework import applying, loading
+from gobrrr.trials.pace import Allowed
+from gobrrr.trials.trial import run_trial
 from tests.treatments.ways.making import bits, run, torch, training, way_of, why_not
 
 nn = torch.nn

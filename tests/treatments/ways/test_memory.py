@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gobrrr.treatments import applying
+from gobrrr.treatments.framework import applying
 from tests.treatments.ways.making import (
     Net,
     closure,

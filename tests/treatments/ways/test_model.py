@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gobrrr.treatments import applying, pad_dimensions
+from gobrrr.treatments import pad_dimensions
+from gobrrr.treatments.framework import applying
 from gobrrr.treatments.sdpa import _worth
 from tests.treatments.ways.making import (
     Net,

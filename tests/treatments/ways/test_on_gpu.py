@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from gobrrr.treatments.way import Unapplied
+from gobrrr.treatments.framework.way import Unapplied
 from tests.treatments.ways.making import (
     Net,
     OfTheStep,

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gobrrr.treatments import applying, tf32
+from gobrrr.treatments import tf32
+from gobrrr.treatments.framework import applying
 from tests.treatments.ways.making import (
     OfTheStep,
     closure,

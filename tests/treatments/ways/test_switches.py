@@ -10,8 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from gobrrr.treatments import applying, limit_threads, quantizing
+from gobrrr.treatments import limit_threads
 from gobrrr.treatments import set_to_none as zeros
+from gobrrr.treatments.framework import applying, quantizing
 from tests.treatments.ways.making import (
     OfTheStep,
     Pictures,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.places.labels import Sort
 from gobrrr.analysis.places.tree import ROOT
 from gobrrr.analysis.places.where import Where
-from gobrrr.analysis.what_if import dropped, hosted, unwaited
+from gobrrr.analysis.replay.what_if import dropped, hosted, unwaited
 from gobrrr.model.events import ABSENT, I8
 from gobrrr.model.tree import HOST_KINDS
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.idle import CAUSES, LAUNCHING, ORDER, PYTHON, Gaps, HostTime
-from gobrrr.analysis.links import Links
+from gobrrr.analysis.budget.idle import CAUSES, LAUNCHING, ORDER, PYTHON, Gaps, HostTime
+from gobrrr.analysis.events.links import Links
 from gobrrr.model.events import ABSENT, I8, EventTable
 from gobrrr.model.tree import HOST_KINDS
 

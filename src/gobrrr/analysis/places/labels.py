@@ -9,8 +9,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.calls import Call, classify
-from gobrrr.analysis.origins import NODE
+from gobrrr.analysis.events.calls import Call, classify
+from gobrrr.analysis.findings.origins import NODE
 from gobrrr.model.events import EventTable, Kind
 from gobrrr.model.frame_names import as_written
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from gobrrr.analysis.events.steps import Steps
 from gobrrr.analysis.places.labels import MODULE, Sort, calling
-from gobrrr.analysis.steps import Steps
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
 from gobrrr.model.recording import CallLine, OwnTime, Recording
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.idle import CAUSES
+from gobrrr.analysis.budget.idle import CAUSES
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.places.gone import gone_without
 from gobrrr.analysis.places.labels import KINDS, Sort
 from gobrrr.analysis.places.tree import ROOT

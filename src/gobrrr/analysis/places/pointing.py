@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gobrrr.analysis.claims import F8, Claim
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.idle import CAUSES
+from gobrrr.analysis.budget.idle import CAUSES
+from gobrrr.analysis.findings.claims import F8, Claim
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.places.listed import Listed
 from gobrrr.analysis.places.where import MOST, Where
 from gobrrr.model.diagnosis import Finding

@@ -6,11 +6,11 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from gobrrr.analysis.evidence import Evidence
+from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.places.listed import Listed
+from gobrrr.analysis.places.timeline import MOST_WORK, typical_step
 from gobrrr.analysis.places.tree import ROOT
 from gobrrr.analysis.places.where import Where
-from gobrrr.analysis.timeline import MOST_WORK, typical_step
 from gobrrr.model.diagnosis import HostTrack, Timeline
 from gobrrr.model.events import ABSENT, I8
 from gobrrr.model.tree import HOST_KINDS, depths

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.evidence import Evidence
-from gobrrr.analysis.idle import CAUSES, INPUT, host_time
-from gobrrr.analysis.origins import NODE, forward_ops
+from gobrrr.analysis.budget.idle import CAUSES, INPUT, host_time
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.origins import NODE, forward_ops
 from gobrrr.analysis.places.instants import Idle, Track, idle_pieces
 from gobrrr.analysis.places.labels import Sort, same_labels, sorts
 from gobrrr.analysis.places.lines import callers, of_operations, own_times

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from gobrrr import paths
 from gobrrr.model.events import Kind
 from gobrrr.model.live import Live
 from gobrrr.model.profile import DeviceProperties, Profile, RankProfile
@@ -19,6 +18,7 @@ from gobrrr.observe.live import processor
 from gobrrr.observe.live.frames import with_owners
 from gobrrr.observe.live.recorder import CALIBRATION
 from gobrrr.observe.live.typical import typical_only
+from gobrrr.system import paths
 
 NOT_NEWS = ("no kernel, copy or set on any device", "no ProfilerStep")
 NO_OPERATION = "no operation of torch's ran on the thread of the steps, which is the only one that the profiler sees"

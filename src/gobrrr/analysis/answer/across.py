@@ -1,0 +1,119 @@
+"""Ranks and devices together: one budget and one wall time.
+
+Ranks that reduce gradients together take the same time for a step: that of the slowest. In a collective each rank waits
+for the last one to come, and only then do bytes move; so of the same collective on all ranks the shortest is the
+transfer, and what another rank's takes longer is waiting. A rank's own step is what is left without that waiting; the
+step of all is the longest of those, and what a faster rank's falls short of it is waiting again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from gobrrr.analysis.answer.study import Study
+from gobrrr.analysis.answer.summary import in_steps
+from gobrrr.analysis.events.ratios import share as share_of
+from gobrrr.analysis.pricing.price import Class
+from gobrrr.model.diagnosis import Wall
+from gobrrr.model.events import I8
+
+WAITING = "waiting"
+"""Cause of the communication line: time in a collective before its last rank comes."""
+
+Lines = dict[tuple[str, str | None], float]
+
+
+def combine(studies: list[Study]) -> tuple[Lines, Wall]:
+    """(line, cause) -> ns of one step, the mean over ranks and devices, and the wall time that they sum to.
+
+    Every study has evidence.
+    """
+    estimated = all(one.wall.value is not None for one in studies)
+    shares = transfer_shares(studies) if len(studies) > 1 and estimated else None
+    if not estimated:
+        return _mean_lines([_recorded(one) for one in studies]), Wall(value=None, low=None, high=None, how="unknown")
+    if shares is None:
+        walls = [one.wall for one in studies]
+        wall = Wall(
+            value=_mean([one.value for one in walls]),
+            low=_mean([one.low for one in walls]),
+            high=_mean([one.high for one in walls]),
+            how=walls[0].how,
+        )
+        return _mean_lines([_lines(one) for one in studies]), wall
+    return _synchronous(studies, shares)
+
+
+def _synchronous(studies: list[Study], shares: list[float]) -> tuple[Lines, Wall]:
+    """Ranks that run the same collectives: each without its waiting, and filled up to the slowest."""
+    own, highs, lows = [], [], []
+    for one, share in zip(studies, shares, strict=True):
+        lines = _lines(one)
+        waiting = lines.get(("communication", None), 0.0) * (1.0 - share)
+        if waiting:
+            lines["communication", None] -= waiting
+        own.append(lines)
+        highs.append((one.wall.high or 0.0) - waiting)
+        lows.append(one.wall.low or 0.0)
+    lengths = [sum(lines.values()) for lines in own]
+    value = max(lengths)
+    for lines, length in zip(own, lengths, strict=True):
+        lines["communication", WAITING] = value - length
+    wall = Wall(value=value, low=min(max(lows), value), high=max([*highs, value]), how="estimated")
+    return _mean_lines(own), wall
+
+
+def _lines(one: Study) -> Lines:
+    """One rank's budget, the mean over its devices, in ns of one step."""
+    sums: Lines = defaultdict(float)
+    for evidence in one.evidence:
+        for key, ns in evidence.budget.lines.items():
+            sums[key] += ns / evidence.steps.count / len(one.evidence)
+    return sums
+
+
+def _recorded(one: Study) -> Lines:
+    """One rank's budget of the step as it was recorded: of an estimate without the profiler, in proportion."""
+    lines = _lines(one)
+    scale = share_of(one.recorded_ns, sum(lines.values())) or 1.0
+    return {key: ns * scale for key, ns in lines.items()}
+
+
+def _mean_lines(ranks: list[Lines]) -> Lines:
+    sums: Lines = defaultdict(float)
+    for lines in ranks:
+        for key, ns in lines.items():
+            sums[key] += ns / len(ranks)
+    return sums
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def transfer_shares(studies: list[Study]) -> list[float] | None:
+    """For each rank the share of its collectives' time that moves bytes; None unless all ranks ran the same ones.
+
+    The n-th collective of one rank is taken to be the n-th of every other; their number and names must agree.
+    """
+    sequences = [_collectives(one) for one in studies]
+    names = [[one.rank.events.name_of(int(row)) for row in rows] for one, rows in zip(studies, sequences, strict=True)]
+    if not names[0] or any(other != names[0] for other in names[1:]):
+        return None
+    durations = np.stack(
+        [one.rank.events.duration_ns[rows] for one, rows in zip(studies, sequences, strict=True)]
+    ).astype(np.float64)
+    shortest = durations.min(axis=0)
+    totals = durations.sum(axis=1)
+    return [float(shortest.sum() / total) if total > 0 else 1.0 for total in totals.tolist()]
+
+
+def _collectives(one: Study) -> I8:
+    """Rows of the communication kernels of the steps, by start."""
+    events, priced = one.rank.events, one.priced
+    mine = in_steps(events, priced.links, one.steps) & (priced.kind == Class.COMMUNICATION)
+    rows = priced.links.device[np.flatnonzero(mine)]
+    return rows[np.argsort(events.start_ns[rows], kind="stable")]

@@ -1,0 +1,152 @@
+"""What a reader must know before the numbers: a trace is not whole, or what disturbed the measuring."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from gobrrr import units
+from gobrrr.analysis.events.intervals import Spans
+from gobrrr.model.contention import DISTURBED
+from gobrrr.model.device import DeviceModel
+from gobrrr.model.diagnosis import Wall
+from gobrrr.model.live import Threads
+from gobrrr.model.machine import Ceiling, Machine
+from gobrrr.model.profile import RankProfile
+
+LARGE_FIRST_USES = 0.1
+"""First uses that take this share of a step are said first, shorter ones in the notes. Chosen: in five H100 traces
+that were looked at, the first launch under the profiler took 2.3 to 3.5 ms, whatever the program."""
+
+
+def of(
+    ranks: Sequence[RankProfile], lead: RankProfile, wall: Wall, recorded_ns: float | None, machine: Machine | None,
+    roofs: Sequence[str], once: Spans,
+) -> list[str]:  # fmt: skip
+    """All of them.
+
+    `lead`: the rank that the answer is of; `roofs`: names of those that floors rest on and that may be higher than is
+    known; `once`: first uses of kernels.
+    """
+    measured = [*of_end(lead), *of_step(lead.threads, lead.device), *of_times(wall, recorded_ns)]
+    if are_large(once, recorded_ns):
+        measured += of_first_uses(once)
+    return [*of_files(ranks), *measured, *of_ceilings(machine, roofs)]
+
+
+def lost(threads: Threads | None) -> float:
+    """Share of the timed steps for which other processes kept a thread of this one waiting; 0 where it is not known.
+
+    A program with more threads than processors keeps its own waiting: only where the system tells others' time apart
+    are they blamed.
+    """
+    if threads is None or threads.contention is None:
+        return 0.0
+    if threads.contention.others is None and threads.intra > threads.available:
+        return 0.0
+    return threads.contention.lost or 0.0
+
+
+def of_end(lead: RankProfile) -> list[str]:
+    """That the loop ended before all was measured."""
+    if lead.ended_after is None:
+        return []
+    timed = len(lead.times.ns) if lead.times is not None else 0
+    time = f"{units.things(timed, 'step')} were timed" if timed != 1 else "1 step was timed"
+    if not timed:
+        time = "none was timed without the profiler"
+    return [
+        f"The loop ended after {units.things(lead.ended_after, 'step')}: {time}, and 1 of the first was recorded. "
+        "First steps may take longer than later ones. A longer loop gives a surer answer."
+    ]
+
+
+def of_step(threads: Threads | None, device: DeviceModel) -> list[str]:
+    """That others had the processors while the step was timed."""
+    if threads is None or threads.contention is None or lost(threads) < DISTURBED:
+        return []
+    then = (
+        "On a quiet machine the step takes less; what holds it may differ."
+        if device.on_host
+        else "What the host does took longer for it."
+    )
+    shared = threads.contention
+    said = [shared.in_words(), shared.wait_in_words()] if shared.waited is not None else [shared.in_words()]
+    clause = ", and ".join(dict.fromkeys(one for one in said if one))
+    return [f"The machine was busy while the step was timed: {clause}. {then}"]
+
+
+def unmatched(wall: Wall, recorded_ns: float | None) -> float:
+    """Share of a step measured without the profiler that the recorded steps do not have; 0 where recording explains it.
+
+    Recording only adds time. Steps that take longer without it, by more than their own spread, were other steps.
+    """
+    if wall.how != "measured" or not wall.value or wall.low is None or not recorded_ns or recorded_ns >= wall.low:
+        return 0.0
+    return max(1.0 - recorded_ns / wall.value, 0.0)
+
+
+def of_times(wall: Wall, recorded_ns: float | None) -> list[str]:
+    """That the step took longer without the profiler than with it."""
+    if unmatched(wall, recorded_ns) < DISTURBED:
+        return []
+    return [
+        f"The step took longer without the profiler ({units.duration(wall.value)}) than with it "
+        f"({units.duration(recorded_ns)}), though recording only adds time: something else took the machine during "
+        "the first, or the two ran different work. Diagnose it again before you believe either."
+    ]
+
+
+def of_first_uses(once: Spans) -> list[str]:
+    """That the recording holds first uses of kernels, which no later step has."""
+    if not len(once.start):
+        return []
+    many = units.things(len(once.start), "first use")
+    return [
+        f"{many} of kernels (loading, building, choosing algorithms) took {units.duration(once.length)} of the "
+        f"recording. That does not come back after warm-up and is left out of the step. To record without it: "
+        "torch.profiler.schedule(wait=1, warmup=3, active=3)."
+    ]
+
+
+def are_large(once: Spans, recorded_ns: float | None) -> bool:
+    """Whether first uses take so much of a step under the profiler that they are said first."""
+    return once.length >= LARGE_FIRST_USES * (recorded_ns or 0.0)
+
+
+def later(once: Spans, recorded_ns: float | None) -> list[str]:
+    """What is said in the notes: short first uses."""
+    return [] if are_large(once, recorded_ns) else of_first_uses(once)
+
+
+def of_files(ranks: Sequence[RankProfile]) -> list[str]:
+    """That files of a trace are cut off or damaged, by their names."""
+    cut = [re.split(r"[/\\]", one.meta.source)[-1] for one in ranks if not one.whole]
+    if not cut:
+        return []
+    are = "is" if len(cut) == 1 else "are"
+    which = f"Of {len(ranks)} traces {', '.join(cut)} {are}" if len(ranks) > 1 else "The trace is"
+    return [f"{which} cut off or damaged (the notes say where): what is missing there is counted nowhere."]
+
+
+def of_ceilings(machine: Machine | None, roofs: Sequence[str]) -> list[str]:
+    """That ceilings which floors rest on here, by the names of their roofs, may be higher than is known."""
+    if machine is None or not roofs:
+        return []
+    found = [(roof, one) for roof in roofs if (one := _ceiling(machine, roof)) is not None and one.at_least]
+    why = next((one.at_least for _, one in found), "others used the machine")
+    names = [roof for roof, _ in found] or list(roofs)
+    return [
+        f"This machine may do more than was measured ({' and '.join(names)}): when that was measured, {why}. The least "
+        "times and the speed of light told here may be too long; `gobrrr machine` measures again."
+    ]
+
+
+def _ceiling(machine: Machine, roof: str) -> Ceiling | None:
+    """The ceiling behind a roof's name (`analysis.pricing.roofline`)."""
+    dtype, _, unit = roof.rpartition(" ")
+    if unit in ("matrix", "vector"):
+        return (machine.matrix_flop_per_s if unit == "matrix" else machine.vector_flop_per_s).get(dtype)
+    named = {"DRAM": machine.memory_bytes_per_s, "cache": machine.cache_bytes_per_s, "device link":
+             machine.link_bytes_per_s, "host link": machine.host_bytes_per_s}  # fmt: skip
+    return named.get(roof)

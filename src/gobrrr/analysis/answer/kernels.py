@@ -1,0 +1,40 @@
+"""The work of a step by the name of the kernel: what a reader knows from a vendor's profiler."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.analysis.answer.summary import MOST_ROWS, in_steps
+from gobrrr.analysis.events.steps import Steps
+from gobrrr.analysis.pricing.price import Priced
+from gobrrr.model.diagnosis import KernelRow
+from gobrrr.model.events import EventTable
+
+
+def kernel_rows(events: EventTable, priced: Priced, steps: Steps, op_of_group: NDArray[np.int64]) -> list[KernelRow]:
+    """The kernels, copies and sets of a step by name, most device time first; the tail beyond `MOST_ROWS` is left out.
+
+    `op_of_group`: index of each group in the table of calls, or -1.
+    """
+    inside = in_steps(events, priced.links, steps)
+    rows = priced.links.device[inside]
+    ops = op_of_group[priced.group[inside]]
+    names, kernel = np.unique(events.name[rows], return_inverse=True)
+    kernel = np.asarray(kernel).reshape(-1)
+    ns = np.bincount(kernel, weights=events.duration_ns[rows], minlength=len(names))
+    calls = np.bincount(kernel, minlength=len(names))
+    launched: dict[int, list[int]] = defaultdict(list)
+    for index, op in np.unique(np.column_stack([kernel, ops])[ops >= 0], axis=0).tolist():
+        launched[index].append(op)
+    return [
+        KernelRow(
+            name=events.names[int(names[index])],
+            calls=float(calls[index]) / steps.count,
+            ns=float(ns[index]) / steps.count,
+            ops=launched[index],
+        )
+        for index in np.argsort(-ns, kind="stable")[:MOST_ROWS].tolist()
+    ]

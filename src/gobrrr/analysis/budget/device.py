@@ -1,0 +1,141 @@
+"""Every nanosecond of the window in exactly one line (docs/design.md, section 4), by set arithmetic."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.analysis.budget.idle import CAUSES, Gaps, HostTime, gaps_of
+from gobrrr.analysis.events.intervals import EMPTY, Spans, clip, complement, covered, exclusive, subtract, union
+from gobrrr.analysis.events.steps import Steps
+from gobrrr.analysis.pricing.price import Class, Priced
+from gobrrr.model.diagnosis import BudgetLine, Line
+from gobrrr.model.events import I8, EventTable
+
+Key = tuple[str, str | None]
+
+ORDER: tuple[Line, ...] = ("compute", "memory", "below_roof", "unpriced", "communication", "transfer", "overhead")
+
+
+@dataclass(frozen=True)
+class DeviceBudget:
+    """One device's window. `lines`: (line, cause or side) -> ns over the whole window; they sum to its length.
+
+    `work`, `own_ns`: the device's pieces of work (indices into `priced.links.device`) and the nanoseconds that are
+    counted as each one's own; where kernels overlap, an instant belongs to the one that began first. `pieces`: the work
+    of all devices. `gaps`: the idle stretches.
+    """
+
+    device: int
+    lines: dict[Key, float]
+    work: I8
+    own_ns: I8
+    pieces: int
+    gaps: Gaps
+    busy_ns: int
+
+    @property
+    def owned_ns(self) -> I8:
+        """`own_ns` for each piece of work of all devices (parallel to `priced.links.device`): 0 for the others'."""
+        # made anew each time: kept for each of thousands of devices it would fill the memory
+        owned = np.zeros(self.pieces, dtype=np.int64)
+        owned[self.work] = self.own_ns
+        return owned
+
+
+def device_budget(
+    events: EventTable, priced: Priced, steps: Steps, device: int, host: HostTime | None = None
+) -> DeviceBudget:
+    """The budget of `device` over the window of `steps`. `host`: what `host_time` gives, for several devices."""
+    rows = priced.links.device
+    here = np.flatnonzero(events.device[rows] == device)
+    begin = events.start_ns[rows[here]]
+    start = np.clip(begin, steps.start, steps.stop)
+    stop = np.clip(begin + events.duration_ns[rows[here]], steps.start, steps.stop)
+    lines: dict[Key, float] = defaultdict(float)
+    own = np.zeros(len(here), dtype=np.int64)
+    busy = EMPTY
+    for kind in Class:
+        mine = priced.kind[here] == kind
+        spans = union(start[mine], stop[mine])
+        if kind is Class.COMPUTE:
+            own[mine] = _owned(start[mine], stop[mine])
+            _add_compute(lines, priced, here[mine], own[mine], events)
+        elif free := subtract(spans, busy).length:
+            lines["communication" if kind is Class.COMMUNICATION else "transfer", None] += free
+            own[mine] = _owned_outside(start[mine], stop[mine], busy)
+        busy = union(np.concatenate([busy.start, spans.start]), np.concatenate([busy.stop, spans.stop]))
+    idle = complement(clip(busy, steps.start, steps.stop), steps.start, steps.stop)
+    gaps = gaps_of(events, priced.links, idle, device, host)
+    for cause, ns in zip(CAUSES, gaps.ns.sum(axis=0).tolist(), strict=True):
+        if ns:
+            lines["overhead", cause] += ns
+    return DeviceBudget(device, dict(lines), here, own, len(rows), gaps, busy.length)
+
+
+def lines_of(budget: DeviceBudget, priced: Priced, events: EventTable, wanted: NDArray[np.bool_]) -> dict[Key, float]:
+    """The same lines of some of the device's work alone. `wanted`: one flag for each of `priced.links.device`."""
+    lines: dict[Key, float] = defaultdict(float)
+    for kind in Class:
+        at = np.flatnonzero(wanted[budget.work] & (priced.kind[budget.work] == kind))
+        if kind is Class.COMPUTE:
+            _add_compute(lines, priced, budget.work[at], budget.own_ns[at], events)
+        else:
+            lines["communication" if kind is Class.COMMUNICATION else "transfer", None] += float(
+                budget.own_ns[at].sum()
+            )
+    return dict(lines)
+
+
+def _owned(start: I8, stop: I8) -> I8:
+    """Exclusive nanoseconds of each interval, in the order given."""
+    order = np.lexsort((np.arange(len(start)), start))
+    result = np.empty(len(start), dtype=np.int64)
+    result[order] = exclusive(start[order], stop[order])
+    return result
+
+
+def _owned_outside(start: I8, stop: I8, busy: Spans) -> I8:
+    """The same, without what `busy` covers."""
+    order = np.argsort(start, kind="stable")
+    reach = np.maximum.accumulate(stop[order])
+    opens = np.maximum(start[order], np.concatenate([[start[order][0]], reach[:-1]])) if len(order) else start
+    result = np.zeros(len(start), dtype=np.int64)
+    own = np.maximum(stop[order] - opens, 0)
+    result[order] = own - covered(busy, np.minimum(opens, stop[order]), stop[order])
+    return result
+
+
+def _add_compute(lines: dict[Key, float], priced: Priced, here: I8, ns: I8, events: EventTable) -> None:
+    """Compute kernels: the floor to its bound, the rest below the roof, what has no floor to `unpriced`."""
+    own = ns.astype(np.float64)
+    duration = events.duration_ns[priced.links.device[here]].astype(np.float64)
+    floor = priced.floor_ns[here]
+    known = ~np.isnan(floor)
+    share = np.divide(own, duration, out=np.zeros_like(own), where=duration > 0)
+    at_roof = np.where(known, np.minimum(floor * share, own), 0.0)
+    used, index = np.unique(priced.group[here], return_inverse=True)
+    floors = [priced.groups[one].floor for one in used.tolist()]
+    bound = np.array([one.bound if one else "" for one in floors] or [""])[np.asarray(index).reshape(-1)]
+    for side in ("compute", "memory", "communication", "transfer"):
+        mask = known & (bound == side)
+        if not mask.any():
+            continue
+        line = side if side in ("compute", "memory") else "memory"
+        lines[line, None] += float(at_roof[mask].sum())
+        lines["below_roof", line] += float((own - at_roof)[mask].sum())
+    lines["unpriced", None] += float(own[~known].sum())
+
+
+def budget_lines(sums: dict[Key, float], wall: float) -> list[BudgetLine]:
+    """The lines of a step of `wall` ns, in the budget's order, without empty ones."""
+    order = {str(line): at for at, line in enumerate(ORDER)}
+    ranked = sorted(sums.items(), key=lambda item: (order[item[0][0]], -item[1]))
+    return [
+        BudgetLine(line=line, cause=cause, ns=ns, share=ns / wall if wall > 0 else 0.0)  # type: ignore[arg-type]
+        for (line, cause), ns in ranked
+        if ns > 0
+    ]

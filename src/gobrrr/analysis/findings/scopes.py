@@ -1,0 +1,130 @@
+"""Which part of the timeline belongs to some functions of the program, by their Python frames."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gobrrr.analysis.events.intervals import Spans, covered, union
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.model.events import I8, Kind
+from gobrrr.model.frame_names import as_written
+
+_LINE = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Host time of some functions within the analysed steps, what they call included.
+
+    `gaps`: idle stretches that end in work launched there, as indices into the budget's gaps; `calls`: calls whose
+    first work was launched there, as indices into `evidence.calls`. `known` is False where no frame of the functions
+    was recorded: then it is the whole step.
+    """
+
+    spans: Spans
+    gaps: I8
+    calls: I8
+    known: bool
+
+
+def scope_of(evidence: Evidence, lines: Iterable[str]) -> Scope:
+    """The scope of the functions that `lines` ("path/file.py(12): function") lie in."""
+    wanted = [found for line in lines if (found := _LINE.fullmatch(line)) is not None]
+    return _scope(evidence, frames(evidence, lambda name: any(_same(name, one) for one in wanted)))
+
+
+def frames(evidence: Evidence, wanted: Callable[[str], bool]) -> I8:
+    """Rows of the Python frames within the analysed steps whose name is wanted, on threads that launch work.
+
+    Other threads (a progress bar's monitor, a writer's queue) wait or work beside the steps.
+    """
+    events, launch = evidence.replayed, evidence.priced.links.launch
+    rows = events.of(Kind.PYTHON)
+    rows = rows[np.isin(events.thread[rows], np.unique(events.thread[launch[launch >= 0]]))]
+    rows = rows[(events.end_ns[rows] > evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)]
+    used = np.unique(events.name[rows])
+    chosen = [name for name in used.tolist() if wanted(events.names[name])]
+    return rows[np.isin(events.name[rows], chosen)]
+
+
+def idle_under(evidence: Evidence, spans: Spans) -> I8:
+    """For each of the budget's gaps, how many of its nanoseconds `spans` covers."""
+    return covered(spans, evidence.budget.gaps.start, evidence.budget.gaps.stop)
+
+
+def spans_of(evidence: Evidence, rows: I8) -> Spans:
+    """The union of some host events."""
+    return union(evidence.replayed.start_ns[rows], evidence.replayed.end_ns[rows])
+
+
+def _scope(evidence: Evidence, rows: I8) -> Scope:
+    links, gaps = evidence.priced.links, evidence.budget.gaps
+    spans = spans_of(evidence, rows)
+    if not len(rows):
+        return Scope(spans, np.arange(len(gaps)), np.arange(len(evidence.calls)), False)
+    inside = _covers(spans, evidence.replayed.start_ns[np.maximum(links.launch, 0)]) & (links.launch >= 0)
+    device = np.zeros(len(evidence.events), dtype=bool)
+    device[links.device[inside]] = True
+    behind = (gaps.next_work >= 0) & device[np.maximum(gaps.next_work, 0)]
+    return Scope(spans, np.flatnonzero(behind), np.flatnonzero(inside[evidence.calls.first]), True)
+
+
+def _covers(spans: Spans, at: I8) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    return covered(spans, at, at + 1) > 0
+
+
+def _same(frame: str, line: re.Match[str]) -> bool:
+    """Whether a frame is of the function of a line; the profiler leaves the beginning of long paths out."""
+    seen = _LINE.fullmatch(frame)
+    if seen is None or as_written(seen["function"]) != as_written(line["function"]):
+        return False
+    short, full = seen["file"].removeprefix("./"), line["file"]
+    return full == short or full.endswith("/" + short.lstrip("/")) or short.endswith("/" + full.lstrip("/"))
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a step spends under some host events, idle or computing.
+
+    `gap_ns`: of each of the budget's gaps, for the whole window; `calls` (indices into `evidence.calls`) and `call_ns`
+    likewise. `ns`: of one step.
+    """
+
+    gap_ns: np.ndarray[tuple[int], np.dtype[np.float64]]
+    calls: I8
+    call_ns: np.ndarray[tuple[int], np.dtype[np.float64]]
+    ns: float
+
+
+def of_every_step(evidence: Evidence, at: I8, ns: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
+    """The share of `ns`, spent at the times `at`, that the usual step has as well.
+
+    What is done once in many steps is no step's, and a thread that waits for a processor does so anywhere.
+    """
+    begins = np.array(evidence.steps.begins or (evidence.steps.start,))
+    step = np.maximum(np.searchsorted(begins, at, side="right") - 1, 0)
+    each = np.bincount(step, weights=ns, minlength=len(begins))
+    total = float(each.sum())
+    usual = float(np.percentile(each, 50, method="lower"))
+    return min(usual * len(begins) / total, 1.0) if total > 0 else 0.0
+
+
+def spent_under(evidence: Evidence, rows: I8) -> Spent:
+    """What the steps spend under host events, given by their rows.
+
+    Of a CPU that computes, it is what they cover of its calls; of another device, the calls that they launched.
+    """
+    spans, calls = spans_of(evidence, rows), evidence.calls
+    gap_ns = idle_under(evidence, spans).astype(np.float64)
+    if not evidence.device.asynchronous:
+        ns = np.minimum(covered(spans, calls.start_ns, calls.stop_ns), calls.ns)
+    else:
+        links = evidence.priced.links
+        inside = _covers(spans, evidence.replayed.start_ns[np.maximum(links.launch, 0)]) & (links.launch >= 0)
+        ns = np.where(inside[calls.first], calls.ns, 0.0)
+    under = np.flatnonzero(ns > 0)
+    return Spent(gap_ns, under, ns[under], float(gap_ns.sum() + ns.sum()) / evidence.steps.count)

@@ -1,0 +1,45 @@
+"""A step's operations as they were dispatched, matched with the profiled ones: the program's line of each operation.
+
+The profiler names a function by the line it begins at. The step that was looked at operation by operation knows the
+line itself, for the backward pass that of the forward operation. The n-th operation of a name in one is the n-th in the
+other; where a name's number differs, nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from gobrrr.analysis.events.steps import Steps
+from gobrrr.model.events import ABSENT, I8, EventTable, Kind
+from gobrrr.model.recording import Recording
+from gobrrr.model.tree import outermost
+
+
+def dispatched_of(events: EventTable, parent: I8, steps: Steps, seen: Recording) -> I8:
+    """For each row, its operation's index in `seen.calls`; -1 where it is not known. `parent`: the operation around."""
+    result = np.full(len(events), ABSENT, dtype=np.int64)
+    wanted: dict[str, list[int]] = defaultdict(list)
+    for at, one in enumerate(seen.calls):
+        wanted[one.call.name].append(at)
+    if not wanted or not steps.begins:
+        return result
+    known = np.array([name in wanted for name in events.names] or [False], dtype=bool)
+    # what an operation calls within its own kernel is not dispatched again
+    visible = outermost(parent, known[events.name] & (events.kind == Kind.OP))
+    rows = np.flatnonzero(visible == np.arange(len(events)))
+    step = np.searchsorted(np.array(steps.begins), events.start_ns[rows], side="right") - 1
+    last = steps.host_stop if steps.host_stop is not None else steps.stop
+    inside = (step >= 0) & (events.start_ns[rows] < last)
+    rows, step = rows[inside], step[inside]
+    order = np.lexsort((events.start_ns[rows], events.name[rows], step))
+    rows, step, name = rows[order], step[order], events.name[rows[order]]
+    edges = np.flatnonzero((np.diff(step) != 0) | (np.diff(name) != 0)) + 1
+    for some in np.split(rows, edges):
+        given = wanted[events.name_of(int(some[0]))] if len(some) else []
+        if len(given) == len(some):
+            result[some] = given
+    below = visible >= 0
+    result[below] = result[visible[below]]
+    return result

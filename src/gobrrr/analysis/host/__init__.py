@@ -1,0 +1,1 @@
+"""What the host does in a step: loops, updates, waits, input, reports, and functions that hold it."""

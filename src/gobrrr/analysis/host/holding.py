@@ -1,0 +1,295 @@
+"""What holds the host while the device idles, beside launching: functions that work or wait, with the lines that call
+them.
+
+A function of a known kind (analysis/host/host_kinds.py) holds the host with all that it does, its own launches
+included, and on a CPU what it computes. Of anything else only stretches count that are too long to be Python between
+two launches, in every step, and not those of torch itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.analysis.budget.idle import CAUSES, HOST_WORK, LAUNCHING, PYTHON, UNEXPLAINED
+from gobrrr.analysis.events.calls import Call, classify
+from gobrrr.analysis.findings.claims import Claim, of_calls, of_gaps
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.scopes import of_every_step, spent_under
+from gobrrr.analysis.host.host_kinds import HostKind, called, kind_of
+from gobrrr.analysis.host.reports import reporting
+from gobrrr.analysis.places import Where
+from gobrrr.analysis.places.labels import Sort
+from gobrrr.analysis.places.where import LONG_NS
+from gobrrr.model.events import ABSENT, I8, Kind
+from gobrrr.model.frame_names import file_of, is_users
+from gobrrr.model.recording import OwnTime
+from gobrrr.model.tree import depths, outermost
+
+F8 = NDArray[np.float64]
+
+OWN = (PYTHON, UNEXPLAINED)
+"""Causes of idle time that are the program's Python, or what it calls; on a GPU also operations that the host computes
+(`HOST_WORK`). Loading, compiling, allocating, collecting and waiting for the device are other conditions'."""
+
+WITHIN = (*OWN, HOST_WORK, LAUNCHING)
+"""Causes within a function of a known kind."""
+
+LEAST = 0.1
+"""A line that calls something of a known kind is told from this share of the step on. In live runs of eight programs
+without a fault (mended forms of known ones, on a CPU) no line had more than 1 %."""
+
+LEAST_UNKNOWN = 0.2
+"""A line that holds the host with what nobody knows is told from here on. In those runs the most was 2 %; where the
+machine was so busy that a thread waited two thirds of the time for a processor, 11 and 16 %."""
+
+LONGEST_NS = 1_000_000
+"""Without frames nobody knows whose the Python is: 99.9 % of these stretches are shorter than 0.8 ms."""
+
+UPDATES = ("Optimizer.step#", "Optimizer.zero_grad#")
+"""Annotations of torch's own: Python in these is an optimizer's, however long it goes on without a launch."""
+
+FRAMEWORK = ("torch/", "triton/", "gobrrr/")
+OBSERVING = ("torch/profiler/", "gobrrr/")
+IMPORTING = "<frozen importlib"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """One line of the program, and what it calls that holds the host.
+
+    `kind`: None where what it does has none; `what`: the function; `row`: the first of its host events; `ns`: of each
+    of the budget's gaps, in the window; `calls`, `call_ns`: what it computes, on a CPU; `count`: how often in the
+    window; `inside`: what the function was seen to do by itself, in a live run.
+    """
+
+    kind: HostKind | None
+    what: str
+    source: str | None
+    row: int
+    gap: I8
+    ns: F8
+    count: int | None
+    calls: I8
+    call_ns: F8
+    inside: OwnTime | None = None
+
+    @property
+    def own(self) -> bool:
+        """Whether it was seen to be Python of the program itself."""
+        return self.inside is not None and not self.inside.callee
+
+    @property
+    def total(self) -> float:
+        """Nanoseconds in the window."""
+        return float(self.ns.sum() + self.call_ns.sum())
+
+
+def holders(evidence: Evidence) -> list[Holder]:
+    """The lines that hold the host, most time first; nothing where no frames were read. What reports is left out."""
+    if not evidence.profile.frames:
+        return []
+    return [one for one in every_holder(evidence) if one.total >= _least(evidence, one)]
+
+
+def _least(evidence: Evidence, one: Holder) -> float:
+    """From how much on a line is told. What is known to be the program's has what the usual step has of it, and is
+    held against the usual step; what nobody knows, against all of them: it may be a thread that waits."""
+    steps = evidence.steps
+    share = LEAST_UNKNOWN if one.kind is None else LEAST
+    if (one.kind is None and one.inside is None) or not steps.begins:
+        return share * evidence.wall_ns * steps.count
+    usual = float(np.percentile(np.diff([*steps.begins, steps.stop]), 50, method="lower"))
+    return share * min(usual, evidence.wall_ns) * steps.count
+
+
+def own_python(evidence: Evidence, gaps: I8) -> F8:
+    """Of each of `gaps` (indices into the budget's) the Python that is the program's own and no dispatching, in ns.
+
+    It is what holders have of it; without frames that of long stretches outside of an optimizer's step.
+    """
+    python = evidence.budget.gaps.of(PYTHON)[gaps].astype(np.float64)
+    if evidence.profile.frames:
+        held = np.zeros(len(evidence.budget.gaps))
+        for one in every_holder(evidence):
+            held[one.gap] += one.ns
+        return np.minimum(held[gaps], python)
+    python[python < LONGEST_NS] = 0.0
+    for at in np.flatnonzero(python).tolist():
+        told = evidence.budget.gaps
+        python[at] *= not _in_update(evidence, int(told.start[gaps[at]]), int(told.stop[gaps[at]]))
+    return python
+
+
+def _in_update(evidence: Evidence, start: int, stop: int) -> bool:
+    """Whether most of the stretch lies in an optimizer's call."""
+    events = evidence.replayed
+    named = np.array([name.startswith(UPDATES) for name in events.names], dtype=bool)
+    rows = np.flatnonzero(named[events.name] & (events.kind == Kind.ANNOTATION))
+    inside = np.minimum(events.end_ns[rows], stop) - np.maximum(events.start_ns[rows], start)
+    return bool(len(rows)) and 2 * int(np.maximum(inside, 0).max()) > stop - start
+
+
+def every_holder(evidence: Evidence) -> list[Holder]:
+    """All lines that hold the host, however shortly, most time first."""
+    where = evidence.where
+    kinds = _kinds(evidence)
+    frame = np.isin(evidence.replayed.kind, [int(Kind.PYTHON)])
+    known = np.array([one is not None for one in kinds] or [False], dtype=bool)
+    outer = outermost(where.parent, frame & known[evidence.replayed.name])
+    left_out = _left_out(evidence, where, frame, reporting(evidence))
+    idle = where.idle
+    row = np.maximum(idle.row, 0)
+    causes = (*OWN, HOST_WORK) if evidence.device.asynchronous else OWN
+    ns = _of(idle.part, WITHIN)
+    other = (idle.row < 0) | (outer[row] < 0)
+    ns[other] = _of(idle.part, causes)[other]
+    stretch = np.zeros(len(evidence.budget.gaps))
+    np.add.at(stretch, idle.gap[other], ns[other])
+    short = other & ((stretch[idle.gap] < LONG_NS) | _of_torch(evidence, where, frame)[row])
+    ns[short | (idle.row < 0) | left_out[row]] = 0.0
+    held = np.flatnonzero(ns > 0)
+    return _grouped(evidence, where, outer, kinds, held, ns)
+
+
+def claim_of(evidence: Evidence, found: list[Holder]) -> Claim:
+    """What holders have of idle time, and of what a CPU computes: at the most all of it, at the least nothing."""
+    ns, computed = np.zeros(len(evidence.budget.gaps)), np.zeros(len(evidence.calls))
+    for one in found:
+        ns[one.gap] += one.ns
+        computed[one.calls] += one.call_ns
+    gaps, calls = np.flatnonzero(ns), np.flatnonzero(computed)
+    of_idle = of_gaps(evidence, gaps, ns[gaps], np.zeros(len(gaps)), causes=WITHIN)
+    return of_idle + of_calls(calls, np.zeros(len(calls)), np.minimum(computed, evidence.calls.ns)[calls])
+
+
+def _of(part: F8, causes: tuple[str, ...]) -> F8:
+    result: F8 = part[:, [CAUSES.index(one) for one in causes]].sum(axis=1)
+    return result
+
+
+def _kinds(evidence: Evidence) -> list[HostKind | None]:
+    """The kind of each name."""
+    streams = evidence.profile.seen.streams if evidence.profile.seen is not None else {}
+    return [kind_of(name, streams) for name in evidence.replayed.names]
+
+
+def _innermost(parent: I8, wanted: NDArray[np.bool_]) -> I8:
+    """For each row the innermost of the wanted ones around it, itself included; -1 for none."""
+    result = np.where(wanted, np.arange(len(parent)), ABSENT)
+    depth = depths(parent)
+    order = np.argsort(depth, kind="stable")
+    edges = np.flatnonzero(np.diff(depth[order])) + 1
+    for rows in np.split(order, edges)[1:] if len(order) else ():
+        result[rows] = np.where(wanted[rows], rows, result[parent[rows]])
+    return result
+
+
+def _left_out(evidence: Evidence, where: Where, frame: NDArray[np.bool_], ignored: I8) -> NDArray[np.bool_]:
+    """Rows within frames that are ignored, load, collect or import, and what the profiler or this package does between
+    steps."""
+    names, name = evidence.replayed.names, evidence.replayed.name
+    theirs = np.array([one.startswith(OBSERVING) and not is_users(one) for one in names] or [False], dtype=bool)
+    users = np.array([is_users(one) for one in names] or [False], dtype=bool)
+    imports = np.array([IMPORTING in one for one in names] or [False], dtype=bool)
+    # they are around the step as well: the program's own frames lie within them then
+    nearest = _innermost(where.parent, frame & (theirs | users)[name])
+    elsewhere = np.isin(classify(evidence.replayed.names), (Call.COLLECT, Call.INPUT, Call.COMPILE))
+    wanted = (frame & imports[name]) | elsewhere[name]
+    wanted[ignored] = True
+    result: NDArray[np.bool_] = outermost(where.parent, wanted) >= 0
+    observing: NDArray[np.bool_] = (nearest >= 0) & theirs[name[np.maximum(nearest, 0)]]
+    return result | observing
+
+
+def _of_torch(evidence: Evidence, where: Where, frame: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Rows whose innermost frame with a file is torch's or a module's call: launching has that."""
+    names = evidence.replayed.names
+    filed = np.array([file_of(one) is not None or one.startswith("nn.Module: ") for one in names] or [False])
+    theirs = np.array(
+        [(one.startswith(FRAMEWORK) and not is_users(one)) or one.startswith("nn.Module: ") for one in names] or [False]
+    )
+    inner = _innermost(where.parent, frame & filed[evidence.replayed.name])
+    result: NDArray[np.bool_] = (inner < 0) | theirs[evidence.replayed.name[np.maximum(inner, 0)]]
+    return result
+
+
+def _grouped(
+    evidence: Evidence, where: Where, outer: I8, kinds: list[HostKind | None], held: I8, ns: F8
+) -> list[Holder]:
+    """By the line and the kind of what it calls there; what has no kind, also by what is called."""
+    idle = where.idle
+    parts: dict[tuple[HostKind | None, str, str | None], list[int]] = {}
+    told: dict[int, tuple[HostKind | None, str, str | None]] = {}
+    for piece, row in zip(held.tolist(), idle.row[held].tolist(), strict=True):
+        if row not in told:
+            told[row] = _told(evidence, where, row, int(outer[row]), kinds)
+        kind, what, source = told[row]
+        parts.setdefault((kind, what if kind is None else "", source), []).append(piece)
+    result = []
+    for (kind, _, source), pieces in parts.items():
+        at = np.array(pieces)
+        gap, which = np.unique(idle.gap[at], return_inverse=True)
+        total = np.bincount(which.reshape(-1), weights=ns[at]).astype(np.float64)
+        longest = int(idle.row[at[ns[at].argmax()]])
+        if kind is None:
+            share = of_every_step(evidence, evidence.budget.gaps.stop[gap] - 1, total)
+            inside = where.own_times.get(evidence.replayed.name_of(longest))
+            what = told[longest][1]
+            result.append(Holder(None, what, source, longest, gap, total * share, None, _NONE, _NONE_NS, inside))
+            continue
+        rows = np.unique(outer[idle.row[at]])
+        result.append(_of_kind(evidence, kind, told[longest][1], source, rows, gap, total))
+    return sorted(result, key=lambda one: -one.total)
+
+
+_NONE, _NONE_NS = np.empty(0, dtype=np.int64), np.empty(0)
+
+
+def _of_kind(evidence: Evidence, kind: HostKind, what: str, source: str | None, rows: I8, gap: I8, total: F8) -> Holder:
+    """The holder of the calls `rows`; on a CPU with what they compute. Of work that each step does it is what the usual
+    step has of it: a thread that waits for a processor does so anywhere."""
+    first = evidence.replayed.start_ns[rows]
+    inside = (first >= evidence.steps.start) & (first < evidence.steps.stop)
+    calls, call_ns = _NONE, _NONE_NS
+    if not evidence.device.asynchronous:
+        spent = spent_under(evidence, rows)
+        calls, call_ns = spent.calls, spent.call_ns
+    begins = np.array(evidence.steps.begins or (evidence.steps.start,))
+    if not kind.waits and len(np.unique(np.searchsorted(begins, first, side="right"))) == len(begins):
+        total = total * of_every_step(evidence, evidence.budget.gaps.stop[gap] - 1, total)
+        call_ns = call_ns * of_every_step(evidence, evidence.calls.start_ns[calls], call_ns)
+    count = None if kind.resumed else int(inside.sum())
+    return Holder(kind, what, source, int(rows[0]), gap, total, count, calls, call_ns)
+
+
+def _told(
+    evidence: Evidence, where: Where, row: int, outer: int, kinds: list[HostKind | None]
+) -> tuple[HostKind | None, str, str | None]:
+    """(the kind, what is called, the line) of a host event."""
+    events, tree = evidence.replayed, where.tree
+    kind = kinds[int(events.name[outer])] if outer >= 0 else None
+    what, source, at = called(events.name_of(outer)) if outer >= 0 else "", None, int(where.node_of[row])
+    if outer >= 0:
+        at = int(where.node_of[outer])
+    while at > 0:
+        sort, text = tree.labels[int(tree.label[at])]
+        if sort in (Sort.CALL, Sort.FUNCTION, Sort.OP) and not what:
+            what = called(text)
+        if sort == Sort.FUNCTION and outer < 0 and at == int(where.node_of[row]) and text in where.own_times:
+            own = where.own_times[text]
+            return kind, f"{own.callee}()" if own.callee else what, own.source or text
+        if sort in (Sort.LINE, Sort.FUNCTION) and (outer < 0 or text != events.name_of(outer)):
+            source = text
+            if sort == Sort.LINE or outer >= 0 or _called_from_nowhere(where, at):
+                break
+        at = int(tree.parent[at])
+    return kind, what or "the step", source
+
+
+def _called_from_nowhere(where: Where, at: int) -> bool:
+    """Whether no line around a function's place is known."""
+    above = int(where.tree.parent[at])
+    return above <= 0 or where.tree.labels[int(where.tree.label[above])][0] != Sort.LINE

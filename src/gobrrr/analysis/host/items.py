@@ -1,0 +1,116 @@
+"""A loader's turns in this thread: whether they index a data set in memory item by item; and the start of workers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from gobrrr.analysis.budget.idle import HOST_OP_NS
+from gobrrr.analysis.events.intervals import Spans, clip, covered, union
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.model.events import I8, Kind
+
+SINGLE = "_SingleProcessDataLoaderIter"
+PICKS = frozenset(
+    f"aten::{name}"
+    for name in ("select", "slice", "narrow", "index", "index_select", "unsqueeze", "view", "as_strided", "detach")
+)
+"""What takes an item out of a tensor."""
+JOINS = frozenset({"aten::stack", "aten::cat"})
+"""What makes one tensor of many items."""
+LEAST_ITEMS = 2
+MOST_OF = 0.5
+"""Of a batch's time: the greater part passes in picking and joining, and not in what makes an item."""
+
+_COLLATES = re.compile(r"torch/utils/data/_utils/collate\.py\(\d+\): ")
+_STARTS = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator$")
+_ENDS = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): _shutdown_workers$")
+_PROCESS = re.compile(r"multiprocessing/process\.py\(\d+\): start$")
+
+
+@dataclass(frozen=True)
+class Items:
+    """Turns that index item by item, as recorded. `items`: in a batch. Shares of the turns' time: `picking` passes in
+    picking and joining, `copying` in the one copy that a batch needs however it is indexed."""
+
+    turns: Spans
+    items: float
+    picking: float
+    copying: float
+
+
+def indexed(evidence: Evidence) -> Items | None:
+    """The loader's turns that pick and join items one by one; None where making the items is the greater part.
+
+    An item is then there sooner than any operation that counts as computing on the host (`HOST_OP_NS`).
+    """
+    turns = _inside(evidence, [SINGLE in name for name in evidence.events.names], Kind.OP, Kind.ANNOTATION)
+    spans = _spans(evidence, turns)
+    joins, picks = (_outermost(evidence, spans, names) for names in (JOINS, PICKS))
+    if not len(joins) or not spans.length:
+        return None
+    below = _below(evidence, joins)
+    unsqueezed = int((evidence.events.name[below] == _id(evidence, "aten::unsqueeze")).sum())
+    items = max(len(picks), unsqueezed) / len(joins)
+    collating = _inside(evidence, [bool(_COLLATES.match(name)) for name in evidence.events.names], Kind.PYTHON)
+    length = evidence.events.duration_ns
+    picking = float(covered(spans, *_edges(_spans(evidence, np.concatenate([joins, picks, collating])))).sum())
+    copies = below[evidence.events.name[below] == _id(evidence, "aten::cat")]
+    copying = float(length[copies].sum()) if len(copies) else float(length[joins].sum())
+    batches = max(len(turns), 1)
+    if items < LEAST_ITEMS or picking < MOST_OF * spans.length or spans.length / batches / items >= HOST_OP_NS:
+        return None
+    return Items(spans, items, picking / spans.length, min(copying, picking) / spans.length)
+
+
+def starts(evidence: Evidence) -> Spans:
+    """When the step starts and ends worker processes of a loader, as recorded: known by Python's frames alone."""
+    names = evidence.events.names
+    begun = _inside(evidence, [bool(_STARTS.search(name)) for name in names], Kind.PYTHON)
+    started = _inside(evidence, [bool(_PROCESS.search(name)) for name in names], Kind.PYTHON)
+    events = evidence.events
+    first = np.sort(events.start_ns[started])
+    holds = np.searchsorted(first, events.end_ns[begun]) > np.searchsorted(first, events.start_ns[begun])
+    ended = _inside(evidence, [bool(_ENDS.search(name)) for name in names], Kind.PYTHON)
+    return _spans(evidence, np.concatenate([begun[holds], ended] if holds.any() else [begun[holds]]))
+
+
+def _inside(evidence: Evidence, wanted: list[bool], *kinds: Kind) -> I8:
+    """Rows of the recorded steps with one of the wanted names."""
+    events, steps = evidence.events, evidence.recorded_steps
+    rows = events.of(*kinds)
+    rows = rows[np.array(wanted, dtype=bool)[events.name[rows]]]
+    found: I8 = rows[(events.start_ns[rows] >= steps.start) & (events.start_ns[rows] < steps.stop)]
+    return found
+
+
+def _spans(evidence: Evidence, rows: I8) -> Spans:
+    steps = evidence.recorded_steps
+    return clip(union(evidence.events.start_ns[rows], evidence.events.end_ns[rows]), steps.start, steps.stop)
+
+
+def _edges(spans: Spans) -> tuple[I8, I8]:
+    return spans.start, spans.stop
+
+
+def _outermost(evidence: Evidence, spans: Spans, names: frozenset[str]) -> I8:
+    """Operations of these names within the spans that no other operation calls."""
+    events, parent = evidence.events, evidence.priced.links.op_parent
+    rows = _inside(evidence, [name in names for name in events.names], Kind.OP)
+    rows = rows[covered(spans, events.start_ns[rows], events.end_ns[rows]) > 0]
+    above = parent[rows]
+    called = (above >= 0) & (events.kind[np.maximum(above, 0)] == Kind.OP)
+    turn = np.array([SINGLE in name for name in events.names], dtype=bool)
+    found: I8 = rows[~called | turn[events.name[np.maximum(above, 0)]]]
+    return found
+
+
+def _below(evidence: Evidence, rows: I8) -> I8:
+    found: I8 = np.flatnonzero(np.isin(evidence.priced.links.op_parent, rows))
+    return found
+
+
+def _id(evidence: Evidence, name: str) -> int:
+    return evidence.events.names.index(name) if name in evidence.events.names else -1

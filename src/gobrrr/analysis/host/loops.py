@@ -1,0 +1,295 @@
+"""Loops on the host: as a live run saw them, else by the index that they count up: `x[t]`, `w[e]`, `idx == e`.
+
+A live run knows the program's loops by their lines, and whether their turns need each other's results. A trace does
+not: the profiler records the integers that an operation was called with. Where the same operation on the same shapes is
+called with 0, 1, 2, ... in turn, the host runs a loop over timesteps, experts or rows. Layers of a model repeat as
+well, but nothing counts them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gobrrr.analysis.events.intervals import covered, union
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.model.events import I8, Kind
+from gobrrr.model.recording import Dependence, HostLoop
+
+COUNTED = ("aten::select", "aten::narrow", "aten::slice", "aten::eq", "aten::index_select")
+"""Operations that take the index of a turn: of a row, a timestep, an expert."""
+
+NODE = "autograd::engine::evaluate_function"
+
+INTEGER = re.compile(r"-?[0-9]{1,18}")
+"""Whole numbers as the profiler prints them; longer ones don't count turns."""
+
+LEAST_TURNS = 16
+"""With fewer turns a loop's launches are few; attention heads, chunks and micro-batches are counted like that."""
+
+
+CELL_MODULES = ("LSTMCell", "GRUCell", "RNNCell")
+CELLS = ("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell")
+"""One timestep of a recurrent layer: the next one needs its result."""
+
+
+LEAST_CALLS = 128
+"""Operations of a live run's loop that has fewer turns: four micro-batches of a model, tasks, samples."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One loop of the recorded steps. `begins`: where each turn begins on the host, on the recorded timeline, in ns.
+
+    `row`: the first operation of its first turn; of a trace the one that counts. `end`: None: not known. `calls`: of a
+    live run, the first of `seen.calls` of each turn, and the end of the last one. `depends`, `carried`, `source`,
+    `reads`, `again_bytes` and `free` as `HostLoop` has them. `cell`: a recurrent layer's timestep, where a turn is one
+    ("lstm_cell", "GRUCell").
+    """
+
+    row: int
+    begins: I8
+    end: int | None = None
+    calls: tuple[int, ...] = ()
+    depends: Dependence = "unknown"
+    carried: str = ""
+    source: str | None = None
+    reads: int = 0
+    again_bytes: int = 0
+    free: tuple[int, ...] = ()
+    cell: str | None = None
+
+    @property
+    def stop(self) -> int:
+        """Where the last turn ends; where that is not known it is taken to be as long as the median one."""
+        return self.end if self.end is not None else int(self.begins[-1] + np.median(np.diff(self.begins)))
+
+    @property
+    def apart(self) -> bool:
+        """Whether its turns are known not to need each other's results, but for a sum."""
+        return self.depends in ("no", "sum")
+
+    @property
+    def needing(self) -> bool:
+        """Whether its turns are known to need each other's results."""
+        return self.depends == "yes"
+
+
+def find_loops(evidence: Evidence) -> list[Loop]:
+    """The loops of the recorded steps with at least `LEAST_TURNS` turns a step; those of a live run may lie within each
+    other. Layers of a model are none."""
+    if evidence.profile.seen is not None and evidence.profile.seen.loops is not None:
+        return _seen(evidence, evidence.profile.seen.loops)
+    return [_with_cells(evidence, one) for one in _counted(evidence)]
+
+
+def _seen(evidence: Evidence, loops: Sequence[HostLoop]) -> list[Loop]:
+    """The loops of a live run, in each of the recorded steps."""
+    turns: Counter[str] = Counter()
+    for one in loops:
+        turns[one.source] += len(one.turns) - 1
+    calls = {one.source: one.turns[-1] - one.turns[0] for one in loops}
+    often = [one for one in loops if turns[one.source] >= LEAST_TURNS or calls[one.source] >= LEAST_CALLS]
+    wanted = [one for one in often if _of_interest(evidence, one)]
+    if not wanted:
+        return []
+    row, begin, end = _calls(evidence)
+    placed = (_placed(one, row[step], begin[step], end[step]) for step in range(len(row)) for one in wanted)
+    return [one for one in placed if one is not None]
+
+
+def _of_interest(evidence: Evidence, loop: HostLoop) -> bool:
+    """Not the layers of a model, and no loop of training steps."""
+    assert evidence.profile.seen is not None
+    if loop.depends == "layers":
+        return False
+    calls = evidence.profile.seen.calls[loop.turns[0] : loop.turns[-1]]
+    trained = any(one.phase == "optimizer" for one in calls)
+    return not trained and not (loop.depends == "yes" and any(one.phase == "backward" for one in calls))
+
+
+def _calls(evidence: Evidence) -> tuple[I8, I8, I8]:
+    """(the row, the begin and the end on the host) of each dispatched call in each recorded step; begin LATE: none."""
+    events, steps = evidence.events, evidence.recorded_steps
+    rows = np.flatnonzero(evidence.dispatched >= 0)
+    step = np.maximum(np.searchsorted(np.array(steps.begins), events.start_ns[rows], side="right") - 1, 0)
+    shape = (len(steps.begins), len(evidence.profile.seen.calls) if evidence.profile.seen is not None else 0)
+    row, begin, end = np.full(shape, -1, dtype=np.int64), np.full(shape, LATE), np.zeros(shape, dtype=np.int64)
+    order = np.argsort(-events.start_ns[rows], kind="stable")  # the first one, which is around the others, stays
+    rows, step = rows[order], step[order]
+    call = evidence.dispatched[rows]
+    row[step, call], begin[step, call] = rows, events.start_ns[rows]
+    np.maximum.at(end, (step, call), events.end_ns[rows])
+    return row, begin, end
+
+
+LATE = np.iinfo(np.int64).max
+
+
+def _placed(loop: HostLoop, row: I8, begin: I8, end: I8) -> Loop | None:
+    """A loop in one recorded step; None where too few of its turns are found there."""
+    first, stop = loop.turns[0], loop.turns[-1]
+    begins = np.minimum.reduceat(begin[first:stop], np.array(loop.turns[:-1]) - first)
+    begins = np.unique(begins[begins < LATE])
+    if 2 * len(begins) < len(loop.turns):
+        return None
+    at = first + int(np.argmin(begin[first:stop]))
+    cell = loop.within if loop.within in CELL_MODULES else None
+    return Loop(
+        row=int(row[at]),
+        begins=begins,
+        end=int(end[first:stop].max()),
+        calls=loop.turns,
+        depends=loop.depends,
+        carried=loop.carried,
+        source=loop.source,
+        reads=loop.reads,
+        again_bytes=loop.again_bytes,
+        free=loop.free if cell is None else (),  # what a library's cell multiplies is not the program's to move
+        cell=cell,
+    )
+
+
+def _with_cells(evidence: Evidence, loop: Loop) -> Loop:
+    """A trace's loop: where a recurrent layer's timesteps are in it, its turns depend on each other."""
+    events = evidence.events
+    kinds = np.array([name.removeprefix("aten::") in CELLS for name in events.names] or [False], dtype=bool)
+    rows = np.flatnonzero(kinds[events.name] & (events.kind == Kind.OP))
+    start = events.start_ns[rows]
+    rows = rows[(start >= loop.begins[0]) & (start < loop.stop)]
+    if len(rows) < len(loop.begins):
+        return loop
+    cell = events.name_of(int(rows[0]))
+    return replace(loop, depends="yes", carried=cell, cell=cell.removeprefix("aten::"))
+
+
+def _counted(evidence: Evidence) -> list[Loop]:
+    """Loops that count, the one with the longest reach first, disjoint."""
+    events, steps = evidence.events, evidence.recorded_steps
+    begin = steps.begins[0] if steps.begins else steps.start
+    wanted = np.array([name in COUNTED for name in events.names], dtype=bool)
+    rows = np.flatnonzero(wanted[events.name] & (events.kind == Kind.OP) & (events.concrete >= 0))
+    rows = rows[(events.start_ns[rows] >= begin) & (events.start_ns[rows] < steps.stop)]
+    series: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
+    numbers: dict[int, tuple[int, ...]] = {}
+    for row in rows.tolist():
+        text = int(events.concrete[row])
+        if text not in numbers:
+            numbers[text] = _integers(events.texts[text])
+        key = (int(events.name[row]), int(events.dims[row]), int(events.thread[row]))
+        if numbers[text]:
+            series[key].append((row, numbers[text][-1] if len(numbers[text]) < 3 else numbers[text][1]))
+    runs = [run for one in series.values() for run in _runs(one)]
+    loops = [Loop(run[0], events.start_ns[np.array(run)]) for run in runs]
+    return _disjoint(sorted(loops, key=lambda one: one.begins[0] - one.stop))
+
+
+ALONG = ("aten::select", "aten::narrow", "aten::slice")
+"""Operations that take a part of a tensor along a dimension, which is their first number."""
+
+TIME_FIRST = 3
+"""Dimensions of [T, B, D]: a part of it along the first one is a step in time of a whole batch, and no element."""
+
+MOST_OF = 0.5
+"""A loop holds a step that it takes the greater part of."""
+
+
+def grows_with_batch(evidence: Evidence) -> bool:
+    """Whether a loop holds the step that goes through all of a tensor's first dimension, where a batch's elements lie.
+
+    Its turns are as many as there are elements: so many times the batch, so many times the turns.
+    """
+    steps = evidence.recorded_steps
+    whole = steps.stop - (steps.begins[0] if steps.begins else steps.start)
+    taken = [loop.stop - int(loop.begins[0]) for loop in find_loops(evidence) if _through_first(evidence, loop)]
+    return sum(taken) > MOST_OF * whole
+
+
+def _through_first(evidence: Evidence, loop: Loop) -> bool:
+    events, row = evidence.events, loop.row
+    dims, numbers = int(events.dims[row]), _integers(events.texts[int(events.concrete[row])])
+    if events.name_of(row) not in ALONG or dims < 0 or not numbers or numbers[0] != 0:
+        return False
+    try:
+        given = json.loads(events.texts[dims])
+    except (ValueError, UnicodeDecodeError):
+        return False
+    first = given[0] if isinstance(given, list) and given else None
+    if not isinstance(first, list) or not first or len(first) == TIME_FIRST:
+        return False
+    size = first[0]
+    return isinstance(size, int) and len(loop.begins) >= size >= LEAST_TURNS
+
+
+def work_of(evidence: Evidence, loop: Loop) -> I8:
+    """Device work that a loop launches, and that the backward pass of its operations does (into `links.device`)."""
+    events, links = evidence.events, evidence.priced.links
+    launch = np.maximum(links.launch, 0)
+    start, known = events.start_ns[launch], links.launch >= 0
+    inside = known & (start >= loop.begins[0]) & (start < loop.stop)
+    nodes = nodes_of(evidence, loop)
+    for thread in np.unique(events.thread[nodes]).tolist():
+        mine = nodes[events.thread[nodes] == thread]
+        spans = union(events.start_ns[mine], events.end_ns[mine])
+        inside |= known & (events.thread[launch] == thread) & (covered(spans, start, start + 1) > 0)
+    return np.flatnonzero(inside)
+
+
+def nodes_of(evidence: Evidence, loop: Loop) -> I8:
+    """Nodes of autograd that differentiate the loop's operations: their sequence numbers are among those."""
+    events, steps = evidence.events, evidence.recorded_steps
+    engine = np.array([name.startswith(NODE) for name in events.names], dtype=bool)
+    if not engine.any():
+        return np.empty(0, dtype=np.int64)
+    rows = events.of(Kind.OP)
+    start = events.start_ns[rows]
+    mine = rows[(start >= loop.begins[0]) & (start < loop.stop) & (events.thread[rows] == events.thread[loop.row])]
+    numbers = events.sequence[mine][events.sequence[mine] >= 0]
+    if not len(numbers):
+        return np.empty(0, dtype=np.int64)
+    end = min((begin for begin in steps.begins if begin >= loop.stop), default=steps.stop)
+    nodes = rows[engine[events.name[rows]] & (start >= loop.stop) & (start < end)]
+    sequence = events.sequence[nodes]
+    found: I8 = nodes[(sequence >= numbers.min()) & (sequence <= numbers.max())]
+    return found
+
+
+def _integers(text: bytes) -> tuple[int, ...]:
+    """The integers among the arguments as the profiler printed them."""
+    try:
+        given = json.loads(text)
+    except (ValueError, UnicodeDecodeError):
+        return ()
+    if not isinstance(given, list):
+        return ()
+    return tuple(int(one) for one in given if isinstance(one, str) and INTEGER.fullmatch(one))
+
+
+def _runs(series: list[tuple[int, int]]) -> list[list[int]]:
+    """Rows of stretches in which the number grows by one step after step; equal ones belong to the same turn."""
+    runs: list[list[int]] = []
+    current: list[int] = []
+    last = 0
+    for row, number in series:
+        if current and number == last:
+            continue
+        if not current or number != last + 1:
+            runs.append(current)
+            current = []
+        current.append(row)
+        last = number
+    runs.append(current)
+    return [run for run in runs if len(run) >= LEAST_TURNS]
+
+
+def _disjoint(loops: list[Loop]) -> list[Loop]:
+    kept: list[Loop] = []
+    for loop in loops:
+        if all(loop.stop <= other.begins[0] or loop.begins[0] >= other.stop for other in kept):
+            kept.append(loop)
+    return kept

@@ -1,0 +1,75 @@
+"""Which Python frames report: print, log, draw a progress bar, write a file."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.analysis.events.calls import Call, classify
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.scopes import frames
+from gobrrr.analysis.host.host_kinds import to_another
+from gobrrr.model.events import I8
+from gobrrr.model.frame_names import FROM_LIBRARY
+
+REPORTS = re.compile(
+    rf"""
+    ^<built-in\ function\ print>$
+    | ^<built-in\ method\ (write|flush|writelines)\ of\ (_io\.)?(TextIOWrapper|BufferedWriter|FileIO|BufferedRandom)\b
+    | {FROM_LIBRARY}logging/(__init__|handlers)\.py\(\d+\):\ (?!getEffectiveLevel|isEnabledFor|getLogger)
+    | {FROM_LIBRARY}(tqdm|loguru|wandb|mlflow|tensorboardX?|neptune|comet_ml|clearml|aim|rich)/\S*\.py\(\d+\):
+    | {FROM_LIBRARY}torch/utils/tensorboard/\S*\.py\(\d+\):
+    | {FROM_LIBRARY}json/(__init__|encoder)\.py\(\d+\):\ (dump|dumps|encode|iterencode)$
+    | {FROM_LIBRARY}csv\.py\(\d+\):\ write
+    """,
+    re.X,
+)
+"""What reports, as the profiler names its frames.
+
+Asking a logger for its level is no report: torch's backward pass does that each time.
+"""
+
+WATCHER = "gobrrr/observe/live/watcher.py"
+
+IMPORT = "<frozen importlib._bootstrap>"
+
+DRIVES = re.compile(
+    rf"{FROM_LIBRARY}tqdm/\S*\.py\(\d+\): (__iter__|__next__)$|: decorate"
+    rf"|{FROM_LIBRARY}rich/progress\.py\(\d+\): track$"
+)
+"""What only passes the loop through."""
+
+
+def reporting(evidence: Evidence) -> I8:
+    """Rows of the frames that report. What another process reads at a pipe or a socket is no report."""
+    streams = evidence.profile.seen.streams if evidence.profile.seen is not None else {}
+
+    def reports(name: str) -> bool:
+        return REPORTS.search(name) is not None and DRIVES.search(name) is None and not to_another(name, streams)
+
+    return _of_the_program(evidence, frames(evidence, reports))
+
+
+def _of_the_program(evidence: Evidence, rows: I8) -> I8:
+    """Without what a compiler or an import does, and what watches a live run at its steps' ends."""
+    events = evidence.replayed
+    other = classify(events.names) == Call.COMPILE
+    other |= np.array([WATCHER in name or IMPORT in name for name in events.names], dtype=bool)
+    return outside_of(evidence, rows, other[events.name])
+
+
+def outside_of(evidence: Evidence, rows: I8, around: NDArray[np.bool_]) -> I8:
+    """Those of `rows` that no event of `around` (one flag a row) encloses."""
+    parent = evidence.host_parents
+    if parent is None:
+        return rows
+    kept = []
+    for row in rows.tolist():
+        above = int(parent[row])
+        while above >= 0 and not around[above]:
+            above = int(parent[above])
+        if above < 0:
+            kept.append(row)
+    return np.array(kept, dtype=np.int64)

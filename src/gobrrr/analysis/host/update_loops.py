@@ -1,0 +1,102 @@
+"""Loops on the host that update many tensors one by one, outside an optimizer's step: averages of weights, metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.host.optimizers import ADAPTIVE, IN_PLACE, LEAST_RUN, UPDATES, begun_inside, optimizer_spans
+from gobrrr.model.events import I8, Kind
+
+FREE = (
+    "detach", "detach_", "view", "alias", "t", "transpose", "select", "slice", "unsqueeze", "squeeze", "expand",
+    "as_strided", "reshape", "to", "lift_fresh", "item", "_local_scalar_dense", "narrow", "view_as", "unbind",
+)  # fmt: skip
+"""Operations between updates that compute nothing: a loop goes on through them."""
+
+
+@dataclass(frozen=True)
+class UpdateLoop:
+    """Operations of one loop, as rows of the host's timeline in order."""
+
+    rows: I8
+    names: tuple[str, ...]
+
+    @property
+    def turns(self) -> int:
+        """How many tensors are updated: how often its commonest in-place operation is called; else its rarest."""
+        times = Counter(self.names)
+        return max((times[name] for name in times if name in IN_PLACE), default=min(times.values()))
+
+
+def update_loops(evidence: Evidence) -> list[UpdateLoop]:
+    """Runs of at least `LEAST_RUN` updates by the program itself, none as an Adam makes them.
+
+    Half of them are in place, or a live run knows them for one loop whose turns do not need each other.
+    """
+    events = evidence.events
+    rows = _outermost(evidence)
+    names = [events.name_of(row).removeprefix("aten::") for row in rows.tolist()]
+    inside = _within(evidence, rows)
+    thread = events.thread[rows].tolist()
+    found: list[UpdateLoop] = []
+    run: list[int] = []
+    for at in range(len(rows) + 1):
+        ends = at == len(rows) or inside[at] or (at > 0 and thread[at] != thread[at - 1])
+        if not ends and names[at] in UPDATES:
+            run.append(at)
+            continue
+        if not ends and names[at] in FREE:
+            continue
+        if len(run) >= LEAST_RUN and not any(names[one] in ADAPTIVE for one in run):
+            loop = UpdateLoop(rows[run], tuple(names[one] for one in run))
+            if _in_place(loop) or _apart(evidence, loop):
+                found.append(loop)
+        run = [at] if at < len(rows) and not inside[at] and names[at] in UPDATES else []
+    return found
+
+
+def _in_place(loop: UpdateLoop) -> bool:
+    return 2 * sum(name in IN_PLACE for name in loop.names) >= len(loop.names)
+
+
+def _apart(evidence: Evidence, loop: UpdateLoop) -> bool:
+    """Whether it is one loop of the program, and no turn of it needs another's result."""
+    if evidence.profile.seen is None or evidence.profile.seen.loops is None:
+        return False
+    calls = evidence.dispatched[loop.rows]
+    first, last = int(calls.min()), int(calls.max())
+    return first >= 0 and any(
+        one.depends == "no" and one.turns[0] <= first and last < one.turns[-1] for one in evidence.profile.seen.loops
+    )
+
+
+def _outermost(evidence: Evidence) -> I8:
+    """Operations of the recorded steps that no other is around, by thread and time."""
+    events, steps = evidence.events, evidence.recorded_steps
+    parent = evidence.priced.links.op_parent
+    begin = steps.begins[0] if steps.begins else steps.start
+    aten = np.array([name.startswith("aten::") for name in events.names], dtype=bool)
+    wanted = (events.kind == Kind.OP) & aten[events.name] & (events.start_ns >= begin) & (events.start_ns < steps.stop)
+    wanted &= (parent < 0) | ~aten[events.name[np.maximum(parent, 0)]]
+    wanted &= ~_engine(evidence)
+    rows = np.flatnonzero(wanted)
+    return rows[np.lexsort((events.start_ns[rows], events.thread[rows]))]
+
+
+def _engine(evidence: Evidence) -> NDArray[np.bool_]:
+    """One flag a row: whether it lies within the backward pass."""
+    events, parent = evidence.events, evidence.priced.links.op_parent
+    named = np.array(["autograd::" in name or "Backward" in name for name in events.names], dtype=bool)
+    found: NDArray[np.bool_] = (parent >= 0) & named[events.name[np.maximum(parent, 0)]]
+    return found
+
+
+def _within(evidence: Evidence, rows: I8) -> NDArray[np.bool_]:
+    """One flag a row: whether it lies within an optimizer's step."""
+    spans = optimizer_spans(evidence.events)
+    return begun_inside(evidence.events, rows, spans, evidence.events.start_ns[spans])

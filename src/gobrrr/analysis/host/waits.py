@@ -1,0 +1,122 @@
+"""Where the host waits for the device, which operation made it wait, and whether work of the same step follows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr.analysis.events.calls import Call, classify
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.host.loops import find_loops
+from gobrrr.model.events import I8, Kind
+
+LOOP = 8
+"""This many waits a step for the rows of a turn, with a matmul between one and the next, are a loop over experts."""
+
+MOST_PRODUCTS = 4
+"""Matmuls of an expert: a gate, two products, and another for what is shared."""
+
+READING = ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero")
+"""Operations that do nothing but read a value."""
+
+SELECTING = ("nonzero", "masked_select")
+PUT_BACK = ("index_add_", "index_add", "index_put_", "index_copy_", "scatter_add_", "scatter_", "scatter_reduce_")
+
+CAUSES = (
+    "item", "is_nonzero", "nonzero", "equal", "allclose", "masked_select", "_unique", "_unique2",
+    "unique_consecutive", "unique_dim", "repeat_interleave", "bincount", "_local_scalar_dense",
+)  # fmt: skip
+"""Operations whose result the host needs."""
+
+
+def waits_of(evidence: Evidence) -> I8:
+    """Rows of the calls in the recorded steps that block the host until the device is done, by start.
+
+    Synchronizations, and copies from the device to pageable memory, which return when the data is there.
+    """
+    events, links, steps = evidence.events, evidence.priced.links, evidence.recorded_steps
+    call = classify(events.names)
+    waits = (events.kind == Kind.RUNTIME) & (call[events.name] == Call.WAIT)
+    pageable = np.array(["Device -> Pageable" in name for name in events.names], dtype=bool)
+    copies = (links.launch >= 0) & pageable[events.name[links.device]]
+    waits[links.launch[copies]] = True
+    return np.flatnonzero(waits & (events.start_ns >= steps.start) & (events.start_ns < steps.stop))
+
+
+def inner_waits(evidence: Evidence) -> I8:
+    """Waits with work of the same step behind them, or caused by an operation with a later step behind them.
+
+    The others are a step's end: a benchmark or the profiler synchronizes there.
+    """
+    waits = waits_of(evidence)
+    events, links, steps = evidence.events, evidence.priced.links, evidence.recorded_steps
+    launches = np.sort(events.start_ns[links.launch[links.launch >= 0]])
+    if not len(waits) or not len(launches):
+        return waits[:0]
+    edges = np.array([*(steps.begins or (steps.start,)), steps.stop])
+    step = np.searchsorted(edges[:-1], events.start_ns[waits], side="right")
+    following = np.searchsorted(launches, events.end_ns[waits])
+    more = following < len(launches)
+    same_step = more & (launches[np.minimum(following, len(launches) - 1)] < edges[step])
+    asked = np.array([cause_of(evidence, row) is not None for row in waits.tolist()], dtype=bool)
+    inner: I8 = waits[same_step | (more & asked)]
+    return inner
+
+
+def cause_of(evidence: Evidence, wait: int) -> int | None:
+    """The operation to name for a wait: the outermost of `CAUSES` around it, else the outermost aten operation."""
+    found, known = None, False
+    for row in evidence.ancestors(wait):
+        name = evidence.events.name_of(row)
+        if not name.startswith("aten::"):
+            continue
+        cause = name.removeprefix("aten::") in CAUSES
+        if cause or not known:
+            found, known = row, known or cause
+    return found
+
+
+def selecting(evidence: Evidence, waits: I8) -> I8:
+    """Those of `waits` in which the program asks which rows it has to take: `torch.where(idx == e)`, `x[mask]`."""
+    causes = [cause_of(evidence, row) for row in waits.tolist()]
+    wanted = [one is not None and evidence.events.name_of(one).removeprefix("aten::") in SELECTING for one in causes]
+    found: I8 = waits[np.array(wanted, dtype=bool)]
+    return found
+
+
+def expert_loop(evidence: Evidence, waits: I8) -> float | None:
+    """Turns a step of a loop over experts: each asks for its rows, multiplies them, and puts the result back; None if
+    there are fewer than `LOOP`.
+
+    A loop that asks for numbers instead, or multiplies as often as a whole model does, decodes or searches: its turns
+    need each other's results. So do those of which a live run says it.
+    """
+    events, links = evidence.events, evidence.priced.links
+    waits = selecting(evidence, waits)
+    if len(waits) < LOOP:
+        return None
+    for one in find_loops(evidence):
+        if one.depends == "yes":
+            waits = waits[(events.start_ns[waits] < one.begins[0]) | (events.start_ns[waits] >= one.stop)]
+    matmul = np.array([group.work.family == "matmul" for group in evidence.priced.groups] or [False])
+    launched = matmul[evidence.priced.group] & (links.launch >= 0)
+    matmuls = np.sort(events.start_ns[links.launch[launched]])
+    products = np.diff(np.searchsorted(matmuls, np.sort(events.start_ns[waits])))
+    looped = float((products > 0).sum()) / evidence.recorded_steps.count
+    if looped < LOOP or np.median(products[products > 0]) > MOST_PRODUCTS:
+        return None
+    return looped if _put_back(evidence) >= looped / 2 else None
+
+
+def _put_back(evidence: Evidence) -> float:
+    """Operations a step that put rows into a tensor."""
+    events, steps = evidence.events, evidence.recorded_steps
+    kinds = np.array([name.removeprefix("aten::") in PUT_BACK for name in events.names] or [False], dtype=bool)
+    start = events.start_ns[np.flatnonzero(kinds[events.name] & (events.kind == Kind.OP))]
+    return float(((start >= steps.start) & (start < steps.stop)).sum()) / steps.count
+
+
+def reading_ops(evidence: Evidence, waits: I8) -> I8:
+    """The operations that the waits are in, of those that do nothing but read a value: rows, each once."""
+    causes = [cause_of(evidence, row) for row in waits.tolist()]
+    known = sorted({row for row in causes if row is not None})
+    return np.array([row for row in known if evidence.events.name_of(row) in READING], dtype=np.int64)

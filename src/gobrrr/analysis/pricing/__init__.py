@@ -1,0 +1,1 @@
+"""What work needs: FLOPs, bytes and the least time on a machine, for each call of a step or a recording."""

@@ -1,0 +1,129 @@
+"""A recording -> its FLOPs and bytes. No machine and no time: only what must be done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr import cost, units
+from gobrrr.analysis.pricing.fusion import Fusion, find_chains
+from gobrrr.analysis.pricing.price import Group, as_recorded, crossing
+from gobrrr.analysis.pricing.texts import arguments_text
+from gobrrr.cost import price
+from gobrrr.model.counted import Counted, CountedOp
+from gobrrr.model.recording import RecordedCall, Recording
+from gobrrr.model.work import Work
+
+Times = NDArray[np.int64]
+FREE = ("view",)
+
+
+def count(recording: Recording) -> Counted:
+    """The work of a recorded step on the device; what the host computes is not in it."""
+    calls = [one for one in recording.calls if one.place == "device" and (one.host_copy or not one.waits)]
+    groups, of_call = grouped(calls)
+    works = [group.work for group in groups]
+    times = np.bincount(of_call, minlength=len(groups)) if len(calls) else np.zeros(0, dtype=np.int64)
+    fusion = _fusion(groups, of_call)
+    training = any(one.phase == "backward" for one in calls)
+    as_run, hardware = _sum(works, times, "bytes"), _sum(works, times, "flop")
+    pairs = list(zip(groups, times.tolist(), strict=True))
+    return Counted(
+        target=recording.target,
+        flop_model=_sum(works, times, "needed_flop"),
+        flop_executed=_sum(works, times, "executed_flop"),
+        flop_hardware=hardware,
+        flop_contraction=contraction_flop(works, times.tolist()) if hardware is not None else None,
+        bytes_as_run=as_run,
+        bytes_fused=_less(as_run, fusion.spared(kept=training)),
+        bytes_compulsory=_less(as_run, fusion.spared_at_most()),
+        peak_bytes=float(recording.peak_bytes),
+        calls=dict(Counter(group.work.count for group, n in pairs for _ in range(n))),
+        unknown=dict(Counter(group.call.name for group, n in pairs if not group.work.known for _ in range(n))),
+        ops=[_row(group, n) for group, n in sorted(pairs, key=lambda pair: -(pair[0].work.flop or 0.0) * pair[1])],
+        notes=[*beside(recording), *recording.notes],
+    )
+
+
+def beside(recording: Recording) -> list[str]:
+    """What the step computes on the host beside its device, in words; empty where that is next to nothing."""
+    groups, of_call = grouped([one for one in recording.calls if one.place == "host" and not one.waits])
+    times = np.bincount(of_call, minlength=len(groups)) if len(of_call) else np.zeros(0, dtype=np.int64)
+    flop = _sum([group.work for group in groups], times, "flop") or 0.0
+    moved = _sum([group.work for group in groups], times, "bytes") or 0.0
+    if flop < TELLING_FLOP and moved < TELLING_BYTES:
+        return []
+    most = max(zip(groups, times.tolist(), strict=True), key=lambda pair: (pair[0].work.flop or 0.0) * pair[1])[0]
+    amounts = f"{units.flop(flop)} and {units.bytes_(moved)}"
+    return [f"on the host beside the device: {amounts} (most: {most.call.name}); neither counted here nor timed"]
+
+
+TELLING_FLOP, TELLING_BYTES = 1e7, 1e7
+"""A host takes about a millisecond for so much; less is not worth a note."""
+
+
+def contraction_flop(works: Sequence[Work], times: Sequence[float]) -> float:
+    """Model FLOPs of matrix products, convolutions and attention, without the pointwise work beside them."""
+    return sum((cost.contraction_flop(one) or 0.0) * n for one, n in zip(works, times, strict=True))
+
+
+def grouped(calls: Sequence[RecordedCall]) -> tuple[list[Group], Times]:
+    """(the kinds of calls, the kind of each call); what is recomputed is a kind of its own."""
+    index: dict[tuple[object, bool, float, str], int] = {}
+    groups: list[Group] = []
+    of_call = np.empty(len(calls), dtype=np.int64)
+    for at, one in enumerate(calls):
+        key = (one.call, one.recomputed, one.needed, one.host_copy)
+        found = index.get(key)
+        if found is None:
+            found = index[key] = len(groups)
+            groups.append(Group(one.call, _work(one), None))
+        of_call[at] = found
+    return groups, of_call
+
+
+def _work(one: RecordedCall) -> Work:
+    """The call's work, with what is known of it beyond its arguments."""
+    if one.host_copy:
+        return crossing(one.call, one.host_copy)
+    return as_recorded(price(one.call), recomputed=one.recomputed, needed=one.needed)
+
+
+def _fusion(groups: list[Group], of_call: Times) -> Fusion:
+    """Chains among the calls that make device work: a view between two of them parts nothing."""
+    real = np.array([group.work.count not in FREE for group in groups], dtype=bool)
+    kept = of_call[real[of_call]] if len(of_call) else of_call
+    still = np.zeros(len(kept), dtype=np.int64)
+    return find_chains(tuple(groups), kept, still, still)
+
+
+def _sum(works: list[Work], times: Times, what: str) -> float | None:
+    """The sum over all calls of a Work's field; bytes are those of the device's own memory.
+
+    None where calls are unknown and none is known: that sum says nothing.
+    """
+    pairs = zip(works, times.tolist(), strict=True)
+    values = [(getattr(work, what), n) for work, n in pairs if what != "bytes" or work.link == "memory"]
+    known = [value * n for value, n in values if value is not None]
+    return float(sum(known)) if known or not any(not work.known for work in works) else None
+
+
+def _less(whole: float | None, spared: float) -> float | None:
+    return None if whole is None else max(whole - spared, 0.0)
+
+
+def _row(group: Group, n: int) -> CountedOp:
+    work = group.work
+    return CountedOp(
+        op=group.call.name,
+        shapes=arguments_text(group.call) or "",
+        family=work.family,
+        count=work.count,
+        calls=n,
+        flop=work.flop * n if work.flop is not None else None,
+        bytes=work.bytes * n if work.bytes is not None else None,
+        note=work.note,
+    )

@@ -1,0 +1,25 @@
+"""The tensor arguments of calls, as text."""
+
+from __future__ import annotations
+
+from gobrrr import units
+from gobrrr.analysis.pricing.price import Group
+from gobrrr.model.work import OpCall, Tensor, TensorList
+
+
+def shapes_text(group: Group) -> str | None:
+    """The tensor arguments of a group's call, as text."""
+    return arguments_text(group.call)
+
+
+def arguments_text(call: OpCall) -> str | None:
+    """The tensor arguments of a call, as text: "[8, 1024, 768] bfloat16, [768] bfloat16"."""
+    parts = []
+    for item in call.inputs:
+        if isinstance(item, Tensor):
+            parts.append(f"{list(item.shape)} {item.dtype}")
+        elif isinstance(item, TensorList) and item.items:
+            parts.append(
+                f"{units.things(len(item.items), 'tensor')}, first {list(item.items[0].shape)} {item.items[0].dtype}"
+            )
+    return ", ".join(parts) or None

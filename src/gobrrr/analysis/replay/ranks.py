@@ -1,0 +1,82 @@
+"""Several ranks' graphs run together: a collective ends on all ranks when the last has come and the bytes have moved.
+
+The n-th collective of one rank is taken to be the n-th of every other; of its recorded durations the shortest is the
+transfer, what others take longer is waiting. Each rank's trace has a clock of its own: they are laid onto each other by
+the ends of the collectives, which all ranks see at one time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gobrrr.analysis.pricing.price import Class, Priced
+from gobrrr.analysis.replay.graph import StepGraph
+from gobrrr.analysis.replay.simulator import Run, run, walk
+from gobrrr.model.events import I8
+
+
+def collectives(graph: StepGraph, priced: Priced) -> I8:
+    """The communication kernels of a rank's window, in the order in which they were launched (into `links.device`)."""
+    begin = graph.events.start_ns[graph.links.device]
+    inside = (begin >= graph.start) & (begin < graph.stop) & (priced.kind == Class.COMMUNICATION)
+    mine = np.flatnonzero(inside)
+    return mine[np.argsort(graph.called[mine], kind="stable")]
+
+
+def matched(graphs: Sequence[StepGraph], meets: Sequence[I8]) -> bool:
+    """Whether all ranks ran the same collectives: as many, of the same names, in the same order."""
+    names = [
+        [one.events.name_of(int(row)) for row in one.links.device[mine]]
+        for one, mine in zip(graphs, meets, strict=True)
+    ]
+    return len(names[0]) > 0 and all(other == names[0] for other in names[1:])
+
+
+def run_together(graphs: Sequence[StepGraph], meets: Sequence[I8]) -> list[Run]:
+    """Run all ranks; `meets` are each one's collectives (`collectives`), which are `matched`.
+
+    A collective that some rank's change has taken out (`gone`) is taken out on that rank only; where the ranks then
+    wait for each other in a circle, each goes on by itself.
+    """
+    kept = [mine[~one.gone[mine]] for one, mine in zip(graphs, meets, strict=True)]
+    if len({len(mine) for mine in kept}) != 1 or not len(kept[0]):
+        return [run(one) for one in graphs]
+    transfer = np.min([one.duration[mine] for one, mine in zip(graphs, kept, strict=True)], axis=0)
+    bases = _bases(graphs, meets)
+    place = [{int(work): at for at, work in enumerate(mine)} for mine in kept]
+    walks = [walk(one, frozenset(mine.tolist())) for one, mine in zip(graphs, kept, strict=True)]
+    done: list[Run | None] = [None] * len(graphs)
+    begun: list[dict[int, float]] = [{} for _ in graphs]  # by number of the collective, in common time
+    waiting: list[int | None] = [None] * len(graphs)
+    sent: list[float | None] = [None] * len(graphs)
+    while any(one is None for one in done):
+        moved = False
+        for rank, one in enumerate(walks):
+            number = waiting[rank]
+            if done[rank] is not None:
+                continue
+            if number is not None:
+                came = [times.get(number) for times in begun]
+                if any(time is None for time in came):
+                    continue
+                sent[rank] = max(time for time in came if time is not None) + float(transfer[number]) - bases[rank]
+            moved = True
+            try:
+                index, at = next(one) if number is None else one.send(sent[rank] or 0.0)
+            except StopIteration as ended:
+                done[rank] = ended.value
+                continue
+            waiting[rank] = place[rank][index]
+            begun[rank][place[rank][index]] = at + bases[rank]
+        if not moved:
+            return [run(one) for one in graphs]
+    return [one for one in done if one is not None]
+
+
+def _bases(graphs: Sequence[StepGraph], meets: Sequence[I8]) -> list[float]:
+    """What to add to each rank's replayed time to get a time that all have in common, in ns."""
+    ends = [one.events.end_ns[one.links.device[mine]] for one, mine in zip(graphs, meets, strict=True)]
+    first = [float(one.at[0]) if len(one.at) else 0.0 for one in graphs]
+    return [begin - float(np.median(end - ends[0])) for begin, end in zip(first, ends, strict=True)]

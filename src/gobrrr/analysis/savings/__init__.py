@@ -1,0 +1,1 @@
+"""What remedies do to a step's graph, and what the step saves by it."""

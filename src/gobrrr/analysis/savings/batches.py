@@ -1,0 +1,47 @@
+"""How much longer an operation takes with a larger batch: what it reads of weights is as much as before."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.pricing.roofline import matrix_peak
+from gobrrr.model.work import ITEM_BYTES
+
+WEIGHTS = {
+    "aten::mm": 1, "aten::addmm": 2, "aten::linear": 1,
+    "aten::convolution": 1, "aten::_convolution": 1, "aten::cudnn_convolution": 1, "aten::miopen_convolution": 1,
+    "aten::mkldnn_convolution": 1, "aten::slow_conv2d_forward": 1, "aten::_slow_conv2d_forward": 1,
+}  # fmt: skip
+"""Which tensor of a contraction is the weights, in a forward pass."""
+
+
+def factors(evidence: Evidence, times: float) -> NDArray[np.float64]:
+    """How many times as long each call takes above its fixed part with `times` the batch.
+
+    `times` it is, but for contractions that memory binds in a step without a backward pass: those read their weights
+    once for any batch, until their FLOPs take longer than that at the peak.
+    """
+    if evidence.training or not evidence.priced.groups:
+        return np.full(len(evidence.calls), times)
+    each = np.array([_factor(evidence, one, times) for one in evidence.priced.groups])
+    return each[evidence.calls.group]
+
+
+def _factor(evidence: Evidence, group: Group, times: float) -> float:
+    work, floor, at = group.work, group.floor, WEIGHTS.get(group.call.name)
+    tensors = group.call.tensors
+    if at is None or len(tensors) <= at or floor is None or floor.bound != "memory" or floor.ns <= 0:
+        return times
+    held = [tensors[at], *(one for one in tensors if len(one.shape) == 1)]  # and a bias
+    peak = matrix_peak(evidence.machine, work.matrix_dtype or "")[0] if evidence.machine else None
+    if not work.matrix_flop or not work.bytes or peak is None or any(one.dtype not in ITEM_BYTES for one in held):
+        return times
+    share = min(sum(math.prod(one.shape) * ITEM_BYTES[one.dtype] for one in held) / work.bytes, 1.0)
+    moved = share + times * (1.0 - share)
+    computed = times * work.matrix_flop / peak.value * 1e9 / floor.ns
+    return min(max(moved, computed, 1.0), times) if times >= 1.0 else times

@@ -1,0 +1,133 @@
+"""The step on another machine: each piece of work takes as much longer or shorter as its floor does there.
+
+A kernel is taken to reach the same share of the other machine's roof; a launch and its ramp (`FIXED_NS`) stay as they
+are. Where a kernel has no floor, the ratio of the memories' bandwidths stands for it; collectives follow the link
+between devices, copies that of the host. The host is the same one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from msgspec import structs
+
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.pricing.price import Class, Group, Priced
+from gobrrr.analysis.pricing.roofline import floor
+from gobrrr.analysis.replay.graph import F8, StepGraph
+from gobrrr.analysis.replay.what_if import Change, scaled
+from gobrrr.model.machine import Ceiling, Machine
+from gobrrr.model.work import ITEM_BYTES
+
+ELSEWHERE = 0.17
+"""What the shares of one GPU miss on another, as a share of the time: leave-one-GPU-out over nine NVIDIA and three AMD
+GPUs with one efficiency each (computed from NeuSight's published measurements, arXiv 2407.13853)."""
+
+
+def repriced(priced: Priced, machine: Machine) -> Priced:
+    """The same work with the floors of `machine`; NaN where it has none."""
+    groups = tuple(Group(one.call, one.work, floor(one.work, machine)) for one in priced.groups)
+    ratio = np.array([_ratio(old, new) for old, new in zip(priced.groups, groups, strict=True)] or [np.nan])
+    return replace(priced, groups=groups, floor_ns=priced.floor_ns * ratio[priced.group])
+
+
+def _ratio(old: Group, new: Group) -> float:
+    if old.floor is None or new.floor is None or not old.floor.ns > 0:
+        return float("nan")
+    return new.floor.ns / old.floor.ns
+
+
+def on_machine(evidence: Evidence, machine: Machine, off: float = 0.0, matrix: str | None = None) -> Change:
+    """Durations as on `machine`, all of them longer by the share `off` (negative: shorter).
+
+    `matrix`: the type that float32 contractions run in by a treatment that came first ("tf32"); None: their own.
+    Raises ValueError where the ceilings of the machine that the step ran on are not known.
+    """
+    factor = factors(evidence, machine, matrix) * (1.0 + off)
+    new = evidence.priced.floor_ns * _ratios(evidence, machine, matrix)
+    work = np.arange(len(factor))
+
+    def change(graph: StepGraph) -> StepGraph:
+        # a treatment that has shortened a piece of work has shortened its floor there as well
+        with np.errstate(divide="ignore", invalid="ignore"):
+            kept = graph.floor / evidence.priced.floor_ns
+        return scaled(graph, work, factor, new * np.where(np.isfinite(kept), kept, 1.0))
+
+    return change
+
+
+def factors(evidence: Evidence, machine: Machine, matrix: str | None = None) -> F8:
+    """For each piece of device work, its time on `machine` over its time here; `matrix` as for `on_machine`."""
+    here = evidence.machine
+    if here is None:
+        raise ValueError("the ceilings of the machine that the step ran on are not known")
+    priced = evidence.priced
+    memory = _over(here.memory_bytes_per_s, machine.memory_bytes_per_s)
+    link, host = (
+        _over(here.link_bytes_per_s, machine.link_bytes_per_s),
+        _over(here.host_bytes_per_s, machine.host_bytes_per_s),
+    )
+    ratio = _ratios(evidence, machine, matrix)
+    factor = np.where(np.isfinite(ratio), ratio, memory)
+    factor = np.where(priced.kind == Class.COMMUNICATION, link, factor)
+    result: F8 = np.where(priced.kind == Class.TRANSFER, host, factor)
+    return result
+
+
+def without_floor(evidence: Evidence, machine: Machine) -> float:
+    """Share of the device's time in kernels that have no floor on one of the two machines."""
+    compute = evidence.priced.kind == Class.COMPUTE
+    unknown = ~np.isfinite(_ratios(evidence, machine, None)) & compute
+    total = float(evidence.graph.duration[compute].sum())
+    return float(evidence.graph.duration[unknown].sum()) / total if total > 0 else 0.0
+
+
+def _ratios(evidence: Evidence, machine: Machine, matrix: str | None) -> F8:
+    """For each piece of device work its floor on `machine` over that here; NaN where one of them is not known."""
+    found = []
+    for one in evidence.priced.groups:
+        work = one.work
+        if matrix is not None and work.matrix_flop and work.matrix_dtype == "float32":
+            work = structs.replace(work, matrix_dtype=matrix)
+            one = Group(one.call, work, floor(work, evidence.machine))
+        found.append(_ratio(one, Group(one.call, work, floor(work, machine))))
+    result: F8 = np.array(found or [np.nan])[evidence.priced.group]
+    return result
+
+
+def typed_ratios(evidence: Evidence, dtype: str, now: str = "float32") -> F8:
+    """For each group its floor as a contraction in another type of the matrix units over that in `now`; 1 for others.
+
+    Its bytes are those of the new type's size. NaN where a floor is not known.
+    """
+    ratios = []
+    narrower = min(ITEM_BYTES.get(dtype, 4.0) / 4.0, 1.0)
+    for one in evidence.priced.groups:
+        work = one.work
+        if not work.matrix_flop or work.matrix_dtype != now:
+            ratios.append(1.0)
+            continue
+        read, written = (None if part is None else part * narrower for part in (work.bytes_read, work.bytes_written))
+        typed = structs.replace(work, matrix_dtype=dtype, bytes_read=read, bytes_written=written)
+        ratios.append(_ratio(one, Group(one.call, typed, floor(typed, evidence.machine))))
+    return np.array(ratios or [1.0], dtype=np.float64)
+
+
+def in_type(evidence: Evidence, dtype: str) -> Change:
+    """The floors of float32 contractions as in another type of the matrix units, their bytes in its size; no times."""
+    ratio = typed_ratios(evidence, dtype)[evidence.priced.group]
+    touched = np.flatnonzero(np.isfinite(ratio) & (ratio != 1.0))
+    factor = ratio[touched]
+
+    def change(graph: StepGraph) -> StepGraph:
+        floors = graph.floor.copy()
+        floors[touched] = np.fmin(floors[touched] * factor, graph.duration[touched])
+        return replace(graph, floor=floors)
+
+    return change
+
+
+def _over(here: Ceiling | None, there: Ceiling | None) -> float:
+    """How much longer it takes there; as long where one of them is not known."""
+    return here.value / there.value if here is not None and there is not None and there.value > 0 else 1.0

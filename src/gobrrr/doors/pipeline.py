@@ -1,0 +1,448 @@
+"""Profile -> Diagnosis: price, budget, conditions, findings, prescriptions. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace as changed
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from gobrrr.analysis.answer import caveats
+from gobrrr.analysis.answer.achieved import achieved
+from gobrrr.analysis.answer.across import combine
+from gobrrr.analysis.answer.kernels import kernel_rows
+from gobrrr.analysis.answer.notes import notes_of
+from gobrrr.analysis.answer.representative import representative
+from gobrrr.analysis.answer.study import Study, study
+from gobrrr.analysis.answer.summary import contradictions, coverage, lower_bounds, op_rows, speed_of_light, totals
+from gobrrr.analysis.answer.verdict import Verdict, judge
+from gobrrr.analysis.budget.device import budget_lines
+from gobrrr.analysis.budget.host import host_budget
+from gobrrr.analysis.events.ratios import share
+from gobrrr.analysis.findings.claims import Found, lengths
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.places import listed, place_of, with_host
+from gobrrr.analysis.places.timeline import modules, roofs, timeline, with_modules
+from gobrrr.analysis.pricing.dispatched import counted_live
+from gobrrr.conditions import Condition
+from gobrrr.conditions import catalogue as conditions
+from gobrrr.conditions.common import as_far_as_priced
+from gobrrr.conditions.overlap import explained, settle
+from gobrrr.errors import UnknownDeviceError
+from gobrrr.guarded import Parts
+from gobrrr.hardware import find, match_device
+from gobrrr.hardware.cache import look_up
+from gobrrr.model.diagnosis import (
+    BudgetLine,
+    Coverage,
+    Diagnosis,
+    Finding,
+    KernelRow,
+    ModuleRow,
+    NotChecked,
+    OpRow,
+    Prescription,
+    Timeline,
+    Totals,
+    Wall,
+)
+from gobrrr.model.events import ABSENT, I8
+from gobrrr.model.live import Counted, Memory
+from gobrrr.model.machine import Machine
+from gobrrr.model.profile import DeviceProperties, Profile, RankProfile
+from gobrrr.model.tree import HOST_KINDS
+from gobrrr.treatments.framework.prescribing import prescribe
+from gobrrr.treatments.framework.seats import Looked
+
+THROUGHPUT = ("larger-batch",)
+"""Treatments that make no step shorter."""
+
+MOST_TOGETHER = 60_000
+"""Ranks with more pieces of device work in all are not replayed together for every remedy."""
+
+_ALONE = "what a remedy saves is said of the slowest rank alone; --what-if NAME runs all of them"
+
+UNCOVERED = Coverage(device_time=None, calls=None, bytes=None)
+UNCOUNTED = Totals(flop=None, bytes_as_run=None, bytes_fused=None, launches=None, syncs=None)
+UNJUDGED = Verdict("unknown", "low", ())
+"""What is known where a part of the answer failed: nothing."""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A diagnosis, and what it was made from: for a question that comes after it.
+
+    `ranks`: those that are replayed together, the leading one first, with what was found there: findings with what
+    they claim, those last whose time others keep or the host hides. `place`: for each event of the leading device the
+    place of the diagnosis that it lies in, -1 of what the device does; None where no places are known.
+    """
+
+    diagnosis: Diagnosis
+    lead: Study
+    ranks: tuple[Looked, ...]
+    machine: Machine | None
+    place: I8 | None = None
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """Of the leading device; None without device work."""
+        return self.ranks[0].evidence if self.ranks else None
+
+    @property
+    def found(self) -> Sequence[Found]:
+        """Of the leading device."""
+        return self.ranks[0].found if self.ranks else ()
+
+
+def diagnose(profile: Profile, *, on: str | Machine | None = None) -> Diagnosis:
+    """Diagnose what a door observed. `on` is the machine or its name; otherwise the trace's own device is looked up.
+
+    Raises UnknownDeviceError when `on` names no known machine. An unknown device in the trace is a note, not an error:
+    the budget without floors is still given.
+    """
+    return examine(profile, on=on).diagnosis
+
+
+def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
+    """`diagnose`, with what the diagnosis was made from."""
+    parts, profile = Parts(), representative(profile)
+    notes = list(profile.notes)
+    machine, device = _machine(profile, on, notes)
+    studies = _studied(profile, machine, parts)
+    lead = max(studies, key=_own_length)
+    events, priced, steps = lead.rank.events, lead.priced, lead.steps
+    front = lead.evidence[0] if lead.evidence else None
+    (budget, wall), recorded_ns = _budget(studies), _recorded(profile, studies)
+    covered = parts.make("coverage", lambda: coverage(events, priced, steps, budget if front else []), UNCOVERED)
+    sums = parts.make(
+        "totals", lambda: totals(events, priced, steps, _spared(lead), _spared_at_most(lead), machine), UNCOUNTED
+    )
+    beaten = parts.make("kernels against their floors", lambda: contradictions(events, priced), (0.0, ""))
+    bounds = parts.make("floors on lower bounds", lambda: lower_bounds(events, priced, steps), (0.0, list[str]()))
+    seen = (covered.device_time, beaten[0], bounds[0], recorded_ns)
+    verdict = parts.make("verdict", lambda: _judged(lead, machine, budget, wall, *seen), UNJUDGED)
+    row_of_group, tables = _tables(lead, parts)
+    checked = _checked(lead, sum(line.ns for line in budget), parts)
+    ranks = _looked(lead, studies, checked, row_of_group, parts)
+    findings, places, place = _placed(front, budget, checked.told, tables, parts)
+    if lead.doubt:
+        notes.append(f"the step without the profiler can't be estimated: {lead.doubt}")
+    prescriptions = _prescribed(ranks, checked, wall, notes, parts)
+    notes += parts.make("notes", lambda: notes_of(studies, lead, beaten) + caveats.later(lead.once, recorded_ns), [])
+    diagnosis = Diagnosis(
+        target=profile.target,
+        origin=profile.origin,
+        device=device,
+        ranks=len(studies),
+        steps=steps.count,
+        wall_ns=recorded_ns,
+        unprofiled_wall_ns=wall,
+        devices=[totals_ for one in studies for totals_ in one.devices],
+        regime=verdict.regime,
+        certainty=verdict.certainty,
+        budget=budget,
+        speed_of_light_ns=parts.make("speed of light", lambda: speed_of_light(front, machine) if front else None, None),
+        coverage=covered,
+        totals=sums,
+        findings=_ranked(findings, prescriptions),
+        prescriptions=prescriptions,
+        notes=notes,
+        caveats=caveats.of(profile.ranks, lead.rank, wall, recorded_ns, machine, bounds[1], lead.once),
+        lower_bounds=bounds[1],
+        machine=machine.name if machine else None,
+        steps_from=steps.how,
+        evidence=list(verdict.evidence),
+        roofs=roofs(machine),
+        versions=dict(lead.rank.meta.versions),
+        live=lead.rank.run_record(
+            parts.make("counts of the step as it was dispatched", lambda: _counted(lead.rank), None)
+        ),
+        memory_peak_bytes=_peak(lead.rank.memory),
+        version=_version(),
+        not_checked=checked.unchecked,
+        **{**tables, **places},
+    )
+    return Examined(without(diagnosis, parts), lead, ranks, machine, place)
+
+
+def _judged(
+    lead: Study,
+    machine: Machine | None,
+    budget: list[BudgetLine],
+    wall: Wall,
+    covered: float | None,
+    contradicted: float,
+    bounds: float,
+    recorded_ns: float | None,
+) -> Verdict:
+    return judge(
+        budget,
+        wall,
+        covered,
+        achieved(lead.rank.events, lead.priced, lead.steps, machine),
+        lead.ahead,
+        contradicted,
+        on_device=len(lead.evidence) > 0,
+        scaling=lead.rank.scaling,
+        bounds=bounds,
+        lost=caveats.lost(lead.rank.threads),
+        unmatched=caveats.unmatched(wall, recorded_ns),
+        on_host=lead.rank.device.on_host,
+    )
+
+
+def _tables(lead: Study, parts: Parts) -> tuple[I8, dict[str, Any]]:
+    """(the row of `Diagnosis.ops` of each kind of call, the fields of the diagnosis that tables and charts show)."""
+    events, priced, steps = lead.rank.events, lead.priced, lead.steps
+    front = lead.evidence[0] if lead.evidence else None
+    none = list[OpRow](), np.full(len(priced.groups), ABSENT, dtype=np.int64)
+    rows, row_of_group = parts.make("table of operations", lambda: op_rows(events, priced, steps), none)
+    kernels = parts.make(
+        "table of kernels", lambda: kernel_rows(events, priced, steps, row_of_group), list[KernelRow]()
+    )
+    if front is None:
+        return row_of_group, {"ops": rows, "kernels": kernels}
+    return row_of_group, {
+        "ops": parts.make("modules of operations", lambda: with_modules(rows, front, row_of_group), rows),
+        "kernels": kernels,
+        "timeline": parts.make("timeline", lambda: timeline(front, row_of_group), None),
+        "modules": parts.make("modules", lambda: modules(front, row_of_group), list[ModuleRow]()),
+    }
+
+
+def _placed(
+    front: Evidence | None, budget: list[BudgetLine], told: list[Found], tables: dict[str, Any], parts: Parts
+) -> tuple[list[Finding], dict[str, Any], I8 | None]:
+    """(the findings, with the places that they are about; the fields of the diagnosis that tell where time goes, the
+    timeline among them; the place of each event)."""
+    findings = [one.finding for one in told]
+    where = parts.make("places", lambda: front.where if front is not None else None, None)
+    if front is None or where is None:
+        return findings, {}, None
+    tree = parts.make("places", lambda: listed(front, where, sum(one.ns for one in budget)), None)
+    if tree is None:
+        return findings, {}, None
+    located = parts.make(
+        "places of the findings",
+        lambda: [replace(one.finding, place=place_of(front, where, tree, one.finding, one.claim)) for one in told],
+        findings,
+    )
+    line: Timeline | None = tables.get("timeline")
+    if line is not None:
+        line = parts.make("the host on the timeline", partial(with_host, line, front, where, tree), line)
+    fields = {"places": tree.nodes, "held_by": tree.held_by, "places_from": tree.built_from, "timeline": line}
+    place = tree.id_of[where.node_of]
+    place[~np.isin(front.events.kind, [int(one) for one in HOST_KINDS])] = ABSENT
+    return located, fields, place
+
+
+def without(diagnosis: Diagnosis, parts: Parts) -> Diagnosis:
+    """The diagnosis, with a line for each of the parts that failed."""
+    lines = [NotChecked(code=part, needs=said) for part, said in parts.failed.items()]
+    return replace(diagnosis, not_checked=[*diagnosis.not_checked, *lines]) if lines else diagnosis
+
+
+def _studied(profile: Profile, machine: Machine | None, parts: Parts) -> list[Study]:
+    """The ranks, analysed. Without the answer of the last one that is left there is none."""
+    if len(profile.ranks) == 1:
+        return [study(profile.ranks[0], machine)]
+    each = [parts.make(f"rank {one.rank}", partial(study, one, machine), None) for one in profile.ranks]
+    return [one for one in each if one is not None] or [study(profile.ranks[0], machine)]
+
+
+def _recorded(profile: Profile, studies: list[Study]) -> float | None:
+    """The step as the profiler recorded it, the mean over the ranks of the budget; None where no profiler was there."""
+    unprofiled = profile.origin == "static" or any("replayed" in rank.meta.recorded for rank in profile.ranks)
+    mine = _budgeted(studies)
+    return None if unprofiled else sum(one.recorded_ns for one in mine) / len(mine)
+
+
+def evidence_of(rank: RankProfile, *, on: str | None = None) -> list[Evidence]:
+    """The evidence that conditions get, one entry a device, for one rank."""
+    machine, _ = _machine(Profile(target=rank.meta.source, origin="trace", ranks=(rank,)), on, [])
+    return list(study(rank, machine).evidence)
+
+
+def _version() -> str:
+    try:
+        return version("gobrrr")
+    except PackageNotFoundError:
+        return ""
+
+
+def _machine(profile: Profile, on: str | Machine | None, notes: list[str]) -> tuple[Machine | None, str | None]:
+    """(ceilings, the device's name as the trace gives it)."""
+    if isinstance(on, Machine):
+        return on, on.name
+    properties = _properties(profile)
+    name = properties.name if properties else None
+    if on is not None:
+        machine = find(on)
+        notes += [f"{machine.name}: {note}" for note in machine.notes[:1]]
+        if name and name not in machine.name:
+            notes.append(f"floors are those of {machine.name} (--on {on}); the trace was recorded on {name}")
+        return machine, name or machine.name
+    if properties is None:
+        if any(len(rank.events.on_device) for rank in profile.ranks):
+            notes.append("the trace does not say which device it was recorded on; name it with --on to get floors")
+        return None, None
+    try:
+        match = match_device(properties.name, properties.memory_bytes, properties.compute, properties.processors)
+    except UnknownDeviceError as error:
+        measured = look_up(properties.name)
+        notes += measured.notes
+        if measured.machine is not None:
+            return measured.machine, name
+        notes.append(f"no floors: {_brief(error)}; name a machine with --on (gobrrr machine --list)")
+        return None, name
+    if match.note:
+        notes.append(match.note)
+    measured = look_up(properties.name)
+    notes += measured.notes
+    return measured.machine or match.machine, name or match.machine.name
+
+
+def _brief(error: UnknownDeviceError) -> str:
+    return str(error).split("; known")[0]
+
+
+def _properties(profile: Profile) -> DeviceProperties | None:
+    """The entry of the device that worked most in the first rank that has device work, else the first entry."""
+    for rank in profile.ranks:
+        events = rank.events
+        rows = events.on_device
+        used = set(events.device[rows].tolist())
+        for properties in rank.meta.devices:
+            if properties.id in used:
+                return properties
+    listed = [properties for rank in profile.ranks for properties in rank.meta.devices]
+    same = {(one.name, one.memory_bytes) for one in listed}
+    return listed[0] if len(same) == 1 else None
+
+
+def _budget(studies: list[Study]) -> tuple[list[BudgetLine], Wall]:
+    """The budget of all ranks and devices; its lines sum to the wall time."""
+    mine = _budgeted(studies)
+    if not mine[0].evidence:
+        lines, wall = host_budget(studies[0].rank.events, studies[0].steps), studies[0].wall
+        whole = studies[0].steps.wall_ns
+        scale = wall.value / whole if wall.value and whole else 1.0
+        return budget_lines({key: ns * scale for key, ns in lines.items()}, whole * scale), wall
+    sums, wall = combine(mine)
+    if wall.how == "measured" and wall.value:
+        # the last thousandths, or what the profiled steps differed by from the measured ones
+        scale = share(wall.value, sum(sums.values())) or 1.0
+        sums = {key: ns * scale for key, ns in sums.items()}
+    return budget_lines(sums, wall.value or sum(sums.values())), wall
+
+
+def _budgeted(studies: list[Study]) -> list[Study]:
+    """The ranks that the budget is of: those with device work, else the first."""
+    return [one for one in studies if one.evidence] or studies[:1]
+
+
+def _spared(lead: Study) -> float | None:
+    """Bytes that fusing pointwise chains would spare in one step."""
+    front = lead.evidence[0] if lead.evidence else None
+    return front.fusion.spared(kept=front.training) / front.steps.count if front is not None else None
+
+
+def _spared_at_most(lead: Study) -> float | None:
+    """Bytes that one kernel a fusible region would spare in one step."""
+    return lead.evidence[0].fusion.spared_at_most() / lead.evidence[0].steps.count if lead.evidence else None
+
+
+def _own_length(one: Study) -> tuple[bool, float]:
+    """The rank that the others wait for comes last: it has work, and the longest step without exposed communication."""
+    exposed = sum(evidence.line("communication") for evidence in one.evidence) / max(len(one.evidence), 1)
+    return len(one.evidence) > 0, (one.wall.value or one.steps.wall_ns) - exposed
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """One device after every condition: findings that are told, all that was found, what could not be looked at."""
+
+    told: list[Found]
+    every: list[Found]
+    unchecked: list[NotChecked]
+    step_ns: float = 0.0
+
+
+def _checked(one: Study, wall_ns: float, parts: Parts) -> _Checked:
+    """Run every condition on a rank's device; share out what is at stake of a step of `wall_ns`."""
+    if not one.evidence:
+        needs = "a trace with device work (a step of a CPU is diagnosed as it runs: gobrrr diagnose file.py:step)"
+        return _Checked([], [], [NotChecked(code=each.code, needs=needs) for each in conditions()])
+    evidence = one.evidence[0]
+    results = [parts.make(each.code, partial(_looked_for, each, evidence), None) for each in conditions()]
+    found = [each for each in results if isinstance(each, Found) and not each.hidden]
+    hidden = [each for each in results if isinstance(each, Found) and each.hidden]
+    # ranks together may take less than the leading one alone seemed to
+    step = min(evidence.wall_ns, wall_ns)
+    settled = parts.make(
+        "what findings have in common",
+        lambda: explained(evidence, settle(found, lengths(evidence), evidence.steps.count, step)),
+        [each.finding for each in found],
+    )
+    whose = {each.finding.code: each for each in found}
+    told = [changed(whose.pop(each.code), finding=each) for each in settled]
+    rest = [changed(each, told=False) for each in (*whose.values(), *hidden)]
+    return _Checked(told, [*told, *rest], [each for each in results if isinstance(each, NotChecked)], step)
+
+
+def _looked_for(condition: Condition, evidence: Evidence) -> Found | NotChecked | None:
+    return as_far_as_priced(condition.code, evidence, condition.check(evidence))
+
+
+def _looked(
+    lead: Study, studies: Sequence[Study], checked: _Checked, row_of_group: I8, parts: Parts
+) -> tuple[Looked, ...]:
+    """The ranks with device work, the leading one first; that one alone where another can't be replayed."""
+    if not lead.evidence:
+        return ()
+    others = [one for one in studies if one is not lead and one.evidence]
+    if not all(one.evidence[0].replayable for one in others):
+        others = []
+    none = np.empty(0, dtype=np.int64)
+    return (
+        Looked(lead.evidence[0], checked.every, row_of_group),
+        *(
+            Looked(one.evidence[0], _checked(one, one.wall.value or one.steps.wall_ns, parts).every, none)
+            for one in others
+        ),
+    )
+
+
+def _prescribed(
+    ranks: Sequence[Looked], checked: _Checked, wall: Wall, notes: list[str], parts: Parts
+) -> list[Prescription]:
+    """The treatments of what is told, on all ranks; on the leading one where they have too much work together."""
+    if sum(len(one.evidence.priced.links.device) for one in ranks) > MOST_TOGETHER and len(ranks) > 1:
+        notes.append(f"the ranks have too much work to be run together for each remedy: {_ALONE}")
+        ranks = ranks[:1]
+    return prescribe(ranks, checked.told, wall, checked.step_ns, parts) if ranks else []
+
+
+def _ranked(findings: list[Finding], prescriptions: list[Prescription]) -> list[Finding]:
+    """The findings whose remedies are expected to save most of them first; those without one by what is at stake."""
+    best: dict[str, float] = {}
+    for one in prescriptions:
+        if one.treatment not in THROUGHPUT:
+            for code, ns in zip(one.mends, one.mends_ns, strict=False):
+                best[code] = max(best.get(code, 0.0), ns)
+    return sorted(findings, key=lambda one: -best.get(one.code, 0.0))  # what is at stake decides between equals
+
+
+def _peak(memory: Memory | None) -> float | None:
+    """The most that tensors on the device held, where it was measured."""
+    return None if memory is None else memory.peak_bytes
+
+
+def _counted(rank: RankProfile) -> Counted | None:
+    """The sums of the step as it was dispatched, where its operations were seen."""
+    return counted_live(rank.seen) if rank.seen is not None else None

@@ -1,0 +1,213 @@
+"""Recording x machines -> what the step would do there. No device, and no torch: the recording is plain data."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from gobrrr import units
+from gobrrr.analysis.answer.machine_rows import ceilings_of, machine_row
+from gobrrr.analysis.pricing.expected import Expected, expect, expect_copy
+from gobrrr.analysis.pricing.roofline import floor
+from gobrrr.analysis.pricing.tally import beside
+from gobrrr.analysis.pricing.texts import arguments_text
+from gobrrr.analysis.replay.forecast import step_ns, table, timed
+from gobrrr.analysis.savings.elsewhere import ELSEWHERE
+from gobrrr.cost import price
+from gobrrr.doors import pipeline
+from gobrrr.errors import UsageError
+from gobrrr.hardware import dispatch, efficiency
+from gobrrr.hardware.dispatch import Hosts
+from gobrrr.hardware.efficiency import Efficiency
+from gobrrr.model.diagnosis import ChangedOp, Diagnosis, MachineRow, NotChecked
+from gobrrr.model.machine import Machine
+from gobrrr.model.profile import DeviceProperties, Profile, RankProfile, TraceMeta
+from gobrrr.model.recording import Recording
+from gobrrr.model.work import OpCall, Work
+from gobrrr.report.text import sanitise
+
+MOST_CHANGED = 8
+TELLING = 0.005
+"""Calls with less of the device time than this are not listed as changed."""
+
+
+UNSEEN = (
+    NotChecked(code="D01", needs="a run: what the input pipeline takes is not predicted"),
+    NotChecked(code="N01", needs="a trace of several ranks: collectives are not predicted"),
+    NotChecked(code="O05", needs="a run: nothing is compiled here"),
+    NotChecked(code="O06", needs="a run: the allocator does not run here"),
+)
+"""Conditions that a step on fake tensors can't show: their absence from the findings says nothing."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """One machine's times: of each call, and of the step on a fast, a middle and a slow host."""
+
+    machine: Machine
+    expected: tuple[Expected, ...]
+    device_ns: float
+    device_spread: float
+    host_ns: float
+    step_ns: float
+    low_ns: float
+    high_ns: float
+
+
+def predict(
+    recording: Recording,
+    machines: Sequence[Machine],
+    *,
+    stored: Efficiency | None = None,
+    hosts: Hosts | None = None,
+) -> Diagnosis:
+    """The step on the first of `machines`, with one row for each of them in `machines`.
+
+    The interval is that of the stored shares and of the hosts: from a fast host and kernels as quick as the spread
+    allows to a slow one. `stored` and `hosts` are what is shipped. Raises UsageError where a device has nothing to do.
+    """
+    stored, hosts = stored or efficiency.load(), hosts or dispatch.load()
+    works = _priced(recording)
+    forecasts = [forecast(recording, works, machine, stored, hosts) for machine in machines]
+    if not forecasts[0].device_ns:
+        raise UsageError(f"{sanitise(recording.target)}: the step gives a device nothing to do; nothing to predict")
+    diagnoses = [_diagnosed(recording, one, hosts) for one in forecasts]
+    rows = [
+        replace(_row(recording, works, one, found, forecasts[0]), host=hosts.source)
+        for one, found in zip(forecasts, diagnoses, strict=True)
+    ]
+    first = diagnoses[0]
+    return replace(
+        first,
+        machines=rows,
+        not_checked=[*first.not_checked, *UNSEEN],
+        evidence=[text.replace("achieved", "would reach", 1) for text in first.evidence],
+        memory_peak_bytes=float(recording.peak_bytes),
+        notes=[*_notes(recording, forecasts[0], rows[0]), *first.notes],
+        versions=dict(recording.versions),
+    )
+
+
+def _priced(recording: Recording) -> dict[OpCall, Work]:
+    """The work of each kind of call."""
+    return {call: price(call) for call in {one.call for one in recording.calls}}
+
+
+def forecast(
+    recording: Recording, works: dict[OpCall, Work], machine: Machine, stored: Efficiency, hosts: Hosts
+) -> Forecast:
+    """Times of a recorded step on one machine."""
+    known = {call: expect(call, work, machine, stored) for call, work in works.items()}
+    expected = tuple(
+        expect_copy(one.call, one.host_copy, machine) if one.host_copy else known[one.call] for one in recording.calls
+    )
+    spread = _spread(expected, stored, machine)
+    steps = timed(recording, expected, hosts.of("middle"))
+    low = timed(recording, _scaled(expected, math.exp(-spread)), hosts.of("fast"))
+    high = timed(recording, _scaled(expected, math.exp(spread)), hosts.of("slow"))
+    return Forecast(
+        machine=machine,
+        expected=expected,
+        device_ns=sum(sum(one.device_ns) for one in steps),
+        device_spread=spread,
+        host_ns=sum(one.host_ns for one in steps),
+        step_ns=step_ns(steps, hosts.of("middle")),
+        low_ns=step_ns(low, hosts.of("fast")),
+        high_ns=step_ns(high, hosts.of("slow")),
+    )
+
+
+def _scaled(expected: Sequence[Expected], factor: float) -> list[Expected]:
+    return [Expected(one.ns * factor, one.kernels, one.spread, one.kind, one.guessed) for one in expected]
+
+
+def _spread(expected: Sequence[Expected], stored: Efficiency, machine: Machine) -> float:
+    """Standard deviation of ln(device time): calls of one kind miss together, kinds miss apart."""
+    total = sum(one.ns for one in expected)
+    if total <= 0:
+        return stored.step_spread
+    sums: dict[str, float] = defaultdict(float)
+    for one in expected:
+        sums[one.kind] += one.ns * one.spread
+    own = math.sqrt(sum(value**2 for value in sums.values())) / total
+    elsewhere = 0.0 if machine.name == stored.datasheet else ELSEWHERE
+    return math.sqrt(max(own, stored.step_spread) ** 2 + elsewhere**2)
+
+
+def _diagnosed(recording: Recording, one: Forecast, hosts: Hosts) -> Diagnosis:
+    """The pipeline's answer for the predicted timeline."""
+    middle = hosts.of("middle")
+    events = table(recording, timed(recording, one.expected, middle), middle)
+    ends = (one.low_ns / one.step_ns, one.high_ns / one.step_ns) if one.step_ns else (1.0, 1.0)
+    meta = TraceMeta(
+        source=recording.target,
+        devices=(DeviceProperties(id=0, name=one.machine.name),),
+        recorded=frozenset(("record_shapes", "with_modules")),
+        versions=dict(recording.versions),
+    )
+    rank = RankProfile(meta=meta, events=events, frames=True, ends=ends)
+    profile = Profile(target=recording.target, origin="static", ranks=(rank,))
+    return pipeline.diagnose(profile, on=one.machine)
+
+
+def _row(
+    recording: Recording, works: dict[OpCall, Work], one: Forecast, found: Diagnosis, first: Forecast
+) -> MachineRow:
+    return machine_row(
+        found,
+        one.machine,
+        device_ns=one.device_ns,
+        host_ns=one.host_ns,
+        peak_bytes=float(recording.peak_bytes),
+        changed=_changed(recording, works, one, first) if one is not first else [],
+        times=(one.step_ns, one.low_ns, one.high_ns),
+    )
+
+
+def _changed(recording: Recording, works: dict[OpCall, Work], one: Forecast, first: Forecast) -> list[ChangedOp]:
+    """Kinds of calls that meet another roof on this machine than on the first, most time first."""
+    ns: dict[OpCall, float] = defaultdict(float)
+    for recorded, expected in zip(recording.calls, one.expected, strict=True):
+        ns[recorded.call] += expected.ns
+    sums: dict[tuple[str, str, str], float] = defaultdict(float)
+    for call, time in ns.items():
+        there, here = floor(works[call], one.machine), floor(works[call], first.machine)
+        if there is not None and here is not None and there.bound != here.bound and there.ns and here.ns:
+            sums[call.name, arguments_text(call) or "", there.bound] += time
+    ranked = sorted(sums.items(), key=lambda item: -item[1])
+    least = TELLING * one.device_ns
+    return [
+        ChangedOp(op=op, shapes=shapes, bound=bound, ns=time)
+        for (op, shapes, bound), time in ranked[:MOST_CHANGED]
+        if time >= least
+    ]
+
+
+def _notes(recording: Recording, one: Forecast, row: MachineRow) -> list[str]:
+    """What the prediction rests on, and what it had to assume."""
+    notes = [f"predicted, not measured: {_rests_on(one)}"]
+    if recording.on_cpu:
+        notes.append("nothing in the step is on a GPU: its CPU operations are taken as the device's")
+    if row.fits is False:
+        held = units.bytes_(float(recording.peak_bytes))
+        notes.append(f"does not fit: tensors hold {held} at their peak, more than {one.machine.name} has")
+    guessed = sum(item.ns for item in one.expected if item.guessed)
+    if guessed > TELLING * one.device_ns:
+        share = units.percent(guessed / one.device_ns)
+        notes.append(f"{share} of the device time is in operations without a rule: taken as moving their data once")
+    for item in recording.assumptions[:MOST_CHANGED]:
+        notes.append(f"{item.what}{_at(item.source)} is taken as {item.value}: only real data has it")
+    return [*notes, *beside(recording), *recording.notes]
+
+
+def _rests_on(one: Forecast) -> str:
+    spread = units.percent(one.device_spread)
+    return f"{ceilings_of(one.machine)} ceilings of {one.machine.name}, stored shares of them, device time to {spread}"
+
+
+def _at(source: str | None) -> str:
+    return f" at {source.rpartition('/')[2]}" if source else ""

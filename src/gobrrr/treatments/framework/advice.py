@@ -1,0 +1,39 @@
+"""The `predict` of treatments that no workload is tried with: what to write, for all that the finding claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.savings.effects import of_claim
+from gobrrr.analysis.savings.gains import Plan
+from gobrrr.model.diagnosis import Finding
+from gobrrr.treatments.framework.base import Predict
+from gobrrr.treatments.framework.wording import said, where
+
+How = str | Callable[[Evidence, Finding], str]
+"""What to do: words, which become a comment with the finding's line in front, or what makes the code to write."""
+
+
+def advice(code: str, how: How, assumes: str, *, least: float = 1.0) -> Predict:
+    """For findings of `code`: the remedy takes away what the finding claims, at the least the share `least` of it."""
+
+    def predict(evidence: Evidence, found: Found) -> Plan | None:
+        if found.finding.code != code:
+            return None
+        code_to_write = said(how, where(found.finding)) if isinstance(how, str) else how(evidence, found.finding)
+        return of_claim(evidence, found, code_to_write, assumes, least=least)
+
+    return predict
+
+
+def another_trace(code: str, how: str) -> Predict:
+    """For findings of `code` about the trace itself: the remedy is a trace that says more, and saves nothing."""
+
+    def predict(_: Evidence, found: Found) -> Plan | None:
+        return (
+            Plan(how, "it makes the trace say more, not the step faster", None) if found.finding.code == code else None
+        )
+
+    return predict

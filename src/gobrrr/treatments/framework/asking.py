@@ -1,0 +1,70 @@
+"""Treatments by the names that they are asked for: "compile", "larger-batch=4", "cuda-graph:model"."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.savings.gains import Plan
+from gobrrr.errors import UsageError
+from gobrrr.guarded import Parts
+from gobrrr.treatments.framework.base import Planned, Predict, Treatment, catalogue, part_of
+
+LEAST_TIMES, MOST_TIMES = 0.01, 1_000.0
+"""Factors that a treatment with a size may be asked for."""
+
+NAME = re.compile(r"(?P<word>[^=:]+)(?:=(?P<size>.*)|:(?P<part>.*))?", re.DOTALL)
+
+
+def word_of(name: str) -> str:
+    """The treatment's own name."""
+    return re.split("[=:]", name, maxsplit=1)[0]
+
+
+def asked(name: str, evidence: Evidence, found: Sequence[Found], parts: Parts) -> list[Planned]:
+    """The plans of the treatment that a name asks for, of every finding that it is for; none where it applies to none,
+    or where it fails, which goes to `parts`.
+
+    Raises UsageError where there is no such treatment, size or part; the text does not say what there is instead.
+    """
+    known = {one.name: one for one in catalogue()}
+    match = NAME.fullmatch(name)
+    if match is None or match["word"] not in known:
+        raise UsageError(f"no treatment is called {word_of(name)}")
+    treatment = known[match["word"]]
+    if match["size"] is not None:
+        by, times = _size(treatment, match["size"])
+        return parts.make(name, lambda: [(name, None, by(evidence, times))], [])
+    predict = _predict_of(treatment, match["part"])
+    each = [(one, parts.make(part_of(name, one), partial(predict, evidence, one), None)) for one in found]
+    made: list[Planned] = [(name, one, plan) for one, plan in each if plan is not None]
+    unasked = treatment.unasked if match["part"] is None else treatment.unasked_parts.get(match["part"])
+    answered = any(one.finding.code in treatment.answers or not treatment.answers for _, one, _ in made if one)
+    if unasked is not None and not answered:
+        plan = parts.make(name, partial(unasked, evidence), None)
+        made += [(name, None, plan)] if plan is not None else []
+    return made
+
+
+def _predict_of(treatment: Treatment, part: str | None) -> Predict:
+    if part is None:
+        return treatment.predict
+    if part not in treatment.parts:
+        there = f"it has {', '.join(treatment.parts)}" if treatment.parts else "it has none"
+        raise UsageError(f"{treatment.name} has no part {part!r}: {there}")
+    return treatment.parts[part]
+
+
+def _size(treatment: Treatment, size: str) -> tuple[Callable[[Evidence, float], Plan], float]:
+    if treatment.by is None:
+        raise UsageError(f"{treatment.name} has no size: write it without =")
+    try:
+        times = float(size)
+    except ValueError:
+        times = 0.0
+    if not LEAST_TIMES <= times <= MOST_TIMES:
+        raise UsageError(f"{treatment.name}={size}: a factor from {LEAST_TIMES:g} to {MOST_TIMES:g}")
+    return treatment.by, times

@@ -1,0 +1,65 @@
+"""The ranks of a step, each with the plans of some treatments: what a combination of them is replayed on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.host.micro_batches import micro_batches
+from gobrrr.analysis.savings.gains import Effect
+from gobrrr.analysis.savings.reductions import overlapping, reduced_once
+from gobrrr.guarded import Parts
+from gobrrr.model.events import I8
+from gobrrr.treatments.framework.asking import asked
+from gobrrr.treatments.framework.together import Seat
+
+COLLECTIVE: dict[str, Callable[[Evidence], Effect]] = {
+    "comm-overlap": overlapping,
+    "no-sync": lambda evidence: reduced_once(evidence, micro_batches(evidence)),
+}
+"""What is done on all ranks alike: a rank that the others wait for does not wait, and has no finding of its own."""
+
+
+@dataclass(frozen=True)
+class Looked:
+    """One rank with what was found in it, and the row of `Diagnosis.ops` of each of its kinds of calls."""
+
+    evidence: Evidence
+    found: Sequence[Found]
+    row_of_group: I8
+
+
+def seats(ranks: Iterable[Looked], names: Iterable[str], parts: Parts) -> list[Seat]:
+    """Each rank with its plans of the treatments `names`, of every finding that one of them is for; those that fail go
+    to `parts`.
+
+    Raises UsageError where there is no such treatment, size or part.
+    """
+    wanted = tuple(dict.fromkeys(names))
+    made = [
+        Seat(
+            one.evidence,
+            tuple(plan for name in wanted for plan in asked(name, one.evidence, one.found, parts)),
+            one.row_of_group,
+        )
+        for one in ranks
+    ]
+    return _on_all(made)
+
+
+def _on_all(seats: list[Seat]) -> list[Seat]:
+    """The same seats, with a plan for each collective's treatment that any of them has."""
+    for name, effect in COLLECTIVE.items():
+        having = [one for seat in seats for one in seat.plans if one[0] == name]
+        if not having:
+            continue
+        _, found, plan = having[0]
+        seats = [
+            seat
+            if seat.has(name)
+            else replace(seat, plans=(*seat.plans, (name, found, replace(plan, effect=effect(seat.evidence)))))
+            for seat in seats
+        ]
+    return seats

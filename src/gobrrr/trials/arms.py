@@ -1,0 +1,106 @@
+"""One arm of a trial: ways stacked on a workload, entered and left as often as both arms are looked at in turns."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gobrrr.model.workload import Workload
+from gobrrr.observe.targets import Batches, step_of
+from gobrrr.treatments.framework.way import Way
+
+
+class Unrestored(Exception):
+    """Leaving a way failed: the workload may be changed."""
+
+
+@dataclass(frozen=True)
+class Entered:
+    """An arm while it is entered. `layers` are the workload and what each way made of it; the last one is run."""
+
+    call: Callable[[], Any]
+    workload: Workload
+    layers: tuple[Workload, ...]
+
+
+class Arm:
+    """A workload with ways applied to it, the smallest rank innermost."""
+
+    def __init__(self, workload: Workload, ways: Sequence[Way]) -> None:
+        self.workload = workload
+        self.ways = tuple(sorted(ways, key=lambda one: one.rank))
+        self.name = " + ".join(one.name for one in self.ways) or "as it is"
+        self.kept: dict[str, dict[str, Any]] = {}
+        self._batches: dict[int, Batches] = {}
+
+    @contextmanager
+    def entered(self, *, fresh: bool = False, seen: Callable[[Any], None] | None = None) -> Iterator[Entered]:
+        """Apply the ways, and take them back at the end, also after an exception.
+
+        `fresh`: a loader begins anew, and goes on where it was the next time. Raises what a way raises, and Unrestored
+        where one can't be taken back.
+        """
+        stack: list[tuple[Way, AbstractContextManager[Workload]]] = []
+        layers = [self.workload]
+        try:
+            for way in self.ways:
+                made = way.apply(layers[-1], self.kept.setdefault(way.name, {}))
+                layers.append(made.__enter__())
+                stack.append((way, made))
+            run, arguments = step_of(layers[-1], _forward, batches=self._place(layers[-1], fresh), seen=seen)
+            yield Entered(lambda: run(*arguments), layers[-1], tuple(layers))
+        finally:
+            _leave(stack)
+
+    def close(self) -> None:
+        """Drop what the ways kept: compiled callables, captured graphs, batches that were made ahead."""
+        self.kept.clear()
+        self._batches.clear()
+
+    def _place(self, workload: Workload, fresh: bool) -> Batches | None:
+        """Where this arm is in the loader: entering it again does not start the loader's workers again."""
+        if workload.loader is None or fresh:
+            return None
+        found = self._batches.get(id(workload.loader))
+        if found is None:
+            found = self._batches[id(workload.loader)] = Batches(workload.loader)
+        return found
+
+
+def _leave(stack: list[tuple[Way, AbstractContextManager[Workload]]]) -> None:
+    """Leave all ways, the last one first, even where one of them fails; the first failure is raised at the end."""
+    caught = sys.exc_info()
+    failed: tuple[Way, BaseException] | None = None
+    while stack:
+        way, made = stack.pop()
+        try:
+            made.__exit__(*caught)
+        except BaseException as error:
+            if error is not caught[1] and failed is None:
+                failed = (way, error)
+    if failed is None:
+        return
+    way, cause = failed
+    if not isinstance(cause, Exception):
+        raise cause
+    first = (str(cause).strip().splitlines() or [""])[0]
+    raise Unrestored(f"{way.name} could not be taken back: {type(cause).__name__}: {first}") from cause
+
+
+def ahead(loader: Any) -> int:
+    """How many batches a loader may hold ready: so many steps show nothing of what making one takes."""
+    said = getattr(loader, "ahead", None)
+    if isinstance(said, int):
+        return max(0, said)
+    workers, each = getattr(loader, "num_workers", 0), getattr(loader, "prefetch_factor", None)
+    return int(workers) * int(each or 2) if isinstance(workers, int) and workers > 0 else 0
+
+
+def _forward(model: Any, *inputs: Any) -> Any:
+    with torch.no_grad():
+        return model(*inputs)

@@ -1,0 +1,293 @@
+"""A workload in this process: diagnosed with ways applied to it, and tried. Needs torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any
+
+import msgspec
+
+from gobrrr.analysis.replay.predictive import predicted
+from gobrrr.doors import live, pipeline
+from gobrrr.errors import UsageError
+from gobrrr.hardware.measure.device import find_device
+from gobrrr.model.diagnosis import Diagnosis
+from gobrrr.model.treated import TrialRecord, Untried, Versions
+from gobrrr.model.workload import Workload
+from gobrrr.observe.live.clock import on_gpu
+from gobrrr.observe.live.state.snapshot import snapshot
+from gobrrr.observe.targets import check_arguments, find_callable
+from gobrrr.treatments.framework.way import Unapplied, Way
+from gobrrr.trials.arms import Arm
+from gobrrr.trials.candidate import Candidate
+from gobrrr.trials.candidates import (
+    Basis,
+    Looked,
+    Predictor,
+    advice_of,
+    candidates_of,
+    hides,
+    predictor_of,
+    step_of,
+    ways_of,
+)
+from gobrrr.trials.completing import completed
+from gobrrr.trials.fingerprint import fingerprint
+from gobrrr.trials.looking import PROFILED_S, WINDOW_S, Looking
+from gobrrr.trials.pace import Allowed
+from gobrrr.trials.search import TOGETHER, Stages
+from gobrrr.trials.trial import run_trial
+
+NEEDS_PROCESS = "needs a process of its own: name the step, as file.py:name"
+
+
+NOT_PUT_BACK = (
+    "the callable was called in this process, and no model, optimizer or tensor is reached from it: what it changes of "
+    "its own was not put back"
+)
+UNMEASURED = (
+    f"how fast this CPU can be is not known, and measuring it takes {live.QUICK_S:.0f} s, for which the budget is too "
+    "short: gobrrr machine measures it once, and what is predicted is better for it"
+)
+FORWARD_ALONE = "an optimizer without loss or step is not used: what was treated is the forward pass alone"
+
+
+class Here:
+    """The bench of one process. `alone`: it runs nothing but this workload, and a new one can stand in its place.
+
+    `clock` says ns.
+    """
+
+    renews = False
+    start_s, down = 0.0, False
+
+    def __init__(
+        self, workload: Workload, target: str, *, alone: bool, stages: Stages | None = None,
+        clock: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:  # fmt: skip
+        workload, found = completed(workload)
+        self._workload, self._target, self._stages, self._clock = workload, target, stages, clock
+        self._fingerprint = fingerprint(workload)
+        fit, unfit = ways_of(workload)
+        self._ways = {one.name: one for one in fit if alone or not one.fresh}
+        left = [Untried(way=one.name, why=NEEDS_PROCESS) for one in fit if one.name not in self._ways]
+        self._unfit = (*left, *(Untried(way=one.name, why=one.why) for one in unfit))
+        self._versions: Versions | None = None
+        self._basis: Basis | None = None
+        self._predictor: Predictor | None = None
+        self._seen: Diagnosis | None = None
+        self._notes: list[str] = found
+
+    def look(self, kept: Sequence[str], within_s: float = math.inf, spent_s: float = 0.0) -> Looked:
+        """Diagnose the step with what is kept; the workload is as it was afterwards. What the step raises passes.
+
+        The fewer of its steps are looked at, the shorter the time. Raises UsageError where it does not suffice.
+        """
+        begin = self._clock()
+        once_s = live.QUICK_S if not on_gpu() and not live.is_measured() else 0.0
+        looking = Looking(
+            self._stages, within_s, spent_s, first=not kept, once_s=once_s, clock=lambda: self._clock() / 1e9
+        )
+        ways = list(self._ways.values())
+        if kept and self._basis is None:  # this process has not seen the step as it was
+            plain = self._examined((), looking)
+            self._basis, self._seen = Basis(plain, ways), plain.diagnosis
+        examined = self._examined(kept, looking)
+        self._predictor = predictor_of(examined, ways)
+        if self._basis is None:
+            self._basis = Basis(examined, ways, self._predictor)
+        if self._seen is None or not any(hides(one) for one in self._named(kept)):
+            self._seen = examined.diagnosis
+        found, notes = candidates_of(
+            examined, ways, self._named(kept), self._basis if kept else None, self._seen, self._predictor
+        )
+        if self._workload.optimizer is not None and self._workload.loss is None and self._workload.step is None:
+            notes = [*notes, FORWARD_ALONE]
+        notes = [*notes, *self._notes]
+        if self._versions is None:
+            self._versions = _versions(examined.diagnosis.version)
+        return Looked(
+            diagnosis=examined.diagnosis,
+            step_ns=step_of(examined.diagnosis),
+            candidates=tuple(found),
+            sets=tuple(self._basis.sets(found)) if not kept else (),
+            unfit=self._unfit,
+            advice=tuple(advice_of(examined.diagnosis, ways)),
+            fingerprint=self._fingerprint,
+            versions=self._versions,
+            notes=tuple(notes),
+            seconds=(self._clock() - begin) / 1e9 - looking.measuring_s,
+            once_s=once_s if UNMEASURED in self._notes else 0.0,
+        )
+
+    def _examined(self, kept: Sequence[str], looking: Looking) -> pipeline.Examined:
+        """The step with what is kept, run, profiled and examined."""
+        arm = Arm(self._workload, self._named(kept))
+        before = snapshot(self._workload)
+        try:
+            with arm.entered() as entered:
+                profile = live.profile_of(
+                    entered.workload, (), {}, put_back=False, stages=looking, options=_windows(looking)
+                )
+        finally:
+            arm.close()
+            before.restore()
+        profile = dataclasses.replace(profile, target=self._target)
+        with looking.once() as affordable:
+            if affordable:
+                profile = live.ready(profile, None, self._stages)
+            elif live.computes_on_host(profile) and not live.is_measured():
+                self._notes = list(dict.fromkeys([*self._notes, UNMEASURED]))
+        if self._stages is not None:
+            self._stages("predicting", 0, 1)
+        return pipeline.examine(profile)
+
+    def trial(self, kept: Sequence[str], way: Candidate, allowed: Allowed, instead_of: str = "") -> TrialRecord:
+        """One trial of a way, or of several at once, on top of the kept ones or in the place of one of them.
+
+        What leaves one out is tried in its place.
+        """
+        rival = self._ways[instead_of] if instead_of else None
+        made = run_trial(
+            self._workload, self._named(kept), self._way_of(way), instead_of=rival, allowed=allowed,
+            progress=self._stages, clock=self._clock,
+        )  # fmt: skip
+        made = msgspec.structs.replace(made, treatment=way.treatment, members=way.members, leaves_out=way.leaves_out)
+        hidden = any(hides(one) for one in self._named(kept))
+        return made if instead_of or hidden else self._as_timed(made, way)
+
+    def _as_timed(self, made: TrialRecord, way: Candidate) -> TrialRecord:
+        """A trial with what is predicted for the step as long as it was when it was timed: its host may have another
+        speed by then."""
+        if made.timing is None or self._predictor is None or way.expected_ns is None:
+            return made
+        step = made.timing.before_ns
+        found = self._predictor.replayed(way.as_if, step)
+        if found is None:
+            return made
+        expected, low, high = (step * part for part in predicted(found))
+        return msgspec.structs.replace(
+            made, step_ns=step, replayed_expected_ns=expected, replayed_saving_ns=(low, high)
+        )  # fmt: skip
+
+    def together(self, kept: Sequence[str], allowed: Allowed) -> TrialRecord:
+        """All kept ways at once, against the step as it was."""
+        whole = stacked(self._named(kept))
+        return run_trial(self._workload, (), whole, allowed=allowed, progress=self._stages, clock=self._clock)
+
+    def _way_of(self, one: Candidate) -> Way:
+        if one.leaves_out:
+            return nothing(one.way)
+        if one.members:
+            return dataclasses.replace(stacked(self._named(one.members)), name=one.way)
+        return self._ways[one.way]
+
+    def _named(self, names: Sequence[str]) -> list[Way]:
+        return [self._ways[name] for name in names]
+
+
+def _windows(looking: Looking) -> Any:
+    """How many steps are looked at: few of slow ones."""
+    from gobrrr.observe.live.watcher import Options
+
+    most = min(Options.most_warmup_s, looking.warmup_s)
+    return Options(most_warmup_s=most, window_s=WINDOW_S, profiled_s=PROFILED_S)
+
+
+def stacked(ways: Sequence[Way]) -> Way:
+    """Several ways as one."""
+    inwards = sorted(ways, key=lambda one: one.rank)
+
+    @contextmanager
+    def apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
+        with ExitStack() as stack:
+            for way in inwards:
+                try:
+                    workload = stack.enter_context(way.apply(workload, kept.setdefault(way.name, {})))
+                except Unapplied as error:
+                    error.way = error.way or way.name
+                    raise
+            yield workload
+
+    worst = max((one.numerics for one in ways), key=("none", "rounding", "statistics").index)
+    return Way(
+        name=TOGETHER,
+        treatment=TOGETHER,
+        apply=apply,
+        code="\n".join(one.code for one in ways),
+        numerics=worst,
+        rank=0,
+        compiles=any(one.compiles for one in ways),
+        work=math.prod(one.work for one in ways),
+    )
+
+
+def nothing(name: str) -> Way:
+    """A way that changes nothing: what is tried in the place of one that is left out."""
+    return Way(
+        name=name, treatment=name, apply=lambda workload, kept: nullcontext(workload), code="", numerics="rounding",
+        rank=0,
+    )  # fmt: skip
+
+
+def _versions(gobrrr: str) -> Versions:
+    found = find_device(None if on_gpu() else "cpu").environment()
+    return Versions(
+        device=found.device_name, driver=found.driver, torch=found.torch, python=found.python, gobrrr=gobrrr
+    )
+
+
+def load(target: str) -> Workload:
+    """The workload that "file.py:callable" or "package.module:callable" names: what it returns, or a step that it is.
+
+    Raises UsageError or InputError where there is none; what the call itself raises passes through.
+    """
+    return workload_of(find_callable(target), target)
+
+
+@contextmanager
+def put_back(target: Workload | Callable[..., Any]) -> Iterator[list[str]]:
+    """The state that a callable reaches, as it is now, is put back at the end: it is called to see what it is.
+
+    Gives notes on what can't be put back, which are complete once it was called. A Workload is not called, and each run
+    of its step puts back what that changes.
+    """
+    notes: list[str] = []
+    if isinstance(target, Workload) or not callable(target):
+        yield notes
+        return
+    before = snapshot(Workload(step=target))
+    if not before.whole:
+        notes.append(NOT_PUT_BACK)
+    try:
+        yield notes
+    finally:
+        before.restore()
+
+
+def workload_of(target: Workload | Callable[..., Any], name: str) -> Workload:
+    """A Workload as it is; a callable is called once: it returns one, or else it ran a step and is the step."""
+    import torch
+
+    if isinstance(target, Workload):
+        return target
+    if isinstance(target, torch.nn.Module):
+        raise UsageError(f"{name} is a module: what it is called with is missing; Workload(model=..., inputs=(...))")
+    if not callable(target):
+        raise UsageError(f"{name}: a workload is a gobrrr.Workload, a step, or what returns one, not "
+                         f"{type(target).__name__}")  # fmt: skip
+    check_arguments(target, name)
+    made = target()
+    if isinstance(made, Workload):
+        return made
+    if isinstance(made, torch.nn.Module) or inspect.isroutine(made) or inspect.isgenerator(made):
+        raise UsageError(f"{name} returned a {type(made).__name__} and ran no step; return a gobrrr.Workload")
+    if inspect.iscoroutine(made):
+        made.close()
+        raise UsageError(f"{name} is asynchronous and ran nothing")
+    return Workload(step=target, name=name)

@@ -1,0 +1,64 @@
+"""What a reader must know before the numbers of a treatment: others had the machine, or the step was another one."""
+
+from __future__ import annotations
+
+from gobrrr import units
+from gobrrr.analysis.answer import caveats
+from gobrrr.model.treated import TrialRecord
+from gobrrr.trials.choosing import Found
+
+DRIFT = 0.1
+"""A step whose time in turns differs by more of it from its time as diagnosed is said to."""
+
+
+def of_treatment(found: Found) -> tuple[str, ...]:
+    """Those of the first diagnosis, then those of the trials that were run now."""
+    return (*found.before.diagnosis.caveats, *_of_trials(found), *_drifted(found))
+
+
+def _run(found: Found) -> list[TrialRecord]:
+    """What was timed in this run."""
+    whole = [found.together] if found.together is not None else []
+    return [one for one in (*found.trials, *whole) if one.timing is not None and not one.from_ledger]
+
+
+def _of_trials(found: Found) -> list[str]:
+    """That others had the processors while trials were timed."""
+    mine = _run(found)
+    busy = [one for one in mine if one.disturbed]
+    if not busy:
+        return []
+    worst = max((one.contention for one in busy if one.contention is not None), key=lambda it: it.lost or 0.0)
+    which = "the trial was" if len(mine) == 1 else f"{len(busy)} of {len(mine)} trials were"
+    return [
+        f"The machine was busy while {which} timed: {worst.in_words()}. On a quiet machine the treatments may save "
+        "less or more than was measured; such a trial is run again another time."
+    ]
+
+
+def _drifted(found: Found) -> list[str]:
+    """Where the step took another time in turns than when it was diagnosed."""
+    run = _run(found)
+    pairs = [(one.step_ns, one.timing.before_ns) for one in run if one.step_ns and one.timing and not one.kept]
+    if found.before.step_ns is not None and found.measured is not None:
+        pairs.append((found.before.step_ns, found.measured[0]))
+    apart = [one for one in pairs if abs(one[1] - one[0]) > DRIFT * one[0]]
+    if not apart:
+        return []
+    diagnosed, timed = max(apart, key=lambda it: max(it) / min(it))
+    then, now = units.duration(diagnosed), units.duration(timed)
+    again = any(one.timing is not None and one.step_ns == one.timing.before_ns for one in run)
+    which = (
+        "The predictions beside the trials are for the step as it was timed." if again
+        else "What is predicted is of the former, what was measured of the latter."
+    )  # fmt: skip
+    return [
+        f"The step took {then} when it was diagnosed and {now} when a trial timed it in turns: {_why(found)}. {which}"
+    ]
+
+
+def _why(found: Found) -> str:
+    before = found.before.diagnosis
+    if caveats.of_step(before.threads, before.device_model) or any(one.disturbed for one in _run(found)):
+        return "other processes had the machine meanwhile"
+    return "the machine became faster or slower meanwhile, or the step does not do the same each time"

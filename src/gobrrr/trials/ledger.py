@@ -1,0 +1,227 @@
+"""The ledger: one JSON file a trial, written whole or not at all, and what earlier errors say of a new prediction.
+
+`$XDG_CACHE_HOME/gobrrr/ledger`, else `~/.cache/gobrrr/ledger`. A file that can't be read is left out with a note.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from gobrrr.errors import UsageError
+from gobrrr.hardware import cache
+from gobrrr.model.treated import FORMAT, ErrorRow, TrialRecord, Versions
+from gobrrr.system import files
+from gobrrr.system.paths import bytes_without_home
+
+LEAST = 4
+"""Fewer errors of a treatment say nothing of the next one."""
+
+LOW, HIGH = 0.05, 0.95
+"""The quantiles of the errors between which the next one is expected."""
+
+
+def folder() -> Path:
+    """Where the ledger is by default; it may not exist yet."""
+    return cache.folder().with_name("ledger")
+
+
+@dataclass
+class Ledger:
+    """The trials in a folder, read once; those added since are among them. `notes`: files that were left out."""
+
+    where: Path
+    records: list[TrialRecord] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, where: Path | None = None) -> Ledger:
+        """Read all trials of a folder; none where there is no such folder."""
+        made = cls(where or folder())
+        try:
+            paths = files.listed(made.where, end=".json")
+        except NotADirectoryError:  # there are none, and keeping one says why it can't
+            paths = []
+        except OSError as error:
+            raise UsageError(f"{made.where}: the ledger can't be read: {error.strerror or error}") from None
+        broken = []
+        for path in paths:
+            try:
+                made.records.append(decode(files.read(path)))
+            except (OSError, ValueError) as error:
+                broken.append((path.name, _reason(error)))
+        if broken:
+            more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
+            made.notes.append(f"left out of the ledger: {broken[0][0]} ({broken[0][1]}){more}")
+        return made
+
+    def add(self, record: TrialRecord) -> None:
+        """Write a trial. Where the folder can't be written that becomes a note: the answer does not depend on it."""
+        self.records.append(record)
+        name = f"{_slug(record.way)}-{digest(record)}-{secrets.token_hex(4)}.json"
+        try:
+            self.where.mkdir(parents=True, exist_ok=True)
+            data = bytes_without_home(msgspec.json.format(msgspec.json.encode(record), indent=1))
+            files.write(self.where / name, data + b"\n")
+        except (OSError, UsageError) as error:
+            why = getattr(error, "strerror", None) or str(error).removeprefix(f"{self.where / name}: ")
+            said = f"trials are not kept in {self.where}: {why}"
+            self.notes += [said] if said not in self.notes else []
+
+    def find(self, versions: Versions | None, fingerprint: str, kept: Sequence[str], way: str) -> TrialRecord | None:
+        """The newest trial of a way on top of the same kept ones, on the same device, torch and workload."""
+        if versions is None or not fingerprint:
+            return None
+        return max(self._same(versions, fingerprint, kept, way), key=lambda one: one.date, default=None)
+
+    def deaths(
+        self, versions: Versions | None, fingerprint: str, kept: Sequence[str], way: str, limit_s: float | None
+    ) -> int:
+        """How often trials of a way on top of the same kept ones died, or hung by the same `limit_s`."""
+        if versions is None or not fingerprint:
+            return 0
+        return sum(one.died and one.limit_s == limit_s for one in self._same(versions, fingerprint, kept, way))
+
+    def longer_than(self, versions: Versions | None, fingerprint: str, kept: Sequence[str], way: str) -> float:
+        """The seconds after which the newest trial of a way was ended by the budget; 0 where it was not."""
+        if versions is None or not fingerprint:
+            return 0.0
+        last = self.find(versions, fingerprint, kept, way)
+        return last.seconds if last is not None and last.late else 0.0
+
+    def _same(self, versions: Versions, fingerprint: str, kept: Sequence[str], way: str) -> list[TrialRecord]:
+        key = _key(versions, fingerprint, kept, way)
+        return [one for one in self.records if one.versions is not None
+                and _key(one.versions, one.fingerprint, one.kept, one.way) == key]  # fmt: skip
+
+    def errors(self, treatment: str, device: str) -> list[float]:
+        """(measured - predicted) / step of each trial of a treatment on such a device, by the replay's own prediction.
+
+        Of trials that were repeated the newest counts.
+        """
+        mine = [one for one in _newest(self.records) if one.treatment == treatment and one.versions is not None
+                and one.versions.device == device]  # fmt: skip
+        return [error for one in mine if (error := error_of(one)) is not None]
+
+    def errors_by_treatment(self) -> list[ErrorRow]:
+        """How far predictions were off, treatment by treatment, those with most trials first."""
+        newest = _newest(self.records)
+        rows = [_row(name, [one for one in newest if one.treatment == name])
+                for name in dict.fromkeys(one.treatment for one in newest)]  # fmt: skip
+        return sorted(rows, key=lambda row: (-row.predicted, -row.trials, row.treatment))
+
+
+def decode(data: bytes) -> TrialRecord:
+    """A trial from its JSON. Raises ValueError when it is none, or of a format that this is not."""
+    one = msgspec.json.decode(data, type=TrialRecord)
+    if one.format != FORMAT:
+        raise ValueError(f"format {one.format}, this gobrrr reads {FORMAT}")
+    if one.timing is not None and not (one.timing.before_ns > 0 and one.timing.after_ns > 0):
+        raise ValueError("a step of no time")
+    return one
+
+
+def error_of(one: TrialRecord) -> float | None:
+    """(measured - predicted) / step, by the replay's own prediction; None where one is missing or can't be judged."""
+    saving, expected = one.saving_ns, one.replayed_expected_ns
+    if one.timing is None or saving is None or expected is None or one.verdict == "inconclusive":
+        return None
+    if one.disturbed:
+        return None  # what it saves beside other processes says nothing of what it saves alone
+    if one.instead_of and one.instead_of not in one.kept:
+        return None  # of an earlier form: measured without the way that it was to replace, and predicted beyond it
+    # the prediction is of the step as it was diagnosed, the measurement of the step as it was timed
+    return saving / one.timing.before_ns - expected / (one.step_ns or one.timing.before_ns)
+
+
+def promised_of(one: TrialRecord) -> tuple[float, float, float] | None:
+    """(measured saving, low, high) of a trial that can be judged, in shares of its step, by the interval that was shown
+    before it; None as for `error_of`, and where no interval was shown."""
+    saving = one.saving_ns
+    if error_of(one) is None or one.timing is None or saving is None or one.predicted_saving_ns is None:
+        return None
+    step = one.step_ns or one.timing.before_ns
+    low, high = (end / step for end in one.predicted_saving_ns)
+    return saving / one.timing.before_ns, low, high
+
+
+def calibrated(
+    errors: Sequence[float], expected: float, low: float, high: float, step: float
+) -> tuple[float, float, float]:
+    """(expected, low, high) of a saving of a step, its interval widened or narrowed by earlier `errors`.
+
+    With n >= `LEAST` errors the ends are those of the replay's interval and of what the errors' range around
+    `expected` says, blended by n / (n + `LEAST`): after four trials each counts for half. The range always holds an
+    error of 0, so that `expected` stays within the interval and nothing is gained by errors that are alike but large.
+    The larger each error is, the wider the interval.
+    """
+    n = len(errors)
+    if n < LEAST:
+        return expected, low, high
+    worst, best = min(quantile(errors, LOW), 0.0), max(quantile(errors, HIGH), 0.0)
+    share = n / (n + LEAST)
+    low = (1 - share) * low + share * (expected + worst * step)
+    high = (1 - share) * high + share * (expected + best * step)
+    return expected, min(low, expected), max(min(high, step), expected)
+
+
+def quantile(values: Sequence[float], at: float) -> float:
+    """A quantile, rounded outwards to one of the values: of few values the extremes."""
+    ordered = sorted(values)
+    position = at * (len(ordered) - 1)
+    return ordered[math.floor(position) if at < 0.5 else math.ceil(position)]
+
+
+def digest(one: TrialRecord) -> str:
+    """What two trials of the same share."""
+    device, torch = (one.versions.device, one.versions.torch) if one.versions is not None else ("", "")
+    text = "\n".join((device, torch, one.fingerprint, *sorted(one.kept), one.way))
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
+
+
+def _key(versions: Versions, fingerprint: str, kept: Iterable[str], way: str) -> tuple[object, ...]:
+    return versions.device, versions.torch, fingerprint, tuple(sorted(kept)), way
+
+
+def _newest(records: Iterable[TrialRecord]) -> list[TrialRecord]:
+    found: dict[str, TrialRecord] = {}
+    for one in records:
+        key = digest(one)
+        if key not in found or one.date >= found[key].date:
+            found[key] = one
+    return list(found.values())
+
+
+def _row(name: str, mine: Sequence[TrialRecord]) -> ErrorRow:
+    errors = [100 * abs(error) for one in mine if (error := error_of(one)) is not None]
+    ratios = [one.saving_ns / one.replayed_expected_ns for one in mine
+              if error_of(one) is not None and one.saving_ns is not None and one.replayed_expected_ns]  # fmt: skip
+    promised = [told for one in mine if (told := promised_of(one)) is not None]
+    return ErrorRow(
+        treatment=name,
+        trials=len(mine),
+        helped=sum(one.verdict == "helped" for one in mine),
+        predicted=len(errors),
+        median_points=median(errors) if errors else None,
+        p90_points=quantile(errors, 0.9) if errors else None,
+        measured_over_expected=median(ratios) if ratios else None,
+        covered=sum(low <= got <= high for got, low, high in promised) / len(promised) if promised else None,
+        width_points=median(100 * (high - low) for _, low, high in promised) if promised else None,
+    )
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "way"
+
+
+def _reason(error: Exception) -> str:
+    said = getattr(error, "strerror", None) or str(error)
+    return (said.splitlines() or [type(error).__name__])[0][:80]

@@ -1,0 +1,414 @@
+"""What ways do to the numbers of a workload: both arms take some steps from the same state and the same random numbers.
+
+The reference is a copy in float64 where the workload is a model (with a loss and an optimizer), in float32 where that
+is impossible and the model holds less, else the step as it is, run twice. What draws random numbers is first held
+against itself with the same ones; where a way draws others, only the means of several runs can be compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Literal
+
+import torch
+
+from gobrrr.model.treated import Errors, Numerics
+from gobrrr.model.workload import Workload
+from gobrrr.observe.live.state.parts import parameters_of, parts_of
+from gobrrr.observe.live.state.snapshot import Snapshot, drawn, seeded, seeds_itself, write
+from gobrrr.treatments.framework.way import INPUT, Way
+from gobrrr.trials import judging
+from gobrrr.trials.arms import Arm
+from gobrrr.trials.judging import Judged
+from gobrrr.trials.observed import Observed, Watch
+from gobrrr.trials.quantities import Sides, judged
+from gobrrr.trials.reference import lower_than_float32, possible, reference, release
+from gobrrr.trials.rounding import roundoff_of
+
+SEED, OTHER_SEED, RUNS = 20_240_501, 77_001, 4
+ILL = 0.1
+"""A step as it is that is off by more than this of itself can't be compared with anything."""
+STRANGE = 1e-2
+"""A reference farther than this from arms of float32 computes something else."""
+FEW_NAMES = 3
+NOTABLE = 1e-3
+"""An error over this that is allowed asks for a word on why."""
+
+UNKEPT = (
+    "the step keeps something that is not put back, or draws random numbers of its own; give Workload(reset=...), which"
+    " puts it back"
+)
+SEEDED = "the step sets its own seed, and this way draws other random numbers from it: try it without that seed"
+
+Kind = Literal["float64", "float32", "baseline", "none"]
+
+
+def compare(
+    workload: Workload,
+    before: Arm,
+    after: Arm,
+    way: Way,
+    snapshot: Snapshot,
+    *,
+    steps: int = 3,
+    few: bool = False,
+    most_s: float = math.inf,
+) -> Numerics:
+    """Compare both arms over some steps. What the arms raise passes through; the workload is then as they left it.
+
+    `few`: in as few runs as tell something, without a reference in float64, which may take `most_s` seconds otherwise.
+    """  # fmt: skip
+    return _Comparison(workload, before, after, way, snapshot, steps, few, most_s).result()
+
+
+class _Comparison:
+    def __init__(
+        self, workload: Workload, before: Arm, after: Arm, way: Way, snapshot: Snapshot, steps: int, few: bool,
+        most_s: float,
+    ) -> None:  # fmt: skip
+        self._workload, self._before, self._after, self._way = workload, before, after, way
+        self._snapshot, self._steps, self._few, self._most_s = snapshot, steps, few, most_s
+        self._terms = 1
+        self._like: Observed | None = None  # steps of one batch, where the step as it is has no more
+        self._generators = parts_of(workload).generators
+        self._draws = False  # whether the last run drew a random number
+        self._roundoffs = {False: 0.0, True: 0.0}
+        self._exact = way.numerics == "none"
+
+    def result(self) -> Numerics:
+        """The record."""
+        baseline = self._run(self._before)
+        self._like = baseline if _times(self._before) == 1 else None
+        draws = self._draws
+        random = draws and self._random(baseline)
+        treated = self._run(self._after)
+        other = self._way.numerics == "statistics"
+        if other and (random or _trains(baseline)):
+            return self._statistics_only(baseline, treated)
+        kind, truth = ("baseline", None) if random else self._reference(baseline)
+        if truth is None:
+            truth = self._run(self._before)
+        if other:
+            return self._fewer_bits(kind, baseline, treated, truth)
+        self._terms = _largest(self._workload, baseline, parameters=kind == "baseline")
+        own = self._own_noise(baseline, truth) if kind == "baseline" else 0.0
+        if own > ILL:
+            why = f"two runs of the step as it is differ by {own:.2g} of their size, from the same state"
+            return self._record("none", None, f"{why}: {UNKEPT}")
+        self._exact = self._exact and own == 0.0  # a step that rounds otherwise each time may do so
+        rounds = self._way.numerics == "rounding"
+        asked = rounds or kind == "baseline"
+        response = self._response(rounds) if asked and not self._few else None
+        found = self._judged(treated, baseline, truth, response)
+        if asked and self._few and any(one.wrong for one in found.values()):
+            response = self._response(rounds)
+            found = self._judged(treated, baseline, truth, response)
+        if self._exact and kind != "baseline" and any(one.wrong for one in found.values()):
+            self._exact = self._own_noise(baseline, self._run(self._before)) == 0.0
+            found = self._judged(treated, baseline, truth, response)
+        if draws and any(one.wrong for one in found.values()) and self._draws_otherwise(treated, baseline, response):
+            if random:
+                return self._means()
+            if seeds_itself(lambda seed: self._run(self._before, seed=seed)):
+                return self._record("none", None, SEEDED)
+        return self._said(kind, found, treated, baseline)
+
+    # -- runs
+
+    def _run(self, arm: Arm, *, seed: int = SEED, nudge: float = 0.0) -> Observed:
+        """Some steps of an arm from the snapshot."""
+        self._snapshot.restore()
+        seeded(seed)
+        watch = Watch(self._workload, _times(arm), self._like)
+        if nudge:
+            _nudge(self._workload, nudge)
+        asks = drawn(self._generators)
+        with arm.entered(fresh=True, seen=watch.seen) as entered:
+            found = watch.run(entered.call, entered.workload, self._steps)
+            treated = arm is self._after
+            self._roundoffs[treated] = max(
+                self._roundoffs[treated], found.roundoff, roundoff_of(entered.layers, arm.ways)
+            )
+        self._draws = asks()
+        return found
+
+    def _random(self, baseline: Observed) -> bool:
+        """Whether other random numbers make another result."""
+        other = self._run(self._before, seed=OTHER_SEED)
+        return self._own_noise(baseline, other) > judging.ROUNDOFFS * self._roundoffs[False]
+
+    def _own_noise(self, one: Observed, other: Observed) -> float:
+        """The largest difference between two runs of the step as it is."""
+        found = self._judged(one, one, other, None)
+        errors = [part.errors.treated for part in found.values() if part.errors is not None]
+        return max((one for one in errors if one is not None), default=0.0)
+
+    def _reference(self, baseline: Observed) -> tuple[Kind, Observed | None]:
+        if self._few or not possible(self._workload):
+            return "baseline", None
+        kinds: list[tuple[Kind, Any]] = [("float64", torch.float64)]
+        if lower_than_float32(self._workload):
+            kinds.append(("float32", torch.float32))
+        for kind, dtype in kinds:
+            truth = self._in(dtype)
+            if truth is not None and self._plausible(baseline, truth):
+                return kind, truth
+        return "baseline", None
+
+    def _in(self, dtype: Any) -> Observed | None:
+        """Some steps of a copy; None where there is no room for one, or the model can't be copied or run that way."""
+        self._snapshot.restore()
+        seeded(SEED)
+        watch = Watch(self._workload)
+        try:
+            with reference(self._workload, dtype, watch.seen, self._most_s) as (call, twin):
+                return watch.run(call, twin, self._steps)
+        except Exception:  # the copy may fail in any way that the user's code can
+            release()
+            return None
+
+    def _plausible(self, baseline: Observed, truth: Observed) -> bool:
+        """Whether the reference computes the same thing: close to it, where the step is precise."""
+        found = self._judged(baseline, baseline, truth, None)
+        limit = max(STRANGE, 64 * self._roundoffs[False])
+        parts = [found.get(name) for name in ("output", "loss", "gradients")]
+        errors = [one.errors for one in parts if one is not None and one.errors is not None]
+        return bool(errors) and all((one.treated or 0.0) <= limit for one in errors)
+
+    def _response(self, rounds: bool) -> Observed:
+        """The step as it is with its parameters off by one rounding of the lowest type in play: what rounding does.
+
+        A step that is held against itself has no other measure of its own error.
+        """
+        lowest = max(self._roundoffs.values()) if rounds else self._roundoffs[False]
+        return self._run(self._before, nudge=lowest or 2.0**-24)
+
+    # -- what follows
+
+    def _draws_otherwise(self, treated: Observed, baseline: Observed, response: Observed | None) -> bool:
+        """Whether the first step differs already: else the same numbers were drawn, and what differs is wrong."""
+        if self._way.numerics == "none" and self._way.rank < INPUT:  # batches made ahead or elsewhere draw otherwise
+            return False
+        held = [None if one is None else _first_step(one) for one in (treated, baseline, response)]
+        assert held[0] is not None
+        assert held[1] is not None
+        found = self._judged(held[0], held[1], held[1], held[2])
+        return any(one.wrong for one in found.values())
+
+    def _judged(
+        self, treated: Observed, baseline: Observed, truth: Observed, response: Observed | None
+    ) -> dict[str, Judged]:
+        roundoff = self._roundoffs[False] if self._exact else max(self._roundoffs.values())
+        lower = roundoff > self._roundoffs[False]
+        return judged(Sides(treated, baseline, truth, response, roundoff, self._exact, lower, self._terms))
+
+    def _said(self, kind: Kind, found: dict[str, Judged], treated: Observed, baseline: Observed) -> Numerics:
+        frozen = _frozen(treated, baseline)
+        wrong = [frozen] if frozen else [one.wrong for one in found.values() if one.wrong]
+        unknown = [one.unknown for one in found.values() if one.unknown]
+        shape = _other_shape(treated, baseline)
+        if shape:
+            wrong.insert(0, shape)
+        errors = {name: one.errors for name, one in found.items()}
+        vague = [name for name, one in errors.items() if one is not None and (one.allowed or 0.0) > judging.MOST]
+        errors |= dict.fromkeys(vague)
+        nothing = errors["output"] is None and errors.get("loss") is None
+        if nothing:
+            errors["output"] = errors["change"]
+        changed = _changed(treated, baseline)
+        if wrong:
+            return self._record(kind, False, "; ".join(wrong[:2]), errors, changed)
+        if unknown:
+            return self._record(kind, None, unknown[0], errors, changed)
+        if vague and all(one is None for one in errors.values()):
+            return self._record(
+                kind, None, f"any rounding changes {_listed(vague)} by half of its size", errors, changed
+            )
+        if all(one is None for one in errors.values()):
+            why = "the step returns nothing and changes nothing that is known: there is nothing to compare"
+            return self._record("none", None, why, errors, changed)
+        told = [one for one in vague if one != "change"]
+        words = [f"of {_listed(told)} any rounding changes half: nothing is said of that"] if told else []
+        lower = self._roundoffs[True] > self._roundoffs[False]  # then it is what the way is for
+        words += [why] if (why := "" if lower else _why_allowed(kind, errors)) else []
+        words += ["its steps are slow: few runs were compared, and none in float64"] if self._few else []
+        return self._record(kind, True, "; ".join(words), errors, changed)
+
+    def _means(self) -> Numerics:
+        """Runs with several random numbers of both arms: what draws otherwise can agree on average alone."""
+        self._steps = 1 if self._few else self._steps
+        runs: dict[bool, list[Observed]] = {False: [], True: []}
+        for seed in range(OTHER_SEED, OTHER_SEED + RUNS):
+            for treated, arm in ((False, self._before), (True, self._after)):
+                runs[treated].append(self._run(arm, seed=seed))
+        mine, theirs = (_scalars(runs[side]) for side in (True, False))
+        roundoff = max(self._roundoffs.values())
+        wrong = [
+            f"{name} is {why}"
+            for name in theirs
+            if name in mine and (why := judging.means_differ(mine[name], theirs[name], roundoff))
+        ]
+        frozen = _frozen(runs[True][0], runs[False][0])
+        changed = _changed(runs[True][0], runs[False][0])
+        if frozen or wrong:
+            return self._record("baseline", False, frozen or wrong[0], None, changed)
+        if not set(mine) & set(theirs):
+            return self._record("none", None, "it draws other random numbers, and returns nothing to average", {})
+        why = f"it draws other random numbers: only means over {RUNS} runs were compared"
+        return self._record("baseline", True, why, None, changed)
+
+    def _statistics_only(self, baseline: Observed, treated: Observed) -> Numerics:
+        frozen, changed = _frozen(treated, baseline), _changed(treated, baseline)
+        finite = [bool(torch.isfinite(torch.cat(one.losses[""])).all()) for one in (treated, baseline) if one.losses]
+        if frozen or (len(finite) == 2 and finite[1] and not finite[0]):
+            return self._record("none", False, frozen or "the loss is no longer finite", None, changed)
+        why = "it changes the statistics of the training: only that the loss is finite and that the parameters change"
+        if not _trains(baseline):
+            why = "it computes in fewer bits a step that draws random numbers: only that what it returns is finite"
+            values = [one for held in (treated.returned, treated.outputs) for steps in held.values() for one in steps]
+            if not all(bool(torch.isfinite(one).all()) for one in values):
+                return self._record("none", False, "what it returns is no longer finite", None, changed)
+        return self._record("none", True, f"{why} was looked at", None, changed)
+
+    def _fewer_bits(self, kind: Kind, baseline: Observed, treated: Observed, truth: Observed) -> Numerics:
+        """What is kept in fewer bits is off by more than rounding: by how much is said, and more than ILL is wrong."""
+        found = self._judged(treated, baseline, truth, None)
+        errors = {name: one.errors for name, one in found.items()}
+        wrong, told = _other_shape(treated, baseline), errors.get("output")
+        if told is None:
+            return self._record("none", None, "it computes in fewer bits, and there is nothing to compare", errors)
+        if not wrong and told.treated is None:
+            wrong = "the output: no longer finite"
+        elif not wrong and told.treated is not None and told.treated > ILL:
+            wrong = f"the output off by {told.treated:.2g} of its size, which is more than fewer bits explain"
+        if wrong:
+            return self._record(kind, False, wrong, errors)
+        own = f", the step as it is by {told.baseline:.1g}" if told.baseline else ""
+        why = f"it computes in fewer bits: the output is off by {told.treated:.1g}{own}"
+        return self._record(kind, True, why, errors)
+
+    def _record(
+        self,
+        kind: Kind,
+        ok: bool | None,
+        why: str,
+        errors: dict[str, Errors | None] | None = None,
+        changed: bool | None = None,
+    ) -> Numerics:
+        held = errors or {}
+        return Numerics(
+            reference=kind,
+            ok=ok,
+            why=why,
+            steps=self._steps,
+            output=held.get("output"),
+            loss=held.get("loss"),
+            gradients=held.get("gradients"),
+            parameters_change=changed,
+        )
+
+
+def _why_allowed(kind: Kind, errors: dict[str, Errors | None]) -> str:
+    """Why an error that is no small one is allowed; "" for small ones."""
+    large = {name: one for name, one in errors.items() if name != "change" and one and (one.treated or 0) > NOTABLE}
+    if not large:
+        return ""
+    name = max(large, key=lambda one: large[one].treated or 0.0)
+    worst = large[name]
+    assert worst is not None
+    off, own = worst.treated or 0.0, worst.baseline or 0.0
+    if own * judging.FEW_TIMES < off:
+        return f"{_listed([name])} off by {off:.1g}: no more than rounding changes it by"
+    if kind == "baseline":
+        return f"two runs of the step as it is differ by {own:.1g} by themselves in {_listed([name])}"
+    return f"the step as it is off by {own:.1g} itself from {kind} in {_listed([name])}"
+
+
+def _largest(workload: Workload, baseline: Observed, *, parameters: bool) -> int:
+    """Values of the largest tensor that is known to be there to be summed; of parameters as well where that is asked:
+    what a step of the user's own sums is not known."""
+    parts = parts_of(workload)
+    held = [
+        *parts.tensors,
+        *(one[0] for one in baseline.outputs.values()),
+        *(one[0] for one in baseline.returned.values()),
+    ]
+    if parameters:
+        held += [one for module in parts.modules for one in module.parameters()]
+    return max((one.numel() for one in held), default=1)
+
+
+def _first_step(one: Observed) -> Observed:
+    """What the first step gave; what is known at the end alone is left out."""
+
+    def first(held: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        return {name: values[:1] for name, values in held.items()}
+
+    return Observed(outputs=first(one.outputs), returned=first(one.returned), losses=first(one.losses))
+
+
+def _frozen(treated: Observed, baseline: Observed) -> str:
+    """Which parameters and buffers the step as it is changes and the treated one does not; "" for none."""
+    names = [name for name, one in baseline.changed.items() if one and treated.changed.get(name) is False]
+    if not names:
+        return ""
+    more = f" and {len(names) - FEW_NAMES} more" if len(names) > FEW_NAMES else ""
+    return f"the step no longer changes {', '.join(names[:FEW_NAMES])}{more}"
+
+
+def _changed(treated: Observed, baseline: Observed) -> bool | None:
+    names = [name for name, one in baseline.changed.items() if one and name in treated.changed]
+    return all(treated.changed[name] for name in names) if names else None
+
+
+def _times(arm: Arm) -> int:
+    """How many times the workload's batch a step of an arm works on."""
+    return round(math.prod(one.work for one in arm.ways))
+
+
+def _trains(found: Observed) -> bool:
+    """Whether a step updates parameters, or asks for their gradients."""
+    return bool(found.gradients or any(found.changed.values()))
+
+
+def _other_shape(treated: Observed, baseline: Observed) -> str:
+    for name, shape in baseline.shapes.items():
+        other = treated.shapes.get(name, shape)
+        if other != shape:
+            return f"the output{name} has the shape {other}, not {shape}"
+    return ""
+
+
+def _scalars(runs: Sequence[Observed]) -> dict[str, list[float]]:
+    """Numbers that stand for each run: the losses, and size and mean of each output."""
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        for number, loss in enumerate(run.losses.get("", ())):
+            found.setdefault(f"the loss of step {number + 1}", []).append(float(loss[0]))
+        for label, held in (("the output", run.returned), ("the model's output", run.outputs)):
+            for name, values in held.items():
+                first = values[0].double()
+                found.setdefault(f"the mean of {label}{name}", []).append(float(first.mean()))
+                size = float(first.norm()) / math.sqrt(max(1, first.numel()))
+                found.setdefault(f"the size of {label}{name}", []).append(size)
+    return found
+
+
+def _nudge(workload: Workload, relative: float) -> None:
+    """Parameters off by one rounding, up or down by chance: of their own type where that is the coarser one."""
+    for number, tensor in enumerate(parameters_of(workload).values()):
+        if not tensor.is_floating_point():
+            continue
+        generator = torch.Generator(device=tensor.device)
+        generator.manual_seed(SEED + number)
+        signs = torch.randint(0, 2, tensor.shape, generator=generator, device=tensor.device) * 2 - 1
+        off = max(relative, float(torch.finfo(tensor.dtype).eps))
+        with suppress(RuntimeError, NotImplementedError):
+            write(tensor, (tensor.detach().float() * (1 + off * signs)).to(tensor.dtype))
+
+
+def _listed(names: Sequence[str]) -> str:
+    words = {"output": "the output", "loss": "the loss", "gradients": "the gradients", "change": "the weights' change"}
+    return " and ".join(words.get(one, one) for one in names)

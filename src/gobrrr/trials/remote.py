@@ -1,0 +1,314 @@
+"""A bench in a process of its own: a hang, a crash or a kill in there ends one trial and not the run. No torch here."""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import IO
+
+from msgspec.structs import replace
+
+from gobrrr.errors import UsageError
+from gobrrr.guarded import LOG
+from gobrrr.model.treated import TrialRecord
+from gobrrr.report import failures
+from gobrrr.trials import messages
+from gobrrr.trials.candidate import Candidate
+from gobrrr.trials.candidates import Looked
+from gobrrr.trials.looking import enough
+from gobrrr.trials.pace import GRACE, UNDECIDED, Allowed
+from gobrrr.trials.search import CHANGED, TOGETHER, Died, Late, Stages
+
+LIMIT_S = 120.0
+"""A trial that is silent for so long hangs, unless its step is long."""
+
+LIMIT_STEPS = 500
+"""The same in steps: 20 times the 25 steps that looking at one takes."""
+
+COMPILING = 3.0
+"""A compiler is silent for longer."""
+
+START_S = 600.0
+"""What loading a workload may take, and its first step."""
+
+POLL_S = 0.2
+HINTS = {9: "killed: out of memory?", 11: "a crash in native code", 6: "it aborted"}
+"""What signals of these numbers most often mean."""
+
+SHOWN = 160
+
+Request = Callable[[float], messages.Request]
+"""A request, by the seconds that are left for it."""
+
+_START = "import sys; sys.path[:] = {path!r}; from gobrrr.trials.worker import main; main({debug})"
+
+
+class Remote:
+    """Runs the steps of a named target in a child. `limit_s`: the longest silence within a trial.
+
+    No call takes longer than it may by more than `GRACE` of the budget: then its process is ended.
+    """
+
+    renews = True
+
+    def __init__(
+        self, target: str, *, budget_s: float = math.inf, limit_s: float | None = None, stages: Stages | None = None
+    ) -> None:
+        self._target, self._own_limit, self._stages = target, limit_s, stages
+        self._grace_s, self._start_s = GRACE * budget_s, 0.0
+        self._stage = ""
+        self._child: subprocess.Popen[bytes] | None = None
+        self._errors: IO[bytes] | None = None
+        self._buffer = b""
+        self._step_s = 0.0
+        self._fresh: set[str] = set()
+        self._compiling: set[str] = set()
+        self._begun = self._stale = False
+
+    @property
+    def start_s(self) -> float:
+        """What starting a process and loading the workload took."""
+        return self._start_s
+
+    @property
+    def down(self) -> bool:
+        """Whether the next call has to start a process."""
+        return self._child is None or self._stale
+
+    def look(self, kept: Sequence[str], within_s: float = math.inf, spent_s: float = 0.0) -> Looked:
+        """Diagnose. Raises UsageError where the target is none, its step fails or the time does not suffice for it;
+        Died where, once it ran, it died or took too long."""
+        self._renew_for(kept)
+
+        def request(left_s: float) -> messages.Request:
+            return messages.Look(tuple(kept), left_s, spent_s + within_s - left_s)
+
+        try:
+            answer = self._ask(request, START_S if not self._begun else self._limit(compiles=True), within_s)
+        except Late as late:
+            if self._begun:
+                raise
+            more = f"--budget {enough(2 * (spent_s + within_s)):g} gives it twice as long"
+            why = f"the budget is too short for the first diagnosis: {late}; {more}"
+            raise UsageError(f"{self._target}: {why}") from None
+        except Died as died:
+            if self._begun:
+                raise
+            raise UsageError(f"{self._target}: while the step was diagnosed, {died}") from None
+        if isinstance(answer, messages.Refused):
+            if self._begun:
+                raise Died(answer.why)
+            raise self._refusal(answer)
+        assert isinstance(answer, messages.Seen)
+        looked = answer.looked
+        if not self._begun and looked.step_ns is not None:
+            self._step_s = looked.step_ns / 1e9
+        self._begun = True
+        self._fresh |= {one.way for one in looked.candidates if one.fresh}
+        self._compiling |= {one.way for one in looked.candidates if one.compiles}
+        return looked
+
+    def trial(self, kept: Sequence[str], way: Candidate, allowed: Allowed, instead_of: str = "") -> TrialRecord:
+        """One trial. Where the process dies, hangs or refuses, the verdict is that it can't be judged, and why."""
+        compiles = way.compiles or bool(self._compiling & set(kept))  # each arm compiles for itself
+        lost = TrialRecord(
+            way=way.way, treatment=way.treatment, kept=tuple(kept), verdict="inconclusive", why="", work=way.work,
+            instead_of=instead_of, members=way.members, leaves_out=way.leaves_out,
+        )  # fmt: skip
+
+        def request(left_s: float) -> messages.Request:
+            return messages.Try(tuple(kept), way, replace(allowed, within_s=left_s), instead_of)
+
+        return self._tried(request, [*kept, way.way, *way.members], compiles, allowed.within_s, lost)
+
+    def together(self, kept: Sequence[str], allowed: Allowed) -> TrialRecord:
+        """All kept ways at once, against the step as it was."""
+        lost = TrialRecord(way=TOGETHER, treatment=TOGETHER, kept=(), verdict="inconclusive", why="")
+
+        def request(left_s: float) -> messages.Request:
+            return messages.Join(tuple(kept), replace(allowed, within_s=left_s))
+
+        return self._tried(request, kept, bool(self._compiling & set(kept)), allowed.within_s, lost)
+
+    def _tried(
+        self, request: Request, names: Sequence[str], compiles: bool, within_s: float, lost: TrialRecord
+    ) -> TrialRecord:  # fmt: skip
+        """The record of a trial, or `lost` with why there is none."""
+        begin = time.monotonic()
+        self._renew_for(names)
+        try:
+            answer = self._ask(request, self._limit(compiles=compiles), within_s)
+        except Late as late:
+            why = f"{UNDECIDED}: {late}"
+            return replace(lost, why=why, late=True, seconds=time.monotonic() - begin)
+        except Died as died:
+            return replace(lost, why=str(died), died=True, seconds=time.monotonic() - begin)
+        if isinstance(answer, messages.Tried):
+            if spoilt(answer.record):
+                self.close()
+            return answer.record
+        assert isinstance(answer, messages.Refused)
+        self.close()  # what it did before it failed is not known
+        return replace(lost, why=answer.why, seconds=time.monotonic() - begin)
+
+    def close(self) -> None:
+        """End the process and all that it started; another one starts when it is needed."""
+        child, self._child, self._buffer = self._child, None, b""
+        if child is not None:
+            _kill(child)
+            for pipe in (child.stdin, child.stdout):
+                if pipe is not None:
+                    with suppress(OSError):
+                        pipe.close()
+        if self._errors is not None:
+            LOG.debug("the process that ran the steps wrote:\n%s", self._said())
+            self._errors.close()
+            self._errors = None
+
+    def _renew_for(self, names: Sequence[str]) -> None:
+        """What needs a process of its own gets one, and leaves none to others."""
+        fresh = bool(self._fresh & set(names))
+        if fresh or self._stale:
+            self.close()
+        self._stale = fresh
+
+    def _limit(self, *, compiles: bool) -> float:
+        if self._own_limit is not None:
+            return self._own_limit
+        return max(LIMIT_S, LIMIT_STEPS * self._step_s) * (COMPILING if compiles else 1.0)
+
+    def _refusal(self, answer: messages.Refused) -> Exception:
+        return RuntimeError(answer.why) if answer.bug else UsageError(answer.why)
+
+    def _ask(self, request: Request, limit_s: float, within_s: float) -> messages.Answer:
+        """The answer to a request. Raises Died where none comes, Late where it does not come in time, and UsageError
+        where the target can't be loaded."""
+        begin = time.monotonic()
+        until = begin + within_s + self._grace_s
+        if self._child is None:
+            self._start(until)
+            self._start_s = time.monotonic() - begin
+        return self._answered(request(within_s - (time.monotonic() - begin)), limit_s, until)
+
+    def _start(self, until: float = math.inf) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        self._child = subprocess.Popen(
+            [sys.executable, "-c", _START.format(path=sys.path, debug=failures.tracebacks_shown())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            start_new_session=True,  # an interrupt at the terminal is for this process; it ends the child itself
+        )
+        if self._stages is not None:
+            self._stages("loading", 0, 1)
+        try:
+            answer = self._answered(messages.Open(self._target), START_S, until)
+        except Late:
+            raise
+        except Died as died:
+            if self._begun:
+                raise
+            raise UsageError(f"{self._target}: while it was loaded, {died}") from None
+        if isinstance(answer, messages.Refused):
+            refusal = Died(answer.why) if self._begun else self._refusal(answer)
+            self.close()
+            raise refusal
+
+    def _answered(self, request: messages.Request, limit_s: float, until: float = math.inf) -> messages.Answer:
+        child, begin = self._child, time.monotonic()
+        self._stage = "loading" if isinstance(request, messages.Open) else ""
+        assert child is not None
+        assert child.stdin is not None
+        try:
+            child.stdin.write(messages.encode(request))
+            child.stdin.flush()
+        except OSError:
+            raise self._dead() from None
+        while True:
+            silent = time.monotonic() + limit_s
+            line = self._line(child, min(silent, until))
+            if line is None:
+                self.close()
+                if until > silent:
+                    raise Died(f"the process hung: nothing was heard of it for {limit_s:g} s")
+                raise Late(f"after {time.monotonic() - begin:.0f} s it was still {self._stage or 'running'}")
+            answer = messages.answer(line)
+            if not isinstance(answer, messages.Told):
+                return answer
+            self._stage = answer.stage.rpartition(": ")[2].partition(" (")[0]
+            if self._stages is not None:
+                self._stages(answer.stage, answer.done, answer.total)
+
+    def _line(self, child: subprocess.Popen[bytes], until: float) -> bytes | None:
+        """The next line, None where there is none by then; a death is noticed even where what it started holds its
+        pipe open."""
+        assert child.stdout is not None
+        pipe = child.stdout.fileno()
+        while b"\n" not in self._buffer:
+            left = until - time.monotonic()
+            if left <= 0:
+                return None
+            gone = child.poll() is not None
+            ready, _, _ = select.select([pipe], [], [], 0 if gone else min(POLL_S, left))
+            data = os.read(pipe, 1 << 20) if ready else b""
+            if (ready and not data) or (gone and not ready):
+                raise self._dead()
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def _dead(self) -> Died:
+        """Why the child died, in one line."""
+        assert self._child is not None
+        with suppress(subprocess.TimeoutExpired):
+            self._child.wait(timeout=5)
+        status = self._child.poll()
+        said = [line for line in self._said().splitlines() if line.strip()]
+        self.close()
+        return Died(how_it_ended(status) + (f" (its last line: {said[-1].strip()[:SHOWN]})" if said else ""))
+
+    def _said(self) -> str:
+        """What the child wrote to standard error, its end."""
+        if self._errors is None:
+            return ""
+        size = os.fstat(self._errors.fileno()).st_size
+        return os.pread(self._errors.fileno(), 1 << 16, max(size - (1 << 16), 0)).decode("utf-8", "replace")
+
+
+def spoilt(record: TrialRecord) -> bool:
+    """Whether a process that made this of a trial is not to be trusted with another.
+
+    An error within a step may have left the device or the memory in any state; what was refused, or compared, has not.
+    """
+    if CHANGED in record.why:
+        return True
+    broke = record.verdict == "inconclusive" and record.timing is None and record.numerics is None
+    return broke and "can't be applied" not in record.why
+
+
+def how_it_ended(status: int | None) -> str:
+    """An exit status in words."""
+    if status is None:
+        return "the process closed its pipe"
+    if status >= 0:
+        return f"the process ended with status {status}"
+    hint = HINTS.get(-status)
+    return f"the process died: signal {-status}" + (f" ({hint})" if hint else "")
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    """End a child with all that it started: they are one group."""
+    with suppress(OSError):
+        os.killpg(child.pid, signal.SIGKILL)
+    with suppress(OSError):
+        child.kill()
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(timeout=10)

@@ -1,0 +1,61 @@
+"""The lowest type that an arm computes in, as far as that is seen: of parameters, autocast, TF32, or said in a way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import torch
+
+from gobrrr.model.workload import Workload
+from gobrrr.observe.live.clock import on_gpu
+from gobrrr.observe.live.state.parts import parts_of
+from gobrrr.treatments.framework.way import Way
+from gobrrr.trials.observed import roundoff
+
+TF32 = 2.0**-11
+_NAMED = (
+    (re.compile(r"float8|fp8"), 2.0**-4),
+    (re.compile(r"bfloat16|bf16"), 2.0**-8),
+    (re.compile(r"float16|fp16|\.half\(\)"), 2.0**-11),
+    (re.compile(r"tf32|float32_matmul_precision", re.IGNORECASE), TF32),
+)
+
+
+def roundoff_of(layers: Sequence[Workload], ways: Sequence[Way]) -> float:
+    """The unit roundoff of the lowest type in play while an arm is entered."""
+    found = [_held(layers[-1]), *map(_around, layers)]
+    found += [size for way in ways if way.numerics != "none" for size in _said(way)]
+    if on_gpu() and _products_in_tf32():
+        found.append(TF32)
+    return max(found, default=0.0)
+
+
+def _held(workload: Workload) -> float:
+    """Of parameters and inputs."""
+    parts = parts_of(workload)
+    held = [one for module in parts.modules for one in module.parameters()] + parts.tensors
+    return max((roundoff(one.dtype) for one in held), default=0.0)
+
+
+def _around(workload: Workload) -> float:
+    """Of autocast that the workload is run in."""
+    kinds = ("cuda", "cpu") if on_gpu() else ("cpu",)
+    with ExitStack() as stack:
+        for make in workload.around:
+            stack.enter_context(make())
+        inside = [roundoff(torch.get_autocast_dtype(kind)) for kind in kinds if torch.is_autocast_enabled(kind)]
+    return max(inside, default=0.0)
+
+
+def _said(way: Way) -> list[float]:
+    text = f"{way.name} {way.treatment} {way.code}"
+    return [size for pattern, size in _NAMED if pattern.search(text)]
+
+
+def _products_in_tf32() -> bool:
+    try:
+        return bool(torch.get_float32_matmul_precision() != "highest")
+    except RuntimeError:  # set by the newer names
+        return bool(getattr(torch.backends.cuda.matmul, "fp32_precision", "") == "tf32")

@@ -1,0 +1,429 @@
+"""The best predicted set of ways is tried at once, and what helped is kept.
+
+Then the way with the largest predicted saving is tried next, again and again, each time predicted anew. Where none is
+left that is predicted to save anything, the step is tried without each member of the set that may not pay.
+Nothing here runs a step: a `Bench` diagnoses and tries, in this process or in one of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from gobrrr import units
+from gobrrr.errors import UsageError
+from gobrrr.model.treated import TrialRecord
+from gobrrr.trials import looking, sets
+from gobrrr.trials.candidate import LEAST_SHARE, Candidate
+from gobrrr.trials.candidates import Looked
+from gobrrr.trials.choosing import Choice, Chooser, Found, Options, Tried, ratio, words
+from gobrrr.trials.ledger import Ledger
+from gobrrr.trials.pace import SLOW_S, Allowed
+from gobrrr.trials.spending import Spending, Started
+
+SECONDS_USED = 1.5
+"""What a trial takes, in what it is given for warm-up and timing: the numbers are compared beside."""
+
+LEAST_SECONDS = 0.5
+APART = 1.5
+"""A trial of the ledger stands for a step whose time is within this factor, and the trial's spread, of its own."""
+
+DEATHS = 2
+"""A trial that died so often is not run again."""
+
+INTERRUPTED = "interrupted"
+"""What `stopped` says where the user ended the search."""
+
+Stages = Callable[[str, int, int], None]
+
+
+CHANGED = "may be changed"
+"""What a trial says where the workload could not be put back."""
+
+
+class Bench(Started, Protocol):
+    """Where steps are run. `renews`: it makes the workload anew where one was spoilt."""
+
+    renews: bool
+
+    def look(self, kept: Sequence[str], within_s: float, spent_s: float) -> Looked:
+        """Diagnose the step with what is kept, in so many seconds; `spent_s`: what was spent before, for messages.
+
+        Raises UsageError where it can't be run, or not in the time, and Died where its process died.
+        """
+
+    def trial(self, kept: Sequence[str], way: Candidate, allowed: Allowed, instead_of: str = "") -> TrialRecord:
+        """One trial, on top of what is kept or in the place of one of it; a death of the process is a verdict."""
+
+    def together(self, kept: Sequence[str], allowed: Allowed) -> TrialRecord:
+        """All kept ways at once, against the step as it was."""
+
+
+class Telling:
+    """Progress of a bench, told with the way that is being tried."""
+
+    def __init__(self, stages: Stages | None) -> None:
+        self._stages = stages
+        self.about = ""
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Pass a stage on."""
+        if self._stages is not None:
+            known = not self.about or stage.startswith(self.about)
+            self._stages(stage if known else f"{self.about}: {stage}", done, total)
+
+
+TOGETHER = "all together"
+"""What the trial of all kept ways at once is called."""
+
+
+class Died(Exception):
+    """The process that ran the steps died or hung: one line says how."""
+
+
+class Late(Died):
+    """The process did not answer in the time, and was ended: one line says what it was doing."""
+
+
+class Search:
+    """One search. `run` returns when nothing is left, the budget is spent, or the user interrupts."""
+
+    def __init__(
+        self, bench: Bench, before: Looked, options: Options, ledger: Ledger | None = None,
+        clock: Callable[[], float] = time.monotonic, begun: float | None = None, tell: Telling | None = None,
+    ) -> None:  # fmt: skip
+        self._bench, self._options, self._ledger, self._clock = bench, options, ledger, clock
+        self._spending = Spending(options.budget_s, bench, clock, clock() if begun is None else begun)
+        self._spending.costs.looked(before.seconds)
+        self._tell = tell or Telling(None)
+        self._tried: dict[str, Tried] = {}
+        self._trying = self._fits = ""
+        self.found = Found(before, before)
+        self._chooser = Chooser(self.found, options, ledger)
+
+    def run(self) -> Found:
+        """Try until nothing is left. An interrupt ends it with what is known so far."""
+        found = self.found
+        try:
+            while not found.stopped:
+                choices = self.ranked()
+                if not choices:
+                    found.stopped = self._chooser.nothing_left()
+                elif self._options.dry_run:
+                    found.stopped = "nothing was applied: --dry-run"
+                else:
+                    self._turn_of(choices)
+            if found.apart:
+                self._join()
+        except KeyboardInterrupt:
+            found.stopped = INTERRUPTED
+        self._undecided()
+        waiting = self.ranked()  # why each of the others was left, as things stand now
+        if not self._options.dry_run:
+            self._leave(waiting)
+        return found
+
+    def _undecided(self) -> None:
+        """Say what budget may decide a trial, where the budget was why none was."""
+        found = self.found
+        late = [one for one in found.trials if one.late]
+        if self._decided or not late or found.stopped == INTERRUPTED:
+            return
+        one = max(late, key=lambda it: it.seconds)
+        found.needs_s = looking.enough(
+            self._spending.budget_s + one.seconds, self._spending.budget_s, found.before.once_s
+        )
+        more = f"--budget {found.needs_s:g} gives it twice as long"
+        found.stopped = f"no trial was decided in the time: {one.way} was ended after {one.seconds:.0f} s, {more}"
+
+    def ranked(self) -> list[Choice]:
+        """What could be tried now, in the order of it; why the others are left goes to `found.left`."""
+        return self._chooser.ranked()
+
+    def _leave(self, waiting: Sequence[Choice]) -> None:
+        """Why those that could still be tried were not. What was tried is among the trials."""
+        found = self.found
+        interrupted = found.stopped == INTERRUPTED
+        tried = {one.way for one in found.trials}
+        why = "interrupted" if interrupted else "the search ended" if self._spoilt else "the budget was spent"
+        tried |= {name for one in found.trials for name in one.members}
+        single = [one.candidate for one in waiting if not (one.candidate.members or one.candidate.leaves_out)]
+        turns = {one.way: f"{why} before its turn" for one in single if one.way not in tried}
+        if self._trying and self._trying not in tried:
+            turns[self._trying] = "interrupted during its trial"
+        found.left = {**turns, **{way: reason for way, reason in found.left.items() if way not in turns}}
+
+    @property
+    def _spoilt(self) -> bool:
+        return "left the workload changed" in self.found.stopped
+
+    def _join(self) -> None:
+        """Measure all that was kept at once: what each saved on top of the others need not add up."""
+        found, step = self.found, self.found.before.step_ns
+        if self._spending.joined(found.kept, (step or 0.0) / 1e9) > self._spending.left:
+            found.notes.append("what was kept was not timed all at once: the budget was spent")
+            return
+        self._tell.about = TOGETHER
+        record = self._bench.together([one.way for one in found.kept], self._allowed(step, self._spending.left))
+        found.together = record
+        if record.verdict == "inconclusive" or record.timing is None:
+            found.notes.append(f"what was kept could not be judged all at once: {record.why}")
+            return
+        found.measured = record.timing.before_ns, record.timing.after_ns / record.work
+        found.faster = ratio(record)
+        if record.verdict != "helped":
+            found.notes.append(f"all that was kept, at once, {words(record)}: {record.why}")
+
+    @property
+    def _step(self) -> float | None:
+        return self.found.looked.step_ns
+
+    @property
+    def _step_s(self) -> float:
+        return (self._step or 0.0) / 1e9
+
+    def _allowed(self, step: float | None, within: float) -> Allowed:
+        """What a trial is given, which has to end within so many seconds."""
+        seconds = max(min(self._options.trial_s(step), within / SECONDS_USED), LEAST_SECONDS)
+        step_s = None if step is None else step / 1e9
+        return Allowed(seconds=seconds, within_s=within, step_s=step_s, patient=not self._decided)
+
+    def _turn_of(self, choices: Sequence[Choice]) -> None:
+        """Try the first way that there is time for, unless the ledger has the trial; one that takes longer waits."""
+        late: list[Turn] = []
+        for choice in choices:
+            known, turn = self._known(choice), self._turn(choice, choices)
+            fits = turn.fits if known is None else self._spending.left > self._spending.look([choice.candidate])
+            if fits:
+                self._chooser.take(choice)
+                self._fits = " of what fits the budget" if late else ""
+                self._try(choice, known, turn.within)
+                return
+            late.append(turn)
+        self._stop(late)
+
+    def _turn(self, choice: Choice, choices: Sequence[Choice]) -> Turn:
+        """What the trial of a way needs, and what there is for it."""
+        one, spending = choice.candidate, self._spending
+        needs = max(spending.trial(one, self._step_s), self._took_longer(choice))
+        if self._decided:
+            kept = [*(it for it in self.found.kept if it.way != choice.instead_of), one]
+            after = spending.after(kept, (self.found.before.step_ns or 0.0) / 1e9)
+        else:
+            others = [it.candidate for it in choices if not it.candidate.compiles] if one.compiles else []
+            after = spending.instead(others, self._step_s)
+        return Turn(needs, after, spending.left - after)
+
+    @property
+    def _decided(self) -> bool:
+        """Whether any trial has a verdict: until then nothing is kept back for what comes after one."""
+        return any(one.verdict != "inconclusive" for one in self.found.trials)
+
+    def _took_longer(self, choice: Choice) -> float:
+        """What a trial of the ledger that was ended by the budget had; 0 where there is none."""
+        looked = self.found.looked
+        if self._ledger is None:
+            return 0.0
+        return self._ledger.longer_than(
+            looked.versions, looked.fingerprint, self._chooser.base(choice), choice.candidate.way
+        )
+
+    def _stop(self, late: Sequence[Turn]) -> None:
+        """The budget is spent: no way of those that are left can be tried in what is left of it."""
+        found, spending, step = self.found, self._spending, self._step
+        one = min(late, key=lambda it: it.needs + it.after) if not self._decided else late[0]
+        spent = f"the budget: {spending.spent:.0f} s of {spending.budget_s:g} s were spent"
+        of_step = f" of a step of {units.duration(step)}" if step and step / 1e9 >= SLOW_S else ""
+        beside = f", measuring all that is kept after it {one.after:.0f} s" if one.after >= 1.0 else ""
+        enough = spending.enough(one.needs + one.after, found.before.once_s)
+        more = f": --budget {enough:g}" if enough > spending.budget_s else ""
+        found.stopped = f"{spent}; a trial{of_step} takes about {one.needs:.0f} s{beside}{more}"
+        if not found.trials:
+            found.needs_s = enough
+
+    def _known(self, choice: Choice) -> TrialRecord | None:
+        """The ledger's trial of a way on top of the same kept ones, where it can stand for one of now."""
+        looked, way = self.found.looked, choice.candidate.way
+        if self._ledger is None or self._options.again:
+            return None
+        base = self._chooser.base(choice)
+        known = self._ledger.find(looked.versions, looked.fingerprint, base, way)
+        if known is None:
+            return None
+        if known.disturbed:
+            return None
+        if known.verdict == "inconclusive":  # times that scattered, memory that was short: another day they may not
+            died = self._ledger.deaths(looked.versions, looked.fingerprint, base, way, self._options.limit_s)
+            return known if known.died and died >= DEATHS else None
+        if (now := self._apart(known, choice)) is not None:
+            told = (
+                f"{way}: the ledger's trial of {known.date[:10]} was of a step of {units.duration(_step_of(known))}, "
+                f"which takes {units.duration(now)} now: it was not used"
+            )
+            if told not in self.found.notes:
+                self.found.notes.append(told)
+            return None
+        return known
+
+    def _apart(self, known: TrialRecord, choice: Choice) -> float | None:
+        """The step as it is now, ns, where a trial of the ledger was of one that took far more or less; else None."""
+        now = self._step
+        was, spread = _step_of(known), known.timing.spread_ns if known.timing is not None else 0.0
+        if not was or not now or not self.found.fresh_look:
+            return None
+        return now if max(was, now) > APART * min(was, now) + spread else None
+
+    def _try(self, choice: Choice, known: TrialRecord | None, within: float) -> None:
+        one, found = choice.candidate, self.found
+        base = self._chooser.base(choice)
+        self._tell.about = self._trying = one.way
+        began = self._clock()
+        if known is not None:
+            record = replace(known, from_ledger=known.date, instead_of=choice.instead_of)
+        else:
+            record = self._bench.trial(base, one, self._allowed(self._step, within), choice.instead_of)
+            self._learn(one, record, self._clock() - began)
+            if record.unapplied and CHANGED not in record.why:
+                self._unapplied(one, record)
+                self._trying = ""
+                return
+            record = self._predicted(record, choice)
+            if self._ledger is not None:
+                self._ledger.add(record)
+        found.trials.append(record)
+        self._trying = ""
+        if CHANGED in record.why and known is None and not self._bench.renews:
+            found.stopped = f"{record.way} left the workload changed, and this process can't make it anew"
+        self._judge(record, choice)
+
+    def _unapplied(self, one: Candidate, record: TrialRecord) -> None:
+        """A way, or one of a set, can't be applied: it has no other turn, and the set is tried without it."""
+        why = record.why.removeprefix(f"{one.way} can't be applied: ")
+        self._chooser.unapplied(record.unfit_member or one.way, why)
+        if one.members:
+            self._chooser.split(one, record.unfit_member)
+
+    def _learn(self, one: Candidate, record: TrialRecord, seconds: float) -> None:
+        """What a trial took, for what the next ones will."""
+        if record.late:
+            self._spending.costs.ended(one, seconds)
+        elif not record.died:
+            self._spending.costs.add(one, seconds, record.compile_s)
+
+    def _predicted(self, record: TrialRecord, choice: Choice) -> TrialRecord:
+        """A measured trial, with what was predicted of it and what it is remembered by."""
+        one, looked, step = choice.candidate, self.found.looked, self._step
+        if record.replayed_expected_ns is not None and record.replayed_saving_ns is not None:
+            low, high = record.replayed_saving_ns
+            one = replace(one, expected_ns=record.replayed_expected_ns, low_ns=low, high_ns=high)
+            choice, step = self._chooser.choice(one, record.step_ns), record.step_ns
+        both = choice.low is not None and choice.high is not None
+        whole = one.low_ns is not None and one.high_ns is not None
+        return replace(
+            record,
+            code=one.code,
+            expected_ns=choice.expected,
+            predicted_saving_ns=(choice.low, choice.high) if both else None,
+            replayed_expected_ns=one.expected_ns,
+            replayed_saving_ns=(one.low_ns, one.high_ns) if whole else None,
+            step_ns=step,
+            limit_s=self._options.limit_s,
+            fingerprint=looked.fingerprint,
+            versions=looked.versions,
+            date=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+        )
+
+    def _judge(self, record: TrialRecord, choice: Choice) -> None:
+        one, found = choice.candidate, self.found
+        if one.leaves_out:
+            self._left_out(record, choice)
+            return
+        helped = record.verdict == "helped" and record.timing is not None
+        why = _because(choice, self._step, self._fits)
+        found.order.append(f"{record.way}: {why}; {words(record)}{', kept' if helped else ''}")
+        tried = self._tried[one.way] = Tried(record, choice.expected, self._step)
+        if not helped:
+            self._chooser.refuse(one.way, tried)
+            if one.members:
+                self._chooser.split(one)
+            return
+        if choice.instead_of:
+            self._chooser.refuse(choice.instead_of, self._tried[choice.instead_of])
+        members = [it for it in found.looked.candidates if it.way in one.members]
+        found.kept = [it for it in found.kept if it.way != choice.instead_of] + (members or [one])
+        found.keep(record)
+        if members:
+            self._tried |= {it.way: Tried(record, it.expected_ns, self._step) for it in members}
+            self._chooser.doubt(sets.may_not_pay(one, self._step or 0.0))
+        self._tell.about = f"with {one.way}"
+        self._look_again(one)
+
+    def _left_out(self, record: TrialRecord, choice: Choice) -> None:
+        """A kept way stays where the step is or may well be slower without it, or nothing can be said; else it goes."""
+        found, way = self.found, choice.candidate.leaves_out
+        goes = record.verdict == "helped" or (record.verdict == "no_change" and ratio(record) > 1.0 - LEAST_SHARE)
+        outcome = "it is left out" if goes else "it stays"
+        found.order.append(f"{record.way}: what it adds to the others may not pay; {words(record)}, {outcome}")
+        if not goes:
+            return
+        self._chooser.refuse(way, self._tried[way])
+        found.kept = [it for it in found.kept if it.way != way]
+        found.keep(record)
+        self._look_again(choice.candidate)
+
+    def _look_again(self, one: Candidate) -> None:
+        """Diagnose the step with what is kept, of which `one` was kept last."""
+        found, spending = self.found, self._spending
+        found.fresh_look = False
+        room = spending.left - spending.joined(found.kept, (found.before.step_ns or 0.0) / 1e9)
+        if spending.look(found.kept) > room:
+            found.notes.append(f"the step with {one.way} was not diagnosed again: the budget was spent")
+            return
+        try:
+            found.looked = self._bench.look([it.way for it in found.kept], room, spending.spent)
+        except (Died, UsageError) as died:
+            found.notes.append(f"the step with {one.way} could not be diagnosed again ({died}): "
+                               "what comes after it was predicted before it")  # fmt: skip
+            return
+        found.fresh_look = True
+        spending.costs.looked(found.looked.seconds)
+        found.notes += [one for one in found.looked.notes if one not in (*found.before.notes, *found.notes)]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What the trial of a way needs, what is kept back for what comes after it, and what it may take: in seconds."""
+
+    needs: float
+    after: float
+    within: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is time for it."""
+        return 0 < self.needs <= self.within or (not self.needs and self.within > 0)
+
+
+def _because(choice: Choice, step: float | None, fits: str = "") -> str:
+    """Why it is a way's turn. `fits`: words for that others were predicted more and take too long."""
+    if choice.expected is None:
+        return "nothing predicts it, and what could be predicted was tried"
+    share = f" ({units.percent(choice.expected / step)})" if step and choice.expected >= 0 else ""
+    instead = f", in place of {choice.instead_of}" if choice.instead_of else ""
+    if choice.candidate.members:
+        return f"the set that is predicted to save the most{fits}, {units.duration(choice.expected)}{share}"
+    if choice.candidate.work != 1.0:
+        return f"predicted {units.duration(choice.expected)}{share} for the same work, last: the step gets no shorter"
+    if choice.candidate.slow:
+        return f"predicted {units.duration(choice.expected)}{share}{instead}; late, for it compiles for minutes"
+    return f"the most predicted{fits}, {units.duration(choice.expected)}{share}{instead}"
+
+
+def _step_of(one: TrialRecord) -> float:
+    """The step that a trial was of, ns; 0 where it was not timed."""
+    return one.timing.before_ns if one.timing is not None else one.step_ns or 0.0

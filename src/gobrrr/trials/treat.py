@@ -1,0 +1,196 @@
+"""A workload treated: diagnosed, searched, and told as one record."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from gobrrr import units
+from gobrrr.errors import UsageError
+from gobrrr.model.diagnosis import Diagnosis, Trial
+from gobrrr.model.treated import Treated, TrialRecord, Untried
+from gobrrr.model.workload import Workload
+from gobrrr.report.text import sanitise
+from gobrrr.trials import doubts
+from gobrrr.trials.candidates import Looked
+from gobrrr.trials.choosing import Choice, Found, Options, named
+from gobrrr.trials.ledger import Ledger
+from gobrrr.trials.remote import Remote
+from gobrrr.trials.search import Bench, Search, Stages, Telling
+
+MOST_NAMES = 12
+
+IN_PROCESS = (
+    "the workload ran in this process: a crash or a hang in a trial would have ended it; file.py:name gets its own"
+)
+
+
+def treat(
+    target: str | Workload | Callable[..., Any],
+    options: Options,
+    *,
+    ledger: Path | None = None,
+    limit_s: float | None = None,
+    stages: Stages | None = None,
+    begun: float | None = None,
+) -> Treated:
+    """Treat a workload: a name ("file.py:name") in a process of its own, anything else in this one.
+
+    `begun`: when it was asked for, now if None. `ledger`: its folder, None for the user's own. `limit_s`: the longest
+    silence in a trial before it is ended. Raises UsageError or InputError where there is nothing to treat; what a step
+    in this process raises passes through.
+    """
+    begun = time.monotonic() if begun is None else begun
+    tell = Telling(stages)
+    options = dataclasses.replace(options, limit_s=limit_s)
+    book = Ledger.open(ledger)
+    if isinstance(target, str):
+        remote = Remote(target, budget_s=options.budget_s, limit_s=limit_s, stages=tell)
+        try:
+            return run(remote, target, options, book, begun=begun, tell=tell)
+        finally:
+            remote.close()
+    from gobrrr.doors import live
+
+    if not live.has_torch():
+        raise UsageError("a live run needs torch: pip install torch")
+    from gobrrr.trials.bench import Here, put_back, workload_of
+
+    name = live.name_of(target)
+    with put_back(target) as unknown:
+        workload = workload_of(target, name)
+        notes = (IN_PROCESS, *(unknown if workload.step is target else ()))  # what made a workload ran no step
+        here = Here(workload, name, alone=False, stages=tell)
+        return run(here, name, options, book, begun=begun, notes=notes, tell=tell)
+
+
+def run(
+    bench: Bench, target: str, options: Options, ledger: Ledger, *, begun: float | None = None,
+    notes: Sequence[str] = (), tell: Telling | None = None, clock: Callable[[], float] = time.monotonic,
+) -> Treated:  # fmt: skip
+    """Search on a bench, and tell what was found. `begun`: the clock's time at which it was asked for."""
+    begun = clock() if begun is None else begun
+    spent = clock() - begun
+    before = bench.look((), options.budget_s - spent, spent)
+    _check_names(before, options)
+    search = Search(bench, before, options, ledger, begun=begun, tell=tell, clock=clock)
+    found = search.run()
+    planned = search.ranked() if options.dry_run else []
+    return told(found, target, planned, clock() - begun, (*notes, *ledger.notes), options.only)
+
+
+def _check_names(looked: Looked, options: Options) -> None:
+    """Refuse a name in --only or --without that is no way and no treatment."""
+    known = {name for one in looked.candidates for name in (one.way, one.treatment)}
+    known |= {one.way for one in looked.unfit}
+    for name in (*options.only, *options.without):
+        if name not in known:
+            raise UsageError(f"no way of a treatment is called {sanitise(name)}; those here: {_some(sorted(known))}")
+
+
+def _some(names: Sequence[str]) -> str:
+    """Names in a list, and how many there are beyond those."""
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def told(
+    found: Found, target: str, planned: Sequence[Choice], seconds: float, notes: Sequence[str], only: Sequence[str] = ()
+) -> Treated:
+    """The record of a search."""
+    step = found.before.step_ns
+    return Treated(
+        target=target,
+        before=found.before.diagnosis,
+        after=found.looked.diagnosis if found.kept and found.fresh_look else None,
+        trials=tuple(found.trials),
+        kept=tuple(one.way for one in found.kept),
+        untried=_untried(found, only),
+        advice=found.before.advice,
+        code=code_of(found),
+        order=tuple(found.order) if not planned else tuple(_plan(one, step) for one in planned),
+        stopped=found.stopped,
+        notes=(*found.before.notes, *found.notes, *notes),
+        caveats=doubts.of_treatment(found),
+        step_before_ns=found.measured[0] if found.measured is not None else step,
+        step_after_ns=found.measured[1] if found.measured is not None else None,
+        faster=found.faster,
+        together=found.together,
+        seconds=seconds,
+        needs_s=found.needs_s,
+    )
+
+
+def _untried(found: Found, only: Sequence[str]) -> tuple[Untried, ...]:
+    """What was left: what was asked for by name first, then what fits the workload."""
+    unfit = {one.way for one in found.looked.unfit}
+
+    def last(item: tuple[str, str]) -> tuple[bool, bool]:
+        return not named(item[0], only), item[0] in unfit
+
+    return tuple(Untried(way=way, why=why) for way, why in sorted(found.left.items(), key=last))
+
+
+def _plan(choice: Choice, step: float | None) -> str:
+    """One line of what would be tried."""
+    name = choice.candidate.way
+    if choice.expected is None:
+        return f"{name}: nothing predicts it, last"
+    share = f" ({units.percent(choice.expected / step)})" if step and choice.expected >= 0 else ""
+    interval = units.duration_range(choice.low, choice.high)
+    return f"{name}: predicted to save {units.duration(choice.expected)}{share}, {interval}"
+
+
+def code_of(found: Found) -> str:
+    """What to paste for all that was kept, in the order in which it is applied; each import once, at the top."""
+    imports: list[str] = []
+    parts: list[str] = []
+    for one in sorted(found.kept, key=lambda it: it.rank):
+        lines = one.code.strip().splitlines()
+        imports += [line for line in lines if line.startswith(("import ", "from "))]
+        rest = "\n".join(line for line in lines if not line.startswith(("import ", "from "))).strip("\n")
+        parts.append(f"# {one.way}\n{rest}")
+    head = "\n".join(dict.fromkeys(imports))
+    return "\n\n".join(filter(None, [head, *parts]))
+
+
+def diagnosis_of(treated: Treated) -> Diagnosis:
+    """The diagnosis before, with its trials filled in, those of kept ways first: what the other renderers show.
+
+    What a diagnosis has no place for is in its notes, before its own: what was kept and its code, and why it ended.
+    """
+    from gobrrr.report.treated import headline
+
+    told = [f"treated: {headline(treated)}"]
+    kept = [one for one in treated.trials if one.way in treated.kept]
+    rest = [one for one in treated.trials if one not in kept]
+    if treated.code:
+        told.append(f"to paste:\n{treated.code}")
+    whole = [treated.together] if treated.together is not None else []
+    trials = [_trial(one) for one in (*whole, *kept, *rest)]
+    stopped = [f"stopped: {treated.stopped}"] if treated.stopped else []
+    own = [note for note in treated.notes if note not in treated.before.notes]
+    caveats = list(treated.caveats)
+    notes = [*told, *treated.before.notes, *stopped, *own]
+    return replace(treated.before, trials=trials, caveats=caveats, notes=notes)
+
+
+def _trial(one: TrialRecord) -> Trial:
+    import msgspec
+
+    timing = one.timing
+    return Trial(
+        treatment=one.way,
+        before_ns=None if timing is None else timing.before_ns,
+        after_ns=None if timing is None else timing.after_ns / one.work,
+        spread_ns=None if timing is None else timing.spread_ns,
+        predicted_saving_ns=one.predicted_saving_ns,
+        numerics=msgspec.to_builtins(one.numerics) if one.numerics is not None else {},
+        verdict=one.verdict,
+        why=one.why if one.verdict in ("unsafe", "inconclusive") else "",
+    )

@@ -1,0 +1,114 @@
+"""The process that runs the steps of a named target: it answers requests, and ends when nobody can ask any more.
+
+Messages have pipes of their own: what the user's code prints goes to standard error, what it reads is empty.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import IO
+
+from gobrrr.errors import GobrrrError, UsageError
+from gobrrr.report import failures
+from gobrrr.trials import messages
+
+QUIET_S = 0.1
+"""Progress within a stage is told no more often than this."""
+
+
+def main(debug: bool = False) -> None:
+    """Answer requests until the pipe ends. `debug`: with the tracebacks of what fails in gobrrr."""
+    if debug:
+        failures.show_tracebacks()
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    asked: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    requests = os.fdopen(os.dup(0), "rb")
+    os.dup2(2, 1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    # the pipe ends with the process that asks, however that one ended: nothing is left running
+    threading.Thread(target=_listen, args=(requests, asked), daemon=True).start()
+    worker = Worker(lambda message: _write(answers, messages.encode(message)))
+    while True:
+        worker.answer(messages.request(asked.get()))
+
+
+def _listen(requests: IO[bytes], asked: queue.SimpleQueue[bytes]) -> None:
+    for line in requests:
+        asked.put(line)
+    os._exit(0)
+
+
+def _write(answers: IO[bytes], data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[answers.write(left) or 0 :]
+
+
+class Worker:
+    """Answers requests with what `say` sends."""
+
+    def __init__(self, say: Callable[[messages.Answer], None]) -> None:
+        self._say = say
+        self._bench: object | None = None
+        self._target = ""
+        self._told = ("", 0.0)
+
+    def answer(self, request: messages.Request) -> None:
+        """Do what is asked and say what came of it; no exception leaves."""
+        try:
+            self._say(self._answer(request))
+        except GobrrrError as error:
+            self._say(messages.Refused(str(error)))
+        except (Exception, SystemExit) as error:
+            traceback.print_exception(error)
+            self._say(self._failed(error))
+
+    def _failed(self, error: BaseException) -> messages.Refused:
+        """An error in one line: the user's with its place, gobrrr's own with its kind."""
+        from gobrrr.doors import live
+        from gobrrr.report.text import sanitise
+
+        said = live.users_error(sanitise(self._target), error)
+        if said is not None:
+            return messages.Refused(said)
+        return messages.Refused(f"{type(error).__name__}: {str(error)[:500]}", bug=True)
+
+    def _answer(self, request: messages.Request) -> messages.Answer:
+        from gobrrr.doors import live
+
+        if isinstance(request, messages.Open):
+            self._target = request.target
+            if not live.has_torch():
+                raise UsageError("a live run needs torch: pip install torch")
+            from gobrrr.trials.bench import Here, load
+
+            self._bench = Here(load(request.target), request.target, alone=True, stages=self._tell)
+            return messages.Opened()
+        from gobrrr.trials.bench import Here
+
+        assert isinstance(self._bench, Here)
+        if isinstance(request, messages.Look):
+            return messages.Seen(self._bench.look(request.kept, request.within_s, request.spent_s))
+        if isinstance(request, messages.Join):
+            return messages.Tried(self._bench.together(request.kept, request.allowed))
+        record = self._bench.trial(request.kept, request.way, request.allowed, request.instead_of)
+        return messages.Tried(record)
+
+    def _tell(self, stage: str, done: int, total: int) -> None:
+        """Progress, which is also the sign of life."""
+        last, at = self._told
+        now = time.monotonic()
+        if stage != last or now - at >= QUIET_S:
+            self._told = (stage, now)
+            self._say(messages.Told(stage, done, total))
+
+
+if __name__ == "__main__":
+    sys.exit(main())  # type: ignore[func-returns-value]
