@@ -160,7 +160,7 @@ def main() -> int:
         "version": gobrrr.__version__,
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         "held_out": [measure(*one) for one in held_out()],
-        "pairs": [measure(*one) for one in of_pairs()],
+        "pairs": [measure(*pair) for pair in of_pairs()],
         "shipped": [measure(*one) for one in shipped()],
     }
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")

@@ -85,8 +85,8 @@ class Point:
     @property
     def replay(self) -> Interval | None:
         """The replay's own prediction."""
-        one = self.replayed
-        return None if one is None else Interval(one.expected, one.low, one.high)
+        replayed = self.replayed
+        return None if replayed is None else Interval(replayed.expected, replayed.low, replayed.high)
 
     @property
     def sample(self) -> Sample | None:
@@ -153,7 +153,7 @@ def points_of(entry: tuple[Path, str, dict[str, Any], str]) -> tuple[list[Point]
 def usual(point: Point, points: Sequence[Point]) -> Interval | None:
     """What the treatment saves on the other workloads; None where there are none."""
     others = [one for one in points if one.group != point.group and one.treatment == point.treatment]
-    alike = [one for one in others if one.regime == point.regime]
+    alike = [other for other in others if other.regime == point.regime]
     chosen = [one.measured for one in (alike if len(alike) >= FEW else others)]
     if not chosen:
         return None
@@ -166,8 +166,8 @@ def columns(
 ) -> dict[str, list[Interval | None]]:
     """Each column's prediction of each point. `final`: nothing was fitted on them, and the shipped fit is used."""
     return {
-        "replay": [one.replay for one in points],
-        "usual": [usual(one, points) for one in points],
+        "replay": [point.replay for point in points],
+        "usual": [usual(point, points) for point in points],
         "calibrated": calibrated(points, final, others),
     }
 
@@ -175,16 +175,16 @@ def columns(
 def calibrated(points: Sequence[Point], final: bool, others: Sequence[Sample] = ()) -> list[Interval | None]:
     """The shipped fit's prediction of each point, or that of a fit without its workload, on `others` as well."""
     if final:
-        return [None if one.replayed is None else Interval(*predicted(one.replayed)) for one in points]
-    samples = [one.sample for one in points]
-    told = iter(left_out([*(one for one in samples if one is not None), *others], fitted().levels))
-    return [None if one is None else next(told) for one in samples]
+        return [None if point.replayed is None else Interval(*predicted(point.replayed)) for point in points]
+    samples = [point.sample for point in points]
+    told = iter(left_out([*(sample for sample in samples if sample is not None), *others], fitted().levels))
+    return [None if sample is None else next(told) for sample in samples]
 
 
 def row_of(predicted: Sequence[Interval | None], measured: Sequence[float]) -> LeftOut | None:
     """None where nothing is predicted."""
-    both = [(one, got) for one, got in zip(predicted, measured, strict=True) if one is not None]
-    return judged([one for one, _ in both], [got for _, got in both]) if both else None
+    both = [(interval, got) for interval, got in zip(predicted, measured, strict=True) if interval is not None]
+    return judged([interval for interval, _ in both], [got for _, got in both]) if both else None
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,7 +210,7 @@ def compared(
 ) -> list[Line]:
     """A line for each kind of points and column, and for all of them. Only what the replay predicts is compared."""
     found = columns(points, final, others)
-    told = [at for at, one in enumerate(points) if one.replay is not None]
+    told = [at for at, point in enumerate(points) if point.replay is not None]
     kinds: dict[str, list[int]] = {}
     for at in told:
         kinds.setdefault(by(points[at]), []).append(at)
@@ -230,21 +230,21 @@ def table(lines: Sequence[Line]) -> list[str]:
         "| | column | n | median error, points | covered | median width, points | interval score |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for one in lines:
+    for line in lines:
         error, covered, width, score = (
-            100 * part for part in (one.told.error, one.told.coverage, one.told.width, one.told.score)
+            100 * part for part in (line.told.error, line.told.coverage, line.told.width, line.told.score)
         )
-        named = f"| {one.kind} | {one.column} | {one.told.n} | "
+        named = f"| {line.kind} | {line.column} | {line.told.n} | "
         rows.append(f"{named}{error:.1f} | {covered:.0f} % | {width:.1f} | {score:.0f} |")
     return rows
 
 
 def summary(points: Sequence[Point]) -> list[str]:
     """What there is, and what nothing predicts."""
-    groups, untold = {one.group for one in points}, [one for one in points if one.replay is None]
-    moved = [one for one in untold if abs(one.measured) > max(one.spread, 0.05)]
-    least = ", ".join(f"{one.way} on {one.workload} {100 * one.measured:.0f} %" for one in
-                      sorted(moved, key=lambda one: -abs(one.measured))[:5])  # fmt: skip
+    groups, untold = {point.group for point in points}, [point for point in points if point.replay is None]
+    moved = [point for point in untold if abs(point.measured) > max(point.spread, 0.05)]
+    least = ", ".join(f"{point.way} on {point.workload} {100 * point.measured:.0f} %" for point in
+                      sorted(moved, key=lambda point: -abs(point.measured))[:5])  # fmt: skip
     return [
         f"{len(points)} measured ways and recipes on {len(groups)} workloads; "
         f"{len(points) - len(untold)} of them are predicted.",
@@ -255,32 +255,32 @@ def summary(points: Sequence[Point]) -> list[str]:
 
 def write_points(path: Path, points: Sequence[Point], final: bool = False, others: Sequence[Sample] = ()) -> None:
     """Every point as a row of a CSV file, with what the replay says of it and what is predicted."""
-    names = [one.name for one in fields(Point) if one.name != "replayed"]
-    of_replay = [one.name for one in fields(Replayed)]
+    names = [field.name for field in fields(Point) if field.name != "replayed"]
+    of_replay = [field.name for field in fields(Replayed)]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow([*names, *of_replay, *(f"shown_{one}" for one in Interval._fields)])
-        for one, shown in zip(points, calibrated(points, final, others), strict=True):
-            told = [getattr(one.replayed, name) for name in of_replay] if one.replayed is not None else [""] * 7
-            writer.writerow([*(getattr(one, name) for name in names), *told, *(shown or ["", "", ""])])
+        writer.writerow([*names, *of_replay, *(f"shown_{field}" for field in Interval._fields)])
+        for point, shown in zip(points, calibrated(points, final, others), strict=True):
+            told = [getattr(point.replayed, name) for name in of_replay] if point.replayed is not None else [""] * 7
+            writer.writerow([*(getattr(point, name) for name in names), *told, *(shown or ["", "", ""])])
 
 
 def write_fit(points: Sequence[Point], said: Sequence[Implied], others: Sequence[Sample]) -> None:
     """Fit on the points, and on what was measured besides, and write the package's data file. The replay that the
     points are of had the constants that were in it."""
-    samples = [sample for one in points if (sample := one.sample) is not None]
+    samples = [sample for point in points if (sample := point.sample) is not None]
     found = fit(samples, others)
     told = Fitted(
         command="python -m bench.calibration --fit",
         date=time.strftime("%Y-%m-%d"),
-        hardware=[*dict.fromkeys(one.device for one in points), *HARDWARE],
-        workloads=len({one.workload for one in samples}),
+        hardware=[*dict.fromkeys(point.device for point in points), *HARDWARE],
+        workloads=len({sample.workload for sample in samples}),
         levels=found.levels,
         drawn=DRAWN,
         noisy=NOISY,
         spreads=found.spreads,
         constants=constants(said),
-        left_out=judged(found.intervals[: len(samples)], [one.measured for one in samples]),
+        left_out=judged(found.intervals[: len(samples)], [sample.measured for sample in samples]),
     )
     if told.constants != fitted().constants:
         print("the replay's constants have changed: run it again, for the rest to be fitted with them", file=sys.stderr)
@@ -292,7 +292,7 @@ def keep(points: Sequence[Point], lines: list[Line], final: bool) -> None:
     made = Table(
         command=f"python -m bench.calibration --{'final' if final else 'fit'}",
         date=time.strftime("%Y-%m-%d"),
-        hardware=[*dict.fromkeys(one.device for one in points)],
+        hardware=[*dict.fromkeys(point.device for point in points)],
         about=summary(points),
         lines=lines,
     )
@@ -331,7 +331,7 @@ def main() -> int:
     if given.fit:
         write_fit(points, said, others)
         fitted.cache_clear()
-    lines = compared(points, lambda one: str(getattr(one, given.by)), given.final, others)
+    lines = compared(points, lambda point: str(getattr(point, given.by)), given.final, others)
     print("\n".join([*summary(points), "", *table(lines)]))
     if given.fit or given.final:
         keep(points, lines, given.final)

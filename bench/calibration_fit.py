@@ -73,22 +73,22 @@ class Interval(NamedTuple):
 
 def spreads(samples: Sequence[Sample], levels: Levels) -> list[Spread]:
     """The quantiles of each group that has points."""
-    telling = [one for one in samples if one.spread <= NOISY]
+    telling = [sample for sample in samples if sample.spread <= NOISY]
     made: list[Spread] = []
-    for device in sorted({one.replayed.device for one in telling}):
-        mine = [one for one in telling if one.replayed.device == device]
+    for device in sorted({sample.replayed.device for sample in telling}):
+        mine = [sample for sample in telling if sample.replayed.device == device]
         every = _group(mine, (device, ""), levels, None)
         made.append(every)
-        for mechanism in sorted({one.replayed.mechanism for one in mine}):
-            of_it = [one for one in mine if one.replayed.mechanism == mechanism]
+        for mechanism in sorted({sample.replayed.mechanism for sample in mine}):
+            of_it = [sample for sample in mine if sample.replayed.mechanism == mechanism]
             made.append(_group(of_it, (device, mechanism), levels, every))
     return made
 
 
 def _group(mine: Sequence[Sample], key: tuple[str, str], levels: Levels, around: Spread | None) -> Spread:
-    residuals = [one.residual for one in mine]
+    residuals = [sample.residual for sample in mine]
     found = np.quantile(residuals, levels)
-    count = len({one.workload for one in mine})
+    count = len({sample.workload for sample in mine})
     if around is not None:
         outer = np.array([around.low, around.middle, around.high])
         found = (count * found + DRAWN * outer) / (count + DRAWN)
@@ -102,10 +102,10 @@ def _group(mine: Sequence[Sample], key: tuple[str, str], levels: Levels, around:
 def left_out(samples: Sequence[Sample], levels: Levels) -> list[Interval]:
     """Each sample's interval from a fit without its workload."""
     by_workload = {
-        name: spreads([one for one in samples if one.workload != name], levels)
-        for name in dict.fromkeys(one.workload for one in samples)
+        name: spreads([sample for sample in samples if sample.workload != name], levels)
+        for name in dict.fromkeys(sample.workload for sample in samples)
     }
-    return [Interval(*predicted(one.replayed, by_workload[one.workload])) for one in samples]
+    return [Interval(*predicted(sample.replayed, by_workload[sample.workload])) for sample in samples]
 
 
 def judged(intervals: Sequence[Interval], measured: Sequence[float]) -> LeftOut:
@@ -113,10 +113,10 @@ def judged(intervals: Sequence[Interval], measured: Sequence[float]) -> LeftOut:
     both = list(zip(intervals, measured, strict=True))
     return LeftOut(
         n=len(both),
-        error=round(statistics.median(one.error(got) for one, got in both), 4),
-        coverage=round(sum(one.covers(got) for one, got in both) / len(both), 4),
-        width=round(statistics.median(one.high - one.low for one, _ in both), 4),
-        score=round(statistics.fmean(one.score(got) for one, got in both), 4),
+        error=round(statistics.median(interval.error(got) for interval, got in both), 4),
+        coverage=round(sum(interval.covers(got) for interval, got in both) / len(both), 4),
+        width=round(statistics.median(interval.high - interval.low for interval, _ in both), 4),
+        score=round(statistics.fmean(interval.score(got) for interval, got in both), 4),
     )
 
 
@@ -133,19 +133,19 @@ def fit(bench: Sequence[Sample], others: Sequence[Sample] = ()) -> Fit:
     """The quantiles of all samples, at the levels that do best on the bench's workloads when they are left out, and how
     each group does there."""
     samples = [*bench, *others]
-    measured = [one.measured for one in samples]
+    measured = [sample.measured for sample in samples]
     tried = [(levels, left_out(samples, levels)) for levels in LEVELS]
     told = [judged(intervals[: len(bench)], measured[: len(bench)]) for _, intervals in tried]
-    enough = [at for at, one in enumerate(told) if one.coverage >= COVERED]
+    enough = [at for at, out in enumerate(told) if out.coverage >= COVERED]
     best = min(enough or range(len(told)), key=lambda at: told[at].score if enough else -told[at].coverage)
     levels, intervals = tried[best]
     made = []
     for group in spreads(samples, levels):
-        mine = [at for at, one in enumerate(samples) if _within(one.replayed, group)]
+        mine = [at for at, sample in enumerate(samples) if _within(sample.replayed, group)]
         found = judged([intervals[at] for at in mine], [measured[at] for at in mine])
         made.append(replace(group, left_out=found))
     return Fit(made, levels, intervals)
 
 
-def _within(one: Replayed, group: Spread) -> bool:
-    return one.device == group.device and group.mechanism in ("", one.mechanism)
+def _within(replayed: Replayed, group: Spread) -> bool:
+    return replayed.device == group.device and group.mechanism in ("", replayed.mechanism)

@@ -259,7 +259,7 @@ class DitBlock(nn.Module):
         """x: [B, S, 1152], condition: [B, 1152] -> [B, S, 1152]."""
         a, b, c, d, e, f = self.modulation(condition).unsqueeze(1).chunk(6, -1)
         parts = self.qkv(self.norm1(x) * (1 + a) + b).chunk(3, -1)
-        q, k, v = (one.unflatten(-1, (16, 72)).transpose(1, 2) for one in parts)
+        q, k, v = (part.unflatten(-1, (16, 72)).transpose(1, 2) for part in parts)
         x = x + c * self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
         return x + d * self.down(F.gelu(self.up(self.norm2(x) * (1 + e) + f), approximate="tanh"))
 

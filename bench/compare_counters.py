@@ -63,7 +63,7 @@ def profiler(model: Any, inputs: tuple[Any, ...]) -> float:
 
     with profile(activities=[ProfilerActivity.CPU], with_flops=True) as found, torch.no_grad():
         model(*inputs)
-    return float(sum(one.flops for one in found.key_averages()))
+    return float(sum(average.flops for average in found.key_averages()))
 
 
 def fvcore(model: Any, inputs: tuple[Any, ...]) -> float:
@@ -135,14 +135,14 @@ def count_one(tool: str, model: str, where: str) -> int:
 
 
 def _case(model: str, where: str) -> Case:
-    return next(one for one in (SMALL if where == "cpu" else CASES) if one.name == model)
+    return next(case for case in (SMALL if where == "cpu" else CASES) if case.name == model)
 
 
 def _first_line(error: BaseException) -> str:
     """Of what was the matter at first."""
     while error.__cause__ is not None:
         error = error.__cause__
-    lines = [one for one in str(error).splitlines() if one.strip()]
+    lines = [text_line for text_line in str(error).splitlines() if text_line.strip()]
     return f"{type(error).__name__}: {lines[0].strip() if lines else ''}"[:LONGEST_ERROR]
 
 
@@ -179,7 +179,7 @@ def main(arguments: list[str]) -> int:
         return count_one(*arguments[1:4])
     there = versions()
     tools = [one for one in TOOLS if NEEDS.get(one, "torch") in there and one in (arguments[:1] or TOOLS)]
-    models = [one.name for one in CASES if one.name in (arguments[1:] or [each.name for each in CASES])]
+    models = [case.name for case in CASES if case.name in (arguments[1:] or [each.name for each in CASES])]
     rows = []
     for tool in tools:
         for model in models:

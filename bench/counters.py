@@ -114,7 +114,7 @@ def without_names(call: OpCall) -> OpCall:
     def typed(value: Argument) -> Argument:
         if not isinstance(value, TensorList):
             return value
-        return TensorList(tuple(Tensor(one.shape, one.dtype or kind, one.strides) for one in value.items))
+        return TensorList(tuple(Tensor(item.shape, item.dtype or kind, item.strides) for item in value.items))
 
     return msgspec.structs.replace(call, inputs=tuple(typed(one) for one in call.inputs), kernels=())
 
@@ -144,7 +144,7 @@ def _row(results: dict[str, Any], case: dict[str, Any], place: int, op: dict[str
     before = results.get("predicted_before", {}).get(case["name"])
 
     def total(metric: str) -> float:
-        return float(sum(one["counters"].get(metric, 0) for one in kernels))
+        return float(sum(kernel["counters"].get(metric, 0) for kernel in kernels))
 
     return Row(
         case=case["name"],
@@ -188,11 +188,11 @@ def flop_error(row: Row) -> float:
 
 def spread(errors: Iterable[float]) -> tuple[int, float, float, float]:
     """How many, the median of the sizes, and the parts within NEAR and FAR."""
-    sizes = [abs(one) for one in errors]
+    sizes = [abs(error) for error in errors]
     count = len(sizes)
     if not count:
         return 0, 0.0, 0.0, 0.0
-    near, far = (sum(one <= limit for one in sizes) / count for limit in (NEAR, FAR))
+    near, far = (sum(size <= limit for size in sizes) / count for limit in (NEAR, FAR))
     return count, statistics.median(sizes), near, far
 
 
@@ -203,34 +203,34 @@ def _summary(label: str, errors: Iterable[float]) -> str:
 
 def summary(found: Sequence[Row]) -> list[str]:
     """Errors of the count and of the model, over the first set, the one held out, and by family."""
-    long = [one for one in found if one.held_to]
-    first, held = [one for one in long if not one.held_out], [one for one in long if one.held_out]
-    untyped = [one for one in long if one.unnamed > 0]
+    long = [row for row in found if row.held_to]
+    first, held = [row for row in long if not row.held_out], [row for row in long if row.held_out]
+    untyped = [row for row in long if row.unnamed > 0]
     lines = [
         f"| DRAM bytes | ops | median error | within {NEAR:.0%} | within {FAR:.0%} |",
         "| --- | --- | --- | --- | --- |",
-        _summary("counted, every operand once", (one.counted_error for one in long)),
-        _summary("**modelled**", (one.error for one in long)),
-        _summary("of those: the model was chosen on them", (one.error for one in first)),
-        _summary("of those: held out", (one.error for one in held)),
+        _summary("counted, every operand once", (row.counted_error for row in long)),
+        _summary("**modelled**", (row.error for row in long)),
+        _summary("of those: the model was chosen on them", (row.error for row in first)),
+        _summary("of those: held out", (row.error for row in held)),
         _summary(
             "held out, as predicted before they were measured",
-            (one.before / one.measured - 1 for one in held if one.before is not None),
+            (row.before / row.measured - 1 for row in held if row.before is not None),
         ),
-        _summary("modelled without kernel names", (one.unnamed / one.measured - 1 for one in untyped)),
+        _summary("modelled without kernel names", (row.unnamed / row.measured - 1 for row in untyped)),
     ]
-    for family in sorted({one.family for one in long}):
-        lines.append(_summary(f"modelled, {family}", (one.error for one in long if one.family == family)))
+    for family in sorted({row.family for row in long}):
+        lines.append(_summary(f"modelled, {family}", (row.error for row in long if row.family == family)))
     return lines
 
 
 def misses(found: Sequence[Row]) -> list[str]:
     """The ops off by more than FAR."""
-    off = sorted((one for one in found if one.held_to and abs(one.error) > FAR), key=lambda one: -abs(one.error))
+    off = sorted((row for row in found if row.held_to and abs(row.error) > FAR), key=lambda row: -abs(row.error))
     return [
-        f"- `{one.case}`: {one.measured / 1e6:,.0f} MB measured, {one.error:+.0%}; "
-        f"{MISSES.get(one.case, 'the reason is not known')}"
-        for one in off
+        f"- `{row.case}`: {row.measured / 1e6:,.0f} MB measured, {row.error:+.0%}; "
+        f"{MISSES.get(row.case, 'the reason is not known')}"
+        for row in off
     ]
 
 
@@ -247,20 +247,20 @@ def table(results: dict[str, Any] | None = None) -> str:
     """The Markdown that the docs show: summary, misses, tensor-core FLOPs, and every op measured."""
     results = load() if results is None else results
     found = rows(results)
-    device, matrix = results["device"], [one for one in found if on_matrix_units(one)]
-    exact = sum(abs(flop_error(one)) <= FLOP_TOLERANCE for one in matrix)
-    modes = {mode: len({one.case for one in found if one.mode == mode}) for mode in ("eager", "compiled")}
-    backward = len({one.case for one in found if one.passes == "backward"})
+    device, matrix = results["device"], [row for row in found if on_matrix_units(row)]
+    exact = sum(abs(flop_error(row)) <= FLOP_TOLERANCE for row in matrix)
+    modes = {mode: len({row.case for row in found if row.mode == mode}) for mode in ("eager", "compiled")}
+    backward = len({row.case for row in found if row.passes == "backward"})
     lines = [
-        f"{len({one.case for one in found})} cases ({modes['eager']} eager, {modes['compiled']} Inductor-compiled; "
-        f"{backward} backward or optimizer), {sum(one.kernels for one in found)} kernels, on an {device['name']} with "
+        f"{len({row.case for row in found})} cases ({modes['eager']} eager, {modes['compiled']} Inductor-compiled; "
+        f"{backward} backward or optimizer), {sum(row.kernels for row in found)} kernels, on an {device['name']} with "
         f"{device['cache_bytes'] / 1e6:.1f} MB of L2, torch {results['torch']}, {results['date']}. The errors are over "
         f"ops of more than {LEAST_NS / 1e3:.0f} us whose data exceed the cache, bytes read and written together.",
         "",
         *summary(found),
         "",
         f"Tensor-core FLOPs: {exact} of {len(matrix)} ops within {FLOP_TOLERANCE:.0%} of the counter, the largest "
-        f"error {max(abs(flop_error(one)) for one in matrix):.1%} (tiles filled up, as the kernels' names tell).",
+        f"error {max(abs(flop_error(row)) for row in matrix):.1%} (tiles filled up, as the kernels' names tell).",
         "",
         f"Off by more than {FAR:.0%}:",
         "",
@@ -268,7 +268,7 @@ def table(results: dict[str, Any] | None = None) -> str:
         "",
         "| case | op | us | DRAM MB | counted | modelled | FLOPs |",
         "| --- | --- | --- | --- | --- | --- | --- |",
-        *(_line(one) for one in found if one.time_ns > LEAST_NS / 10),
+        *(_line(row) for row in found if row.time_ns > LEAST_NS / 10),
     ]
     return "\n".join(lines)
 
@@ -277,10 +277,10 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments:
         print(table())
         return 0
-    for one in rows(load()):
-        if one.case.startswith(tuple(arguments)):
-            print(f"{one.case:42s} read {one.read / 1e6:9.1f} model {one.model_read / 1e6:9.1f} MB", end="  ")
-            print(f"written {one.written / 1e6:9.1f} model {one.model_written / 1e6:9.1f} MB {one.error:+.1%}")
+    for row in rows(load()):
+        if row.case.startswith(tuple(arguments)):
+            print(f"{row.case:42s} read {row.read / 1e6:9.1f} model {row.model_read / 1e6:9.1f} MB", end="  ")
+            print(f"written {row.written / 1e6:9.1f} model {row.model_written / 1e6:9.1f} MB {row.error:+.1%}")
     return 0
 
 

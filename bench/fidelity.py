@@ -42,7 +42,7 @@ PROMISED = 0.02
 
 def traces(folder: Path) -> Iterator[Path]:
     """Every trace under a folder."""
-    yield from sorted(one for one in folder.rglob("*.json*") if one.is_file() and one.stat().st_size > 1024)
+    yield from sorted(path for path in folder.rglob("*.json*") if path.is_file() and path.stat().st_size > 1024)
 
 
 def measure(path: Path) -> list[dict[str, Any]]:
@@ -81,7 +81,7 @@ def line(results: dict[str, Any]) -> str:
     """The results in one sentence."""
     rows = [row for row in results["rows"] if row["refused"] is None]
     errors = [abs(row["error"]) for row in rows]
-    within = sum(one <= PROMISED for one in errors)
+    within = sum(error <= PROMISED for error in errors)
     return (
         f"Replayed unchanged, {within} of {len(rows)} traces give their own step within 2 %; the largest error is "
         f"{max(errors):.2%} (`{results['command']}`)."
@@ -92,7 +92,7 @@ def page(results: dict[str, Any]) -> str:
     """The page in Markdown."""
     rows = [row for row in results["rows"] if row["refused"] is None]
     errors = [abs(row["error"]) for row in rows]
-    within = sum(one <= PROMISED for one in errors)
+    within = sum(error <= PROMISED for error in errors)
     lines = [
         "# Fidelity of the replay",
         "",

@@ -31,30 +31,34 @@ GOOD = 0.97
 def first(profile: Any, ways: Sequence[Told], machine: Machine | None) -> str:
     """The name of the best predicted set, or of the best single way."""
     examined = pipeline.examine(profile, on=machine)
-    known = [_way(one) for one in ways]
+    known = [_way(way) for way in ways]
     predictor, step = predictor_of(examined, known), step_of(examined.diagnosis)
-    made = [_candidate(one, predictor.saving(one.as_if, one.work)) for one in known]
-    by_name = {one.name: one for one in ways}
+    made = [_candidate(way, predictor.saving(way.as_if, way.work)) for way in known]
+    by_name = {way.name: way for way in ways}
     sets = best_sets(made, predictor.saving, step or 0.0)
     if sets:
         return named(sets[0].members, by_name)
-    single = [one for one in made if one.expected_ns is not None and one.work == 1.0 and not one.slow]
-    return max(single, key=lambda one: one.expected_ns or 0.0).way if single else ""
+    single = [
+        candidate
+        for candidate in made
+        if candidate.expected_ns is not None and candidate.work == 1.0 and not candidate.slow
+    ]
+    return max(single, key=lambda candidate: candidate.expected_ns or 0.0).way if single else ""
 
 
-def _way(one: Told) -> Way:
+def _way(told: Told) -> Way:
     def apply(*_: Any) -> Any:
         raise NotImplementedError("a way that was told is never applied")
 
-    return Way(name=one.name, treatment=one.treatment, apply=apply, code="", numerics=one.numerics, rank=one.rank,
-               as_if=one.as_if, conflicts=frozenset(one.conflicts), compiles=one.compiles, slow=one.slow,
-               work=one.work)  # fmt: skip
+    return Way(name=told.name, treatment=told.treatment, apply=apply, code="", numerics=told.numerics, rank=told.rank,
+               as_if=told.as_if, conflicts=frozenset(told.conflicts), compiles=told.compiles, slow=told.slow,
+               work=told.work)  # fmt: skip
 
 
-def _candidate(one: Way, told: tuple[float, float, float] | None) -> Candidate:
+def _candidate(way: Way, told: tuple[float, float, float] | None) -> Candidate:
     expected, low, high = told if told is not None else (None, None, None)
-    return Candidate(way=one.name, treatment=one.treatment, rank=one.rank, as_if=one.as_if, slow=one.slow,
-                     conflicts=tuple(one.conflicts), compiles=one.compiles, work=one.work, expected_ns=expected,
+    return Candidate(way=way.name, treatment=way.treatment, rank=way.rank, as_if=way.as_if, slow=way.slow,
+                     conflicts=tuple(way.conflicts), compiles=way.compiles, work=way.work, expected_ns=expected,
                      low_ns=low, high_ns=high)  # fmt: skip
 
 

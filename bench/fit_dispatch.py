@@ -78,7 +78,7 @@ def optimizer_costs() -> dict[str, float]:
 
 def fit(steps: Sequence[Labelled]) -> dict[str, float]:
     """The costs in ns, by projected gradient on the relative error."""
-    bound = [one for one in steps if one.busy_ns < HOST_BOUND * one.wall_ns]
+    bound = [step for step in steps if step.busy_ns < HOST_BOUND * step.wall_ns]
     rows = np.array([features(one) / one.wall_ns for one in bound])
     left = np.array([max(1.0 - lists_ns(one) / one.wall_ns, 0.0) for one in bound])
     scale = np.linalg.norm(rows, axis=0) + 1e-30

@@ -57,7 +57,7 @@ class Point:
 @cache
 def points() -> tuple[Point, ...]:
     """Every measured kind of call whose work is known."""
-    return tuple(one for model, entry in _entries() if (one := _point(model, entry)) is not None)
+    return tuple(point for model, entry in _entries() if (point := _point(model, entry)) is not None)
 
 
 def _entries() -> Iterable[tuple[str, op_table.Entry]]:
@@ -83,17 +83,17 @@ def _point(model: str, entry: op_table.Entry) -> Point | None:
 def fit(*, without: str | None = None) -> dict[str, Share]:
     """The shares of each kind of operation; `without`: a model whose operations are left out."""
     groups: dict[str, list[Point]] = defaultdict(list)
-    for one in points():
-        if without is not None and one.model == without:
+    for point in points():
+        if without is not None and point.model == without:
             continue
-        for key in keys(one.kind):
-            groups[key].append(one)
+        for key in keys(point.kind):
+            groups[key].append(point)
     return {key: _share(members) for key, members in groups.items() if len(members) >= FEWEST}
 
 
 def _share(members: Sequence[Point]) -> Share:
     """The four numbers with the least weighted absolute error of ln(time)."""
-    columns = np.array([(*one.parts, one.ns, one.weight) for one in members])
+    columns = np.array([(*member.parts, member.ns, member.weight) for member in members])
     ns, weight = columns[:, 5], columns[:, 6]
     each = ns / columns[:, 4]
     value = np.array([max(float(np.quantile(each, 0.02)) * 0.8, 1000.0), 0.6, 0.7, 1.0])
@@ -112,7 +112,7 @@ def _share(members: Sequence[Point]) -> Share:
             break
     error = np.log(ns / _times(value, columns))
     spread = math.sqrt(float(np.average(error**2, weights=weight)))
-    kernels = float(np.median([one.kernels / one.parts.repeats for one in members]))
+    kernels = float(np.median([member.kernels / member.parts.repeats for member in members]))
     return Share(
         fixed_ns=round(float(value[0]), 1), compute=round(float(value[1]), 4), memory=round(float(value[2]), 4),
         cached=round(float(value[3]), 4), kernels=round(kernels, 3), spread=round(spread, 3), points=len(members),
@@ -149,9 +149,9 @@ def measured_over_datasheet() -> dict[str, float]:
     sheet = find(DATASHEET)
     machine = machine_of(measured, datasheet_of(measured.environment.device_name, measured.environment.memory_bytes))
     ratios = {
-        key: one.value / sheet.matrix_flop_per_s[key].value
-        for key, one in machine.matrix_flop_per_s.items()
-        if one.provenance == "measured" and key in sheet.matrix_flop_per_s
+        key: ceiling.value / sheet.matrix_flop_per_s[key].value
+        for key, ceiling in machine.matrix_flop_per_s.items()
+        if ceiling.provenance == "measured" and key in sheet.matrix_flop_per_s
     }
     if machine.memory_bytes_per_s is not None and sheet.memory_bytes_per_s is not None:
         ratios["memory"] = machine.memory_bytes_per_s.value / sheet.memory_bytes_per_s.value
@@ -167,7 +167,7 @@ def table(shares: dict[str, Share], *, step_spread: float) -> Efficiency:
         date=about["date"],
         torch=about["torch"],
         command="python -m bench.fit_efficiency",
-        least_ns=float(min(one.ns for one in points())),
+        least_ns=float(min(point.ns for point in points())),
         measured_over_datasheet=measured_over_datasheet(),
         shares=dict(sorted(shares.items())),
         step_spread=step_spread,

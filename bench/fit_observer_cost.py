@@ -241,7 +241,7 @@ def here() -> int:
     with preserved(torch):
         torch.set_num_threads(1)
         records = measure_observer(bench, bench.now() + 30)
-        entries = tuple(one for one in records if isinstance(one, Entry))
+        entries = tuple(record for record in records if isinstance(record, Entry))
         costs = machine_of(Measurement(environment=bench.device.environment(), entries=entries)).observer
         assert costs is not None, "the calibration was too unsteady on this host"
         rows = [

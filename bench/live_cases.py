@@ -65,10 +65,10 @@ LONGEST_S = 300
 
 def names(device: str) -> Iterator[str]:
     """The modules of the cases that show on a device."""
-    for one in pkgutil.iter_modules(bench.cases.__path__):
-        module = importlib.import_module(f"bench.cases.{one.name}")
+    for info in pkgutil.iter_modules(bench.cases.__path__):
+        module = importlib.import_module(f"bench.cases.{info.name}")
         if hasattr(module, "CASE") and device == module.RUNS_ON:
-            yield one.name
+            yield info.name
 
 
 def one_form(name: str, form: str, device: str) -> dict[str, Any]:
@@ -82,13 +82,13 @@ def one_form(name: str, form: str, device: str) -> dict[str, Any]:
     times = found.live.times
     watched = {module.CODE, *getattr(module, "TEMPTING", ())}
     promised = [
-        [one.treatment, *one.predicted_saving_ns]
-        for one in found.prescriptions
-        if one.finding in watched or one.treatment in watched
+        [prescription.treatment, *prescription.predicted_saving_ns]
+        for prescription in found.prescriptions
+        if prescription.finding in watched or prescription.treatment in watched
     ]
-    places = [where for one in found.findings if one.code == module.CODE for where in one.where]
+    places = [where for finding in found.findings if finding.code == module.CODE for where in finding.where]
     return {
-        "codes": [one.code for one in found.findings],
+        "codes": [finding.code for finding in found.findings],
         "regime": found.regime,
         "wall_ms": times.wall_ns / 1e6,
         "low_ms": times.low_ns / 1e6,

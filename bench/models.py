@@ -290,7 +290,7 @@ def main() -> None:
     """Print each workload's parameters, policy and modes."""
     for name, recipe in ZOO.items():
         work = recipe("meta")
-        count = sum(one.numel() for one in work.model.parameters())
+        count = sum(parameter.numel() for parameter in work.model.parameters())
         print(f"{name:28} {count:>13,} {work.policy:5} {' '.join(work.modes)}")
 
 

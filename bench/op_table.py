@@ -179,7 +179,9 @@ def _completed(recorded: Argument, found: Argument) -> Argument:
 def _recorded(events: EventTable, row: int) -> tuple[Argument, ...]:
     """An op's inputs as the trace has them."""
     columns = (events.dims, events.types, events.strides, events.concrete)
-    dims, types, strides, concrete = (events.texts[int(one[row])] if one[row] >= 0 else None for one in columns)
+    dims, types, strides, concrete = (
+        events.texts[int(column[row])] if column[row] >= 0 else None for column in columns
+    )
     return parse_inputs(dims, types, strides, concrete)
 
 
@@ -227,7 +229,7 @@ def _taken(value: Any) -> Any:
         return "" if value is None else str(value)
     items = [_described(one) for one in value]
     if len(items) > MOST_IN_ORDER:
-        items.sort(key=lambda one: (one.shape, one.dtype, one.strides or ()))
+        items.sort(key=lambda item: (item.shape, item.dtype, item.strides or ()))
     return packed(TensorList(tuple(items)))
 
 
@@ -268,7 +270,7 @@ def packed(value: Argument) -> Any:
     if isinstance(value, Scalar):
         return value.text
     if isinstance(value, TensorList):
-        return {"list": [[len(list(same)), _tensor(one)] for one, same in groupby(value.items)]}
+        return {"list": [[len(list(same)), _tensor(tensor)] for tensor, same in groupby(value.items)]}
     return _tensor(value)
 
 

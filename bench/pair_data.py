@@ -104,7 +104,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _times(row: dict[str, Any]) -> list[float]:
     """All timings of a form, in ms: the first round, a second one where there was one, every rank."""
     if "ranks" in row:
-        return [one for rank in row["ranks"] for one in _times(rank)]
+        return [time for rank in row["ranks"] for time in _times(rank)]
     rounds = [row, *([row["again"]] if "again" in row else [])]
     return [one[key] for one in rounds for key in ("sync_ms", "pipelined_ms")]
 
@@ -152,7 +152,7 @@ def rank_files(folder: Path, name: str) -> list[Path]:
 def _ranks() -> Iterator[Pair]:
     measured = _read(SHIPPED / "ddp_truth.json")
     for name, (fixed, treatment) in RANKS.items():
-        folder = next((one for one in (MORE, HANDED_RANKS) if rank_files(one, name)), None)
+        folder = next((path for path in (MORE, HANDED_RANKS) if rank_files(path, name)), None)
         if folder is None:
             continue
         first, *others = rank_files(folder, name)

@@ -72,11 +72,11 @@ def measure(pair: Pair) -> dict[str, Any]:
     """One pair: what was predicted and what was measured, times in ms, savings as shares of the faulty step."""
     profile = profile_of(pair)
     found = changes.predict(profile, pair.treatments)
-    one, before = found.what_if, found.diagnosis.unprofiled_wall_ns
-    assert one is not None
+    what_if, before = found.what_if, found.diagnosis.unprofiled_wall_ns
+    assert what_if is not None
     assert before.value is not None
     faulty, fixed = (sum(times) / 2 for times in (pair.faulty_ms, pair.fixed_ms))
-    predicted, measured = one.expected_ns / before.value, 1 - fixed / faulty
+    predicted, measured = what_if.expected_ns / before.value, 1 - fixed / faulty
     return {
         "name": pair.name,
         "group": pair.group,
@@ -86,15 +86,15 @@ def measure(pair: Pair) -> dict[str, Any]:
         "estimate_ms": [before.low / 1e6 if before.low else None, before.value / 1e6,
                         before.high / 1e6 if before.high else None],
         "faulty_ms": list(pair.faulty_ms),
-        "predicted_ms": [one.low_ns / 1e6, one.step_ns / 1e6, one.high_ns / 1e6],
+        "predicted_ms": [what_if.low_ns / 1e6, what_if.step_ns / 1e6, what_if.high_ns / 1e6],
         "fixed_ms": list(pair.fixed_ms),
         "predicted_saving": predicted,
-        "promised": one.saving_ns[0] / before.value,
-        "at_most": one.saving_ns[1] / before.value,
+        "promised": what_if.saving_ns[0] / before.value,
+        "at_most": what_if.saving_ns[1] / before.value,
         "measured_saving": measured,
         "measured_range": [1 - pair.fixed_ms[1] / pair.faulty_ms[0], 1 - pair.fixed_ms[0] / pair.faulty_ms[1]],
-        "covered": one.low_ns / 1e6 <= pair.fixed_ms[1] and one.high_ns / 1e6 >= pair.fixed_ms[0],
-        "regime_after": one.regime,
+        "covered": what_if.low_ns / 1e6 <= pair.fixed_ms[1] and what_if.high_ns / 1e6 >= pair.fixed_ms[0],
+        "regime_after": what_if.regime,
     }  # fmt: skip
 
 
@@ -235,7 +235,7 @@ def main() -> int:
         "version": gobrrr.__version__,
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         "device": "NVIDIA H100 80GB HBM3",
-        "pairs": [measure(one) for one in pairs()],
+        "pairs": [measure(pair) for pair in pairs()],
     }
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     PAGE.write_text(page(results))

@@ -67,7 +67,7 @@ def told(way: Way) -> Told:
 
 def named(names: Sequence[str], ways: dict[str, Told]) -> str:
     """The name of a set: its ways in the order in which they are stacked."""
-    return JOINED.join(sorted(names, key=lambda one: (ways[one].rank, one)))
+    return JOINED.join(sorted(names, key=lambda name: (ways[name].rank, name)))
 
 
 def foretold(
@@ -82,14 +82,14 @@ def foretold(
     examined = pipeline.examine(profile, on=machine)
     asked = [_joined([ways[name] for name in one.split(JOINED)]) for one in sets]
     predictor = predictor_of(examined, asked)
-    replayed = {one.name: predictor.replayed(one.as_if, (steps or {}).get(one.name)) for one in asked}
+    replayed = {way.name: predictor.replayed(way.as_if, (steps or {}).get(way.name)) for way in asked}
     step = step_of(examined.diagnosis)
     savings = {name: _saving(one, step) for name, one in replayed.items()}
     return Foretold(step, examined.diagnosis.regime, savings, replayed, examined.evidence)
 
 
-def _saving(one: Replayed | None, step_ns: float | None) -> Saving | None:
-    return None if one is None or step_ns is None else Saving(*(step_ns * part for part in predicted(one)))
+def _saving(replayed: Replayed | None, step_ns: float | None) -> Saving | None:
+    return None if replayed is None or step_ns is None else Saving(*(step_ns * part for part in predicted(replayed)))
 
 
 def _joined(ways: Sequence[Told]) -> Way:
@@ -99,12 +99,12 @@ def _joined(ways: Sequence[Told]) -> Way:
         raise NotImplementedError("a way that was told is never applied")
 
     return Way(
-        name=JOINED.join(one.name for one in ways),
+        name=JOINED.join(way.name for way in ways),
         treatment=ways[0].treatment if len(ways) == 1 else "together",
         apply=apply,
         code="",
         numerics=ways[0].numerics,
         rank=0,
-        as_if=tuple(dict.fromkeys(name for one in ways for name in one.as_if)),
-        work=math.prod(one.work for one in ways),
+        as_if=tuple(dict.fromkeys(name for way in ways for name in way.as_if)),
+        work=math.prod(way.work for way in ways),
     )

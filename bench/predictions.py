@@ -46,9 +46,9 @@ def predicted(steps: Sequence[Labelled], measured: Machine | None) -> list[dict[
         others = [one for one in labelled() if one.model != model]
         table = msgspec.structs.replace(stored, shares=fit_efficiency.fit(without=model))
         hosts = fit_dispatch.hosts(fit_dispatch.dispatch(fit_dispatch.fit(others)))
-        for one in steps:
-            if one.model == model:
-                rows.append(_row(one, table, hosts, measured))
+        for step in steps:
+            if step.model == model:
+                rows.append(_row(step, table, hosts, measured))
                 _say(rows[-1])
     return rows
 

@@ -60,7 +60,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
 def pack(profile: Profile) -> bytes:
     """The file of a profile."""
-    ranks = tuple(_stored(one) for one in profile.ranks)
+    ranks = tuple(_stored(rank) for rank in profile.ranks)
     stored = Stored(target=profile.target, origin=profile.origin, ranks=ranks, notes=tuple(profile.notes))
     return lzma.compress(msgspec.msgpack.encode(stored), preset=9)
 
@@ -73,7 +73,7 @@ def unpack(data: bytes) -> Profile:
         raise ValueError(f"not a stored profile: {error}") from error
     if stored.format != FORMAT:
         raise ValueError(f"a stored profile of format {stored.format}, not {FORMAT}")
-    ranks = tuple(_rank(one) for one in stored.ranks)
+    ranks = tuple(_rank(rank) for rank in stored.ranks)
     return Profile(target=stored.target, origin=stored.origin, ranks=ranks, notes=stored.notes)
 
 
@@ -87,8 +87,8 @@ def _stored(rank: RankProfile) -> StoredRank:
         used = used[used >= 0]
         place = np.full(len(entries) + 1, ABSENT, dtype=np.int64)  # the last is for ABSENT itself
         place[used] = np.arange(len(used))
-        for one in users:
-            columns[one] = place[columns[one]]
+        for user in users:
+            columns[user] = place[columns[user]]
         pools[pool] = tuple(entries[at] for at in used.tolist())
     return StoredRank(
         meta=rank.meta, rows=len(events), columns={name: _packed(column) for name, column in columns.items()},
@@ -142,7 +142,7 @@ def _typed(found: dict[str, Any], kind: type[msgspec.Struct], **made: Any) -> di
 
 @cache
 def _types(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    return {one.name: one.type for one in msgspec.structs.fields(kind)}
+    return {info.name: info.type for info in msgspec.structs.fields(kind)}
 
 
 def _argument(found: dict[str, Any]) -> Argument:

@@ -54,13 +54,13 @@ def beside_compiling(found: Row) -> float | None:
 
 def held(entries: dict[str, Row]) -> dict[str, Row]:
     """The workloads of which there is a ratio, the lowest first."""
-    told = {name: one for name, one in entries.items() if ratio(one) is not None}
+    told = {name: entry for name, entry in entries.items() if ratio(entry) is not None}
     return dict(sorted(told.items(), key=lambda pair: ratio(pair[1]) or 0.0))
 
 
 def first_sight(entries: dict[str, Row]) -> dict[str, Row]:
     """What each workload gave when the code saw it for the first time."""
-    return {name: one.get(FIRST, one) for name, one in entries.items()}
+    return {name: entry.get(FIRST, entry) for name, entry in entries.items()}
 
 
 def page(results: Row) -> str:
@@ -104,7 +104,7 @@ def page(results: Row) -> str:
 
 def _summary(entries: dict[str, Row]) -> list[str]:
     lines = [_reached("At first sight", held(first_sight(entries)))]
-    if any(FIRST in one for one in entries.values()):
+    if any(FIRST in entry for entry in entries.values()):
         lines.append(_reached("Now", held(entries)))
     return lines
 
@@ -146,7 +146,7 @@ def _left(one: Row) -> str:
 
 
 def _unfinished(entries: dict[str, Row]) -> list[str]:
-    left = sorted(name for name, one in entries.items() if ratio(one) is None)
+    left = sorted(name for name, entry in entries.items() if ratio(entry) is None)
     return ["", f"The time did not reach the end of {', '.join(left)}."] if left else []
 
 

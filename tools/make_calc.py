@@ -59,14 +59,14 @@ def picture(many: Sequence[Generation]) -> str:
         f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
         f'<text x="16" y="26" {style} font-weight="bold">Dense 16-bit FLOP a byte of memory bandwidth</text>',
     ]
-    for index, one in enumerate(many):
+    for index, generation in enumerate(many):
         y = TOP + ROW * index
-        length = one.matrix_ratio / most * BAR
+        length = generation.matrix_ratio / most * BAR
         lines += [
-            f'<text x="16" y="{y + 15}" {style}>{one.year}</text>',
-            f'<text x="60" y="{y + 15}" {style}>{one.name}</text>',
-            f'<rect x="{LEFT}" y="{y + 3}" width="{length:.1f}" height="16" fill="{COLOURS[one.vendor]}"/>',
-            f'<text x="{LEFT + length + 8:.1f}" y="{y + 15}" {style}>{one.matrix_ratio:.0f}</text>',
+            f'<text x="16" y="{y + 15}" {style}>{generation.year}</text>',
+            f'<text x="60" y="{y + 15}" {style}>{generation.name}</text>',
+            f'<rect x="{LEFT}" y="{y + 3}" width="{length:.1f}" height="16" fill="{COLOURS[generation.vendor]}"/>',
+            f'<text x="{LEFT + length + 8:.1f}" y="{y + 15}" {style}>{generation.matrix_ratio:.0f}</text>',
         ]
     return "\n".join([*lines, "</svg>", ""])
 

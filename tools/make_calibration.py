@@ -84,8 +84,8 @@ def _section(title: str, one: Table) -> str:
 
 def _no_better(lines: Sequence[Line]) -> list[str]:
     """The kinds that one of the other columns predicts as well or better than what is shown, a sentence a measure."""
-    by = {(one.kind, one.column): one.told for one in lines}
-    kinds = list(dict.fromkeys(one.kind for one in lines))
+    by = {(line.kind, line.column): line.told for line in lines}
+    kinds = list(dict.fromkeys(line.kind for line in lines))
 
     def said(measure: str, of: Callable[[LeftOut], float]) -> str:
         worse = [
@@ -96,11 +96,11 @@ def _no_better(lines: Sequence[Line]) -> list[str]:
         ]
         return f"What is shown is not better than another column by its {measure}: {', '.join(worse) or 'nowhere'}."
 
-    return [said("interval score", lambda one: one.score), said("median error", lambda one: one.error)]
+    return [said("interval score", lambda out: out.score), said("median error", lambda out: out.error)]
 
 
 def _about(made: Fitted) -> str:
-    low, _, high = (f"{100 * one:.0f}" for one in made.levels)
+    low, _, high = (f"{100 * level:.0f}" for level in made.levels)
     return (
         f"`{made.command}`, {made.date}; {'; '.join(made.hardware)}. Quantiles {low} and {high} %, and the median; a "
         f"group is drawn to the one around it as if that had {made.drawn:.0f} workloads; measurements whose rounds "
@@ -113,12 +113,13 @@ def _spreads(spreads: Sequence[Spread]) -> list[str]:
         "| device | works by | points | workloads | low | median | high | ends | left out: error, covered, width |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for one in spreads:
-        out = one.left_out
+    for spread in spreads:
+        out = spread.left_out
         told = "" if out is None else f"{100 * out.error:.1f}, {100 * out.coverage:.0f} %, {100 * out.width:.1f}"
         rows.append(
-            f"| {one.device} | {one.mechanism or 'any'} | {one.points} | {one.workloads} | "
-            f"{one.low:.2f} | {one.middle:.2f} | {one.high:.2f} | {one.least:.2f} to {one.most:.2f} | {told} |"
+            f"| {spread.device} | {spread.mechanism or 'any'} | {spread.points} | {spread.workloads} | "
+            f"{spread.low:.2f} | {spread.middle:.2f} | {spread.high:.2f} | {spread.least:.2f} to {spread.most:.2f} | "
+            f"{told} |"
         )
     return rows
 

@@ -22,26 +22,26 @@ edit those. Each part is what `gobrrr explain` prints for the code or the name.
 def page() -> str:
     """The whole page."""
     parts = [HEAD, _contents()]
-    parts += [_condition(one) for one in conditions()]
-    parts += [_treatment(one) for one in treatments()]
+    parts += [_condition(condition) for condition in conditions()]
+    parts += [_treatment(treatment) for treatment in treatments()]
     return "\n".join(parts)
 
 
 def _contents() -> str:
-    codes = "\n".join(f"| {one.code} | {one.title} |" for one in conditions())
-    names = "\n".join(f"| {one.name} | {one.title} | {one.numerics} |" for one in treatments())
+    codes = "\n".join(f"| {condition.code} | {condition.title} |" for condition in conditions())
+    names = "\n".join(f"| {treatment.name} | {treatment.title} | {treatment.numerics} |" for treatment in treatments())
     return (
         f"| condition | what |\n| --- | --- |\n{codes}\n\n"
         f"| treatment | what | may change in the numbers |\n| --- | --- | --- |\n{names}\n"
     )
 
 
-def _condition(one: Condition) -> str:
-    return f"## {one.code}: {one.title}\n\n{_deeper(one.explanation)}\n"
+def _condition(condition: Condition) -> str:
+    return f"## {condition.code}: {condition.title}\n\n{_deeper(condition.explanation)}\n"
 
 
-def _treatment(one: Treatment) -> str:
-    return f"## {one.name}\n\n{_deeper(one.explanation)}\n\n```python\n{one.code_to_paste}\n```\n"
+def _treatment(treatment: Treatment) -> str:
+    return f"## {treatment.name}\n\n{_deeper(treatment.explanation)}\n\n```python\n{treatment.code_to_paste}\n```\n"
 
 
 def _deeper(text: str) -> str:

@@ -39,7 +39,7 @@ def files() -> dict[Path, str]:
     """Every file with its content."""
     found = reports()
     pages = {DOCS / f"lab_{name}.html": page_of(report) for name, report in found.items()}
-    plot = next(one for one in found["h100"].experiments if one.name == "intensity").plots[0]
+    plot = next(experiment for experiment in found["h100"].experiments if experiment.name == "intensity").plots[0]
     return {**pages, DOCS / "intensity_h100.svg": svg.draw(plot), DOCS / "lab.md": _summary(found)}
 
 
@@ -49,10 +49,16 @@ def _summary(found: dict[str, LabReport]) -> str:
         env = report.environment
         lines.append(f"- [{name}](lab_{name}.html): {env.device_name}, torch {env.torch}, {env.date[:10]}")
     verdicts = {
-        name: {one.claim.number: one.verdict for each in report.experiments for one in each.judgements}
+        name: {
+            judgement.claim.number: judgement.verdict for each in report.experiments for judgement in each.judgements
+        }
         for name, report in found.items()
     }
-    quotes = {one.claim.number: one.claim.quote for each in found["h100"].experiments for one in each.judgements}
+    quotes = {
+        judgement.claim.number: judgement.claim.quote
+        for each in found["h100"].experiments
+        for judgement in each.judgements
+    }
     lines += ["", f"| | claim | {' | '.join(found)} |", f"| --- | --- |{' --- |' * len(found)}"]
     for number, quote in quotes.items():
         cells = " | ".join(verdicts[name].get(number, "not measured") for name in found)

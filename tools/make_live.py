@@ -135,7 +135,7 @@ def reports() -> str:
     found = load("reports.json")
     if found is None:
         return "Not run yet."
-    rows = sorted(found["rows"].items(), key=lambda one: (one[1]["negative"], one[1]["mechanism"], one[0]))
+    rows = sorted(found["rows"].items(), key=lambda item: (item[1]["negative"], item[1]["mechanism"], item[0]))
     lines = [
         f"{made(found)}.\n",
         "| report | mechanism | cause | named at first sight | now | held by | saved | promised |",

@@ -72,7 +72,7 @@ def _percent(value: float) -> str:
 
 
 def _line(name: str, misses: Sequence[float]) -> str:
-    within = sum(one <= 0.15 for one in misses)
+    within = sum(miss <= 0.15 for miss in misses)
     figures = " | ".join(map(_percent, (fmean(misses), median(misses), max(misses))))
     return f"| {name} | {len(misses)} | {figures} | {within} of {len(misses)} |"
 
@@ -154,7 +154,7 @@ def _again(rows: Sequence[Row]) -> str:
 def _memory(rows: Sequence[Row]) -> str:
     known = [row for row in rows if row["peak_bytes"]]
     ratios = [row["predicted_peak_bytes"] / row["peak_bytes"] for row in known]
-    near = sum(abs(one - 1) <= 0.1 for one in ratios)
+    near = sum(abs(ratio - 1) <= 0.1 for ratio in ratios)
     return (
         f"Peak of the tensors' bytes over `torch.cuda.max_memory_allocated`: median {median(ratios):.2f}, from "
         f"{min(ratios):.2f} to {max(ratios):.2f}; within 10 % in {near} of {len(known)} steps. What libraries take for "

@@ -31,7 +31,7 @@ def _made(every: int, device: str) -> Workload:
         nonlocal number
         model(x).square().mean().backward()
         if number % every == 0:
-            norms = [float(one.grad.norm()) for one in model.parameters() if one.grad is not None]
+            norms = [float(parameter.grad.norm()) for parameter in model.parameters() if parameter.grad is not None]
             for at, norm in enumerate(norms):
                 logger.info("step %d layer %d: %s", number, at, json.dumps({"norm": norm, "at": at}))
         model.zero_grad(set_to_none=True)

@@ -17,7 +17,7 @@ def _made(device: str, by_hand: bool) -> Workload:
     x = torch.randn(rows, width, device=device)
 
     def clip() -> None:
-        grads = [one.grad for one in model.parameters() if one.grad is not None]
+        grads = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
         norm = torch.stack([grad.norm() for grad in grads]).norm()
         if norm.isnan() or norm.isinf():
             return

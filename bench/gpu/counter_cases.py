@@ -343,8 +343,8 @@ def lists(r, count):
 def optimizers():
     def adamw(r, **kind):
         parameters = [torch.nn.Parameter(one) for one in lists(r, 1)[0]]
-        for one in parameters:
-            one.grad = torch.randn_like(one)
+        for parameter in parameters:
+            parameter.grad = torch.randn_like(parameter)
         optimizer = torch.optim.AdamW(parameters, lr=1e-3, **kind)
         optimizer.step()
         return optimizer.step

@@ -78,10 +78,12 @@ def recorded(trace):
     """A trace's ops with what they were called with and the kernels that each launched, in the kernels' order."""
     events = [one for one in trace["traceEvents"] if one.get("ph") == "X"]
     ops = [
-        one for one in events if one.get("cat") == "cpu_op" and one["name"].startswith(("aten::", "triton_", "extern_"))
+        event
+        for event in events
+        if event.get("cat") == "cpu_op" and event["name"].startswith(("aten::", "triton_", "extern_"))
     ]
     by_id = {one["args"]["External id"]: one for one in ops if "External id" in one.get("args", {})}
-    work = [one for one in events if one.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
+    work = [event for event in events if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
     found = []
     for kernel in sorted(work, key=lambda one: one["ts"]):
         cause = by_id.get(kernel["args"].get("External id"))

@@ -132,8 +132,8 @@ def optimizers():
     found = {}
     for name, extra in (("foreach", {"foreach": True}), ("fused", {"fused": True}), ("single", {"foreach": False})):
         parameters = [nn.Parameter(torch.randn(64, 64, device="cuda")) for _ in range(200)]
-        for one in parameters:
-            one.grad = torch.randn_like(one)
+        for parameter in parameters:
+            parameter.grad = torch.randn_like(parameter)
         optimizer = torch.optim.AdamW(parameters, lr=1e-3, **extra)
         found[f"adamw_{name}_200"] = timed(optimizer.step, calls=1 if name == "single" else 3, blocks=10)
     return found
@@ -159,7 +159,7 @@ def shortest_kernels():
             recording.export_chrome_trace(path)
             with open(path, encoding="utf-8") as file:
                 events = json.load(file)["traceEvents"]
-        work = [one["dur"] * 1e3 for one in events if one.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
+        work = [event["dur"] * 1e3 for event in events if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
         result[name] = quartiles(work)
     return result
 

@@ -154,7 +154,7 @@ def main() -> int:
     parser.add_argument("--commit", default=None, help="of the code, where this is no clone")
     given = parser.parse_args()
     names = [one for one in given.only.split(",") if one]
-    unknown = [one for one in names if one not in ENTRIES]
+    unknown = [name for name in names if name not in ENTRIES]
     if unknown:
         parser.error(f"no workload is called {', '.join(unknown)}; python -m bench.gpu.treatments --list has them")
     record = {

@@ -62,7 +62,9 @@ def looked_at(name, form, make):
         "seconds": seconds,
         "diagnosis": json.loads(to_json(msgspec.structs.replace(found, timeline=None, kernels=[]))),
         "text": str(found),
-        "findings": [[one.code, one.title, [where.source for where in one.where]] for one in found.findings],
+        "findings": [
+            [finding.code, finding.title, [where.source for where in finding.where]] for finding in found.findings
+        ],
     }
 
 

@@ -356,16 +356,16 @@ def optimizers():
 
 
 def optimized(shapes, maker, dtype):
-    parameters = [torch.nn.Parameter(randn(*one, dtype=dtype)) for one in shapes]
-    for one in parameters:
-        one.grad = torch.ones_like(one)
+    parameters = [torch.nn.Parameter(randn(*shape, dtype=dtype)) for shape in shapes]
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
     return maker(parameters).step
 
 
 def clipped(shapes):
-    parameters = [torch.nn.Parameter(randn(*one)) for one in shapes]
-    for one in parameters:
-        one.grad = torch.ones_like(one)
+    parameters = [torch.nn.Parameter(randn(*shape)) for shape in shapes]
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
     return lambda: torch.nn.utils.clip_grad_norm_(parameters, 1.0, foreach=True)
 
 

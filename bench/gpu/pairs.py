@@ -108,7 +108,7 @@ def told(name: str, entry: dict[str, Any]) -> str:
 
 
 def _names(recipes: tuple[Recipe, ...]) -> list[str]:
-    return [one.name for one in recipes]
+    return [recipe.name for recipe in recipes]
 
 
 def device_name(setting: Setting) -> str:

@@ -88,7 +88,7 @@ def convolutions(setting: Setting) -> nn.Sequential:
     with torch.device(setting.device):
         stem = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True)]
         sizes = [(64, 64, 256), (256, 128, 512), (512, 256, 1024), (1024, 512, 2048)]
-        blocks = [Bottleneck(*one) for one in sizes[: setting.size(4, 2)]]
+        blocks = [Bottleneck(*size) for size in sizes[: setting.size(4, 2)]]
         tail = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(sizes[len(blocks) - 1][2], 1000)]
         return nn.Sequential(*stem, *blocks, *tail)
 

@@ -57,7 +57,7 @@ def average(setting: Setting, at_once: bool) -> Step:
     model = perceptron(setting, width, setting.size(20, 2), norm=True)
     x = setting.randn(setting.size(256, 4), width)
     weights = list(model.parameters())
-    averages = [one.detach().clone() for one in weights]
+    averages = [weight.detach().clone() for weight in weights]
     optimizer = torch.optim.AdamW(weights, fused=True)
     train = training(setting, lambda: F.mse_loss(model(x), x), optimizer, amp=False)
 

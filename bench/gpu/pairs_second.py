@@ -181,8 +181,8 @@ def logged_norms(setting: Setting, read: bool) -> Step:
         with setting.autocast():
             loss = F.mse_loss(model(x), x)
         loss.backward()
-        norms = [one.grad.norm() for one in model.parameters()]
-        told: list[object] = [one.item() for one in norms] if read else norms
+        norms = [parameter.grad.norm() for parameter in model.parameters()]
+        told: list[object] = [norm.item() for norm in norms] if read else norms
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         return told

@@ -155,7 +155,7 @@ def again(out: Path, chosen: list[str]) -> None:
     path = out / "reports.json"
     record = json.loads((path if path.is_file() else RESULTS).read_text(encoding="utf-8"))
     with tarfile.open(out / PROFILES) as tar:
-        stored = {one.partition(".")[0] for one in tar.getnames()}
+        stored = {name.partition(".")[0] for name in tar.getnames()}
     rows = {}
     for name, row in record["rows"].items():
         if name not in stored or (chosen and name not in chosen):

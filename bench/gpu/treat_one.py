@@ -201,14 +201,14 @@ class Against(One):
 
 def in_order(ways: Any) -> list[str]:
     """Names of ways in the order in which they are applied."""
-    return [one.name for one in sorted(ways, key=lambda one: (one.rank, one.name))]
+    return [way.name for way in sorted(ways, key=lambda way: (way.rank, way.name))]
 
 
 def slim(found: Treated) -> dict[str, Any]:
     """A Treated without its diagnoses, its code and what all trials share."""
     picked: dict[str, Any] = {key: msgspec.to_builtins(getattr(found, key)) for key in TREATED}
     picked["regime"] = found.before.regime
-    trials = [msgspec.to_builtins(one) for one in found.trials]
+    trials = [msgspec.to_builtins(trial) for trial in found.trials]
     picked["trials"] = [{key: trial.get(key) for key in TRIAL} for trial in trials]
     return small(picked)
 

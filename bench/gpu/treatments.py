@@ -185,9 +185,9 @@ def ordered(entries: list[Entry]) -> list[str]:
     """One of each family, then the next of each: a call that is cut short has something of all."""
     count: dict[str, int] = {}
     ranked = []
-    for one in entries:
-        count[one.family] = count.get(one.family, 0) + 1
-        ranked.append((count[one.family], one.name))
+    for entry in entries:
+        count[entry.family] = count.get(entry.family, 0) + 1
+        ranked.append((count[entry.family], entry.name))
     return [name for _, name in sorted(ranked, key=lambda pair: pair[0])]
 
 
@@ -363,9 +363,9 @@ def take(out: Path, kind: str = "treatments") -> int:
 
 def listed(entries: list[Entry]) -> None:
     """The workloads with their families; those that are set aside are marked."""
-    for one in entries:
-        aside = "set aside" if one.name in HELD_BACK else ""
-        print(f"{one.name:28} {one.device:5} {one.family:12} {aside:10} {one.what}")
+    for entry in entries:
+        aside = "set aside" if entry.name in HELD_BACK else ""
+        print(f"{entry.name:28} {entry.device:5} {entry.family:12} {aside:10} {entry.what}")
 
 
 def main() -> int:
@@ -394,7 +394,7 @@ def main() -> int:
         return take(given.out)
     names = [one for one in given.only.split(",") if one]
     left_out = [one for one in given.without.split(",") if one]
-    unknown = [one for one in (*names, *left_out) if one not in ENTRIES]
+    unknown = [name for name in (*names, *left_out) if name not in ENTRIES]
     if unknown:
         parser.error(f"no workload is called {', '.join(unknown)}; --list has them")
     run = Run(
@@ -402,7 +402,7 @@ def main() -> int:
         given.side_by_side or (SIDE_BY_SIDE if given.device == "cuda" else 1), given.commit or commit() or "",
     )  # fmt: skip
     known = begin(run)
-    wanted = [one for one in names or ordered(entries) if one not in left_out]
+    wanted = [name for name in names or ordered(entries) if name not in left_out]
     measure(run, sorted(wanted, key=lambda one: one in known))  # what was begun comes after what was not
     return 0
 

@@ -73,19 +73,19 @@ def fitting(workload: gobrrr.Workload) -> tuple[dict[str, Way], dict[str, str]]:
     ways: dict[str, Way] = {}
     others: dict[str, str] = {}
     for treatment in catalogue():
-        for one in treatment.ways(workload) if treatment.ways is not None else ():
-            if isinstance(one, Unfit):
-                others[one.name] = one.why
-            elif one.fresh:
-                others[one.name] = "needs a process of its own"
+        for way in treatment.ways(workload) if treatment.ways is not None else ():
+            if isinstance(way, Unfit):
+                others[way.name] = way.why
+            elif way.fresh:
+                others[way.name] = "needs a process of its own"
             else:
-                ways[one.name] = one
+                ways[way.name] = way
     return ways, others
 
 
 def together(ways: Sequence[Way]) -> Way:
     """Several ways as one, stacked by their ranks and named by them."""
-    names = [one.name for one in sorted(ways, key=lambda one: one.rank)]
+    names = [way.name for way in sorted(ways, key=lambda way: way.rank)]
     return dataclasses.replace(stacked(ways), name=" + ".join(names))
 
 
@@ -121,7 +121,7 @@ def recipes(ways: dict[str, Way], trains: bool, typed: bool) -> list[tuple[str, 
 def slim(found: Numerics) -> dict[str, Any]:
     """Whether the numbers hold, and the largest relative error that the treated step has."""
     errors = [one.treated for one in (found.output, found.loss, found.gradients) if one is not None]
-    largest = max((one for one in errors if one is not None), default=None)
+    largest = max((error for error in errors if error is not None), default=None)
     return {"ok": found.ok, "why": "" if found.ok else found.why, "error": largest}
 
 
@@ -187,10 +187,10 @@ class One:
 
     def sets(self) -> list[str]:
         """Names of the single ways and of the recipes, in the order in which they are measured."""
-        ways = {name: told(one) for name, one in self.ways.items() if self.slow or not one.slow}
+        ways = {name: told(way) for name, way in self.ways.items() if self.slow or not way.slow}
         trains = applying.trains(self.workload)
-        expert = [named(one, ways) for one in recipes(self.ways, trains, self.entry.typed)]
-        single = [one for one in ways if not (self.entry.typed and one in NARROW)]
+        expert = [named(recipe, ways) for recipe in recipes(self.ways, trains, self.entry.typed)]
+        single = [way for way in ways if not (self.entry.typed and way in NARROW)]
         compiling = [one for one in single if ways[one].compiles]
         last = [one for one in compiling if one not in ("compile", "compile:reduce-overhead")]
         first = [one for one in compiling if one not in last]
@@ -222,14 +222,14 @@ class One:
         self.profile.write_bytes(data)
         profile = unpack(data)
         live.ready(profile, None, None)
-        ways = {name: told(one) for name, one in self.ways.items()}
+        ways = {name: told(way) for name, way in self.ways.items()}
         sets = list(dict.fromkeys([*ways, *self.sets()]))
         machine = pipeline.examine(profile).machine
         fore = foretold(profile, ways, sets, machine)
         self.found |= {
             "step_ns": fore.step_ns, "regime": fore.regime, "trains": applying.trains(self.workload),
-            "profile_bytes": len(data), "ways": [msgspec.to_builtins(one) for one in ways.values()],
-            "predicted": {name: None if one is None else list(one) for name, one in fore.savings.items()},
+            "profile_bytes": len(data), "ways": [msgspec.to_builtins(way) for way in ways.values()],
+            "predicted": {name: None if saving is None else list(saving) for name, saving in fore.savings.items()},
         }  # fmt: skip
         if self.device == "cpu" and machine is not None:
             self.found["machine"] = msgspec.to_builtins(machine)  # a CPU has no datasheet
@@ -254,7 +254,7 @@ class One:
     def warm(self, arm: Arm) -> tuple[float, float]:
         """(ns of a settled step, seconds that the first ones took beyond that)."""
         self.state.restore()
-        least = LEAST_COMPILED if any(one.compiles for one in arm.ways) else LEAST_WARM
+        least = LEAST_COMPILED if any(way.compiles for way in arm.ways) else LEAST_WARM
         begin = self.turn.clock()
         with arm.entered() as entered:
             applied_s = (self.turn.clock() - begin) / 1e9
@@ -276,8 +276,8 @@ class One:
             reset = self.workload.reset or (lambda: None)
             turns = in_turns(Runner(self.base, self.base_ns), runners, prepare=self.state.restore if cheap else reset,
                              seconds=seconds, most=self.rounds)  # fmt: skip
-            for name, one in turns.items():
-                self.note(name, one)
+            for name, turn in turns.items():
+                self.note(name, turn)
         for one in runners.values():
             one.arm.close()
         self.found.pop("begun", None)

@@ -42,9 +42,9 @@ ROUND_S = 0.4
 
 def names() -> Iterator[str]:
     """The reports."""
-    for one in pkgutil.iter_modules(bench.reports.__path__):
-        if not one.name.startswith("_") and hasattr(_module(one.name), "SOURCE"):
-            yield one.name
+    for info in pkgutil.iter_modules(bench.reports.__path__):
+        if not info.name.startswith("_") and hasattr(_module(info.name), "SOURCE"):
+            yield info.name
 
 
 def _module(name: str) -> ModuleType:
@@ -100,7 +100,7 @@ def said(found: Diagnosis, module: ModuleType) -> dict[str, Any]:
 
     def at_cause(place: int | None) -> bool:
         path = () if place is None else tree.path(found.places[place])
-        return any(_on_line(one.source, module, blamed) for one in path)
+        return any(_on_line(node.source, module, blamed) for node in path)
 
     return {
         "regime": found.regime,
@@ -111,22 +111,23 @@ def said(found: Diagnosis, module: ModuleType) -> dict[str, Any]:
         "held_at_cause": at_cause(found.held_by),
         "findings": [
             {
-                "code": one.code,
-                "title": one.title,
-                "ops": [where.op for where in one.where[:3]],
-                "at_cause": at_cause(one.place) or any(_on_line(where.source, module, blamed) for where in one.where),
+                "code": finding.code,
+                "title": finding.title,
+                "ops": [where.op for where in finding.where[:3]],
+                "at_cause": at_cause(finding.place)
+                or any(_on_line(where.source, module, blamed) for where in finding.where),
             }
-            for one in found.findings
+            for finding in found.findings
         ],
         "prescriptions": [
             {
-                "treatment": one.treatment,
-                "mends": one.mends,
-                "how": one.how,
-                "saves": [round(ns / wall, 4) for ns in one.predicted_saving_ns],
-                "expected": None if one.expected_ns is None else round(one.expected_ns / wall, 4),
+                "treatment": prescription.treatment,
+                "mends": prescription.mends,
+                "how": prescription.how,
+                "saves": [round(ns / wall, 4) for ns in prescription.predicted_saving_ns],
+                "expected": None if prescription.expected_ns is None else round(prescription.expected_ns / wall, 4),
             }
-            for one in found.prescriptions
+            for prescription in found.prescriptions
         ],
         "text": str(found),
     }

@@ -54,7 +54,7 @@ def _says(finding: dict[str, Any], said: dict[str, Any], module: ModuleType) -> 
     if finding["code"] == LAUNCHES:
         return False
     remedies = [f"{one['treatment']}: {one['how']}" for one in said["prescriptions"] if finding["code"] in one["mends"]]
-    words = [finding["title"], *(FILE.sub("", one) for one in remedies)]
+    words = [finding["title"], *(FILE.sub("", remedy) for remedy in remedies)]
     if module.MECHANISM in CALLED:
         words += filter(None, finding["ops"])
     return re.search(module.NAMES, " ".join(words), re.IGNORECASE | re.DOTALL) is not None

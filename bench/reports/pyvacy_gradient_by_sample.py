@@ -29,11 +29,11 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
 
     def clipped() -> list[torch.Tensor]:
         if not sick:
-            made = list(at_once({name: one.detach() for name, one in weights.items()}, x, y).values())
+            made = list(at_once({name: weight.detach() for name, weight in weights.items()}, x, y).values())
             norms = torch.stack([one.flatten(1).norm(dim=1) for one in made]).norm(dim=0)
             scale = (1 / (norms + 1e-6)).clamp(max=1)
             return [torch.einsum("b,b...->...", scale, one) for one in made]
-        total = [torch.zeros_like(one) for one in model.parameters()]
+        total = [torch.zeros_like(parameter) for parameter in model.parameters()]
         for at in range(len(x)):
             loss = torch.nn.functional.cross_entropy(model(x[at : at + 1]), y[at : at + 1])  # cause
             made = torch.autograd.grad(loss, list(model.parameters()))  # cause

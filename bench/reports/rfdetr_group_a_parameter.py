@@ -18,7 +18,11 @@ NAMES = r"param(?:eter)?[_ ]groups?|\bgroups?\b"
 def _made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(torch.nn.Linear(24, 24) for _ in range(60))).to(device)
-    groups = [{"params": [one]} for one in model.parameters()] if sick else [{"params": list(model.parameters())}]
+    groups = (
+        [{"params": [parameter]} for parameter in model.parameters()]
+        if sick
+        else [{"params": list(model.parameters())}]
+    )
     optimizer = torch.optim.AdamW(groups, lr=1e-3, fused=True)
     x = torch.randn(16, 24, device=device)
 

@@ -32,7 +32,7 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
     batch = _Batch(tables, list(range(256)), torch.arange(16, device=device), prompt=False)
 
     def step() -> torch.Tensor:
-        said = asdict(batch) if sick else {one.name: getattr(batch, one.name) for one in fields(batch)}  # cause
+        said = asdict(batch) if sick else {field.name: getattr(batch, field.name) for field in fields(batch)}  # cause
         with torch.no_grad():
             return model(hidden)[said["slots"]]
 

@@ -24,7 +24,7 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
     def step() -> torch.Tensor:
         with torch.no_grad():
             tokens = model(hidden).argmax(dim=-1).cpu()
-            read = [one.item() for one in tokens] if sick else tokens.tolist()  # cause
+            read = [token.item() for token in tokens] if sick else tokens.tolist()  # cause
             return torch.tensor(read)
 
     return Workload(model=model, step=step, name="decode step")

@@ -26,8 +26,8 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
         watched[at] = grad.histc(64, low, high).tolist()  # cause
 
     if sick:
-        for number, one in enumerate(model.parameters()):
-            one.register_hook(partial(watch, number))
+        for number, parameter in enumerate(model.parameters()):
+            parameter.register_hook(partial(watch, number))
 
     def step() -> torch.Tensor:
         loss = model(x).square().mean()

@@ -274,8 +274,8 @@ def predict(
     from gobrrr.hardware.ceilings import machine_of
 
     hosts = dispatch.load() if host is None else dispatch.load().times(_positive(host))
-    for one in measured.values():
-        hosts = hosts.like(one)
+    for measurement in measured.values():
+        hosts = hosts.like(measurement)
     found = [machine_of(measured[one.name], one) if one.name in measured else one for one in machines]
     return prediction.predict(recorded, found, hosts=hosts)
 
@@ -314,9 +314,9 @@ def _machines(on: str | Machine | Sequence[str | Machine]) -> list[Machine]:
 
     names = [on] if isinstance(on, Machine) else on.split(",") if isinstance(on, str) else list(on)
     found = [
-        one if isinstance(one, Machine) else machine(one.strip())
-        for one in names
-        if not isinstance(one, str) or one.strip()
+        name if isinstance(name, Machine) else machine(name.strip())
+        for name in names
+        if not isinstance(name, str) or name.strip()
     ]
     if not found:
         raise UsageError("--on names no machine; gobrrr machine --list shows those that are known")

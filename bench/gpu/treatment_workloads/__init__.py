@@ -44,8 +44,8 @@ HELD_BACK = frozenset({
 def set_aside(entries: Iterable[Entry]) -> frozenset[str]:
     """The names that the rule sets aside."""
     strata: dict[str, list[str]] = {}
-    for one in entries:
-        strata.setdefault("cpu" if one.device == "cpu" else one.family, []).append(one.name)
+    for entry in entries:
+        strata.setdefault("cpu" if entry.device == "cpu" else entry.family, []).append(entry.name)
     chosen: list[str] = []
     for names in strata.values():
         chosen += sorted(names, key=lambda name: hashlib.sha256(name.encode()).hexdigest())[1::3]

@@ -35,7 +35,7 @@ class WideAndDeep(nn.Module):
 
     def forward(self, numbers: Any, ids: Any) -> Any:
         """numbers: [B, 13], ids: [B, columns] -> [B]."""
-        found = [one(ids[:, at]) for at, one in enumerate(self.tables)]
+        found = [table(ids[:, at]) for at, table in enumerate(self.tables)]
         return self.deep(torch.cat([*found, numbers], 1)).squeeze(1)
 
 

@@ -261,7 +261,7 @@ def report(
 
     html, speedscope = savable(html, speedscope, target=saved)
     result = api.load(saved)
-    asked = next((one for one in result.what_ifs if one.asked), None)
+    asked = next((what_if for what_if in result.what_ifs if what_if.asked), None)
     answer(result, page=html, speedscope=speedscope, as_json=as_json, width=width, whole=whole, what_if=asked)
 
 

@@ -64,7 +64,7 @@ def calc(
     }  # fmt: skip
     shapes, numbers = envelope.read_shapes(shape), envelope.read_sizes(sizes)
     machines = [one.strip() for one in (on or "").split(",")]
-    many = [api.calc(what, *numbers, on=one, shape=shapes, dtype=dtype, **options) for one in machines]
+    many = [api.calc(what, *numbers, on=machine, shape=shapes, dtype=dtype, **options) for machine in machines]
     _show_calc(many if len(many) > 1 else many[0], page.across if len(many) > 1 else page.envelope, as_json, width)
 
 

@@ -55,8 +55,8 @@ def _measure_machine(device: str | None, last: bool, svg: Path | None, as_json: 
         else:
             terminal.print_lines(machine.pages(found, terminal.page_for(output.console())), output.console())
     finally:
-        for one in [] if last else found:
-            cache.save(one)
+        for measurement in [] if last else found:
+            cache.save(measurement)
     if svg is not None:
         machine.save_roofline(found[0], svg)
 

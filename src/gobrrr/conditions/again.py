@@ -44,7 +44,7 @@ def again_of(evidence: Evidence) -> Again:
         pieces = pieces_of(evidence, _sources(compiled))
         saving, claim = saving + pieces.saving, claim + pieces.claim
         facts += ["the compiler gave up after too many compilations: the function runs eagerly", *pieces.facts]
-    places = [Place(op=one.function, source=one.source) for one in compiled.recompiles[:MOST_PLACES]]
+    places = [Place(op=recompile.function, source=recompile.source) for recompile in compiled.recompiles[:MOST_PLACES]]
     return Again(saving, claim, compiled.steady_compiles > 0, places, facts)
 
 
@@ -57,12 +57,12 @@ def longer_steps(times: StepTimes, compilations: int) -> float:
 
 
 def _sources(compiled: Compiled) -> list[str]:
-    return [one.source for one in compiled.recompiles if one.source is not None]
+    return [recompile.source for recompile in compiled.recompiles if recompile.source is not None]
 
 
 def _reasons(compiled: Compiled) -> list[str]:
     return [
-        f"{one.function} was compiled again {units.things(one.count, 'time')}; the guard that failed last: "
-        f"{one.reason or 'not told'}"
-        for one in compiled.recompiles[:MOST_PLACES]
+        f"{recompile.function} was compiled again {units.things(recompile.count, 'time')}; the guard that failed last: "
+        f"{recompile.reason or 'not told'}"
+        for recompile in compiled.recompiles[:MOST_PLACES]
     ]

@@ -40,11 +40,11 @@ class Condition:
 def catalogue() -> tuple[Condition, ...]:
     """All conditions, sorted by code. Raises TypeError with the module's name where one has a wrong form."""
     package = import_module("gobrrr.conditions")
-    names = [one.name for one in pkgutil.iter_modules(package.__path__) if MODULE.fullmatch(one.name)]
+    names = [info.name for info in pkgutil.iter_modules(package.__path__) if MODULE.fullmatch(info.name)]
     found = [condition_of(import_module(f"gobrrr.conditions.{name}")) for name in sorted(names)]
-    if len({one.code for one in found}) < len(found):
-        raise TypeError(f"two conditions have one code: {', '.join(one.code for one in found)}")
-    return tuple(sorted(found, key=lambda one: one.code))
+    if len({condition.code for condition in found}) < len(found):
+        raise TypeError(f"two conditions have one code: {', '.join(condition.code for condition in found)}")
+    return tuple(sorted(found, key=lambda condition: condition.code))
 
 
 def condition_of(module: ModuleType) -> Condition:

@@ -125,7 +125,7 @@ def _other_peaks(tf32: float | None, half: float | None, with_tf32: float, with_
 def slow_calls(evidence: Evidence) -> I8:
     """Calls of float32 contractions that the vector unit's peak holds up."""
     calls = evidence.calls_where(
-        np.array([off_matrix_units(one) and compute_bound(one) for one in evidence.priced.groups], dtype=bool)
+        np.array([off_matrix_units(group) and compute_bound(group) for group in evidence.priced.groups], dtype=bool)
     )
     floor, ns = evidence.calls.floor_ns[calls], evidence.calls.ns[calls]
     return calls[floor >= LEAST_OF_PEAK * ns]

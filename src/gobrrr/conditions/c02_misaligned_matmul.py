@@ -137,11 +137,11 @@ def odd_sizes(group: Group) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _row(one: Tensor) -> int:
+def _row(tensor: Tensor) -> int:
     """Elements from one row to the next: the larger of the two last strides; the last size without strides."""
-    if one.strides is None or len(one.strides) != len(one.shape) or min(one.shape[-2:]) <= 1:
-        return one.shape[-1]
-    return max(one.strides[-2:]) if min(one.strides[-2:]) == 1 else one.shape[-1]
+    if tensor.strides is None or len(tensor.strides) != len(tensor.shape) or min(tensor.shape[-2:]) <= 1:
+        return tensor.shape[-1]
+    return max(tensor.strides[-2:]) if min(tensor.strides[-2:]) == 1 else tensor.shape[-1]
 
 
 def padded(group: Group) -> float:

@@ -90,8 +90,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     found = [*orders(evidence, LEAST_FACTOR), *all_pairs(evidence)]
     if not found:
         return None
-    calls = np.array([call for one in found for call in one.calls], dtype=np.int64)
-    pairs = [_saving(evidence, one) for one in found]
+    calls = np.array([call for order in found for call in order.calls], dtype=np.int64)
+    pairs = [_saving(evidence, order) for order in found]
     low, high = (np.concatenate([pair[end] for pair in pairs]) for end in (0, 1))
     ranked = sorted(zip(found, pairs, strict=True), key=lambda one: -float(one[1][1].sum()))
     return about_calls(
@@ -99,37 +99,37 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         CODE,
         TITLE_DISTANCES if ranked[0][0].kind == "differences" else TITLE,
         (calls, low, high),
-        where=_places(evidence, [one for one, _ in ranked]),
+        where=_places(evidence, [order for order, _ in ranked]),
         certainty=_certainty(evidence, ranked[0][0]),
         treatments=["reorder-contraction"],
-        facts=_facts(evidence, [one for one, _ in ranked]),
+        facts=_facts(evidence, [order for order, _ in ranked]),
     )
 
 
-def _saving(evidence: Evidence, one: Order) -> tuple[F8, F8]:
+def _saving(evidence: Evidence, order: Order) -> tuple[F8, F8]:
     """(low, high) of each call of the place."""
-    ns = evidence.calls.ns[list(one.calls)]
+    ns = evidence.calls.ns[list(order.calls)]
     total = float(ns.sum())
-    then = one.best_floor_ns * max(share_of(total, one.now_floor_ns) or 1.0, 1.0)
+    then = order.best_floor_ns * max(share_of(total, order.now_floor_ns) or 1.0, 1.0)
     share = ns / max(total, 1.0)
     return share * max(total - THINNER * then, 0.0), share * max(total - then, 0.0)
 
 
-def _certainty(evidence: Evidence, one: Order) -> Certainty:
-    return certainty_of(evidence) if one.sure else "low"
+def _certainty(evidence: Evidence, order: Order) -> Certainty:
+    return certainty_of(evidence) if order.sure else "low"
 
 
 def _places(evidence: Evidence, ranked: list[Order]) -> list[Place]:
     """The places, those of one operation, line and shapes together."""
     seen: dict[tuple[object, ...], Place] = {}
     count = evidence.steps.count
-    for one in ranked:
-        place = evidence.place(np.array(one.calls))
-        op = CALLED.get(one.kind, place.op)
+    for order in ranked:
+        place = evidence.place(np.array(order.calls))
+        op = CALLED.get(order.kind, place.op)
         key = op, place.source, place.shapes
         before = seen.get(key)
         times, ns = (before.count or 0.0, before.ns or 0.0) if before else (0.0, 0.0)
-        total = float(evidence.calls.ns[list(one.calls)].sum()) / count
+        total = float(evidence.calls.ns[list(order.calls)].sum()) / count
         seen[key] = Place(
             op=op, module=place.module, source=place.source, shapes=place.shapes,
             count=times + 1 / count, ns=ns + total,
@@ -139,8 +139,8 @@ def _places(evidence: Evidence, ranked: list[Order]) -> list[Place]:
 
 def _facts(evidence: Evidence, ranked: list[Order]) -> list[str]:
     count, first = evidence.steps.count, ranked[0]
-    ns = sum(float(evidence.calls.ns[list(one.calls)].sum()) for one in ranked) / count
-    best = sum(one.best_floor_ns for one in ranked) / count
+    ns = sum(float(evidence.calls.ns[list(order.calls)].sum()) for order in ranked) / count
+    best = sum(order.best_floor_ns for order in ranked) / count
     facts = [
         f"{units.a_step(len(ranked) / count, 'place')}: {units.duration(ns)} of "
         f"{units.duration(evidence.wall_ns)}; in the other order their floor is {units.duration(best)}",

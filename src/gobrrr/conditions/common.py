@@ -225,13 +225,15 @@ def certainty_of(evidence: Evidence, best: Certainty = "high") -> Certainty:
 
 def signature(group: Group) -> tuple[object, ...]:
     """What makes two calls the same to a reader: the operation and its tensors' shapes and dtypes."""
-    return group.call.name or group.call.kernels[:1], tuple((one.shape, one.dtype) for one in tensors(group.call))
+    return group.call.name or group.call.kernels[:1], tuple(
+        (tensor.shape, tensor.dtype) for tensor in tensors(group.call)
+    )
 
 
 def places(evidence: Evidence, sets: Iterable[I8], most: int = MOST_PLACES) -> list[Place]:
     """A place for each set of calls, most time first."""
     found = [evidence.place(calls) for calls in sets]
-    return sorted(found, key=lambda one: (-(one.ns or 0.0), one.op or "", one.shapes or ""))[:most]
+    return sorted(found, key=lambda place: (-(place.ns or 0.0), place.op or "", place.shapes or ""))[:most]
 
 
 def by_signature(evidence: Evidence, calls: I8) -> list[I8]:

@@ -185,7 +185,7 @@ def _places(evidence: Evidence) -> list[Place]:
                 ns=_spans(evidence, mine).length / evidence.steps.count,
             )
         )
-    return sorted(found, key=lambda one: (-(one.ns or 0.0), one.op or ""))[:MOST_PLACES]
+    return sorted(found, key=lambda place: (-(place.ns or 0.0), place.op or ""))[:MOST_PLACES]
 
 
 def _working(evidence: Evidence) -> I8:

@@ -101,4 +101,4 @@ def _places(evidence: Evidence, copies: I8) -> list[Place]:
                 ns=float(evidence.budget.owned_ns[mine].sum()) / evidence.steps.count,
             )
         )
-    return sorted(result, key=lambda one: -(one.ns or 0.0))
+    return sorted(result, key=lambda place: -(place.ns or 0.0))

@@ -56,7 +56,7 @@ class Cost:
 
 def costs(evidence: Evidence, switches: Switches) -> list[Cost]:
     """Of all features that are on and do something in each step."""
-    return [one for part in PARTS for one in part(evidence, switches)]
+    return [cost for part in PARTS for cost in part(evidence, switches)]
 
 
 def _anomaly(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
@@ -88,7 +88,7 @@ def _checks(evidence: Evidence) -> I8:
     engine = [
         row
         for row in rows.tolist()
-        if any(events.name_of(one).startswith("autograd::engine") for one in evidence.ancestors(row))
+        if any(events.name_of(ancestor).startswith("autograd::engine") for ancestor in evidence.ancestors(row))
     ]
     return np.array(engine, dtype=np.int64)
 
@@ -175,8 +175,8 @@ def _fills(evidence: Evidence) -> I8:
         if op[call] >= 0
         and events.name_of(int(op[call])) == "aten::fill_"
         and any(
-            events.name_of(one).startswith(("aten::empty", "aten::new_empty"))
-            for one in evidence.ancestors(int(op[call]))
+            events.name_of(ancestor).startswith(("aten::empty", "aten::new_empty"))
+            for ancestor in evidence.ancestors(int(op[call]))
         )
     ]
     return np.array(fills, dtype=np.int64)

@@ -112,7 +112,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     gone = sum(len(chain.calls) - 1 for chain, _ in found) / count
     low, high = step_saving(evidence, calls, each_low, each_high, gone)
     groups = _grouped(evidence, found)
-    facts = [_fact(evidence, one) for one in groups[:MOST_PLACES]]
+    facts = [_fact(evidence, group) for group in groups[:MOST_PLACES]]
     told = units.things(len(found) / count, "chain")
     facts.append(
         f"fusing {told if len(found) == count else f'all {told}'} a step shortens the device's work by "
@@ -124,7 +124,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         evidence,
         CODE,
         TITLE,
-        where=[_place(evidence, one) for one in groups[:MOST_PLACES]],
+        where=[_place(evidence, group) for group in groups[:MOST_PLACES]],
         at_stake=(low, high),
         claim=of_calls(calls, each_low, each_high),
         gone=np.array([call for chain, _ in found for call in chain.calls[1:]], dtype=np.int64),
@@ -179,7 +179,7 @@ def _grouped(evidence: Evidence, found: list[tuple[Chain, _Saving]]) -> list[lis
     groups: dict[tuple[object, ...], list[tuple[Chain, _Saving]]] = defaultdict(list)
     for chain, saving in found:
         groups[tuple(signature(evidence.group_of(call)) for call in chain.calls)].append((chain, saving))
-    return sorted(groups.values(), key=lambda one: -sum(saving.high for _, saving in one))
+    return sorted(groups.values(), key=lambda group: -sum(saving.high for _, saving in group))
 
 
 def _place(evidence: Evidence, group: list[tuple[Chain, _Saving]]) -> Place:

@@ -246,7 +246,7 @@ def _returned(evidence: Evidence, found: Attention) -> I8:
     """Reductions of [B, H, S, S'] scores to [B, S, S'], as far as an argument, or a division behind it, says so."""
     calls = []
     for call in found.passes.tolist():
-        given = [one.shape for one in tensors(evidence.group_of(call).call)]
+        given = [tensor.shape for tensor in tensors(evidence.group_of(call).call)]
         if short_op(evidence.group_of(call).call.name) in ("mean", "sum") and given and len(given[0]) == 4:
             batch, _, *scores = given[0]
             if (batch, *scores) in given[1:] or _reduces_heads(evidence.group_of(call)):
@@ -356,14 +356,14 @@ def find_attention(evidence: Evidence) -> Attention:
 
 def _other_operands(group: Group, scores: Scores) -> set[int]:
     """Elements of the tensors of a matmul that are not the scores: queries, keys, values, the result."""
-    shapes = [one.shape for one in tensors(group.call)]
+    shapes = [tensor.shape for tensor in tensors(group.call)]
     return {int(np.prod(shape, dtype=np.int64)) for shape in shapes if not scores.is_operand(shape)}
 
 
 def _converts(group: Group, sizes: set[int]) -> bool:
     """A fusible call with a 16-bit and a float32 tensor, both of an operand's size."""
-    mine = [one for one in tensors(group.call) if int(np.prod(one.shape, dtype=np.int64)) in sizes]
-    dtypes = {one.dtype for one in mine}
+    mine = [tensor for tensor in tensors(group.call) if int(np.prod(tensor.shape, dtype=np.int64)) in sizes]
+    dtypes = {tensor.dtype for tensor in mine}
     return group.work.fusible and "float32" in dtypes and bool(dtypes & {"bfloat16", "float16"})
 
 
@@ -372,8 +372,8 @@ def _reorders(group: Group, sizes: set[int]) -> bool:
     given = tensors(group.call)
     if short_op(group.call.name) not in ("copy", "clone", "contiguous") or not given:
         return False
-    mine = all(int(np.prod(one.shape, dtype=np.int64)) in sizes for one in given)
-    return mine and len({one.dtype for one in given}) == 1
+    mine = all(int(np.prod(tensor.shape, dtype=np.int64)) in sizes for tensor in given)
+    return mine and len({tensor.dtype for tensor in given}) == 1
 
 
 def _of_product(evidence: Evidence, call: int) -> bool:
@@ -395,7 +395,7 @@ def _scores(group: Group) -> Scores | None:
     name = _name(group)
     if "softmax" not in name or "log_softmax" in name or "nll" in name or _contracts(group):
         return None
-    shapes = [one.shape for one in tensors(group.call) if len(one.shape) >= 3]
+    shapes = [tensor.shape for tensor in tensors(group.call) if len(tensor.shape) >= 3]
     if not shapes:
         return None
     largest = max(shapes, key=lambda shape: int(np.prod(shape, dtype=np.int64)))
@@ -417,7 +417,7 @@ def _reads(group: Group, scores: Scores) -> bool:
     """Whether an operand, not the matrix that is added or written, holds the scores."""
     given = tensors(group.call)
     operands = given[1:3] if "baddbmm" in group.call.name else given[:2]
-    return any(scores.is_operand(one.shape) for one in operands)
+    return any(scores.is_operand(operand.shape) for operand in operands)
 
 
 def _writes(group: Group, scores: Scores) -> bool:
@@ -426,7 +426,7 @@ def _writes(group: Group, scores: Scores) -> bool:
 
 
 def _touches(group: Group, scores: Scores) -> bool:
-    return any(scores.is_shape(one.shape) for one in tensors(group.call))
+    return any(scores.is_shape(tensor.shape) for tensor in tensors(group.call))
 
 
 def _array(values: set[int] | list[int]) -> I8:

@@ -115,9 +115,9 @@ def _least_of_written(evidence: Evidence, written: list[Written], bandwidth: flo
     return np.concatenate(parts)
 
 
-def _rate_of(evidence: Evidence, one: Written) -> float:
+def _rate_of(evidence: Evidence, written: Written) -> float:
     """Bytes a nanosecond at the roofs of a written norm's calls: a processor's caches hold whole activations."""
-    calls = list(one.calls)
+    calls = list(written.calls)
     moved = sum(evidence.group_of(call).work.bytes or 0.0 for call in calls)
     floor = float(evidence.calls.floor_ns[calls].sum())
     return moved / floor if moved and floor > 0 else float("inf")

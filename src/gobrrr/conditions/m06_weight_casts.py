@@ -102,17 +102,17 @@ def _where(evidence: Evidence, seen: Conversions) -> list[Place]:
     uses = evidence.profile.uses if seen.seen else None
     if not uses:
         return places(evidence, by_signature(evidence, seen.calls))
-    mine = sorted((one for one in uses if one.kind == "weight_cast"), key=lambda one: -(one.bytes or 0.0))
-    total = float(np.sum([one.bytes or 0.0 for one in mine])) or 1.0
+    mine = sorted((use for use in uses if use.kind == "weight_cast"), key=lambda use: -(use.bytes or 0.0))
+    total = float(np.sum([use.bytes or 0.0 for use in mine])) or 1.0
     ns = float(evidence.calls.ns[seen.calls].sum()) / evidence.steps.count
     return [
         Place(
-            op=one.op,
-            module=one.module,
-            source=one.source,
-            shapes=one.shapes,
-            count=float(one.total or one.count),
-            ns=ns * (one.bytes or 0.0) / total,
+            op=use.op,
+            module=use.module,
+            source=use.source,
+            shapes=use.shapes,
+            count=float(use.total or use.count),
+            ns=ns * (use.bytes or 0.0) / total,
         )
-        for one in mine[:MOST_PLACES]
+        for use in mine[:MOST_PLACES]
     ]

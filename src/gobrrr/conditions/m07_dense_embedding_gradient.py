@@ -71,11 +71,11 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     missing = unable(CODE, evidence)
     if missing:
         return missing
-    tables = [one for one in dense_tables(evidence) if one.used <= MOST_USED]
+    tables = [table for table in dense_tables(evidence) if table.used <= MOST_USED]
     if not tables:
         return None
-    calls = np.concatenate([one.passes for one in tables])
-    each = [_saving(evidence, one) for one in tables]
+    calls = np.concatenate([table.passes for table in tables])
+    each = [_saving(evidence, table) for table in tables]
     low, high = (np.concatenate([one[end] for one in each]) for end in (0, 1))
     more = MORE_LAUNCHES * len(tables) * path_of(evidence).host_per_launch * evidence.steps.count
     low = low * max(1.0 - more / max(float(low.sum()), 1.0), 0.0)
@@ -86,21 +86,21 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         (calls, low, high),
         where=_where(evidence, tables),
         treatments=["sparse-embedding"],
-        facts=[fact for one in tables for fact in _facts(evidence, one)],
+        facts=[fact for table in tables for fact in _facts(evidence, table)],
     )
 
 
 def _where(evidence: Evidence, tables: list[Table]) -> list[Place]:
     """The lookups that a live run saw, then the heaviest passes."""
     uses = evidence.profile.uses or ()
-    shapes = {str([one.rows, one.width]) for one in tables}
+    shapes = {str([table.rows, table.width]) for table in tables}
     seen = [
-        Place(op=BACKWARD, module=one.module, source=one.source, shapes=one.shapes, count=float(one.count))
-        for one in uses
-        if one.kind == "rows" and one.op == BACKWARD and one.shapes in shapes
+        Place(op=BACKWARD, module=use.module, source=use.source, shapes=use.shapes, count=float(use.count))
+        for use in uses
+        if use.kind == "rows" and use.op == BACKWARD and use.shapes in shapes
     ]
-    passes = by_signature(evidence, np.concatenate([one.passes for one in tables]))
-    gradients = [] if seen else [one.gradients for one in tables if len(one.gradients)]
+    passes = by_signature(evidence, np.concatenate([table.passes for table in tables]))
+    gradients = [] if seen else [table.gradients for table in tables if len(table.gradients)]
     return [*seen, *places(evidence, gradients), *places(evidence, passes)][:MOST_PLACES]
 
 

@@ -75,7 +75,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     memory = evidence.machine.memory_bytes_per_s if evidence.machine else None
     if memory is None:
         return needs_machine(CODE)
-    adding = [one for one in accumulations(evidence) if one.repeated >= LEAST_REPEATED]
+    adding = [accumulation for accumulation in accumulations(evidence) if accumulation.repeated >= LEAST_REPEATED]
     if not adding:
         return None
     calls = np.concatenate([one.calls for one in adding])
@@ -101,33 +101,33 @@ def _where(evidence: Evidence, adding: list[Adding]) -> list[Place]:
     """The lines that a live run saw, whose backward pass adds; else the calls."""
     uses = evidence.profile.uses or ()
     seen = [
-        Place(op=one.op, module=one.module, source=one.source, shapes=one.shapes, count=float(one.count))
-        for one in sorted(uses, key=lambda one: -(one.total or 0))
-        if one.kind == "duplicates" and one.op in NAMES
+        Place(op=use.op, module=use.module, source=use.source, shapes=use.shapes, count=float(use.count))
+        for use in sorted(uses, key=lambda use: -(use.total or 0))
+        if use.kind == "duplicates" and use.op in NAMES
     ]
     return seen[:MOST_PLACES] or places(evidence, [one.calls for one in adding])
 
 
-def _least(evidence: Evidence, one: Adding, bandwidth: float, *, usual: bool = False) -> F8:
+def _least(evidence: Evidence, adding: Adding, bandwidth: float, *, usual: bool = False) -> F8:
     """Nanoseconds that the bytes need at the bandwidth, spread over the calls by their times.
 
     On a CPU at least what its rows take; `usual`: at the share of the bandwidth, and for the rows, that are the rule.
     """
-    ns = evidence.calls.ns[one.calls]
-    needed = one.bytes / bandwidth * 1e9
+    ns = evidence.calls.ns[adding.calls]
+    needed = adding.bytes / bandwidth * 1e9
     if evidence.device.adds_rows_in_turn:
-        needed = max(needed / (REACHED if usual else 1.0), ROW_NS[int(usual)] * one.rows)
-    least: F8 = ns / max(float(ns.sum()), 1.0) * one.count * needed
+        needed = max(needed / (REACHED if usual else 1.0), ROW_NS[int(usual)] * adding.rows)
+    least: F8 = ns / max(float(ns.sum()), 1.0) * adding.count * needed
     return least
 
 
-def _fact(evidence: Evidence, one: Adding, least: float) -> str:
+def _fact(evidence: Evidence, adding: Adding, least: float) -> str:
     count = evidence.steps.count
-    share = units.percent(one.repeated)
-    share = share if one.counted or share.startswith(">") else f"at least {share}"
+    share = units.percent(adding.repeated)
+    share = share if adding.counted or share.startswith(">") else f"at least {share}"
     return (
-        f"{units.a_step(one.count / count, 'call')} to add {units.bytes_(one.bytes)} each by index, "
+        f"{units.a_step(adding.count / count, 'call')} to add {units.bytes_(adding.bytes)} each by index, "
         f"{share} of them to a place that had a value before: "
-        f"{units.duration(float(evidence.calls.ns[one.calls].sum()) / count)} a step, "
+        f"{units.duration(float(evidence.calls.ns[adding.calls].sum()) / count)} a step, "
         f"{units.duration(least / count)} at the bandwidth"
     )

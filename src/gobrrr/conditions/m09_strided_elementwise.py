@@ -69,7 +69,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     ns, floor, count = evidence.calls.ns[calls], evidence.calls.floor_ns[calls], evidence.steps.count
     high, low = ns - floor, np.zeros(len(calls))
     heaviest = evidence.group_of(int(calls[np.argmax(ns)]))
-    strides = [list(one.strides or ()) for one in tensors(heaviest.call) if one.shape]
+    strides = [list(tensor.strides or ()) for tensor in tensors(heaviest.call) if tensor.shape]
     return about_calls(
         evidence,
         CODE,
@@ -89,5 +89,5 @@ def _mixed(group: Group) -> bool:
     if not group.work.fusible or group.work.family == COMPILED or group.call.name.removeprefix("aten::") in COPIES:
         return False
     shape, _ = output_of(group.call, group.work.family)
-    orders = {dimension_order(one) for one in tensors(group.call) if one.shape == shape} - {None}
+    orders = {dimension_order(tensor) for tensor in tensors(group.call) if tensor.shape == shape} - {None}
     return len(orders) > 1

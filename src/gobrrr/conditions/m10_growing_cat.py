@@ -63,25 +63,25 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     found = growing(evidence)
     if not found:
         return None
-    calls = np.concatenate([one.calls for one in found])
-    high = evidence.calls.ns[calls] * np.concatenate([one.old for one in found])
+    calls = np.concatenate([growth.calls for growth in found])
+    high = evidence.calls.ns[calls] * np.concatenate([growth.old for growth in found])
     low = np.maximum(high - MORE_LAUNCHES * path_of(evidence).host_per_launch, 0.0)
     return about_calls(
         evidence,
         CODE,
         TITLE,
         (calls, low, high),
-        where=places(evidence, [one.calls for one in found]),
+        where=places(evidence, [growth.calls for growth in found]),
         certainty="high" if len(calls) >= 4 else "medium",
         treatments=["preallocate"],
-        facts=[_fact(evidence, one) for one in found],
+        facts=[_fact(evidence, growth) for growth in found],
     )
 
 
-def _fact(evidence: Evidence, one: Growth) -> str:
-    count, ns = evidence.steps.count, evidence.calls.ns[one.calls]
+def _fact(evidence: Evidence, growth: Growth) -> str:
+    count, ns = evidence.steps.count, evidence.calls.ns[growth.calls]
     return (
-        f"{units.a_step(len(one.calls) / count, 'concatenation')}, dimension {one.dimension} from {one.first} to "
-        f"{one.last}: {units.duration(float(ns.sum()) / count)} of {units.duration(evidence.wall_ns)}, "
-        f"{units.percent(float((ns * one.old).sum() / max(ns.sum(), 1.0)))} of it to copy what was there"
+        f"{units.a_step(len(growth.calls) / count, 'concatenation')}, dimension {growth.dimension} from {growth.first} "
+        f"to {growth.last}: {units.duration(float(ns.sum()) / count)} of {units.duration(evidence.wall_ns)}, "
+        f"{units.percent(float((ns * growth.old).sum() / max(ns.sum(), 1.0)))} of it to copy what was there"
     )

@@ -62,26 +62,26 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     told = flagged_masks(evidence)
     if not told:
         return None
-    calls = np.concatenate([one.calls for one in told])
-    low, high = (np.concatenate([_gain(evidence, one, fastest=end) for one in told]) for end in (False, True))
+    calls = np.concatenate([flagged.calls for flagged in told])
+    low, high = (np.concatenate([_gain(evidence, flagged, fastest=end) for flagged in told]) for end in (False, True))
     return about_calls(
         evidence,
         CODE,
         TITLE,
         (calls, low, high),
-        where=[_place(evidence, one) for one in told[:MOST_PLACES]],
+        where=[_place(evidence, flagged) for flagged in told[:MOST_PLACES]],
         certainty="high",
         treatments=["sdpa"],
-        facts=[_fact(evidence, one) for one in told[:MOST_PLACES]],
+        facts=[_fact(evidence, flagged) for flagged in told[:MOST_PLACES]],
     )
 
 
-def _gain(evidence: Evidence, one: Flagged, *, fastest: bool) -> F8:
+def _gain(evidence: Evidence, flagged: Flagged, *, fastest: bool) -> F8:
     """What each call may lose without the mask."""
-    ns = evidence.calls.ns[one.calls]
+    ns = evidence.calls.ns[flagged.calls]
     if not evidence.device.fused_attention:
-        return ns * (1.0 - one.share) * fastest
-    then = np.array([_then(evidence, call, one.share) for call in one.calls.tolist()])
+        return ns * (1.0 - flagged.share) * fastest
+    then = np.array([_then(evidence, call, flagged.share) for call in flagged.calls.tolist()])
     left: F8 = np.maximum(ns - then / (1.0 if fastest else FUSED_SHARE), 0.0)
     return left
 
@@ -95,12 +95,14 @@ def _then(evidence: Evidence, call: int, share: float) -> float:
     return share * work.matrix_flop / peak * 1e9
 
 
-def _place(evidence: Evidence, one: Flagged) -> Place:
-    ns = float(evidence.calls.ns[one.calls].sum()) / evidence.steps.count
-    return Place(op=one.use.op, module=one.use.module, source=one.use.source, count=float(one.use.count), ns=ns)
+def _place(evidence: Evidence, flagged: Flagged) -> Place:
+    ns = float(evidence.calls.ns[flagged.calls].sum()) / evidence.steps.count
+    return Place(
+        op=flagged.use.op, module=flagged.use.module, source=flagged.use.source, count=float(flagged.use.count), ns=ns
+    )
 
 
-def _fact(evidence: Evidence, one: Flagged) -> str:
-    ns = float(evidence.calls.ns[one.calls].sum()) / evidence.steps.count
-    hides = "hides nothing" if one.share == 1.0 else "hides what is_causal=True hides, and nothing else"
-    return f"the mask {one.use.shapes} {hides}: the attention that is given it takes {units.duration(ns)} a step"
+def _fact(evidence: Evidence, flagged: Flagged) -> str:
+    ns = float(evidence.calls.ns[flagged.calls].sum()) / evidence.steps.count
+    hides = "hides nothing" if flagged.share == 1.0 else "hides what is_causal=True hides, and nothing else"
+    return f"the mask {flagged.use.shapes} {hides}: the attention that is given it takes {units.duration(ns)} a step"

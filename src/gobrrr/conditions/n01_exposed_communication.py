@@ -153,7 +153,7 @@ def _places(evidence: Evidence, work: I8) -> list[Place]:
     links, count = evidence.priced.links, evidence.steps.count
     names = [_name(evidence, index) for index in work.tolist()]
     result = []
-    ranked = sorted(Counter(names).items(), key=lambda one: (-one[1], one[0]))
+    ranked = sorted(Counter(names).items(), key=lambda item: (-item[1], item[0]))
     for name, number in ranked[:MOST_PLACES]:
         mine = work[[one == name for one in names]]
         first = int(links.op[mine[0]])

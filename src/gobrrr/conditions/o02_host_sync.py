@@ -106,7 +106,7 @@ KEPT = 0.5
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Waits inside the step, worth what the replay without them gains; and loops that read value by value."""
     waits = inner_waits(evidence)
-    reading = [one for one in evidence.host_loops if one.for_reading]
+    reading = [host_loop for host_loop in evidence.host_loops if host_loop.for_reading]
     if reading:
         return _loops(evidence, reading, waits)
     if not len(waits):
@@ -120,8 +120,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     asked = _asked(evidence, waits)
     places = _places(evidence, asked)
     count = sum(len(rows) for rows in asked.values()) / evidence.recorded_steps.count
-    lines = sorted({one.source for one in places if one.source})
-    names = ", ".join(dict.fromkeys(str(one.op) for one in places))
+    lines = sorted({place.source for place in places if place.source})
+    names = ", ".join(dict.fromkeys(str(place.op) for place in places))
     facts = [
         f"{units.a_step(count, 'wait')} inside the step, from {names}" + (f", in {', '.join(lines)}" if lines else ""),
         f"the device had nothing to do for {units.duration(drained)} a step because of waits",
@@ -169,8 +169,8 @@ def _loops(evidence: Evidence, loops: list[HostLoop], waits: I8) -> Found | None
     idle = float(ns.sum()) / count
     low, high = path.host_saving(KEPT * idle, idle)
     first: dict[str | None, HostLoop] = {}
-    for one in loops:
-        first.setdefault(one.loop.source, one)
+    for loop in loops:
+        first.setdefault(loop.loop.source, loop)
     lines = list(first.values())[:MOST_PLACES]
     facts = [_reading(evidence, line, loops) for line in lines]
     if len(waits):
@@ -196,22 +196,22 @@ def _reading_places(evidence: Evidence, lines: list[HostLoop], loops: list[HostL
     places = [
         Place(
             op=READ,
-            module=evidence.module(one.loop.row),
-            source=one.loop.source,
-            count=sum(other.reads for other in loops if other.loop.source == one.loop.source)
+            module=evidence.module(line.loop.row),
+            source=line.loop.source,
+            count=sum(other.reads for other in loops if other.loop.source == line.loop.source)
             / evidence.recorded_steps.count,
         )
-        for one in lines
+        for line in lines
     ]
     inner = busiest_line(evidence, lines[0])
     return places if inner is None else [places[0], inner, *places[1:]]
 
 
 def _reading(evidence: Evidence, line: HostLoop, loops: list[HostLoop]) -> str:
-    same = [one for one in loops if one.loop.source == line.loop.source]
+    same = [loop for loop in loops if loop.loop.source == line.loop.source]
     turns, reads = (
         sum(given) / evidence.recorded_steps.count
-        for given in ([one.turns for one in same], [one.reads for one in same])
+        for given in ([loop.turns for loop in same], [loop.reads for loop in same])
     )
     return (
         f"{line.loop.source}: {units.a_step(turns, 'turn')}, {units.things(reads, 'value')} read one by one; "

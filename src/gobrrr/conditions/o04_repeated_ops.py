@@ -92,14 +92,14 @@ KEPT = 0.5
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Loops whose kernels are shorter than their launches."""
-    told = [one for one in evidence.host_loops if not one.for_reading]
+    told = [host_loop for host_loop in evidence.host_loops if not host_loop.for_reading]
     if not told:
         return None
     gaps, ns = within_loops(evidence, told, LAUNCHING, PYTHON)
     causes = (LAUNCHING, PYTHON) if evidence.device.asynchronous else (LAUNCHING, PYTHON, HOST_WORK)
     idle = float(ns.sum()) / evidence.steps.count
     low, high = path_of(evidence).host_saving(KEPT * idle, idle)
-    known = [one for one in told if one.loop.apart or one.loop.needing]
+    known = [loop for loop in told if loop.loop.apart or loop.loop.needing]
     calls, beyond = _own_cost(evidence, told)
     busy = evidence.device.idles_for if evidence.device.asynchronous else "the step spends"
     then = "a step within them" if evidence.device.asynchronous else "in dispatch and Python within them"
@@ -120,30 +120,30 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 def _treatments(evidence: Evidence, told: list[HostLoop]) -> list[str]:
     """What helps each kind of loop; where it is not known what the turns need, first what asks nothing of that."""
     whole = ["cuda-graph", "compile"] if evidence.device.captures else ["compile"]
-    apart, needing = any(one.loop.apart for one in told), any(one.loop.needing for one in told)
+    apart, needing = any(loop.loop.apart for loop in told), any(loop.loop.needing for loop in told)
     experts = _over_experts(evidence, told)
     batched = ["grouped-matmul"] if experts else ["batched-loop"]
     layer = ["recurrent-layer"] if _cells(told) else []
-    layer += ["hoist-product"] if any(one.loop.free for one in told) else []
+    layer += ["hoist-product"] if any(loop.loop.free for loop in told) else []
     if apart or experts:
         return [*batched, *layer, *(whole if needing else whole[:-1])]
-    return [*layer, *whole, *([] if all(one.loop.needing for one in told) else batched)]
+    return [*layer, *whole, *([] if all(loop.loop.needing for loop in told) else batched)]
 
 
 def _over_experts(evidence: Evidence, told: list[HostLoop]) -> bool:
     """Whether a loop that is told goes over experts."""
-    return not all(one.loop.needing for one in told) and expert_loop(evidence, inner_waits(evidence)) is not None
+    return not all(loop.loop.needing for loop in told) and expert_loop(evidence, inner_waits(evidence)) is not None
 
 
 def _cells(told: list[HostLoop]) -> bool:
-    return any(one.loop.cell is not None for one in told)
+    return any(loop.loop.cell is not None for loop in told)
 
 
 def _by_line(told: list[HostLoop]) -> list[HostLoop]:
     """The first loop of each line, those with the most turns first."""
     first: dict[str | None, HostLoop] = {}
-    for one in told:
-        first.setdefault(one.loop.source, one)
+    for loop in told:
+        first.setdefault(loop.loop.source, loop)
     return list(first.values())[:MOST_PLACES]
 
 
@@ -154,7 +154,7 @@ def _own_cost(evidence: Evidence, told: list[HostLoop]) -> tuple[I8, F8]:
     """
     experts = _over_experts(evidence, told)
     every = not evidence.device.asynchronous
-    together = [one for one in told if every or one.loop.apart or (experts and not one.loop.needing)]
+    together = [loop for loop in told if every or loop.loop.apart or (experts and not loop.loop.needing)]
     inside = inside_of(evidence, together)
     calls = np.flatnonzero(inside[evidence.calls.first])
     return calls, np.maximum(np.nan_to_num(evidence.calls.ns[calls] - together_floors(evidence)[calls]), 0.0)
@@ -165,9 +165,9 @@ def _facts(evidence: Evidence, told: list[HostLoop]) -> list[str]:
     piece = "piece of device work" if evidence.device.asynchronous else "operation"
     facts = []
     for first in _by_line(told):
-        same = [one for one in told if one.loop.source == first.loop.source]
-        turns = sum(one.turns for one in same) / count
-        issued = sum(one.issued for one in same) / count
+        same = [loop for loop in told if loop.loop.source == first.loop.source]
+        turns = sum(loop.turns for loop in same) / count
+        issued = sum(loop.issued for loop in same) / count
         where = first.loop.source or f"{evidence.events.name_of(first.loop.row)} counts up"
         facts += [
             f"{where}: {units.a_step(turns, 'turn')}, {units.things(issued, piece)}, "
@@ -178,42 +178,42 @@ def _facts(evidence: Evidence, told: list[HostLoop]) -> list[str]:
     return [*facts, _most(evidence, told[0])]
 
 
-def _most(evidence: Evidence, one: HostLoop) -> str:
+def _most(evidence: Evidence, loop: HostLoop) -> str:
     """What its operations are, and how long they take."""
     links, events = evidence.priced.links, evidence.events
-    rows = links.op[one.work] if evidence.device.asynchronous else one.ops
+    rows = links.op[loop.work] if evidence.device.asynchronous else loop.ops
     ops = Counter(events.name_of(row) for row in rows.tolist() if row >= 0)
     common = f"most are {', '.join(sorted(ops, key=lambda name: (-ops[name], name))[:3])}"
-    if not len(one.work):
+    if not len(loop.work):
         return f"{common}; none of them computes for longer than on one element"
-    median = units.duration(float(np.median(events.duration_ns[links.device[one.work]])))
+    median = units.duration(float(np.median(events.duration_ns[links.device[loop.work]])))
     each = units.duration(path_of(evidence).host_per_launch)
     if not evidence.device.asynchronous:
         return f"{common}; the median one that computes does so for {median}, dispatching one takes {each}"
     return f"{common}; median kernel {median}, the host needs {each} a launch"
 
 
-def _free(evidence: Evidence, one: HostLoop) -> list[str]:
+def _free(evidence: Evidence, loop: HostLoop) -> list[str]:
     """What of its turns needs no other turn, in words."""
-    if not one.loop.free or evidence.profile.seen is None:
+    if not loop.loop.free or evidence.profile.seen is None:
         return []
-    names = sorted({evidence.profile.seen.calls[at].call.name for at in one.loop.free})
-    each = len(one.loop.free) / (len(one.loop.calls) - 1)
+    names = sorted({evidence.profile.seen.calls[at].call.name for at in loop.loop.free})
+    each = len(loop.loop.free) / (len(loop.loop.calls) - 1)
     return [f"products of a turn that need nothing an earlier turn made: {units.count(each)} ({', '.join(names)})"]
 
 
-def _need(evidence: Evidence, one: HostLoop) -> str:
+def _need(evidence: Evidence, loop: HostLoop) -> str:
     """What its turns need of each other, in words."""
-    depends = one.loop.depends
+    depends = loop.loop.depends
     if depends == "no":
         return "its turns do not need each other: none reads what an earlier one wrote"
     if depends == "sum":
         return "its turns do not need each other: each only adds to what the ones before left"
     if depends == "yes":
         return (
-            f"its turns need each other: {one.loop.carried} reads what the turn before made, so they can't be batched"
+            f"its turns need each other: {loop.loop.carried} reads what the turn before made, so they can't be batched"
         )
-    if one.loop.calls:
+    if loop.loop.calls:
         return "whether its turns need each other is not known: a number that one reads may come back in a later one"
     return "whether its turns need each other is not known: that is seen in a live run (gobrrr run, gobrrr diagnose)"
 
@@ -221,14 +221,14 @@ def _need(evidence: Evidence, one: HostLoop) -> str:
 def _places(evidence: Evidence, told: list[HostLoop]) -> list[Place]:
     """The line of each loop, and behind the first one the line in it with most of its operations."""
     places = []
-    for one in _by_line(told):
-        same = [other for other in told if other.loop.source == one.loop.source]
+    for loop in _by_line(told):
+        same = [other for other in told if other.loop.source == loop.loop.source]
         device = evidence.priced.links.device[np.concatenate([other.work for other in same])]
         places.append(
             Place(
-                op=longest(evidence, one.ops) if one.loop.source else evidence.events.name_of(one.loop.row),
-                module=evidence.module(one.loop.row),
-                source=one.loop.source or evidence.source(one.loop.row),
+                op=longest(evidence, loop.ops) if loop.loop.source else evidence.events.name_of(loop.loop.row),
+                module=evidence.module(loop.loop.row),
+                source=loop.loop.source or evidence.source(loop.loop.row),
                 count=sum(other.turns for other in same) / evidence.recorded_steps.count,
                 ns=float(evidence.events.duration_ns[device].sum()) / evidence.recorded_steps.count,
             )

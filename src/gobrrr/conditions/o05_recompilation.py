@@ -117,7 +117,7 @@ def _of_shapes(evidence: Evidence, calls: I8) -> Found | None:
         CODE,
         TITLE_SHAPES,
         (calls, np.zeros(len(calls)), ns),
-        where=places(evidence, (np.array(one, dtype=np.int64) for one in lines.values())),
+        where=places(evidence, (np.array(line, dtype=np.int64) for line in lines.values())),
         certainty="medium",
         treatments=["static-shapes"],
         facts=[

@@ -102,18 +102,22 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 def _counted(collector: Collector, *, stalls: bool) -> float:
     """Nanoseconds a step in the generations that ran in enough steps; with `stalls` also in the long runs of others."""
     steps: dict[int, set[int]] = defaultdict(set)
-    for one in collector.runs:
-        steps[one.generation].add(one.step)
+    for run in collector.runs:
+        steps[run.generation].add(run.step)
     often = {generation for generation, seen in steps.items() if len(seen) >= ENOUGH}
-    taken = (one.ns for one in collector.runs if one.generation in often or (stalls and one.ns >= STALL_NS))
+    taken = (
+        collection.ns
+        for collection in collector.runs
+        if collection.generation in often or (stalls and collection.ns >= STALL_NS)
+    )
     return share(sum(taken), collector.steps) or 0.0
 
 
 def _per_step(collector: Collector) -> list[float]:
     taken = [0.0] * collector.steps
-    for one in collector.runs:
-        if 0 <= one.step < collector.steps:
-            taken[one.step] += one.ns
+    for run in collector.runs:
+        if 0 <= run.step < collector.steps:
+            taken[run.step] += run.ns
     return taken
 
 
@@ -129,10 +133,10 @@ def _claim(evidence: Evidence, collector: Collector, high: float, low: float) ->
 
 def _facts(collector: Collector) -> list[str]:
     runs, steps = collector.runs, collector.steps
-    hit = len({one.step for one in runs})
-    generations = Counter(one.generation for one in runs)
+    hit = len({run.step for run in runs})
+    generations = Counter(run.generation for run in runs)
     told = ", ".join(f"{count} of generation {generation}" for generation, count in sorted(generations.items()))
-    longest = max(runs, key=lambda one: one.ns)
+    longest = max(runs, key=lambda run: run.ns)
     facts = [
         f"{units.things(len(runs), 'run')} of the collector in {units.count(hit)} of {units.things(steps, 'step')} "
         f"({told}), {units.duration(collector.ns_per_step)} a step in the mean",
@@ -140,7 +144,7 @@ def _facts(collector: Collector) -> list[str]:
     ]
     if collector.tracked is not None:
         facts.append(f"a full collection visits {units.things(collector.tracked, 'object')}")
-    rare = len({one.step for one in runs if one.generation == longest.generation})
+    rare = len({run.step for run in runs if run.generation == longest.generation})
     if rare < ENOUGH:
         facts.append(
             f"generation {longest.generation} ran in {units.count(rare)} of the steps: how often it does is a guess"

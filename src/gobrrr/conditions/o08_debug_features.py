@@ -62,18 +62,18 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     switches = evidence.profile.switches
     if switches is None:
         return NotChecked(code=CODE, needs="needs a live run: gobrrr diagnose file.py:step")
-    seen = sorted(costs(evidence, switches), key=lambda one: -one.high)
+    seen = sorted(costs(evidence, switches), key=lambda cost: -cost.high)
     if not seen:
         return None
-    low = sum(one.low for one in seen)
+    low = sum(cost.low for cost in seen)
     return finding(
         evidence,
         CODE,
         TITLE,
-        where=[Place(op=one.name, source=one.source, ns=one.high) for one in seen],
-        at_stake=(low, sum(one.high for one in seen)),
-        claim=sum((one.claim for one in seen), NOTHING),
+        where=[Place(op=cost.name, source=cost.source, ns=cost.high) for cost in seen],
+        at_stake=(low, sum(cost.high for cost in seen)),
+        claim=sum((cost.claim for cost in seen), NOTHING),
         certainty="high" if low > 0 else "medium",
         treatments=["debug-off"],
-        facts=[*(one.fact for one in seen), f"to switch off: {'; '.join(one.how for one in seen)}"],
+        facts=[*(cost.fact for cost in seen), f"to switch off: {'; '.join(cost.how for cost in seen)}"],
     )

@@ -78,8 +78,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     if not breaks:
         return None
     lines = Counter[str]()
-    for one in breaks:
-        lines[str(one.source)] += one.count
+    for graph_break in breaks:
+        lines[str(graph_break.source)] += graph_break.count
     pieces = pieces_of(evidence, lines)
     return finding(
         evidence,
@@ -100,5 +100,5 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 
 
 def _reasons(breaks: list[GraphBreak]) -> list[str]:
-    ranked = sorted(breaks, key=lambda one: -one.count)[:MOST_PLACES]
-    return [f"{one.source}: {one.reason}" for one in ranked]
+    ranked = sorted(breaks, key=lambda graph_break: -graph_break.count)[:MOST_PLACES]
+    return [f"{graph_break.source}: {graph_break.reason}" for graph_break in ranked]

@@ -77,16 +77,16 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     ns = evidence.budget.gaps.of(LAUNCHING, PYTHON)[gaps] * share
     count, path = evidence.steps.count, path_of(evidence)
     idle = float(ns.sum()) / count
-    rows = np.concatenate([one.rows for one in loops])
-    turns = sum(one.turns for one in loops)
-    ranked = Counter(name for one in loops for name in one.names).most_common(MOST_PLACES)
+    rows = np.concatenate([loop.rows for loop in loops])
+    turns = sum(loop.turns for loop in loops)
+    ranked = Counter(name for loop in loops for name in loop.names).most_common(MOST_PLACES)
     device = evidence.device
     beside = "launching and Python leave the device idle for" if device.asynchronous else device.idles_for
     return finding(
         evidence,
         CODE,
         TITLE,
-        where=[_place(evidence, one) for one in sorted(loops, key=lambda one: -len(one.rows))[:MOST_PLACES]],
+        where=[_place(evidence, loop) for loop in sorted(loops, key=lambda loop: -len(loop.rows))[:MOST_PLACES]],
         at_stake=path.host_saving(KEPT * idle, idle),
         claim=of_gaps(evidence, gaps, ns, KEPT * ns, causes=(LAUNCHING, PYTHON)),
         certainty="high" if idle >= 0.1 * evidence.wall_ns else "medium",
@@ -106,8 +106,8 @@ def _idle(evidence: Evidence, loops: list[UpdateLoop]) -> tuple[I8, NDArray[np.f
     """
     events, links = evidence.replayed, evidence.priced.links
     gaps, behind = launching(evidence)
-    begin = np.array([events.start_ns[one.rows].min() for one in loops], dtype=np.int64)
-    stop = np.array([events.end_ns[one.rows].max() for one in loops], dtype=np.int64)
+    begin = np.array([events.start_ns[loop.rows].min() for loop in loops], dtype=np.int64)
+    stop = np.array([events.end_ns[loop.rows].max() for loop in loops], dtype=np.int64)
     if not evidence.device.asynchronous:
         first, last = evidence.budget.gaps.start[gaps], evidence.budget.gaps.stop[gaps]
         mine = covered(union(begin, stop), first, last) / np.maximum(last - first, 1)

@@ -126,7 +126,7 @@ def _kinds(evidence: Evidence, rows: I8) -> str:
     names: dict[str, int] = defaultdict(int)
     for row in _outermost(evidence, rows):
         names[_what(evidence.events.name_of(row))] += 1
-    ranked = sorted(names.items(), key=lambda one: -one[1])[:MOST_PLACES]
+    ranked = sorted(names.items(), key=lambda item: -item[1])[:MOST_PLACES]
     return "calls a step: " + ", ".join(f"{units.count(one / evidence.steps.count)} {name}" for name, one in ranked)
 
 
@@ -146,4 +146,4 @@ def _places(evidence: Evidence, rows: I8) -> list[Place]:
         )
         for (what, source), mine in lines.items()
     ]
-    return sorted(found, key=lambda one: -(one.ns or 0.0))[:MOST_PLACES]
+    return sorted(found, key=lambda place: -(place.ns or 0.0))[:MOST_PLACES]

@@ -76,26 +76,26 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         return None
     claim = claim_of(evidence, found)
     idle = claim.total / steps
-    known = any(one.kind is not None for one in found)
+    known = any(holder.kind is not None for holder in found)
     return finding(
         evidence,
         CODE,
         _title(found),
-        where=[_place(evidence, one) for one in found[:MOST_PLACES]],
+        where=[_place(evidence, holder) for holder in found[:MOST_PLACES]],
         at_stake=(0.0, min(_gone(evidence, claim), idle)),
         claim=claim,
         certainty="high",
         treatments=[TREATMENT] if known else [],
-        facts=[*(_fact(evidence, one) for one in found[:MOST_PLACES]), *_unknown(found)],
+        facts=[*(_fact(evidence, holder) for holder in found[:MOST_PLACES]), *_unknown(found)],
     )
 
 
 def _title(found: list[Holder]) -> str:
     """What most of it is, where that is known."""
-    half = sum(one.total for one in found) / 2
-    if sum(one.total for one in found if one.kind is not None and one.kind.waits) > half:
+    half = sum(holder.total for holder in found) / 2
+    if sum(holder.total for holder in found if holder.kind is not None and holder.kind.waits) > half:
         return TITLE_WAITS
-    return TITLE_OWN if sum(one.total for one in found if one.own) > half else TITLE
+    return TITLE_OWN if sum(holder.total for holder in found if holder.own) > half else TITLE
 
 
 def _gone(evidence: Evidence, claim: Claim) -> float:
@@ -110,24 +110,26 @@ def _gone(evidence: Evidence, claim: Claim) -> float:
     return max(float(evidence.wall_ns - evidence.length(without)), 0.0)
 
 
-def _place(evidence: Evidence, one: Holder) -> Place:
+def _place(evidence: Evidence, holder: Holder) -> Place:
     steps = evidence.steps.count
-    count = one.count / steps if one.count is not None else None
-    return Place(op=one.what, module=evidence.module(one.row), source=one.source, count=count, ns=one.total / steps)
-
-
-def _fact(evidence: Evidence, one: Holder) -> str:
-    ns = one.total / evidence.steps.count
-    unknown = (
-        "is Python of the program itself" if one.own else "holds the host; what it does, or waits for, is not known"
+    count = holder.count / steps if holder.count is not None else None
+    return Place(
+        op=holder.what, module=evidence.module(holder.row), source=holder.source, count=count, ns=holder.total / steps
     )
-    does = one.kind.does if one.kind is not None else unknown
-    at = f" ({one.source})" if one.source else ""
-    return f"{one.what}{at} {does}: {units.duration(ns)} a step, {units.percent(ns / evidence.wall_ns)} of it"
+
+
+def _fact(evidence: Evidence, holder: Holder) -> str:
+    ns = holder.total / evidence.steps.count
+    unknown = (
+        "is Python of the program itself" if holder.own else "holds the host; what it does, or waits for, is not known"
+    )
+    does = holder.kind.does if holder.kind is not None else unknown
+    at = f" ({holder.source})" if holder.source else ""
+    return f"{holder.what}{at} {does}: {units.duration(ns)} a step, {units.percent(ns / evidence.wall_ns)} of it"
 
 
 def _unknown(found: list[Holder]) -> list[str]:
     """Why there is no remedy for a part of it."""
-    if all(one.kind is not None for one in found):
+    if all(holder.kind is not None for holder in found):
         return []
     return ["no remedy is known for what has no kind: a profile of that function shows its lines"]

@@ -64,13 +64,17 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     """Hooks that have a tenth of the step."""
     if not evidence.profile.frames:
         return NotChecked(code=CODE, needs="needs Python frames: record with_stack=True, diagnose with --stacks")
-    told = [one for one in gradient_hooks(evidence) if one.spent.ns >= LEAST * evidence.wall_ns]
+    told = [
+        gradient_hook
+        for gradient_hook in gradient_hooks(evidence)
+        if gradient_hook.spent.ns >= LEAST * evidence.wall_ns
+    ]
     if not told:
         return None
     gap_ns, call_ns = np.zeros(len(evidence.budget.gaps)), np.zeros(len(evidence.calls))
-    for one in told:
-        gap_ns += one.spent.gap_ns
-        call_ns[one.spent.calls] += one.spent.call_ns
+    for hook in told:
+        gap_ns += hook.spent.gap_ns
+        call_ns[hook.spent.calls] += hook.spent.call_ns
     gaps, calls = np.flatnonzero(gap_ns), np.flatnonzero(call_ns)
     total = sum(one.spent.ns for one in told)
     return finding(
@@ -87,16 +91,16 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     )
 
 
-def _place(evidence: Evidence, one: Hook) -> Place:
-    return Place(op=called(one.name), source=one.name, count=len(one.rows) / evidence.steps.count, ns=one.spent.ns)
+def _place(evidence: Evidence, hook: Hook) -> Place:
+    return Place(op=called(hook.name), source=hook.name, count=len(hook.rows) / evidence.steps.count, ns=hook.spent.ns)
 
 
-def _fact(evidence: Evidence, one: Hook) -> str:
+def _fact(evidence: Evidence, hook: Hook) -> str:
     inside = ", ".join(
-        f"{short_op(name)} ({units.duration(ns)})" for name, ns in inner_operations(evidence, one)[:MOST_CALLED]
+        f"{short_op(name)} ({units.duration(ns)})" for name, ns in inner_operations(evidence, hook)[:MOST_CALLED]
     )
     calls = f"; most of its operations' time: {inside}" if inside else ""
     return (
-        f"{called(one.name)} is called {units.a_step(len(one.rows) / evidence.steps.count, 'time')} in the backward "
-        f"pass: {units.duration(one.spent.ns)}, {units.percent(one.spent.ns / evidence.wall_ns)} of the step{calls}"
+        f"{called(hook.name)} is called {units.a_step(len(hook.rows) / evidence.steps.count, 'time')} in the backward "
+        f"pass: {units.duration(hook.spent.ns)}, {units.percent(hook.spent.ns / evidence.wall_ns)} of the step{calls}"
     )

@@ -105,7 +105,7 @@ def settle(findings: Sequence[Found], lengths: F8, steps: int, wall_ns: float) -
         del stakes[one.found.finding.code]
     for one in gone:
         _mention(one, stakes, steps)
-    return sorted(stakes.values(), key=lambda one: (-one.at_stake_ns[1], -one.at_stake_ns[0], one.code))
+    return sorted(stakes.values(), key=lambda stake: (-stake.at_stake_ns[1], -stake.at_stake_ns[0], stake.code))
 
 
 def _rank(found: Found) -> tuple[int, str]:
@@ -137,7 +137,7 @@ def _share_out(findings: Sequence[Found], lengths: F8) -> list[_Kept]:
 
 
 def _lost(missing: F8, before: Sequence[_Kept]) -> dict[str, float]:
-    found = {one.found.finding.code: float(np.minimum(missing, one.ns).sum()) for one in before}
+    found = {kept.found.finding.code: float(np.minimum(missing, kept.ns).sum()) for kept in before}
     return {code: ns for code, ns in found.items() if ns > 0 and code != BESIDE}
 
 
@@ -176,5 +176,5 @@ def _mention(gone: _Kept, stakes: dict[str, Finding], steps: int) -> None:
 def explained(evidence: Evidence, told: list[Finding]) -> list[Finding]:
     """What is told; nothing, where that is only that much is launched, with no saving that is certain, and one line
     holds the step: then "held by" is the answer."""
-    alone = [one.code for one in told] == ["O01"] and told[0].at_stake_ns[0] <= 0
+    alone = [finding.code for finding in told] == ["O01"] and told[0].at_stake_ns[0] <= 0
     return [] if alone and evidence.where.held_by_line else told

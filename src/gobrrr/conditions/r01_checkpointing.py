@@ -165,9 +165,9 @@ def recomputed_calls(evidence: Evidence) -> I8:
 def _node(evidence: Evidence, row: int) -> tuple[int, bool]:
     """(the autograd node's event around a call, -1 outside of a backward pass; whether the call has grad mode on)."""
     graded = False
-    for one in (row, *evidence.ancestors(row)) if row >= 0 else ():
-        name = evidence.events.name_of(one)
+    for ancestor in (row, *evidence.ancestors(row)) if row >= 0 else ():
+        name = evidence.events.name_of(ancestor)
         if name.startswith(ENGINE):
-            return one, graded
-        graded = graded or (name.startswith("aten::") and int(evidence.events.sequence[one]) >= 0)
+            return ancestor, graded
+        graded = graded or (name.startswith("aten::") and int(evidence.events.sequence[ancestor]) >= 0)
     return -1, False

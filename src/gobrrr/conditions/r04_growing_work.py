@@ -123,7 +123,7 @@ def _fills(evidence: Evidence, found: Grown) -> bool:
 
 def _vanishing(evidence: Evidence, found: Grown) -> tuple[Vanishing | None, float]:
     """(what the growth takes now, what each step adds to a step), in ns."""
-    parts = [(one.calls, one.low, one.high, one.a_step) for one in found.rising]
+    parts = [(rising.calls, rising.low, rising.high, rising.a_step) for rising in found.rising]
     if found.turns is not None:
         none = np.zeros(len(found.turns.calls))
         parts.append((found.turns.calls, none, found.turns.more, none))
@@ -136,13 +136,13 @@ def _vanishing(evidence: Evidence, found: Grown) -> tuple[Vanishing | None, floa
     if not evidence.device.asynchronous:  # the shortest operations have no device work, and still take the host's time
         host = evidence.replayed.duration_ns
         steps = evidence.recorded_steps.count
-        return now, sum(float(host[one.rows].sum()) / steps / one.mean * one.rate for one in found.rising)
+        return now, sum(float(host[rising.rows].sum()) / steps / rising.mean * rising.rate for rising in found.rising)
     more = vanishing(evidence, calls, ns * 0.0, ns * a_step[first])
     return now, more.device_ns + more.idle_ns
 
 
 def _certainty(found: Grown) -> Certainty:
-    if found.kept or any(one.seen for one in found.rising):
+    if found.kept or any(rising.seen for rising in found.rising):
         return "high"
     return "medium" if found.turns is not None else "low"
 
@@ -151,26 +151,26 @@ def _places(evidence: Evidence, found: Grown) -> list[Place]:
     count = evidence.steps.count
     places = [
         Place(
-            op=one.op,
-            module=evidence.module(int(one.rows[-1])),
-            source=one.source,
-            count=len(one.rows) / evidence.recorded_steps.count,
-            ns=float(evidence.calls.ns[one.calls].sum()) / count,
+            op=rising.op,
+            module=evidence.module(int(rising.rows[-1])),
+            source=rising.source,
+            count=len(rising.rows) / evidence.recorded_steps.count,
+            ns=float(evidence.calls.ns[rising.calls].sum()) / count,
         )
-        for one in found.rising
+        for rising in found.rising
     ]
     if found.turns is not None:
         ns = float(evidence.calls.ns[found.turns.calls].sum()) / count
         places.append(Place(op=None, source=found.turns.source, count=len(found.turns.lengths), ns=ns))
-    held = [Place(op=one.op, source=one.source) for one in found.results]
+    held = [Place(op=result.op, source=result.source) for result in found.results]
     if found.hooks is not None:
         held += [Place(op=None, source=one) for one in found.hooked]
-    known = {one.source for one in places}
-    return [*places, *(one for one in held if one.source not in known)]
+    known = {place.source for place in places}
+    return [*places, *(place for place in held if place.source not in known)]
 
 
 def _facts(evidence: Evidence, found: Grown) -> list[str]:
-    facts = [_of_calls(one) for one in found.rising[:MOST_PLACES]]
+    facts = [_of_calls(rising) for rising in found.rising[:MOST_PLACES]]
     if found.nodes is not None:
         rate, now = units.things(found.nodes.rate, "autograd node"), units.count(found.nodes.now)
         held = f": held by the result of {_made(found)}" if found.results else ""
@@ -193,16 +193,18 @@ def _facts(evidence: Evidence, found: Grown) -> list[str]:
 
 def _made(found: Grown) -> str:
     """The operations that make what is kept, with their lines."""
-    return ", ".join(dict.fromkeys(f"{short_op(one.op)} ({one.source})" for one in found.results[:MOST_PLACES]))
+    return ", ".join(
+        dict.fromkeys(f"{short_op(result.op)} ({result.source})" for result in found.results[:MOST_PLACES])
+    )
 
 
-def _of_calls(one: Rising) -> str:
-    at = f" ({one.source})" if one.source else ""
-    what = "call" if one.counted else "element"
-    ahead = units.count(one.last + one.rate * AHEAD)
+def _of_calls(rising: Rising) -> str:
+    at = f" ({rising.source})" if rising.source else ""
+    what = "call" if rising.counted else "element"
+    ahead = units.count(rising.last + rising.rate * AHEAD)
     return (
-        f"{short_op(one.op)}{at}: {units.things(one.rate, what)} more in each step, {units.count(one.last)} in the "
-        f"last recorded one; after {AHEAD:,} more steps {ahead}"
+        f"{short_op(rising.op)}{at}: {units.things(rising.rate, what)} more in each step, {units.count(rising.last)} in "
+        f"the last recorded one; after {AHEAD:,} more steps {ahead}"
     )
 
 

@@ -261,7 +261,7 @@ def _encoder_layer(call: OpCall) -> Work:
     batch, rows, width = given.shape
     matrices = [tensor(call, place, 2) for place in (3, 5, 14, 16)]  # query, key and value; result; the two layers
     # Every weight matrix meets every token once.
-    flop = FMA_FLOP * batch * rows * sum(numel(one.shape) for one in matrices)
+    flop = FMA_FLOP * batch * rows * sum(numel(matrix.shape) for matrix in matrices)
     flop += 2 * FMA_FLOP * batch * rows * rows * width
     everything = [one for one in call.inputs if isinstance(one, Tensor)]
     return contraction(

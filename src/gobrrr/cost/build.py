@@ -20,7 +20,7 @@ def made_bytes(call: OpCall) -> float | None:
     """Bytes of the outputs, each written once, where they are recorded; None in a trace."""
     if call.outputs is None:
         return None
-    return float(sum(write_bytes(one.shape, one.dtype) for one in call.outputs))
+    return float(sum(write_bytes(output.shape, output.dtype) for output in call.outputs))
 
 
 def vector(
@@ -51,9 +51,9 @@ def elementwise(
     """Every input read once, `outputs` tensors of the broadcast shape and of `dtype` written."""
     if not inputs:
         raise Uncounted("no tensor argument is recorded")
-    shape = broadcast(*(one.shape for one in inputs))
+    shape = broadcast(*(tensor.shape for tensor in inputs))
     written = outputs * write_bytes(shape, dtype) + extra_written
-    compute = max((one.dtype for one in inputs), key=lambda name: name in ("float64", "complex128"))
+    compute = max((tensor.dtype for tensor in inputs), key=lambda name: name in ("float64", "complex128"))
     return vector(flop=flop_per_element * numel(shape), dtype=compute, read=read_bytes(*inputs), written=written)
 
 

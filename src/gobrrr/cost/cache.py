@@ -68,17 +68,19 @@ def alone(elements: float, whole_bytes: float, each: float, least: float = FETCH
     return -whole_bytes * math.expm1(elements * math.log1p(-1 / pieces))
 
 
-def spread_bytes(one: Tensor) -> float:
+def spread_bytes(tensor: Tensor) -> float:
     """Bytes in the sectors that a strided tensor's elements lie in."""
-    each = item_bytes(one.dtype)
-    if one.strides is None or len(one.strides) != len(one.shape) or not stored_elements(one):
-        return read_bytes(one)
-    dims = sorted((step, size) for size, step in zip(one.shape, one.strides, strict=True) if size > 1 and step > 0)
+    each = item_bytes(tensor.dtype)
+    if tensor.strides is None or len(tensor.strides) != len(tensor.shape) or not stored_elements(tensor):
+        return read_bytes(tensor)
+    dims = sorted(
+        (step, size) for size, step in zip(tensor.shape, tensor.strides, strict=True) if size > 1 and step > 0
+    )
     run = 1
     for step, size in dims:
         if step != run:
             break
         run *= size
     span = (1 + sum((size - 1) * step for step, size in dims)) * each
-    runs = stored_elements(one) / run
+    runs = stored_elements(tensor) / run
     return min(span, runs * ceil_divide(int(run * each), SECTOR_BYTES) * SECTOR_BYTES)

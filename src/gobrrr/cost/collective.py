@@ -82,10 +82,10 @@ def _size(call: OpCall, record: Collective | None, kind: str) -> Size:
         counts = [count for count in (record.in_elements, record.out_elements) if count is not None and count >= 0]
         if counts and record.dtype:
             return Size(max(counts) * item_bytes(record.dtype), False)
-    elements = sum(numel(one.shape) for one in tensors(call))
+    elements = sum(numel(tensor.shape) for tensor in tensors(call))
     if not elements:
         raise Uncounted("the collective's size is not recorded")
-    known = next((one.dtype for one in tensors(call) if one.dtype), "")
+    known = next((tensor.dtype for tensor in tensors(call) if tensor.dtype), "")
     each = item_bytes(known or element_type(call.kernels))
     ranks = _world(call)
     # The inputs are recorded: what an all-gather makes of them is that many times as large.

@@ -86,7 +86,7 @@ def convolution(call: OpCall, work: Work, machine: Machine) -> Plan:
 def _turned(inputs: list[Tensor], main: Kernel, outputs: list[float]) -> list[Kernel]:
     """A kernel on channels-last copies of its inputs, and copies of its outputs back."""
     before = [Kernel(read_bytes(one), read_bytes(one)) for one in inputs]
-    return [*before, main, *(Kernel(one, one) for one in outputs)]
+    return [*before, main, *(Kernel(output, output) for output in outputs)]
 
 
 def convolution_backward(call: OpCall, work: Work, machine: Machine) -> Plan:

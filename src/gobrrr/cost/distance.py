@@ -110,7 +110,7 @@ def _trilinear(call: OpCall) -> Work:
     if summed is None or any(one is None for one in missing):
         raise Uncounted("the summed dimensions are not recorded")
     rank = len(parts[0].shape) + len(missing[0] or ())
-    sizes = [_expanded(one, gone or (), rank) for one, gone in zip(parts, missing, strict=True)]
+    sizes = [_expanded(part, gone or (), rank) for part, gone in zip(parts, missing, strict=True)]
     summed = tuple(dim % rank for dim in summed) if rank else ()
     early = {dim for dim in summed if dim in {gone % rank for gone in missing[2] or ()}}
     first = broadcast(sizes[0], sizes[1])

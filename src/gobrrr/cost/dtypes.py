@@ -30,13 +30,13 @@ def promote(arguments: Iterable[Argument]) -> str:
     A lower class decides only when its category (bool < integer < floating < complex) is higher. "" when unknown.
     """
     dimensioned, zero_dimensional, scalars = "", "", ""
-    for one in arguments:
-        if isinstance(one, Tensor) and one.shape:
-            dimensioned = _wider(dimensioned, one.dtype)
-        elif isinstance(one, Tensor):
-            zero_dimensional = _wider(zero_dimensional, one.dtype)
-        elif isinstance(one, Scalar):
-            scalars = _wider(scalars, _scalar_dtype(one.text.strip()))
+    for argument in arguments:
+        if isinstance(argument, Tensor) and argument.shape:
+            dimensioned = _wider(dimensioned, argument.dtype)
+        elif isinstance(argument, Tensor):
+            zero_dimensional = _wider(zero_dimensional, argument.dtype)
+        elif isinstance(argument, Scalar):
+            scalars = _wider(scalars, _scalar_dtype(argument.text.strip()))
     result = dimensioned
     for other in (zero_dimensional, scalars):
         if not result or category(other) > category(result) >= 0:

@@ -79,7 +79,7 @@ def _diagonal(call: OpCall, work: Work) -> float:
     found = next((match for name in call.kernels if (match := _BLOCKS.search(name))), None)
     if found is None:
         return 1.0
-    block, step = (int(one) for one in found.groups() if one)
+    block, step = (int(group) for group in found.groups() if group)
     starts = range(0, rows, block)
     pairs = sum(min(block, rows - start) * ceil_divide(min(start + block, rows), step) * step for start in starts)
     return pairs / (rows * (rows + 1) / 2)

@@ -263,10 +263,10 @@ def _recorded(call: OpCall) -> tuple[Tensor, ...]:
 
 def _named(target: Tensor, values: Tensor, indices: tuple[Tensor, ...]) -> tuple[int, str]:
     """How many elements the indices name, and how that is known: values that are broadcast don't tell it alone."""
-    if indices and all(one.dtype not in ("bool", "uint8") for one in indices):
+    if indices and all(index.dtype not in ("bool", "uint8") for index in indices):
         # Each index takes one dimension's place; which one doesn't matter where the sizes are the first ones'.
         rest = numel(target.shape[len(indices) :])
-        named = numel(broadcast(*(one.shape for one in indices))) * rest
+        named = numel(broadcast(*(index.shape for index in indices))) * rest
         return max(named, numel(values.shape)), "the indexed dimensions are taken as the first ones"
     if numel(values.shape) == 1:
         if not indices:
@@ -296,10 +296,10 @@ def _indexed_run(table: Tensor, indices: tuple[Tensor, ...], made: float) -> flo
 
     All that is made, where the sizes say that it is otherwise (a dimension in between is kept whole) or a mask chooses.
     """
-    if not indices or any(one.dtype in ("bool", "uint8") for one in indices):
+    if not indices or any(index.dtype in ("bool", "uint8") for index in indices):
         return made
     run = numel(table.shape[len(indices) :]) * item_bytes(table.dtype)
-    fits = numel(broadcast(*(one.shape for one in indices))) * run == made
+    fits = numel(broadcast(*(index.shape for index in indices))) * run == made
     return run if fits else made
 
 

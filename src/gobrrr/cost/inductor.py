@@ -44,7 +44,7 @@ def _space(call: OpCall, buffers: list[Tensor]) -> int:
             break
         size = integer(call, place)
         sizes.append(size if size is not None and size > 0 else 1)
-    largest = max(numel(one.shape) for one in buffers)
+    largest = max(numel(buffer.shape) for buffer in buffers)
     space = numel(sizes)
     return space if sizes and 0 < space <= largest * 64 else largest
 
@@ -60,8 +60,8 @@ def _traffic(call: OpCall, buffers: list[Tensor], space: int) -> tuple[float, fl
         each = read_bytes(buffers[0])
         return 3 * each, 2 * each, "the gradients of a gate: three buffers read and two written, some of them in place"
     count, in_place = _outputs(call, buffers, space)
-    read = sum(_read(call, one, space) for one in buffers[: len(buffers) - count])
-    written = sum(write_bytes(one.shape, one.dtype) for one in buffers[len(buffers) - count :])
+    read = sum(_read(call, buffer, space) for buffer in buffers[: len(buffers) - count])
+    written = sum(write_bytes(buffer.shape, buffer.dtype) for buffer in buffers[len(buffers) - count :])
     if not in_place:
         return read, written, "every buffer once, the last one written: one updated in place is written too"
     first = buffers[0]
@@ -76,7 +76,7 @@ def _traffic(call: OpCall, buffers: list[Tensor], space: int) -> tuple[float, fl
 
 def _outputs(call: OpCall, buffers: list[Tensor], space: int) -> tuple[int, bool]:
     """(how many of the last buffers are written, whether the first is updated in place), as far as sizes tell."""
-    sizes = [numel(one.shape) for one in buffers]
+    sizes = [numel(buffer.shape) for buffer in buffers]
     last = sizes[-1]
     if len(buffers) < 2 or _reads_in_part(call):
         return 1, False
@@ -96,9 +96,9 @@ def _outputs(call: OpCall, buffers: list[Tensor], space: int) -> tuple[int, bool
     return 1, False
 
 
-def _read(call: OpCall, one: Tensor, space: int) -> float:
-    size = numel(one.shape)
-    return read_bytes(one) * (min(1.0, space / size) if size and _reads_in_part(call) else 1.0)
+def _read(call: OpCall, tensor: Tensor, space: int) -> float:
+    size = numel(tensor.shape)
+    return read_bytes(tensor) * (min(1.0, space / size) if size and _reads_in_part(call) else 1.0)
 
 
 _MOVING_WORDS = frozenset(("view", "unsafe", "t", "transpose", "clone", "to", "copy", "slice", "split", "cat", ""))
@@ -109,7 +109,7 @@ def _gated_backward(name: str, buffers: list[Tensor], space: int) -> bool:
     words = [word for word in name.partition("fused")[2].split("_") if not word.isdecimal()]
     others = [word for word in words if word not in _MOVING_WORDS and word not in ("mul", "backward")]
     gated = "mul" in words and words.count("backward") == 1 and len(others) == 2 and len(set(others)) == 1
-    whole = all(numel(one.shape) == space for one in buffers)
+    whole = all(numel(buffer.shape) == space for buffer in buffers)
     return gated and name.startswith("triton_poi_") and 3 <= len(buffers) <= 5 and whole
 
 

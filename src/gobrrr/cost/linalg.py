@@ -263,9 +263,9 @@ def _trace(call: OpCall) -> Work:
 def _chain(call: OpCall) -> Work:
     """The cheapest order of the products, as torch chooses it (dynamic programming over the sizes)."""
     parts = tensor_list(call, 0)
-    if any(len(one.shape) > 2 or not one.shape for one in parts) or len(parts) < 2:
+    if any(len(part.shape) > 2 or not part.shape for part in parts) or len(parts) < 2:
         raise Uncounted("a chain of something that isn't matrices")
-    sizes = [parts[0].shape[0] if len(parts[0].shape) == 2 else 1, *(one.shape[-1] for one in parts[:-1])]
+    sizes = [parts[0].shape[0] if len(parts[0].shape) == 2 else 1, *(part.shape[-1] for part in parts[:-1])]
     sizes.append(parts[-1].shape[1] if len(parts[-1].shape) == 2 else 1)
     if len(parts) > 64:
         raise Uncounted("a chain of more matrices than are worked out")

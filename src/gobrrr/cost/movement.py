@@ -105,7 +105,7 @@ def _cat(call: OpCall) -> Work:
     kind = promote(parts)
     padded = call.name in ("aten::_chunk_cat", "aten::block_diag")
     made = made_bytes(call)  # with the padding of _chunk_cat, the zeros of block_diag
-    written = sum(write_bytes(one.shape, kind) for one in parts) if made is None else made
+    written = sum(write_bytes(part.shape, kind) for part in parts) if made is None else made
     if padded and made is None:
         return copy(read=read_bytes(*parts), written=written, count="bounded", note="without what fills it up")
     return copy(read=read_bytes(*parts), written=written)

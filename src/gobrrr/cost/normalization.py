@@ -73,7 +73,7 @@ def _row_backward(
     weights = [one for one, wanted in zip(affine, mask[1:], strict=False) if wanted and one is not None]
     passes = int(mask[0]) + int(bool(weights))
     read = passes * read_bytes(grad, given, *statistics) + (read_bytes(affine[0]) if mask[0] else 0.0)
-    written = sum(write_bytes(one.shape, one.dtype) for one in weights)
+    written = sum(write_bytes(weight.shape, weight.dtype) for weight in weights)
     written += write_bytes(given.shape, given.dtype) if mask[0] else 0.0
     work = BACKWARD_FACTOR * flop * numel(given.shape)
     return vector(flop=work, dtype=given.dtype, read=read, written=written)

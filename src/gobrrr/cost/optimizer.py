@@ -30,7 +30,7 @@ _FLOP: dict[str, int] = {
 def fill(call: OpCall, blocks: int | None) -> OpCall | None:
     """The call with one tensor for each unrecorded list, as large as `blocks` can handle; None: nothing to do."""
     lists = [one for one in call.inputs if isinstance(one, TensorList)]
-    if blocks is None or blocks <= 0 or not lists or any(one.items for one in lists):
+    if blocks is None or blocks <= 0 or not lists or any(tensors.items for tensors in lists):
         return None
     kind = element_type(tuple(name for name in call.kernels if "multi_tensor_apply" in name))
     stand_in = TensorList((Tensor((blocks * CHUNK_ELEMENTS,), kind),))

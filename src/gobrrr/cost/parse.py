@@ -50,7 +50,7 @@ def parse_inputs(
 def _impossible(value: Argument) -> bool:
     """Whether no tensor can have these sizes: what else this record says is not to be trusted either."""
     items = value.items if isinstance(value, TensorList) else (value,)
-    return any(isinstance(one, Tensor) and not _possible(one.shape) for one in items)
+    return any(isinstance(item, Tensor) and not _possible(item.shape) for item in items)
 
 
 def _possible(shape: tuple[int, ...]) -> bool:
@@ -83,18 +83,18 @@ def _argument(sizes: Any, kind: Any, strides: Any, printed: Any) -> Argument:
 
 
 def _is_nested(sizes: Any) -> bool:
-    return isinstance(sizes, list) and bool(sizes) and all(isinstance(one, list) for one in sizes)
+    return isinstance(sizes, list) and bool(sizes) and all(isinstance(size, list) for size in sizes)
 
 
 def _tensor_list(sizes: Any, kinds: Any, strides: Any) -> TensorList:
     """The profiler says "TensorList" and no more; a list of types, one an item, is what the static door knows."""
-    shapes = [_ints(one) for one in sizes] if _is_nested(sizes) else []
+    shapes = [_ints(size) for size in sizes] if _is_nested(sizes) else []
     steps = strides if isinstance(strides, list) else []
-    each = [one if isinstance(one, str) else "" for one in kinds] if isinstance(kinds, list) else []
+    each = [kind if isinstance(kind, str) else "" for kind in kinds] if isinstance(kinds, list) else []
     items = [
-        Tensor(one, dtype_name(_at(each, i) or ""), _strides(_at(steps, i), one))
-        for i, one in enumerate(shapes)
-        if one is not None
+        Tensor(shape, dtype_name(_at(each, i) or ""), _strides(_at(steps, i), shape))
+        for i, shape in enumerate(shapes)
+        if shape is not None
     ]
     return TensorList(tuple(items))
 

@@ -54,7 +54,7 @@ def _flop(name: str) -> int:
 def _operands(call: OpCall, count: int) -> tuple[list[Tensor], list[Argument], Tensor | None]:
     """The tensors among the first `count` arguments, those arguments, and the `out` tensor after them."""
     heads = [one for one in (argument(call, index) for index in range(count)) if one is not None]
-    given = [one for one in heads if isinstance(one, Tensor)]
+    given = [head for head in heads if isinstance(head, Tensor)]
     last = call.inputs[-1] if len(call.inputs) > count else None
     if not given:
         tensor(call, 0)
@@ -223,7 +223,7 @@ _REDUCTION_PLACE = {"aten::binary_cross_entropy": 3, "aten::binary_cross_entropy
 def _loss(call: OpCall) -> Work:
     place = _REDUCTION_PLACE.get(call.name, 2)
     weights = (maybe_tensor(call, index) for index in range(2, place))
-    given = [tensor(call, 0), tensor(call, 1), *(one for one in weights if one is not None)]
+    given = [tensor(call, 0), tensor(call, 1), *(weight for weight in weights if weight is not None)]
     shape = broadcast(*(one.shape for one in given[:2]))
     reduces = integer(call, place) != 0  # Reduction: 0 none, 1 mean, 2 sum
     result = () if reduces else shape
@@ -289,5 +289,5 @@ def fused(inputs: Sequence[Tensor], outputs: Sequence[Tensor], flop: float) -> W
     first = inputs[0] if inputs else None
     if first is None:
         raise Uncounted("no tensor argument is recorded")
-    written = sum(write_bytes(one.shape, one.dtype) for one in outputs)
+    written = sum(write_bytes(output.shape, output.dtype) for output in outputs)
     return vector(flop=flop, dtype=first.dtype, read=read_bytes(*inputs), written=written)

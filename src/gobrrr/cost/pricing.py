@@ -88,13 +88,13 @@ def _with_types(call: OpCall) -> tuple[OpCall, bool]:
 
 def _untyped(value: Argument) -> bool:
     if isinstance(value, TensorList):
-        return any(not one.dtype for one in value.items)
+        return any(not item.dtype for item in value.items)
     return isinstance(value, Tensor) and not value.dtype
 
 
 def _typed(value: Argument, kind: str) -> Argument:
     if isinstance(value, TensorList):
-        return TensorList(tuple(Tensor(one.shape, one.dtype or kind, one.strides) for one in value.items))
+        return TensorList(tuple(Tensor(item.shape, item.dtype or kind, item.strides) for item in value.items))
     if isinstance(value, Tensor) and not value.dtype:
         return Tensor(value.shape, kind, value.strides)
     return value

@@ -20,13 +20,13 @@ def _layers(
         raise Uncounted("a recurrent layer whose input has no time dimension")
     tokens = numel(given.shape[:-1])
     kind = given.dtype
-    typed = [Tensor(one.shape, one.dtype or kind, one.strides) for one in weights]
+    typed = [Tensor(weight.shape, weight.dtype or kind, weight.strides) for weight in weights]
     matrices = [one for one in typed if len(one.shape) == 2]
-    width = hidden or min((one.shape[1] for one in matrices), default=0)
+    width = hidden or min((matrix.shape[1] for matrix in matrices), default=0)
     read = read_bytes(given, *typed)
     return contraction(
         call,
-        flop=passes * FMA_FLOP * tokens * sum(numel(one.shape) for one in matrices),
+        flop=passes * FMA_FLOP * tokens * sum(numel(matrix.shape) for matrix in matrices),
         dtype=kind,
         read=passes * read,
         written=write_bytes((tokens, width * directions), kind) + (read if passes > 1 else 0.0),

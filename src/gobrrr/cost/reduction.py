@@ -22,7 +22,7 @@ def _reduce(given: Tensor, dims: Sequence[int] | None, outputs: Sequence[str], f
         flop=flop_per_element * numel(given.shape),
         dtype=given.dtype,
         read=read_bytes(given),
-        written=sum(write_bytes(shape, one) for one in outputs),
+        written=sum(write_bytes(shape, output) for output in outputs),
     )
 
 

@@ -54,7 +54,7 @@ def stored_elements(tensor: Tensor) -> int:
 
 def read_bytes(*tensors: Tensor | None) -> float:
     """Bytes to read every tensor's storage once; None counts nothing."""
-    return float(sum(stored_elements(one) * item_bytes(one.dtype) for one in tensors if one is not None))
+    return float(sum(stored_elements(tensor) * item_bytes(tensor.dtype) for tensor in tensors if tensor is not None))
 
 
 def write_bytes(shape: Iterable[int], dtype: str) -> float:

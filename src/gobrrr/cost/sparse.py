@@ -162,5 +162,5 @@ def _compressed(call: OpCall) -> Work:
 def _made(call: OpCall) -> Work:
     if not call.outputs:
         raise Uncounted("how many elements the sparse result stores is not recorded")
-    written = sum(sparse_bytes(one) for one in call.outputs)
+    written = sum(sparse_bytes(output) for output in call.outputs)
     return copy(read=read_bytes(tensor(call, 0)), written=written, count="bounded", note=NOTE, fusible=False)

@@ -53,7 +53,7 @@ def _pointwise(call: OpCall, name: str) -> Work:
     given = list(tensors(call))
     if not given:
         raise Uncounted("shapes are not recorded")
-    shape = broadcast(*(one.shape for one in given))
+    shape = broadcast(*(tensor.shape for tensor in given))
     made = made_bytes(call)
     written = write_bytes(shape, _result(call, given, name)) if made is None else made
     return vector(flop=numel(shape), dtype=given[0].dtype, read=read_bytes(*given), written=written)

@@ -50,8 +50,8 @@ def dram(call: OpCall, work: Work, *, cache_bytes: float | None, processors: int
         kernels, why = _plan(call, work, Machine(cache_bytes, processors))
     except BROKEN:
         kernels, why = [Kernel(work.bytes_read, work.bytes_written)], ""
-    written = sum(one.written - left(one, cache_bytes) for one in kernels)
-    return Traffic(sum(one.read for one in kernels), written, why)
+    written = sum(kernel.written - left(kernel, cache_bytes) for kernel in kernels)
+    return Traffic(sum(kernel.read for kernel in kernels), written, why)
 
 
 def _plan(call: OpCall, work: Work, machine: Machine) -> Plan:

@@ -108,7 +108,7 @@ def touched(grouped: int, other: int, group: int, processors: int) -> Touched:
             first, last = max(start - number * whole, 0), min(end - number * whole, width * other) - 1
             count = last - first + 1
             offsets = range(width) if count >= width else [one % width for one in range(first, last + 1)]
-            panels.update(number * group + one for one in offsets)
+            panels.update(number * group + offset for offset in offsets)
             others.update(range(first // width, last // width + 1))
         again += len(panels & before)
         other_again += len(others & before_other)

@@ -79,18 +79,18 @@ class Prediction:
         """Write the replayed timeline as a Chrome trace (.json or .json.gz), for Perfetto."""
         if self.what_if is None or self.events is None:
             raise UsageError("there is no replayed timeline: the step with the changes could not be checked")
-        one = self.diagnosis
-        placed = Placed(one.places, one.held_by, self.place) if self.place is not None else None
-        device = self.what_if.machine or one.device
+        diagnosis = self.diagnosis
+        placed = Placed(diagnosis.places, diagnosis.held_by, self.place) if self.place is not None else None
+        device = self.what_if.machine or diagnosis.device
         chrome.save(self.events, path, title=title(self.what_if), device=device, placed=placed)
 
     def __str__(self) -> str:
         return terminal.for_print(self.diagnosis, self.what_if)
 
 
-def title(one: WhatIf) -> str:
+def title(what_if: WhatIf) -> str:
     """A combination in words: "compile + cuda-graph on NVIDIA B200"."""
-    return _title(one.treatments, one.machine)
+    return _title(what_if.treatments, what_if.machine)
 
 
 def _title(treatments: Sequence[str], machine: str | None) -> str:
@@ -135,7 +135,7 @@ def predict(
     notes = [f"{name}: nothing that was found in this step is changed by it" for name in treatments
              if name not in with_plan and not any(one.split(" ")[0] == name for one in parts.failed)]  # fmt: skip
     record = replace(asked, assumes=[*asked.assumes, *notes], asked=True)
-    rows = [one for one in whole.what_ifs or [before] if not _same(one, record)]
+    rows = [what_if for what_if in whole.what_ifs or [before] if not _same(what_if, record)]
     if treatments or machine is not None:
         rows.append(record)
     known = {**whole.what_if_roofs, **_roofs([machine] if machine else [])}
@@ -155,10 +155,10 @@ def _replayed(
     return combiner.combined(()).what_if, record, *_timeline(asked, _replayable(examined))
 
 
-def _same(one: WhatIf, other: WhatIf) -> bool:
+def _same(what_if: WhatIf, other: WhatIf) -> bool:
     """Whether two records are of one combination; the step as it is always stays."""
-    same = set(one.treatments) == set(other.treatments) and one.machine == other.machine
-    return same and (len(one.treatments) > 0 or one.machine is not None)
+    same = set(what_if.treatments) == set(other.treatments) and what_if.machine == other.machine
+    return same and (len(what_if.treatments) > 0 or what_if.machine is not None)
 
 
 def diagnose(
@@ -186,7 +186,7 @@ def _elsewhere(profile: Profile, machine: Machine) -> pipeline.Examined | None:
     """The step on another machine; None where it ran on this one, where that is not known, or it can't be replayed."""
     profile = representative(profile)
     each = [pipeline.examine(replaced(profile, ranks=(rank,))) for rank in profile.ranks]
-    alone = [seat for one in each for seat in seats(one.ranks, (), Parts())]
+    alone = [seat for examined in each for seat in seats(examined.ranks, (), Parts())]
     if len(alone) < len(each) or not all(
         seat.evidence.replayable and is_other(seat.evidence, machine) for seat in alone
     ):
@@ -250,7 +250,7 @@ def is_other(evidence: Evidence, machine: Machine) -> bool:
 
 def _renamed(rank: RankProfile, machine: Machine) -> list[DeviceProperties]:
     """The devices of a rank under another machine's name."""
-    return [DeviceProperties(id=one.id, name=machine.name) for one in rank.meta.devices]
+    return [DeviceProperties(id=device.id, name=machine.name) for device in rank.meta.devices]
 
 
 def _row(examined: pipeline.Examined, machine: Machine | None) -> MachineRow:
@@ -285,7 +285,7 @@ def _panel(examined: pipeline.Examined, evidence: Evidence, stages: Stages | Non
     machines = _others(evidence)
     mine = seats(examined.ranks, names, Parts())  # the plans that fail are told already
     combiner = Combiner(mine, diagnosis.unprofiled_wall_ns)
-    sets = [one for size in range(len(names) + 1) for one in combinations(names, size)]
+    sets = [combination for size in range(len(names) + 1) for combination in combinations(names, size)]
     few = sets if len(names) <= FEW else [one for one in sets if len(one) in (0, 1, len(names))]
     asked = [(one, None) for one in sets] + [(one, machine) for machine in machines for one in few]
     rows: list[WhatIf] = []
@@ -303,8 +303,11 @@ def _panel(examined: pipeline.Examined, evidence: Evidence, stages: Stages | Non
 def _promising(diagnosis: Diagnosis) -> list[str]:
     """The names of the treatments with the largest expected savings, those of throughput left out."""
     wall = diagnosis.unprofiled_wall_ns.value or diagnosis.wall_ns or 0.0
-    names = [one.treatment for one in diagnosis.prescriptions
-             if (one.expected_ns or 0.0) >= LEAST_SHARE * wall and one.treatment != "larger-batch"]  # fmt: skip
+    names = [
+        prescription.treatment
+        for prescription in diagnosis.prescriptions
+        if (prescription.expected_ns or 0.0) >= LEAST_SHARE * wall and prescription.treatment != "larger-batch"
+    ]
     return names[:MOST_TREATMENTS]
 
 
@@ -313,12 +316,12 @@ def _others(evidence: Evidence) -> list[Machine]:
     if evidence.machine is None or not evidence.device.comparable:
         return []
     found = [find(name) for name in MACHINES]
-    return [one for one in found if one.name not in (evidence.machine.name, evidence.machine.device_name)]
+    return [machine for machine in found if machine.name not in (evidence.machine.name, evidence.machine.device_name)]
 
 
 def _seats(examined: pipeline.Examined, treatments: Sequence[str], parts: Parts) -> list[Seat]:
     """The ranks with the plans of the treatments that are asked for."""
-    known = {one.name for one in catalogue()}
+    known = {treatment.name for treatment in catalogue()}
     for name in treatments:
         if word_of(name) not in known:
             raise UsageError(f"no treatment is called {word_of(name)}; those for this step: {_offered(examined)}")
@@ -340,12 +343,12 @@ def _comparable(evidence: Evidence, machine: Machine) -> None:
 
 
 def _offered(examined: pipeline.Examined) -> str:
-    names = [one.treatment for one in examined.diagnosis.prescriptions]
+    names = [prescription.treatment for prescription in examined.diagnosis.prescriptions]
     return ", ".join(names) or "none (gobrrr explain lists them all)"
 
 
 def _roofs(machines: Sequence[Machine]) -> dict[str, list[Roof]]:
-    return {one.name: roofs(one) for one in machines}
+    return {machine.name: roofs(machine) for machine in machines}
 
 
 def _timeline(asked: Together, evidence: Evidence) -> tuple[EventTable, I8]:

@@ -169,7 +169,7 @@ def _measure_again(stages: Stages | None) -> None:
 def _writable() -> bool:
     """Whether a measurement can be kept."""
     where = cache.folder()
-    return os.access(next(one for one in (where, *where.parents) if one.exists()), os.W_OK)
+    return os.access(next(parent for parent in (where, *where.parents) if parent.exists()), os.W_OK)
 
 
 def _scalable(workload: Workload | None) -> None:

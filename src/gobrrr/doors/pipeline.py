@@ -220,7 +220,7 @@ def _placed(
 ) -> tuple[list[Finding], dict[str, Any], I8 | None]:
     """(the findings, with the places that they are about; the fields of the diagnosis that tell where time goes, the
     timeline among them; the place of each event)."""
-    findings = [one.finding for one in told]
+    findings = [found.finding for found in told]
     where = parts.make("places", lambda: front.where if front is not None else None, None)
     if front is None or where is None:
         return findings, {}, None
@@ -229,7 +229,9 @@ def _placed(
         return findings, {}, None
     located = parts.make(
         "places of the findings",
-        lambda: [replace(one.finding, place=place_of(front, where, tree, one.finding, one.claim)) for one in told],
+        lambda: [
+            replace(found.finding, place=place_of(front, where, tree, found.finding, found.claim)) for found in told
+        ],
         findings,
     )
     line: Timeline | None = tables.get("timeline")
@@ -237,7 +239,7 @@ def _placed(
         line = parts.make("the host on the timeline", partial(with_host, line, front, where, tree), line)
     fields = {"places": tree.nodes, "held_by": tree.held_by, "places_from": tree.built_from, "timeline": line}
     place = tree.id_of[where.node_of]
-    place[~np.isin(front.events.kind, [int(one) for one in HOST_KINDS])] = ABSENT
+    place[~np.isin(front.events.kind, [int(kind) for kind in HOST_KINDS])] = ABSENT
     return located, fields, place
 
 
@@ -251,7 +253,7 @@ def _studied(profile: Profile, machine: Machine | None, parts: Parts) -> list[St
     """The ranks, analysed. Without the answer of the last one that is left there is none."""
     if len(profile.ranks) == 1:
         return [study(profile.ranks[0], machine)]
-    each = [parts.make(f"rank {one.rank}", partial(study, one, machine), None) for one in profile.ranks]
+    each = [parts.make(f"rank {rank.rank}", partial(study, rank, machine), None) for rank in profile.ranks]
     return [one for one in each if one is not None] or [study(profile.ranks[0], machine)]
 
 
@@ -406,14 +408,14 @@ def _looked(
     if not lead.evidence:
         return ()
     others = [one for one in studies if one is not lead and one.evidence]
-    if not all(one.evidence[0].replayable for one in others):
+    if not all(other.evidence[0].replayable for other in others):
         others = []
     none = np.empty(0, dtype=np.int64)
     return (
         Looked(lead.evidence[0], checked.every, row_of_group),
         *(
-            Looked(one.evidence[0], _checked(one, one.wall.value or one.steps.wall_ns, parts).every, none)
-            for one in others
+            Looked(other.evidence[0], _checked(other, other.wall.value or other.steps.wall_ns, parts).every, none)
+            for other in others
         ),
     )
 
@@ -422,7 +424,7 @@ def _prescribed(
     ranks: Sequence[Looked], checked: _Checked, wall: Wall, notes: list[str], parts: Parts
 ) -> list[Prescription]:
     """The treatments of what is told, on all ranks; on the leading one where they have too much work together."""
-    if sum(len(one.evidence.priced.links.device) for one in ranks) > MOST_TOGETHER and len(ranks) > 1:
+    if sum(len(rank.evidence.priced.links.device) for rank in ranks) > MOST_TOGETHER and len(ranks) > 1:
         notes.append(f"the ranks have too much work to be run together for each remedy: {_ALONE}")
         ranks = ranks[:1]
     return prescribe(ranks, checked.told, wall, checked.step_ns, parts) if ranks else []
@@ -431,11 +433,11 @@ def _prescribed(
 def _ranked(findings: list[Finding], prescriptions: list[Prescription]) -> list[Finding]:
     """The findings whose remedies are expected to save most of them first; those without one by what is at stake."""
     best: dict[str, float] = {}
-    for one in prescriptions:
-        if one.treatment not in THROUGHPUT:
-            for code, ns in zip(one.mends, one.mends_ns, strict=False):
+    for prescription in prescriptions:
+        if prescription.treatment not in THROUGHPUT:
+            for code, ns in zip(prescription.mends, prescription.mends_ns, strict=False):
                 best[code] = max(best.get(code, 0.0), ns)
-    return sorted(findings, key=lambda one: -best.get(one.code, 0.0))  # what is at stake decides between equals
+    return sorted(findings, key=lambda finding: -best.get(finding.code, 0.0))  # what is at stake decides between equals
 
 
 def _peak(memory: Memory | None) -> float | None:

@@ -94,7 +94,7 @@ def predict(
 
 def _priced(recording: Recording) -> dict[OpCall, Work]:
     """The work of each kind of call."""
-    return {call: price(call) for call in {one.call for one in recording.calls}}
+    return {call: price(call) for call in {call.call for call in recording.calls}}
 
 
 def forecast(
@@ -103,7 +103,8 @@ def forecast(
     """Times of a recorded step on one machine."""
     known = {call: expect(call, work, machine, stored) for call, work in works.items()}
     expected = tuple(
-        expect_copy(one.call, one.host_copy, machine) if one.host_copy else known[one.call] for one in recording.calls
+        expect_copy(call.call, call.host_copy, machine) if call.host_copy else known[call.call]
+        for call in recording.calls
     )
     spread = _spread(expected, stored, machine)
     steps = timed(recording, expected, hosts.of("middle"))
@@ -112,9 +113,9 @@ def forecast(
     return Forecast(
         machine=machine,
         expected=expected,
-        device_ns=sum(sum(one.device_ns) for one in steps),
+        device_ns=sum(sum(step.device_ns) for step in steps),
         device_spread=spread,
-        host_ns=sum(one.host_ns for one in steps),
+        host_ns=sum(step.host_ns for step in steps),
         step_ns=step_ns(steps, hosts.of("middle")),
         low_ns=step_ns(low, hosts.of("fast")),
         high_ns=step_ns(high, hosts.of("slow")),

@@ -70,7 +70,7 @@ def _steps_in(file: str) -> str:
     if not names:
         return f"a step is named {shown}:NAME, but no function or Workload of that name stands at the file's top level"
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    listed = ", ".join(f"{shown}:{one}" for one in names[:MOST_NAMES])
+    listed = ", ".join(f"{shown}:{name}" for name in names[:MOST_NAMES])
     return f"name one of its callables: {listed}{more}"
 
 

@@ -108,14 +108,14 @@ def envelope(problem: Problem, machine: Machine) -> Envelope:
 
 def _plan(pieces: Sequence[Piece], machine: Machine) -> Plan:
     kernels = tuple(_kernel(piece, machine) for piece in pieces)
-    flop = sum(one.calls * one.flop for one in kernels)
-    moved = sum(one.calls * (one.bytes or 0.0) for one in kernels)
+    flop = sum(kernel.calls * kernel.flop for kernel in kernels)
+    moved = sum(kernel.calls * (kernel.bytes or 0.0) for kernel in kernels)
     bound, share, total = _bound(kernels)
     return Plan(
         kernels=kernels,
-        launches=sum(one.calls for one in kernels),
-        matrix_flop=sum(one.calls * (one.matrix_flop or 0.0) for one in kernels),
-        vector_flop=sum(one.calls * (one.vector_flop or 0.0) for one in kernels),
+        launches=sum(kernel.calls for kernel in kernels),
+        matrix_flop=sum(kernel.calls * (kernel.matrix_flop or 0.0) for kernel in kernels),
+        vector_flop=sum(kernel.calls * (kernel.vector_flop or 0.0) for kernel in kernels),
         bytes=moved,
         flop_per_byte=flop / moved if moved else None,
         floor_ns=total,
@@ -127,10 +127,10 @@ def _plan(pieces: Sequence[Piece], machine: Machine) -> Plan:
 def _bound(kernels: Iterable[Kernel]) -> tuple[Bound | None, float | None, float | None]:
     """The bound that holds most of the floor, its share of it, and the whole floor; None if a kernel has none."""
     shares: dict[Bound, float] = {}
-    for one in kernels:
-        if one.floor_ns is None or one.bound is None:
+    for kernel in kernels:
+        if kernel.floor_ns is None or kernel.bound is None:
             return None, None, None
-        shares[one.bound] = shares.get(one.bound, 0.0) + one.calls * one.floor_ns
+        shares[kernel.bound] = shares.get(kernel.bound, 0.0) + kernel.calls * kernel.floor_ns
     total = sum(shares.values())
     bound = max(shares, key=lambda key: shares[key])
     return bound, shares[bound] / total if total else 1.0, total
@@ -173,13 +173,13 @@ def _vector_dtype(dtype: str | None) -> str:
 def _roofs(kernels: Iterable[Kernel], machine: Machine) -> tuple[Roof, ...]:
     """Each compute ceiling that the kernels meet, once."""
     peaks: dict[str, float] = {}
-    for one in kernels:
-        if one.matrix_flop:
-            ceiling, name = roofline.matrix_peak(machine, one.matrix_dtype)
+    for kernel in kernels:
+        if kernel.matrix_flop:
+            ceiling, name = roofline.matrix_peak(machine, kernel.matrix_dtype)
             if ceiling is not None:
                 peaks[name] = ceiling.value
-        if one.vector_flop:
-            dtype = _vector_dtype(one.vector_dtype)
+        if kernel.vector_flop:
+            dtype = _vector_dtype(kernel.vector_dtype)
             if dtype in machine.vector_flop_per_s:
                 peaks[f"{dtype} vector"] = machine.vector_flop_per_s[dtype].value
     memory = machine.memory_bytes_per_s
@@ -212,9 +212,9 @@ def _balance(problem: Problem, fused: Plan, machine: Machine) -> Balance | None:
 
 def _notes(problem: Problem, unfused: Plan, fused: Plan, machine: Machine) -> Iterable[str]:
     yield from problem.notes
-    yield from dict.fromkeys(one.note for one in (*unfused.kernels, *fused.kernels) if one.note)
+    yield from dict.fromkeys(kernel.note for kernel in (*unfused.kernels, *fused.kernels) if kernel.note)
     yield from _rows_note(problem, machine)
-    missing = [one.name for one in (*unfused.kernels, *fused.kernels) if one.floor_ns is None]
+    missing = [kernel.name for kernel in (*unfused.kernels, *fused.kernels) if kernel.floor_ns is None]
     if missing:
         yield f"no floor for {missing[0]}: the table has no such ceiling for {machine.name}"
     yield from _cache_note(fused, machine)
@@ -254,7 +254,7 @@ def _rows_note(problem: Problem, machine: Machine) -> Iterable[str]:
 
 def _cache_note(fused: Plan, machine: Machine) -> Iterable[str]:
     size = machine.cache_bytes
-    local = all(one.link == "memory" for one in fused.kernels)
+    local = all(kernel.link == "memory" for kernel in fused.kernels)
     if size is None or not local or fused.bytes > size.value:
         return
     speed = machine.cache_bytes_per_s
@@ -280,7 +280,7 @@ def _launch_note(unfused: Plan, fused: Plan) -> Iterable[str]:
     if least is None:
         return
     for plan, how in ((unfused, "op by op"), (fused, "fused")):
-        short = sum(one.calls for one in plan.kernels if one.floor_ns is not None and one.floor_ns < least)
+        short = sum(kernel.calls for kernel in plan.kernels if kernel.floor_ns is not None and kernel.floor_ns < least)
         if short:
             yield (
                 f"{how}, {short} of {units.things(plan.launches, 'kernel')} below {units.duration(least)}, the least "
@@ -290,7 +290,7 @@ def _launch_note(unfused: Plan, fused: Plan) -> Iterable[str]:
 
 
 def _float32_note(fused: Plan, machine: Machine) -> Iterable[str]:
-    vectors = any(one.matrix_flop and one.matrix_dtype == "float32" for one in fused.kernels)
+    vectors = any(kernel.matrix_flop and kernel.matrix_dtype == "float32" for kernel in fused.kernels)
     if vectors and "float32" not in machine.matrix_flop_per_s and "tf32" in machine.matrix_flop_per_s:
         peak = units.rate(machine.matrix_flop_per_s["tf32"].value, "FLOP")
         yield f"float32 products run on the vector units here; --dtype tf32 prices them on the TF32 units ({peak})"

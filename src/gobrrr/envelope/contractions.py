@@ -25,7 +25,7 @@ def product_shape(left: Sequence[int], right: Sequence[int]) -> tuple[int, ...]:
 
 
 def _same_type(name: str, *values: Value) -> str:
-    kinds = {one.tensor.dtype for one in values}
+    kinds = {value.tensor.dtype for value in values}
     if len(kinds) > 1:
         raise UsageError(f"{name}: operands of different types ({', '.join(sorted(kinds))})")
     return values[0].tensor.dtype

@@ -108,19 +108,19 @@ def shaped(function: str, *shapes: Sequence[int]) -> tuple[int, ...]:
 
 
 def _typed(values: Sequence[Value | Constant], result: str) -> str:
-    arguments: list[Argument] = [one.tensor if isinstance(one, Value) else Scalar(str(one)) for one in values]
+    arguments: list[Argument] = [value.tensor if isinstance(value, Value) else Scalar(str(value)) for value in values]
     widest = promote(arguments)
     return {"same": widest, "float": floating(widest), "bool": "bool"}[result]
 
 
 def pointwise(graph: Graph, name: str, values: Sequence[Value | Constant], result: str = "same") -> Value:
     """A pointwise operation on tensors and numbers; the result has the broadcast shape."""
-    shapes = [one.shape for one in values if isinstance(one, Value)]
+    shapes = [value.shape for value in values if isinstance(value, Value)]
     if not shapes:
         raise UsageError(f"{name}: of numbers alone there is nothing to count")
-    if any(isinstance(one, tuple) for one in values):
+    if any(isinstance(value, tuple) for value in values):
         raise UsageError(f"{name}: takes tensors and numbers, not a list")
-    output = Tensor(shaped(name, *shapes), _typed([one for one in values if one is not None], result))
+    output = Tensor(shaped(name, *shapes), _typed([value for value in values if value is not None], result))
     return graph.add(name, values, output, "both")
 
 
@@ -163,7 +163,7 @@ def _where(graph: Graph, given: Given) -> Value:
     condition = tensor(given, "condition", "where")
     kind = _typed([given["x"], given["y"]], "same")
     parts = [condition, given["x"], given["y"]]
-    shapes = [one.shape for one in parts if isinstance(one, Value)]
+    shapes = [part.shape for part in parts if isinstance(part, Value)]
     return graph.add("where", parts, Tensor(shaped("where", *shapes), kind), "both")
 
 

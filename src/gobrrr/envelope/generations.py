@@ -11,7 +11,7 @@ from gobrrr.model.machine import Machine
 def generations() -> tuple[Generation, ...]:
     """By year of announcement: dense 16-bit matrix FLOP/s, and float32 vector FLOP/s, over memory bytes/s."""
     made = (_generation(find(line["name"]), int(line["year"])) for line in lines("generations"))
-    return tuple(one for one in made if one is not None)
+    return tuple(generation for generation in made if generation is not None)
 
 
 def _generation(machine: Machine, year: int) -> Generation | None:

@@ -172,7 +172,7 @@ def _argument(value: Value | Constant) -> Argument:
 
 def _kernels(join: Join, inputs: Sequence[Value]) -> tuple[str, ...]:
     """A product of float32 is taken as such: "sgemm" is how a kernel's name says that TF32 was off."""
-    return ("sgemm",) if join == "none" and any(one.tensor.dtype == "float32" for one in inputs) else ()
+    return ("sgemm",) if join == "none" and any(value.tensor.dtype == "float32" for value in inputs) else ()
 
 
 def _size(value: Value) -> float:
@@ -191,18 +191,18 @@ def _written_beside(node: Node) -> float:
 
 def _joint(group: Sequence[Node], read: float, written: float) -> Work:
     works = [node.work for node in group]
-    matrix = [one.matrix_flop for one in works if one.matrix_flop is not None]
-    vector = [one.vector_flop for one in works if one.vector_flop is not None]
-    kinds = {one.vector_dtype for one in works if one.vector_flop}
+    matrix = [work.matrix_flop for work in works if work.matrix_flop is not None]
+    vector = [work.vector_flop for work in works if work.vector_flop is not None]
+    kinds = {work.vector_dtype for work in works if work.vector_flop}
     return Work(
-        count="bounded" if any(one.count == "bounded" for one in works) else "exact",
+        count="bounded" if any(work.count == "bounded" for work in works) else "exact",
         matrix_flop=sum(matrix) if matrix else None,
-        matrix_dtype=next((one.matrix_dtype for one in works if one.matrix_dtype), None),
+        matrix_dtype=next((work.matrix_dtype for work in works if work.matrix_dtype), None),
         vector_flop=sum(vector) if vector else None,
         vector_dtype=_vector_dtype(kinds) if vector else None,
         bytes_read=read,
         bytes_written=written,
-        note="; ".join(dict.fromkeys(one.note for one in works if one.note)),
+        note="; ".join(dict.fromkeys(work.note for work in works if work.note)),
     )
 
 
@@ -219,9 +219,9 @@ def _title(names: Sequence[str]) -> str:
 def pieces(made: Iterable[Piece]) -> tuple[Piece, ...]:
     """Consecutive pieces that are alike become one with `calls`."""
     out: list[Piece] = []
-    for one in made:
-        if out and (out[-1].name, out[-1].work) == (one.name, one.work):
-            out[-1] = Piece(one.name, one.work, out[-1].calls + one.calls)
+    for piece in made:
+        if out and (out[-1].name, out[-1].work) == (piece.name, piece.work):
+            out[-1] = Piece(piece.name, piece.work, out[-1].calls + piece.calls)
         else:
-            out.append(one)
+            out.append(piece)
     return tuple(out)

@@ -154,9 +154,9 @@ def _constant(value: object) -> Constant:
 
 
 def _integers(node: ast.Tuple | ast.List, depth: int) -> tuple[int, ...]:
-    items = [_expression(one, depth + 1) for one in node.elts]
-    values = [one.value for one in items if isinstance(one, Constant)]
-    whole = tuple(one for one in values if isinstance(one, int) and not isinstance(one, bool))
+    items = [_expression(element, depth + 1) for element in node.elts]
+    values = [item.value for item in items if isinstance(item, Constant)]
+    whole = tuple(value for value in values if isinstance(value, int) and not isinstance(value, bool))
     if len(whole) != len(node.elts):
         raise UsageError("a list holds whole numbers only (dimensions or a shape)")
     return whole
@@ -165,7 +165,7 @@ def _integers(node: ast.Tuple | ast.List, depth: int) -> tuple[int, ...]:
 def _call(node: ast.Call, depth: int) -> Expression:
     function, owner = _callee(node.func)
     given = ([] if owner is None else [owner]) + list(node.args)
-    arguments = tuple(_expression(one, depth + 1) for one in given)
+    arguments = tuple(_expression(expr, depth + 1) for expr in given)
     keywords = []
     for keyword in node.keywords:
         if keyword.arg is None:
@@ -203,7 +203,7 @@ def _dotted(node: ast.expr) -> str:
 
 def _folded(call: Call) -> Expression:
     """Arithmetic of numbers alone is done here; everything else stays a call."""
-    values = [one.value for one in call.arguments if isinstance(one, Constant)]
+    values = [argument.value for argument in call.arguments if isinstance(argument, Constant)]
     numbers = [value for value in values if isinstance(value, int | float)]
     if not numbers or len(numbers) != len(call.arguments):
         return call

@@ -145,8 +145,10 @@ def _plans(graph: Graph, dtype: str) -> tuple[tuple[Piece, ...], tuple[Piece, ..
 
 def _on_tf32(pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
     return tuple(
-        Piece(one.name, replace(one.work, matrix_dtype="tf32") if one.work.matrix_flop else one.work, one.calls)
-        for one in pieces
+        Piece(
+            piece.name, replace(piece.work, matrix_dtype="tf32") if piece.work.matrix_flop else piece.work, piece.calls
+        )
+        for piece in pieces
     )
 
 
@@ -156,7 +158,7 @@ def _evaluate(tree: Expression, graph: Graph, inputs: Mapping[str, Value]) -> Va
     if isinstance(tree, Literal):
         return tree.value
     function = functions.find(tree.function)
-    arguments = [_evaluate(one, graph, inputs) for one in tree.arguments]
+    arguments = [_evaluate(argument, graph, inputs) for argument in tree.arguments]
     keywords = {name: _evaluate(one, graph, inputs) for name, one in tree.keywords}
     return function.build(graph, functions.bind(function, arguments, keywords))
 
@@ -226,7 +228,7 @@ def _attention(sizes: Sequence[int], dtype: str, options: Options) -> Problem:
     shapes["v"] = shapes["k"]
     call = OpCall(
         name="aten::scaled_dot_product_attention",
-        inputs=(*(Tensor(one, stored) for one in shapes.values()), Scalar(""), Scalar("0.0"),
+        inputs=(*(Tensor(shape, stored) for shape in shapes.values()), Scalar(""), Scalar("0.0"),
                 Scalar(str(bool(options.causal)))),
         kernels=("sgemm",) if stored == "float32" else (),
     )  # fmt: skip
@@ -266,7 +268,7 @@ def _conv2d(sizes: Sequence[int], dtype: str, options: Options) -> Problem:
     settings = (Scalar(""), Scalar(f"[{options.stride or 1}]"), Scalar(f"[{options.padding or 0}]"), Scalar("[1]"))
     call = OpCall(
         name="aten::conv2d",
-        inputs=(*(Tensor(one, stored) for one in shapes.values()), *settings, Scalar("1")),
+        inputs=(*(Tensor(shape, stored) for shape in shapes.values()), *settings, Scalar("1")),
         kernels=("sgemm",) if stored == "float32" else (),
     )
     return _single(_text("conv2d", sizes), dtype, shapes, call)
@@ -365,7 +367,7 @@ def by_word(word: str, sizes: Sequence[int], dtype: str, options: Options) -> Pr
     for name in ("shape", "ops", "ranks", "causal", "kv_heads", "keys", "stride", "padding", "host"):
         value = getattr(options, name)
         if value is not None and name not in entry.options:
-            takes = ", ".join(f"--{one.replace('_', '-')}" for one in entry.options) or "no options of its own"
+            takes = ", ".join(f"--{option.replace('_', '-')}" for option in entry.options) or "no options of its own"
             raise UsageError(f"--{name.replace('_', '-')} is not an option of {word}, which takes {takes}")
         if isinstance(value, int) and not isinstance(value, bool) and (value < 0 or (value == 0 and name != "padding")):
             raise UsageError(f"--{name.replace('_', '-')} must be at least 1, not {value}")

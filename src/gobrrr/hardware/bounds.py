@@ -39,9 +39,9 @@ def at_most(amount: Quantity) -> float:
     return min(best, amount.low)
 
 
-def doubt(measured: Measurement, one: Entry) -> str:
+def doubt(measured: Measurement, entry: Entry) -> str:
     """Why a figure is only a bound, as a clause; "" where its median is what the machine does."""
-    return _busy(measured, one.stage, one.group in ON_HOST) or _spread(one.amount)
+    return _busy(measured, entry.stage, entry.group in ON_HOST) or _spread(entry.amount)
 
 
 def doubt_of_point(measured: Measurement, curve: Curve, amount: Quantity) -> str:
@@ -64,14 +64,14 @@ def _busy(measured: Measurement, stage: str, on_host: bool) -> str:
 
 def doubtful(measured: Measurement) -> list[Entry]:
     """The ceilings among the entries that are only lower bounds."""
-    return [one for one in measured.entries if one.group in CEILINGS and doubt(measured, one)]
+    return [entry for entry in measured.entries if entry.group in CEILINGS and doubt(measured, entry)]
 
 
 def busiest(measured: Measurement) -> Contention | None:
     """The contention of the stage that lost most time to others; None where none lost enough to matter."""
     found = [run.contention for run in measured.stages if run.contention is not None]
-    kept = [one for one in found if _lost(one) >= DISTURBED]
-    return max(kept, key=lambda one: _lost(one) * one.seconds, default=None)
+    kept = [contention for contention in found if _lost(contention) >= DISTURBED]
+    return max(kept, key=lambda contention: _lost(contention) * contention.seconds, default=None)
 
 
 def _lost(shared: Contention) -> float:
@@ -84,15 +84,15 @@ def unsettled(measured: Measurement, groups: Iterable[str] = CEILINGS) -> list[s
     Time is lacking on a slow machine too, each time anew: only where others were there is it worth another try.
     """
     wanted = set(groups)
-    names = {one.stage for one in measured.entries if one.group in wanted and doubt(measured, one)}
-    names |= {one.stage for one in measured.curves if one.name == CACHE_CURVE and _top_doubt(measured, one)}
+    names = {entry.stage for entry in measured.entries if entry.group in wanted and doubt(measured, entry)}
+    names |= {curve.stage for curve in measured.curves if curve.name == CACHE_CURVE and _top_doubt(measured, curve)}
     if busiest(measured) is not None:
-        names |= {one.stage for one in measured.skipped if one.late}
+        names |= {skipped.stage for skipped in measured.skipped if skipped.late}
     return [run.name for run in measured.stages if run.name in names and run.tries < MOST_TRIES]
 
 
 def _top_doubt(measured: Measurement, curve: Curve) -> str:
-    top = max(curve.points, key=lambda one: one.y.value, default=None)
+    top = max(curve.points, key=lambda point: point.y.value, default=None)
     return doubt_of_point(measured, curve, top.y) if top is not None else ""
 
 
@@ -109,8 +109,8 @@ def merged(kept: Measurement, new: Measurement) -> Measurement:
         assert run is not None
         known = name in older and new.stage(name) is not None and bool(_in_doubt(source, name))
         runs.append(msgspec.structs.replace(run, tries=run.tries + older[name].tries) if known else run)
-        entries += [one for one in source.entries if one.stage == name]
-        curves += [one for one in source.curves if one.stage == name]
+        entries += [entry for entry in source.entries if entry.stage == name]
+        curves += [curve for curve in source.curves if curve.stage == name]
         skipped += [one for one in source.skipped if one.stage == name]
     return msgspec.structs.replace(
         new, entries=tuple(entries), curves=tuple(curves), skipped=tuple(skipped), stages=tuple(runs)
@@ -119,9 +119,9 @@ def merged(kept: Measurement, new: Measurement) -> Measurement:
 
 def _in_doubt(measured: Measurement, stage: str) -> bool:
     return (
-        any(one.stage == stage and doubt(measured, one) for one in measured.entries)
-        or any(one.stage == stage and _top_doubt(measured, one) for one in measured.curves)
-        or any(one.stage == stage and one.late for one in measured.skipped)
+        any(entry.stage == stage and doubt(measured, entry) for entry in measured.entries)
+        or any(curve.stage == stage and _top_doubt(measured, curve) for curve in measured.curves)
+        or any(skipped.stage == stage and skipped.late for skipped in measured.skipped)
     )
 
 
@@ -135,8 +135,8 @@ def _older_is_better(kept: Measurement, new: Measurement, stage: str) -> bool:
 
 def _reached(measured: Measurement, stage: str) -> float:
     """How much the first figure of a stage says: the rate that was reached, the inverse of the time that was needed."""
-    for one in measured.entries:
-        if one.stage == stage:
-            return at_least(one.amount) if one.unit != "s" else 1.0 / at_most(one.amount)
-    points = [at_least(point.y) for one in measured.curves if one.stage == stage for point in one.points]
+    for entry in measured.entries:
+        if entry.stage == stage:
+            return at_least(entry.amount) if entry.unit != "s" else 1.0 / at_most(entry.amount)
+    points = [at_least(point.y) for curve in measured.curves if curve.stage == stage for point in curve.points]
     return max(points, default=0.0)

@@ -100,10 +100,10 @@ def look_up(device_name: str | None, where: Path | None = None) -> Found:
 def measured_as(name: str, where: Path | None = None) -> Measurement | None:
     """The newest measurement of a device whose datasheet row is called `name`; None where there is none."""
     found = []
-    for one in _read(where or folder(), "")[0]:
-        sheet = datasheet_of(one.environment.device_name, one.environment.memory_bytes)
+    for measurement in _read(where or folder(), "")[0]:
+        sheet = datasheet_of(measurement.environment.device_name, measurement.environment.memory_bytes)
         if sheet is not None and sheet.name == name:
-            found.append(one)
+            found.append(measurement)
     return max(found, key=lambda one: one.environment.date, default=None)
 
 
@@ -112,8 +112,8 @@ def newest(device_name: str | None, where: Path | None = None) -> tuple[Measurem
     if not device_name:
         return None, ()
     read, ignored = _read(where or folder(), f"{_slug(device_name)}-")
-    found = [one for one in read if one.environment.device_name == device_name]
-    return max(found, key=lambda one: one.environment.date, default=None), tuple(ignored)
+    found = [measurement for measurement in read if measurement.environment.device_name == device_name]
+    return max(found, key=lambda measurement: measurement.environment.date, default=None), tuple(ignored)
 
 
 def _read(where: Path, begin: str) -> tuple[list[Measurement], list[str]]:
@@ -135,13 +135,13 @@ def _read(where: Path, begin: str) -> tuple[list[Measurement], list[str]]:
 
 def decode(data: bytes) -> Measurement:
     """A measurement from its JSON. Raises ValueError when it is none, or of a format that is not this one's."""
-    one = msgspec.json.decode(data, type=Measurement)
-    if one.format != FORMAT:
-        raise ValueError(f"format {one.format}, this gobrrr reads {FORMAT}")
-    for entry in one.entries:
+    measurement = msgspec.json.decode(data, type=Measurement)
+    if measurement.format != FORMAT:
+        raise ValueError(f"format {measurement.format}, this gobrrr reads {FORMAT}")
+    for entry in measurement.entries:
         if not 0 < entry.amount.value < float("inf"):
             raise ValueError(f"{entry.group}, {entry.name} is {entry.amount.value}")
-    return one
+    return measurement
 
 
 def _slug(name: str) -> str:

@@ -62,29 +62,29 @@ def compare(measured: Measurement, datasheet: Machine | None) -> list[Row]:
     """Every entry of a measurement beside what the datasheet says of the same thing."""
     return [
         Row(
-            group=one.group,
-            name=one.name,
-            unit=one.unit,
-            amount=one.amount,
-            at=one.at,
-            datasheet=_quoted(one, measured, datasheet) if datasheet else None,
-            at_least=doubt(measured, one) if one.group in CEILINGS else "",
+            group=entry.group,
+            name=entry.name,
+            unit=entry.unit,
+            amount=entry.amount,
+            at=entry.at,
+            datasheet=_quoted(entry, measured, datasheet) if datasheet else None,
+            at_least=doubt(measured, entry) if entry.group in CEILINGS else "",
         )
-        for one in measured.entries
+        for entry in measured.entries
     ]
 
 
-def _quoted(one: Entry, measured: Measurement, sheet: Machine) -> Ceiling | None:
-    if one.group == "matrix":
-        table = sheet.matrix_flop_per_s if _on_matrix_units(one.name, measured, sheet) else sheet.vector_flop_per_s
-        return table.get(one.name)
-    if one.group == "vector":
-        dtype, _, kind = one.name.partition(" ")
+def _quoted(entry: Entry, measured: Measurement, sheet: Machine) -> Ceiling | None:
+    if entry.group == "matrix":
+        table = sheet.matrix_flop_per_s if _on_matrix_units(entry.name, measured, sheet) else sheet.vector_flop_per_s
+        return table.get(entry.name)
+    if entry.group == "vector":
+        dtype, _, kind = entry.name.partition(" ")
         peak = sheet.vector_flop_per_s.get(dtype)
         if peak is None or kind == "fma":
             return peak
         return Ceiling(value=peak.value / 2, provenance="derived", source=f"{HALF} ({peak.source})")
-    return {"memory": sheet.memory_bytes_per_s, "host": sheet.host_bytes_per_s}.get(one.group)
+    return {"memory": sheet.memory_bytes_per_s, "host": sheet.host_bytes_per_s}.get(entry.group)
 
 
 def _on_matrix_units(dtype: str, measured: Measurement, sheet: Machine | None) -> bool:
@@ -127,9 +127,9 @@ def _observer(measured: Measurement, source: str) -> ObserverCosts | None:
             kind: measured.entry("observer", f"{kind}, {mode}") for kind in ("op", "runtime", "annotation", "python")
         }
         ns = {
-            f"{kind}_ns": one.amount.value * 1e9
-            for kind, one in found.items()
-            if one is not None and one.amount.spread <= STEADY
+            f"{kind}_ns": entry.amount.value * 1e9
+            for kind, entry in found.items()
+            if entry is not None and entry.amount.spread <= STEADY
         }
         if found["op"] is not None and "op_ns" in ns:
             modes[mode] = RecordingCost(spread=found["op"].amount.spread, **ns)
@@ -138,7 +138,7 @@ def _observer(measured: Measurement, source: str) -> ObserverCosts | None:
 
 def _bounds(measured: Measurement) -> tuple[str, ...]:
     """A note on the ceilings that are only known from below."""
-    names = ", ".join(f"{one.group} {one.name}" for one in doubtful(measured))
+    names = ", ".join(f"{entry.group} {entry.name}" for entry in doubtful(measured))
     why = "the machine may do more than was measured, as others used it or the repeats differ"
     return (f"{why}: {names}",) if names else ()
 
@@ -153,10 +153,12 @@ def source_of(measured: Measurement, stage: str = "") -> str:
 
 def _ceiling(measured: Measurement, quoted: Ceiling | None, entries: Sequence[Entry | None]) -> Ceiling | None:
     """The largest figure. One in doubt counts with its best repeat, and only where nothing `quoted` is above it."""
-    found = [one for one in entries if one is not None]
-    steady = [one for one in found if not doubt(measured, one)]
-    top = max(steady, key=lambda one: one.amount.value, default=None)
-    bound = max((one for one in found if one not in steady), key=lambda one: at_least(one.amount), default=None)
+    found = [entry for entry in entries if entry is not None]
+    steady = [entry for entry in found if not doubt(measured, entry)]
+    top = max(steady, key=lambda entry: entry.amount.value, default=None)
+    bound = max(
+        (entry for entry in found if entry not in steady), key=lambda entry: at_least(entry.amount), default=None
+    )
     if bound is not None and (top is None or at_least(bound.amount) > top.amount.value):
         value = at_least(bound.amount)
         if quoted is not None and quoted.value >= value:
@@ -166,13 +168,15 @@ def _ceiling(measured: Measurement, quoted: Ceiling | None, entries: Sequence[En
     return Ceiling(value=top.amount.value, provenance="measured", source=_where(measured, top)) if top else None
 
 
-def _where(measured: Measurement, one: Entry) -> str:
-    return f"{source_of(measured, one.stage)} ({one.group}, {one.name}{f', {one.at}' if one.at else ''})"
+def _where(measured: Measurement, entry: Entry) -> str:
+    return f"{source_of(measured, entry.stage)} ({entry.group}, {entry.name}{f', {entry.at}' if entry.at else ''})"
 
 
 def _matrix(measured: Measurement, base: Machine) -> dict[str, Ceiling]:
-    entries = (one for one in measured.entries if one.group == "matrix" and _on_matrix_units(one.name, measured, base))
-    found = {one.name: _ceiling(measured, base.matrix_flop_per_s.get(one.name), [one]) for one in entries}
+    entries = (
+        entry for entry in measured.entries if entry.group == "matrix" and _on_matrix_units(entry.name, measured, base)
+    )
+    found = {entry.name: _ceiling(measured, base.matrix_flop_per_s.get(entry.name), [entry]) for entry in entries}
     return {name: ceiling for name, ceiling in found.items() if ceiling is not None}
 
 
@@ -217,12 +221,12 @@ def _cache(
     curve = measured.curve(CACHE_CURVE)
     if curve is None or size is None:
         return None
-    inside = [one for one in curve.points if least < one.x <= size.value]
-    best = max(inside, key=lambda one: one.y.value, default=None)
+    inside = [point for point in curve.points if least < point.x <= size.value]
+    best = max(inside, key=lambda point: point.y.value, default=None)
     if best is None:
         return None
     why = doubt_of_point(measured, curve, best.y)
-    value = (max(at_least(one.y) for one in inside) if why else best.y.value) * threads
+    value = (max(at_least(point.y) for point in inside) if why else best.y.value) * threads
     if why and quoted is not None and quoted.value >= value:
         return None
     at = f"{curve.name}, {best.x / 2**20:.2g} MiB" + (f", times {threads} threads" if threads > 1 else "")

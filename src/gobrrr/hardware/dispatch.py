@@ -100,8 +100,8 @@ class Hosts(msgspec.Struct, frozen=True, kw_only=True):
         Of a time that others disturbed the least repeat counts. How far one host's times spread is kept: the same step
         repeats no better. Unchanged where nothing compares.
         """
-        timed = (one for one in measured.entries if one.group == "dispatch")
-        here = {one.name: at_most(one.amount) if doubt(measured, one) else one.amount.value for one in timed}
+        timed = (entry for entry in measured.entries if entry.group == "dispatch")
+        here = {entry.name: at_most(entry.amount) if doubt(measured, entry) else entry.amount.value for entry in timed}
         ratios = [here[name] / seconds for name, seconds in self.reference_s.items() if name in here]
         if not ratios:
             return self

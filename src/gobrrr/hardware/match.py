@@ -156,10 +156,10 @@ def _fits_memory(row: Row, seen: Properties) -> bool:
     return low <= seen.memory_bytes / (row.memory_gib * GIB) <= high
 
 
-def _same_ceilings(one: Row, other: Row) -> bool:
+def _same_ceilings(row: Row, other: Row) -> bool:
     """The same roof, whatever the board: peaks, bandwidth, caches and links; not power."""
     neutral = {"name": "", "notes": ()}
-    return msgspec.structs.replace(machine_of(one), **neutral) == msgspec.structs.replace(machine_of(other), **neutral)
+    return msgspec.structs.replace(machine_of(row), **neutral) == msgspec.structs.replace(machine_of(other), **neutral)
 
 
 def _on_the_board(fitting: list[Row]) -> Row:

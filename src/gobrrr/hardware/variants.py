@@ -31,7 +31,7 @@ def repeats(op: str, call: OpCall) -> int:
     """Steps that a call runs one after the other, each as long as its kernel takes at least: a recurrence's."""
     if op not in ("_cudnn_rnn", "_cudnn_rnn_backward"):
         return 1
-    data = next((one for one in call.tensors if len(one.shape) == 3), None)
+    data = next((tensor for tensor in call.tensors if len(tensor.shape) == 3), None)
     layers = {"aten::_cudnn_rnn": 9, "aten::_cudnn_rnn_backward": 13}.get(call.name)
     text = _text(call, layers) if layers is not None else ""
     steps = 1 if layers is not None and _text(call, layers + 1) == "True" else 0  # batch_first
@@ -56,8 +56,8 @@ def hidden_copy(op: str, call: OpCall) -> Tensor | None:
     """The operand that a kernel copies first because it takes rows only: none where it lies in rows already."""
     if op not in _ROWS_ONLY:
         return None
-    data = [one for one in call.tensors if len(one.shape) >= 3]
-    return next((one for one in data if _inner(one) not in (None, -1)), None)
+    data = [tensor for tensor in call.tensors if len(tensor.shape) >= 3]
+    return next((tensor for tensor in data if _inner(tensor) not in (None, -1)), None)
 
 
 _ROWS_ONLY = frozenset(
@@ -66,22 +66,22 @@ _ROWS_ONLY = frozenset(
 
 
 def _product(call: OpCall) -> str:
-    matrices = [one for one in call.tensors if len(one.shape) >= 2]
-    pitches = [_pitch(one) for one in matrices]
+    matrices = [tensor for tensor in call.tensors if len(tensor.shape) >= 2]
+    pitches = [_pitch(matrix) for matrix in matrices]
     if len(matrices) >= 2:
         pitches.append(matrices[-1].shape[-1] * ITEM_BYTES.get(matrices[-1].dtype, 4))
     return "odd" if any(int(pitch) % ALIGN_BYTES for pitch in pitches) else ""
 
 
-def _pitch(one: Tensor) -> float:
+def _pitch(tensor: Tensor) -> float:
     """Bytes from row to row of the last two dimensions, whichever of them is contiguous."""
-    steps = one.strides or ()
-    rows = max(steps[-2:]) if len(steps) >= 2 else one.shape[-1]
-    return rows * ITEM_BYTES.get(one.dtype, 4)
+    steps = tensor.strides or ()
+    rows = max(steps[-2:]) if len(steps) >= 2 else tensor.shape[-1]
+    return rows * ITEM_BYTES.get(tensor.dtype, 4)
 
 
 def _convolution(call: OpCall) -> str:
-    data, weight = [one for one in call.tensors if len(one.shape) >= 3][-2:]
+    data, weight = [tensor for tensor in call.tensors if len(tensor.shape) >= 3][-2:]
     groups = _groups(call, data, weight)
     wide = max(weight.shape[2:])
     kind = f"depthwise{wide}" if groups > 1 and groups == data.shape[1] else "grouped" if groups > 1 else ""
@@ -110,14 +110,14 @@ def _digits(call: OpCall, place: int) -> int:
     return int(text) if text.isdigit() else 1
 
 
-def _layout(one: Tensor) -> str:
-    steps = one.strides
-    return "nhwc" if steps is not None and len(steps) == 4 and steps[1] == 1 and one.shape[1] > 1 else "nchw"
+def _layout(tensor: Tensor) -> str:
+    steps = tensor.strides
+    return "nhwc" if steps is not None and len(steps) == 4 and steps[1] == 1 and tensor.shape[1] > 1 else "nchw"
 
 
 def _attention(call: OpCall) -> str:
     """The head size, and whether a single query attends (decoding)."""
-    query = next(one for one in call.tensors if len(one.shape) == 4)
+    query = next(tensor for tensor in call.tensors if len(tensor.shape) == 4)
     rows = min(query.shape[1], query.shape[2]) if call.name.endswith("_attention_forward") else query.shape[2]
     size = "d64" if query.shape[-1] <= 64 else "d128" if query.shape[-1] <= 128 else "d256"
     return f"{size}.one" if rows == 1 else size
@@ -125,7 +125,7 @@ def _attention(call: OpCall) -> str:
 
 def _batch_norm(call: OpCall) -> str:
     flags = [one.text for one in call.inputs if isinstance(one, Scalar) and one.text in ("True", "False")]
-    layout = next((_layout(one) for one in call.tensors if len(one.shape) == 4), "")
+    layout = next((_layout(tensor) for tensor in call.tensors if len(tensor.shape) == 4), "")
     inference = flags[:1] == ["False"] or call.name.endswith(_INFERENCE)
     return f"{'eval' if inference else 'train'}.{layout}"
 
@@ -135,44 +135,48 @@ _INFERENCE = ("_no_training", "_no_update")
 
 
 def _norm(call: OpCall) -> str:
-    data = next(one for one in call.tensors if len(one.shape) >= 2)
+    data = next(tensor for tensor in call.tensors if len(tensor.shape) >= 2)
     return "narrow" if data.shape[-1] <= NARROW else ""
 
 
 def _softmax(call: OpCall) -> str:
-    data = next(one for one in call.tensors if len(one.shape) >= 1)
+    data = next(tensor for tensor in call.tensors if len(tensor.shape) >= 1)
     return "wide" if data.shape[-1] > WIDE else ""
 
 
 def _pointwise(call: OpCall) -> str:
     """Whether its large operands lie in memory in different orders, or with gaps."""
-    given = [one for one in (*call.tensors, *(call.outputs or ())) if len(one.shape) >= 2]
-    most = max((math.prod(one.shape) for one in given), default=0)
-    large = [one for one in given if math.prod(one.shape) == most and any(one.strides or ())]
-    inner = {_inner(one) for one in large} - {None}
+    given = [tensor for tensor in (*call.tensors, *(call.outputs or ())) if len(tensor.shape) >= 2]
+    most = max((math.prod(tensor.shape) for tensor in given), default=0)
+    large = [tensor for tensor in given if math.prod(tensor.shape) == most and any(tensor.strides or ())]
+    inner = {_inner(tensor) for tensor in large} - {None}
     if len(inner) > 1:
         return "turned"
-    if any(_gaps(one) for one in large):
+    if any(_gaps(tensor) for tensor in large):
         return "strided"
-    return "broadcast" if any(0 in (one.strides or ()) for one in large) else ""
+    return "broadcast" if any(0 in (tensor.strides or ()) for tensor in large) else ""
 
 
-def _inner(one: Tensor) -> int | None:
+def _inner(tensor: Tensor) -> int | None:
     """The dimension along which neighbours lie next to each other in memory; None where there is none."""
     places = [
-        at for at, (size, step) in enumerate(zip(one.shape, one.strides or (), strict=False)) if size > 1 and step == 1
+        at
+        for at, (size, step) in enumerate(zip(tensor.shape, tensor.strides or (), strict=False))
+        if size > 1 and step == 1
     ]
-    return places[-1] - len(one.shape) if places else None
+    return places[-1] - len(tensor.shape) if places else None
 
 
-def _gaps(one: Tensor) -> bool:
-    extent = 1 + sum((size - 1) * step for size, step in zip(one.shape, one.strides or (), strict=False) if size > 0)
-    return extent > math.prod(one.shape) and 0 not in (one.strides or ())
+def _gaps(tensor: Tensor) -> bool:
+    extent = 1 + sum(
+        (size - 1) * step for size, step in zip(tensor.shape, tensor.strides or (), strict=False) if size > 0
+    )
+    return extent > math.prod(tensor.shape) and 0 not in (tensor.strides or ())
 
 
 def _reduction(call: OpCall) -> str:
     """Which dimensions go: "all", the last ("inner"), or others ("outer")."""
-    data = next(one for one in call.tensors if one.shape)
+    data = next(tensor for tensor in call.tensors if tensor.shape)
     texts = [one.text for one in call.inputs if isinstance(one, Scalar)]
     name = call.name.partition("::")[2].partition(".")[0]
     text = next((one for one in texts[name in _NUMBER_FIRST :] if one[:1] in "[-0123456789"), "")

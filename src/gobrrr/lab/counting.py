@@ -68,7 +68,7 @@ def record(torch: Any, step: Callable[[], object]) -> list[OpCall]:
         """Hands every op on and writes it down."""
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            calls.append(OpCall(name=func._schema.name, inputs=tuple(_argument(torch, one) for one in args)))
+            calls.append(OpCall(name=func._schema.name, inputs=tuple(_argument(torch, argument) for argument in args)))
             return func(*args, **(kwargs or {}))
 
     with Recorder():

@@ -127,8 +127,8 @@ def _twice(times: dict[str, Quantity | None]) -> Judgement:
 
 def _same(times: dict[str, Quantity | None]) -> Judgement:
     rule = "fused cos.cos takes 0.9 to 1.1 times as long as cos"
-    one, two = times["cos, fused"] or times["cos, eager"], times["cos.cos, fused"]
-    if not one or not two:
+    quantity, two = times["cos, fused"] or times["cos, eager"], times["cos.cos, fused"]
+    if not quantity or not two:
         return judged(article.SAME, "can't tell", "nothing was fused here", rule)
-    cost = ratio(two, one)
+    cost = ratio(two, quantity)
     return judged(article.SAME, within(cost, 0.9, 1.1), f"fused cos.cos takes {interval(cost)} times as long", rule)

@@ -71,7 +71,7 @@ def doubling(repeat: int) -> Callable[[Any, Any], None]:
 
 def result(points: Sequence[Point], copy: Quantity, peak: float | None, settings: dict[str, str]) -> Experiment:
     """The record of a sweep: pure."""
-    knee = find_knee([(float(one.repeat), one.time_s) for one in points])
+    knee = find_knee([(float(point.repeat), point.time_s) for point in points])
     return Experiment(
         name="intensity",
         title="Runtime, FLOP/s and bandwidth against compute intensity",
@@ -128,7 +128,7 @@ def _flat(points: Sequence[Point], knee: Knee | None) -> Judgement:
 
 def _linear(points: Sequence[Point], knee: Knee | None) -> Judgement:
     rule = "FLOP/s grows with the repeat to the power of 0.9 to 1.1 over the flat part"
-    flat = [one for one in points if knee and knee.last_flat is not None and one.repeat <= knee.last_flat]
+    flat = [point for point in points if knee and knee.last_flat is not None and point.repeat <= knee.last_flat]
     if len(flat) < 2:
         return judged(article.LINEAR, "can't tell", "fewer than two points in the flat part", rule)
     first, last = flat[0], flat[-1]
@@ -151,7 +151,7 @@ def _bandwidth(points: Sequence[Point], copy: Quantity) -> Judgement:
 
 def _general(points: Sequence[Point], peak: float | None) -> Judgement:
     rule = "the best FLOP/s of multiplications alone is 40 to 60 % of the fused multiply-add peak"
-    best = max((one.flop_per_s for one in points), key=lambda one: one.value)
+    best = max((point.flop_per_s for point in points), key=lambda point: point.value)
     if peak is None:
         return judged(article.FOOTNOTE, "can't tell", "the peak here is not known; gobrrr machine measures it", rule)
     share = best.scaled(1 / peak)

@@ -54,7 +54,7 @@ def find_knee(points: Sequence[tuple[float, Quantity]], growth: float = GROWTH) 
     """
     if len(points) < FLAT_POINTS:
         return None
-    flat = statistics.median(one.value for _, one in points[:FLAT_POINTS])
+    flat = statistics.median(quantity.value for _, quantity in points[:FLAT_POINTS])
     limit = flat * (1 + growth)
     start = len(points)
     while start > 0 and points[start - 1][1].value > limit:

@@ -144,7 +144,7 @@ def flame(rungs: Mapping[str, Quantity]) -> Flame:
 
 def _notes(rungs: Mapping[str, Quantity]) -> tuple[str, ...]:
     values = [rungs[name].value for name in LADDER]
-    wrong = [name for name, one, before in zip(LADDER[1:], values[1:], values, strict=False) if one > before]
+    wrong = [name for name, value, before in zip(LADDER[1:], values[1:], values, strict=False) if value > before]
     return (f"measured slower than the rung above it, so no box of its own: {', '.join(wrong)}",) if wrong else ()
 
 

@@ -182,7 +182,7 @@ def result(ways: Sequence[Way], cpu: bool, settings: dict[str, str]) -> Experime
 def _table(ways: Sequence[Way]) -> Table:
     heads = columns("", "accesses", "time [s]", "peak [B]")
     rows = tuple(
-        (one.name, None if one.accesses is None else float(one.accesses), one.time_s, one.peak_bytes) for one in ways
+        (way.name, None if way.accesses is None else float(way.accesses), way.time_s, way.peak_bytes) for way in ways
     )
     return Table(
         title="Forward and backward of the chain (accesses an element, as predicted)", columns=heads, rows=rows
@@ -190,7 +190,7 @@ def _table(ways: Sequence[Way]) -> Table:
 
 
 def _judgements(ways: Sequence[Way]) -> tuple[Judgement, ...]:
-    found = {one.name: one for one in ways}
+    found = {way.name: way for way in ways}
     stored, again = found["stored, fused"], found["recomputed, fused"]
     faster = ratio(again.time_s, stored.time_s)
     smaller = again.peak_bytes / stored.peak_bytes

@@ -114,7 +114,7 @@ def result(
 
 def growths(points: Sequence[tuple[float, Quantity]]) -> list[float | None]:
     """How much longer each point takes than the one before, a share of one; None for the first."""
-    values = [one.value for _, one in points]
+    values = [quantity.value for _, quantity in points]
     return [None, *(now / before - 1 for now, before in zip(values[1:], values, strict=False))][: len(values)]
 
 
@@ -134,8 +134,8 @@ def _region(batch: float, knee: Knee | None) -> str:
 def _trap_table(traps: Sequence[Trap]) -> Table:
     heads = columns("B", "time [s]", "FLOP/byte [FLOP/B]", "compute [FLOP/s]", "bandwidth [B/s]")
     rows = tuple(
-        (float(one.batch), one.time_s, one.intensity, one.time_s.rate(one.flop), one.time_s.rate(one.bytes))
-        for one in traps
+        (float(trap.batch), trap.time_s, trap.intensity, trap.time_s.rate(trap.flop), trap.time_s.rate(trap.bytes))
+        for trap in traps
     )
     width = traps[0].width if traps else 0
     return Table(title=f"The trap: [B, {width}] x [{width}, {width}]", columns=heads, rows=rows)
@@ -145,7 +145,7 @@ def _plots(points: Sequence[tuple[float, Quantity]], traps: Sequence[Trap], knee
     marks = ((f"overhead-bound up to {knee.last_flat:g}", knee.last_flat),) if knee and knee.last_flat else ()
     steps = Series(name="MLP step", points=tuple((batch, took.value) for batch, took in points))
     wide = Series(
-        name="one wide matmul (the trap)", points=tuple((float(one.batch), one.time_s.value) for one in traps)
+        name="one wide matmul (the trap)", points=tuple((float(trap.batch), trap.time_s.value) for trap in traps)
     )
     title = "Time against batch size"
     return (Plot(title=title, x="batch", y="time", y_unit="s", series=(steps, wide), marks=marks),)
@@ -153,7 +153,7 @@ def _plots(points: Sequence[tuple[float, Quantity]], traps: Sequence[Trap], knee
 
 def _doubling(points: Sequence[tuple[float, Quantity]], knee: Knee | None) -> Judgement:
     rule = f"some doubling costs at most {100 * GROWTH:.0f} %, and the dearest at least {100 * LINEAR_GROWTH:.0f} %"
-    grown = [one for one in growths(points) if one is not None]
+    grown = [growth for growth in growths(points) if growth is not None]
     if knee is None or not grown:
         return judged(article.DOUBLING, "can't tell", f"only {len(points)} points", rule)
     noisy = [batch for batch, took in points if took.spread > NOISY]
@@ -174,8 +174,8 @@ def _trap(traps: Sequence[Trap], host_s: Quantity) -> Judgement:
                 best = (growth, one, two)
     if best is None:
         return judged(article.TRAP, "can't tell", "no such pair was measured", rule)
-    growth, one, two = best
-    on_device = host_s.value < one.time_s.value
-    more = 100 * (two.bytes / one.bytes - 1)
-    here = f"B {one.batch} to {two.batch}: bytes +{more:.1f} %, FLOP +100 %, time {100 * growth:+.0f} %"
+    growth, trap, two = best
+    on_device = host_s.value < trap.time_s.value
+    more = 100 * (two.bytes / trap.bytes - 1)
+    here = f"B {trap.batch} to {two.batch}: bytes +{more:.1f} %, FLOP +100 %, time {100 * growth:+.0f} %"
     return judged(article.TRAP, all_of([exactly(growth <= GROWTH), exactly(on_device)]), here, rule)

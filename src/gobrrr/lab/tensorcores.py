@@ -92,7 +92,9 @@ def _gap(rates: Sequence[Rate], vector: float | None, cpu: bool) -> Judgement:
     rule = f"16-bit matmul over the float32 vector units within a factor of 2 of {said}"
     found = {one.dtype: one.flop_per_s for one in rates if one.flop_per_s}
     half = max(
-        (found[name] for name in ("bfloat16", "float16") if name in found), key=lambda one: one.value, default=None
+        (found[name] for name in ("bfloat16", "float16") if name in found),
+        key=lambda quantity: quantity.value,
+        default=None,
     )
     single = vector or (found["float32"].value if "float32" in found else None)
     if half is None or single is None:

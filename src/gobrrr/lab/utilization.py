@@ -37,7 +37,7 @@ class Load:
 
 def run(lab: Lab) -> Experiment:
     """A large matmul, a large pointwise operation, and many tiny ones."""
-    loads = [_load(lab, *one) for one in _workloads(lab)]
+    loads = [_load(lab, *workload) for workload in _workloads(lab)]
     return result(loads, lab.cpu, _peaks(lab), lab.settings(tiny_operations=TINY_OPS))
 
 
@@ -137,20 +137,20 @@ def _meters(loads: Sequence[Load], cpu: bool, peaks: tuple[float | None, float |
     meter = "top" if cpu else "nvidia-smi"
     rows = tuple(
         (
-            one.name,
-            one.meter,
-            one.busy,
-            _of(one.wall_s.rate(one.flop), peaks[0]),
-            _of(one.wall_s.rate(one.bytes), peaks[1]),
+            load.name,
+            load.meter,
+            load.busy,
+            _of(load.wall_s.rate(load.flop), peaks[0]),
+            _of(load.wall_s.rate(load.bytes), peaks[1]),
         )
-        for one in loads
+        for load in loads
     )
     heads = columns("workload", f"{meter} [share]", "kernels [share]", "of FLOP/s [share]", "of B/s [share]")
     return Table(title="Busy is not fast: what the meter says, and shares of the peaks", columns=heads, rows=rows)
 
 
 def _achieved(loads: Sequence[Load]) -> Table:
-    rows = tuple((one.name, one.wall_s, one.wall_s.rate(one.flop), one.wall_s.rate(one.bytes)) for one in loads)
+    rows = tuple((load.name, load.wall_s, load.wall_s.rate(load.flop), load.wall_s.rate(load.bytes)) for load in loads)
     heads = columns("workload", "time [s]", "compute [FLOP/s]", "bandwidth [B/s]")
     return Table(title="What each achieves", columns=heads, rows=rows)
 
@@ -161,7 +161,7 @@ def _of(rate: Quantity, peak: float | None) -> float | None:
 
 def _meter(loads: Sequence[Load], cpu: bool) -> Judgement:
     rule = f"nvidia-smi and the kernels' share of the time differ by at most {100 * CLOSE:.0f} points for each workload"
-    pairs = [(one.meter, one.busy) for one in loads if one.meter is not None and one.busy is not None]
+    pairs = [(load.meter, load.busy) for load in loads if load.meter is not None and load.busy is not None]
     if cpu or len(pairs) < len(loads):
         why = "a CPU has no such meter" if cpu else "nvidia-smi gave no answer"
         return judged(article.UTIL, "can't tell", why, rule)
@@ -173,9 +173,9 @@ def _eyeballing(loads: Sequence[Load], cpu: bool) -> Judgement:
     rule = (
         f"the meter reads at least {100 * BUSY:.0f} % for the large workloads and under {100 * IDLE:.0f} % for the tiny"
     )
-    meters = [one.meter for one in loads]
-    read = ", ".join("?" if one is None else f"{100 * one:.0f} %" for one in meters)
-    known = [one for one in meters if one is not None]
+    meters = [load.meter for load in loads]
+    read = ", ".join("?" if meter is None else f"{100 * meter:.0f} %" for meter in meters)
+    known = [meter for meter in meters if meter is not None]
     if cpu or len(known) < len(loads):
         return judged(article.UTIL_OVERHEAD, "can't tell", f"the meter here reads {read}", rule)
     verdict = exactly(min(known[:-1]) >= BUSY and known[-1] < IDLE)

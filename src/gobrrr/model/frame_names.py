@@ -49,7 +49,7 @@ def marked(name: str, *, users: bool) -> str:
     """The name of a frame, changed where it alone would say otherwise than that it is the user's, or a library's."""
     if file_of(name) is None or is_users(name) is users:
         return name
-    return "./" + name[max((one.end() for one in _LIBRARY.finditer(name)), default=0) :] if users else MARK + name
+    return "./" + name[max((match.end() for match in _LIBRARY.finditer(name)), default=0) :] if users else MARK + name
 
 
 def users_function(name: str) -> str | None:

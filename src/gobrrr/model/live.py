@@ -96,7 +96,7 @@ class Collector(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ns_per_step(self) -> float:
         """Nanoseconds in the collector, the mean of a step."""
-        return sum(one.ns for one in self.runs) / self.steps if self.steps else 0.0
+        return sum(run.ns for run in self.runs) / self.steps if self.steps else 0.0
 
 
 class Switches(msgspec.Struct, frozen=True, kw_only=True):

@@ -128,12 +128,12 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 
     def stage(self, name: str) -> StageRun | None:
         """The run of a stage; None where none of that name is known."""
-        return next((one for one in self.stages if one.name == name), None)
+        return next((stage for stage in self.stages if stage.name == name), None)
 
     def entry(self, group: str, name: str) -> Entry | None:
         """The figure of that name; None where it was not measured."""
-        return next((one for one in self.entries if (one.group, one.name) == (group, name)), None)
+        return next((entry for entry in self.entries if (entry.group, entry.name) == (group, name)), None)
 
     def curve(self, name: str) -> Curve | None:
         """The sweep of that name; None where it was not measured."""
-        return next((one for one in self.curves if one.name == name), None)
+        return next((curve for curve in self.curves if curve.name == name), None)

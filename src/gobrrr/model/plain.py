@@ -37,4 +37,4 @@ def plain_list(values: list[object] | tuple[object, ...]) -> str:
     too long."""
     if len(values) > MOST_ITEMS:
         return ""
-    return "[" + ", ".join(plain_text(one) or "" for one in values) + "]"
+    return "[" + ", ".join(plain_text(value) or "" for value in values) + "]"

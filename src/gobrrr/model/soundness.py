@@ -24,24 +24,24 @@ ROUNDING = 1e-6
 ROUNDING_NS = 2.0
 
 
-def fault(one: Diagnosis) -> str | None:
+def fault(diagnosis: Diagnosis) -> str | None:
     """The first thing that can't be in a diagnosis, in words; None where all is sound."""
-    return next(_faults(one), None)
+    return next(_faults(diagnosis), None)
 
 
-def _faults(one: Diagnosis) -> Iterator[str]:
-    yield from _numbers(one, "")
-    yield from _counts(one)
-    yield from _intervals(one)
-    wall = one.unprofiled_wall_ns.value if one.unprofiled_wall_ns.how != "unknown" else one.wall_ns
-    yield from _sums("budget", one.budget, wall)
-    for at, each in enumerate(one.what_ifs):
-        yield from _what_if(f"what_ifs[{at}]", each, len(one.ops))
-    yield from _places(one)
-    yield from _tree(one)
-    if one.timeline is not None:
-        yield from _columns(one.timeline, len(one.ops))
-        yield from _host(one.timeline, len(one.places))
+def _faults(diagnosis: Diagnosis) -> Iterator[str]:
+    yield from _numbers(diagnosis, "")
+    yield from _counts(diagnosis)
+    yield from _intervals(diagnosis)
+    wall = diagnosis.unprofiled_wall_ns.value if diagnosis.unprofiled_wall_ns.how != "unknown" else diagnosis.wall_ns
+    yield from _sums("budget", diagnosis.budget, wall)
+    for at, each in enumerate(diagnosis.what_ifs):
+        yield from _what_if(f"what_ifs[{at}]", each, len(diagnosis.ops))
+    yield from _places(diagnosis)
+    yield from _tree(diagnosis)
+    if diagnosis.timeline is not None:
+        yield from _columns(diagnosis.timeline, len(diagnosis.ops))
+        yield from _host(diagnosis.timeline, len(diagnosis.places))
 
 
 def _numbers(value: Any, at: str) -> Iterator[str]:
@@ -69,32 +69,32 @@ def _of_list(values: Sequence[Any], at: str) -> Iterator[str]:
         yield from _numbers(item, f"{at}[{index}]")
 
 
-def _counts(one: Diagnosis) -> Iterator[str]:
-    if one.ranks < 1 or one.steps < 1:
-        yield f"{one.steps} steps of {one.ranks} ranks"
-    for at, device in enumerate(one.devices):
+def _counts(diagnosis: Diagnosis) -> Iterator[str]:
+    if diagnosis.ranks < 1 or diagnosis.steps < 1:
+        yield f"{diagnosis.steps} steps of {diagnosis.ranks} ranks"
+    for at, device in enumerate(diagnosis.devices):
         if device.busy_total_ns > device.span_total_ns:
             yield f"devices[{at}] is busy for longer than its span"
 
 
-def _intervals(one: Diagnosis) -> Iterator[str]:
-    wall = one.unprofiled_wall_ns
+def _intervals(diagnosis: Diagnosis) -> Iterator[str]:
+    wall = diagnosis.unprofiled_wall_ns
     known = [number for number in (wall.low, wall.value, wall.high) if number is not None]
     if known != sorted(known) or (wall.value is None) != (wall.how == "unknown"):
         yield "unprofiled_wall_ns is no interval around its value"
     for name in ("device_time", "calls", "bytes"):
-        if (getattr(one.coverage, name) or 0.0) > 1 + ROUNDING:
+        if (getattr(diagnosis.coverage, name) or 0.0) > 1 + ROUNDING:
             yield f"coverage.{name} is more than all"
     given = {
-        **{f"findings[{at}].at_stake_ns": each.at_stake_ns for at, each in enumerate(one.findings)},
+        **{f"findings[{at}].at_stake_ns": each.at_stake_ns for at, each in enumerate(diagnosis.findings)},
         **{f"prescriptions[{at}].predicted_saving_ns": each.predicted_saving_ns
-           for at, each in enumerate(one.prescriptions)},
+           for at, each in enumerate(diagnosis.prescriptions)},
     }  # fmt: skip
-    most = max((number for number in (wall.value, one.wall_ns) if number is not None), default=LARGEST)
+    most = max((number for number in (wall.value, diagnosis.wall_ns) if number is not None), default=LARGEST)
     for name, (low, high) in given.items():
         if not 0 <= low <= high <= most * (1 + ROUNDING) + ROUNDING_NS:
             yield f"{name} is from {low:g} to {high:g}"
-    for at, row in enumerate(one.machines):
+    for at, row in enumerate(diagnosis.machines):
         if not row.low_ns <= row.step_ns <= row.high_ns:
             yield f"machines[{at}] is no interval around its step"
 
@@ -108,13 +108,13 @@ def _sums(name: str, lines: Sequence[BudgetLine], wall_ns: float | None) -> Iter
         yield f"the shares of {name} sum to {sum(line.share for line in lines):g}"
 
 
-def _what_if(name: str, one: WhatIf, ops: int) -> Iterator[str]:
-    yield from _sums(f"{name}.lines", one.lines, one.step_ns)
-    if not one.low_ns <= one.step_ns <= one.high_ns or not _ordered(one.saving_ns):
+def _what_if(name: str, what_if: WhatIf, ops: int) -> Iterator[str]:
+    yield from _sums(f"{name}.lines", what_if.lines, what_if.step_ns)
+    if not what_if.low_ns <= what_if.step_ns <= what_if.high_ns or not _ordered(what_if.saving_ns):
         yield f"{name} is no interval around its step"
-    if not abs(one.expected_ns) <= LARGEST:
-        yield f"{name}.expected_ns is {one.expected_ns:g}"
-    if any(each.op >= ops for each in one.ops):
+    if not abs(what_if.expected_ns) <= LARGEST:
+        yield f"{name}.expected_ns is {what_if.expected_ns:g}"
+    if any(each.op >= ops for each in what_if.ops):
         yield f"{name}.ops names a row that ops does not have"
 
 
@@ -123,35 +123,38 @@ def _ordered(interval: Interval) -> bool:
     return isfinite(low) and isfinite(high) and low <= high
 
 
-def _places(one: Diagnosis) -> Iterator[str]:
+def _places(diagnosis: Diagnosis) -> Iterator[str]:
     """Rows that name other rows."""
     named = {
-        **{f"kernels[{at}]": row.ops for at, row in enumerate(one.kernels)},
-        **{f"modules[{at}]": row.ops for at, row in enumerate(one.modules)},
+        **{f"kernels[{at}]": row.ops for at, row in enumerate(diagnosis.kernels)},
+        **{f"modules[{at}]": row.ops for at, row in enumerate(diagnosis.modules)},
     }
     for name, ops in named.items():
-        if any(index >= len(one.ops) for index in ops):
+        if any(index >= len(diagnosis.ops) for index in ops):
             yield f"{name}.ops names a row that ops does not have"
-    for at, each in enumerate(one.prescriptions):
+    for at, each in enumerate(diagnosis.prescriptions):
         if each.finding != each.mends[0] or len(each.mends_ns) not in (0, len(each.mends)):
             yield f"prescriptions[{at}].mends does not begin with its finding, or has not one saving each"
-    paths = {tuple(row.path) for row in one.modules}
-    for at, row in enumerate(one.modules):
+    paths = {tuple(row.path) for row in diagnosis.modules}
+    for at, row in enumerate(diagnosis.modules):
         if len(row.path) > 1 and tuple(row.path[:-1]) not in paths:
             yield f"modules[{at}] lies in a module that is not listed"
 
 
-def _tree(one: Diagnosis) -> Iterator[str]:
+def _tree(diagnosis: Diagnosis) -> Iterator[str]:
     """The places of the step: a tree, each parent before its children, and what names one of them."""
-    for at, each in enumerate(one.places):
+    for at, each in enumerate(diagnosis.places):
         if each.id != at:
             yield f"places[{at}].id is {each.id}"
         if (each.parent is None) != (at == 0) or (each.parent is not None and each.parent >= at):
             yield f"places[{at}] does not come after the place that it lies in"
-    named = {"held_by": one.held_by, **{f"findings[{at}].place": each.place for at, each in enumerate(one.findings)}}
+    named = {
+        "held_by": diagnosis.held_by,
+        **{f"findings[{at}].place": each.place for at, each in enumerate(diagnosis.findings)},
+    }
     for name, place in named.items():
-        if place is not None and place >= len(one.places):
-            yield f"{name} names number {place} of {len(one.places)} places"
+        if place is not None and place >= len(diagnosis.places):
+            yield f"{name} names number {place} of {len(diagnosis.places)} places"
 
 
 def _columns(line: Timeline, ops: int) -> Iterator[str]:

@@ -79,8 +79,8 @@ class OpCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def retyped(self, types: Mapping[str, str]) -> OpCall:
         """The same call on tensors of other types: those that `types` names become what it says."""
 
-        def other(one: Tensor) -> Tensor:
-            return structs.replace(one, dtype=types.get(one.dtype, one.dtype))
+        def other(tensor: Tensor) -> Tensor:
+            return structs.replace(tensor, dtype=types.get(tensor.dtype, tensor.dtype))
 
         def argument(one: Argument) -> Argument:
             if isinstance(one, TensorList):

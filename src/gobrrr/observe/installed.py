@@ -64,5 +64,5 @@ def _roots(path: tuple[str, ...], torch: str | None) -> tuple[tuple[str, ...], t
 
 def _spelled(folders: Iterable[str]) -> tuple[str, ...]:
     """Each with a separator at its end, as it is given and with links followed."""
-    ways = [way(one) for one in folders for way in (os.path.abspath, os.path.realpath)]
-    return tuple(dict.fromkeys(os.path.join(one, "") for one in ways))
+    ways = [way(folder) for folder in folders for way in (os.path.abspath, os.path.realpath)]
+    return tuple(dict.fromkeys(os.path.join(way, "") for way in ways))

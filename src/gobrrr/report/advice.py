@@ -36,9 +36,13 @@ LONG_WORD = 40
 
 def named_here(diagnosis: Diagnosis, most_treatments: int, most_findings: int) -> set[str]:
     """The codes of the findings that stand on the screen: an answer refers to no others."""
-    treated = {code for one in worth_doing(diagnosis)[:most_treatments] for code in (one.finding, *one.mends)}
+    treated = {
+        code
+        for prescription in worth_doing(diagnosis)[:most_treatments]
+        for code in (prescription.finding, *prescription.mends)
+    }
     costly, _ = _untreated(diagnosis)
-    return treated | {one.code for one in costly[:most_findings]}
+    return treated | {finding.code for finding in costly[:most_findings]}
 
 
 def prescriptions(
@@ -56,15 +60,15 @@ def prescriptions(
     by_code = {finding.code: finding for finding in diagnosis.findings}
     beside = neighbours(diagnosis)
     first: dict[str, int] = {}
-    for rank, one in enumerate(ranked[:most], start=1):
-        seen = first.setdefault(one.finding, rank)
+    for rank, prescription in enumerate(ranked[:most], start=1):
+        seen = first.setdefault(prescription.finding, rank)
         room = facts[len(first) - 1] if seen == rank and len(first) <= len(facts) else 0
-        there = same_place(beside.get(one.finding, []), named) if seen == rank else ""
-        lines += _remedy(rank, one, by_code.get(one.finding), page)
-        lines += _mends(one, by_code, seen if seen < rank else None, there, page)
-        lines += _facts(by_code.get(one.finding), page, room)
-        if one.then and room:
-            lines += page.wrapped(f"then {sanitise(one.then)}", first=UNDER, rest=f"{UNDER}  ", style="dim")
+        there = same_place(beside.get(prescription.finding, []), named) if seen == rank else ""
+        lines += _remedy(rank, prescription, by_code.get(prescription.finding), page)
+        lines += _mends(prescription, by_code, seen if seen < rank else None, there, page)
+        lines += _facts(by_code.get(prescription.finding), page, room)
+        if prescription.then and room:
+            lines += page.wrapped(f"then {sanitise(prescription.then)}", first=UNDER, rest=f"{UNDER}  ", style="dim")
     return [*lines, *more((len(ranked) - most, "remedy"))]
 
 
@@ -84,15 +88,21 @@ def _heading(page: Page, *, several: bool) -> Line:
 def worth_doing(diagnosis: Diagnosis) -> list[Prescription]:
     """The treatments of the step that may save some of it, ranked, and those of what takes no time of it yet."""
     yet = {
-        one.code for one in diagnosis.findings if one.at_stake_ns[1] <= 0 and not one.code.startswith(OF_MEASUREMENT)
+        finding.code
+        for finding in diagnosis.findings
+        if finding.at_stake_ns[1] <= 0 and not finding.code.startswith(OF_MEASUREMENT)
     }
-    return [one for one in diagnosis.prescriptions if one.predicted_saving_ns[1] > 0 or one.finding in yet]
+    return [
+        prescription
+        for prescription in diagnosis.prescriptions
+        if prescription.predicted_saving_ns[1] > 0 or prescription.finding in yet
+    ]
 
 
-def _remedy(rank: int, one: Prescription, finding: Finding | None, page: Page) -> list[Line]:
+def _remedy(rank: int, prescription: Prescription, finding: Finding | None, page: Page) -> list[Line]:
     """What to write: behind the treatment's name where that has room, else below it, all of it."""
-    lead, name, saves = f"  {rank}  ", name_of(one.treatment), amount(one, finding)
-    said = clean_lines(one.how)
+    lead, name, saves = f"  {rank}  ", name_of(prescription.treatment), amount(prescription, finding)
+    said = clean_lines(prescription.how)
     right: Line = [(saves, "bold")]
     if len(said) == 1:
         head: Line = [] if said[0].startswith(name) else [(f"{name}: ", "bold")]
@@ -104,20 +114,22 @@ def _remedy(rank: int, one: Prescription, finding: Finding | None, page: Page) -
     return [spread([(lead, ""), (name, "bold")], right, page.width), *code]
 
 
-def _mends(one: Prescription, by_code: Mapping[str, Finding], seen: int | None, there: str, page: Page) -> list[Line]:
+def _mends(
+    prescription: Prescription, by_code: Mapping[str, Finding], seen: int | None, there: str, page: Page
+) -> list[Line]:
     """All that a remedy mends, each with what it would save of that alone where they are several; where the first is.
 
     `seen`: the remedy above that tells where.
     """
     parts = []
-    for code, ns in mended(one):
+    for code, ns in mended(prescription):
         notes = [sanitise(code)] if code in by_code else []
-        notes += [f"{saving((ns, ns))} alone"] if len(one.mends) > 1 and ns is not None else []
-        notes += [f"where: see {seen}"] if seen is not None and code == one.finding else []
+        notes += [f"{saving((ns, ns))} alone"] if len(prescription.mends) > 1 and ns is not None else []
+        notes += [f"where: see {seen}"] if seen is not None and code == prescription.finding else []
         title = name_of(by_code[code].title) if code in by_code else sanitise(code)
         parts.append(f"{title} ({'; '.join(notes)})" if notes else title)
     lines = page.wrapped(f"mends {', '.join(parts)}", first=UNDER, rest=f"{UNDER}  ")
-    finding = by_code.get(one.finding)
+    finding = by_code.get(prescription.finding)
     places = finding.where if finding is not None and seen is None else []
     told_where = "; ".join(part for part in (where(places), there) if part)
     return lines + page.wrapped(told_where, first=CODE_AT, rest=f"{CODE_AT}  ", style="dim")
@@ -128,9 +140,9 @@ def alone(ns: float | None, shape: str) -> str:
     return "" if ns is None else shape.format(saving((ns, ns)))
 
 
-def mended(one: Prescription) -> list[tuple[str, float | None]]:
+def mended(prescription: Prescription) -> list[tuple[str, float | None]]:
     """Each finding that a treatment answers, and what it saves of that alone; None where the step can't be replayed."""
-    return list(zip_longest(one.mends, one.mends_ns[: len(one.mends)]))
+    return list(zip_longest(prescription.mends, prescription.mends_ns[: len(prescription.mends)]))
 
 
 def named(code: str, by_code: Mapping[str, Finding]) -> str:
@@ -165,15 +177,15 @@ def saving(interval: Interval) -> str:
     return "no gain" if interval[1] <= 0 else units.duration_range(*interval)
 
 
-def amount(one: Prescription, finding: Finding | None) -> str:
+def amount(prescription: Prescription, finding: Finding | None) -> str:
     """What a treatment is predicted to save; `finding`: the one that it answers."""
-    yet = finding is not None and finding.at_stake_ns[1] <= 0 and one.predicted_saving_ns[1] <= 0
-    return NOT_YET if yet else saved_by(one)
+    yet = finding is not None and finding.at_stake_ns[1] <= 0 and prescription.predicted_saving_ns[1] <= 0
+    return NOT_YET if yet else saved_by(prescription)
 
 
-def saved_by(one: Prescription) -> str:
+def saved_by(prescription: Prescription) -> str:
     """What a treatment saves: what is expected, and its interval in the same unit."""
-    return expected_saving(one.expected_ns, one.predicted_saving_ns)
+    return expected_saving(prescription.expected_ns, prescription.predicted_saving_ns)
 
 
 def expected_saving(expected_ns: float | None, interval: Interval) -> str:
@@ -221,11 +233,11 @@ def other_findings(diagnosis: Diagnosis, page: Page, *, most: int, named: Collec
     if costly[:most]:
         head = "Also found" if ranked else "Found, with no remedy that is predicted to save time"
         lines.append(spread([(f" {head}", "bold")], [(COSTS, "dim")], page.width))
-    for one in costly[:most]:
-        amount = units.duration_range(*one.at_stake_ns)
-        there = same_place(beside.get(one.code, []), named)
-        title = f"{name_of(one.title)} ({there})" if there else name_of(one.title)
-        lines += titled("     ", name_of(one.code), title, amount, page)
+    for finding in costly[:most]:
+        amount = units.duration_range(*finding.at_stake_ns)
+        there = same_place(beside.get(finding.code, []), named)
+        title = f"{name_of(finding.title)} ({there})" if there else name_of(finding.title)
+        lines += titled("     ", name_of(finding.code), title, amount, page)
     lines += more((len(costly) - most, "finding"))
     told_of = page.wrapped(f"{MEASUREMENT}: {'; '.join(about)}.", first=" ", rest="   ") if about else []
     return [*lines, *told_of]
@@ -233,9 +245,11 @@ def other_findings(diagnosis: Diagnosis, page: Page, *, most: int, named: Collec
 
 def _untreated(diagnosis: Diagnosis) -> tuple[list[Finding], list[Finding]]:
     """(findings that no treatment mends and that cost time of the step, those that cost it none)."""
-    treated = {code for one in worth_doing(diagnosis) for code in one.mends}
-    left = [one for one in diagnosis.findings if one.code not in treated]
-    return [one for one in left if one.at_stake_ns[1] > 0], [one for one in left if one.at_stake_ns[1] <= 0]
+    treated = {code for prescription in worth_doing(diagnosis) for code in prescription.mends}
+    left = [finding for finding in diagnosis.findings if finding.code not in treated]
+    return [finding for finding in left if finding.at_stake_ns[1] > 0], [
+        finding for finding in left if finding.at_stake_ns[1] <= 0
+    ]
 
 
 def nothing_found(diagnosis: Diagnosis) -> str:
@@ -263,30 +277,30 @@ def trials(diagnosis: Diagnosis, page: Page, *, most: int) -> list[Line]:
     if not diagnosis.trials:
         return []
     lines: list[Line] = [spread([(" Tried", "bold")], [("saved (predicted)", "dim")], page.width)]
-    for one in diagnosis.trials[:most]:
-        lines.append(_trial(one, page))
-        lines += page.wrapped(sanitise(one.why), first=INDENT, style="dim") if one.why else []
+    for trial in diagnosis.trials[:most]:
+        lines.append(_trial(trial, page))
+        lines += page.wrapped(sanitise(trial.why), first=INDENT, style="dim") if trial.why else []
     return [*lines, *more((len(diagnosis.trials) - most, "trial"))]
 
 
 _VERDICT_STYLES = {"helped": "green", "hurt": "red", "unsafe": "red"}
 
 
-def _trial(one: Trial, page: Page) -> Line:
-    before, after, saved, predicted = tried(one)
-    change = f"{before} {page.glyphs.arrow} {after}" if one.before_ns is not None else "not timed"
-    left: Line = [("     ", ""), (name_of(one.treatment), ""), (f"  {change}  ", "")]
-    verdict = (words.VERDICTS.get(one.verdict, one.verdict), _VERDICT_STYLES.get(one.verdict, ""))
+def _trial(trial: Trial, page: Page) -> Line:
+    before, after, saved, predicted = tried(trial)
+    change = f"{before} {page.glyphs.arrow} {after}" if trial.before_ns is not None else "not timed"
+    left: Line = [("     ", ""), (name_of(trial.treatment), ""), (f"  {change}  ", "")]
+    verdict = (words.VERDICTS.get(trial.verdict, trial.verdict), _VERDICT_STYLES.get(trial.verdict, ""))
     return spread([*left, verdict], [(f"{saved} ({predicted})", "")], page.width)
 
 
-def tried(one: Trial) -> tuple[str, str, str, str]:
+def tried(trial: Trial) -> tuple[str, str, str, str]:
     """The step before and after, what was saved, and what was predicted; "-" where that is not known."""
-    predicted = "-" if one.predicted_saving_ns is None else saving(one.predicted_saving_ns)
-    if one.before_ns is None or one.after_ns is None:
+    predicted = "-" if trial.predicted_saving_ns is None else saving(trial.predicted_saving_ns)
+    if trial.before_ns is None or trial.after_ns is None:
         return "-", "-", "-", predicted
-    saved = "-" if one.verdict == "inconclusive" else units.duration(one.before_ns - one.after_ns)
-    return units.duration(one.before_ns), units.duration(one.after_ns), saved, predicted
+    saved = "-" if trial.verdict == "inconclusive" else units.duration(trial.before_ns - trial.after_ns)
+    return units.duration(trial.before_ns), units.duration(trial.after_ns), saved, predicted
 
 
 def tail(unchecked: Iterable[NotChecked], notes: Sequence[str], page: Page, *, needs: int, most: int) -> list[Line]:
@@ -296,8 +310,8 @@ def tail(unchecked: Iterable[NotChecked], notes: Sequence[str], page: Page, *, n
     if groups[:needs]:
         text = page.joint.join(f"{', '.join(codes)}: needs {need}" for need, codes in groups[:needs])
         lines += page.wrapped(f"Not checked (codes: gobrrr explain): {text}", first=" ", rest="   ")
-    for one in notes[:most]:
-        lines += page.wrapped(sanitise(one), first=f" {page.glyphs.dot} ", style="dim")
+    for note in notes[:most]:
+        lines += page.wrapped(sanitise(note), first=f" {page.glyphs.dot} ", style="dim")
     left = sum(len(codes) for _, codes in groups[needs:])
     return [*lines, *more((left, "unchecked condition"), (len(notes) - most, "note"))]
 
@@ -306,8 +320,8 @@ def by_need(items: Iterable[NotChecked]) -> tuple[dict[str, list[str]], dict[str
     """(codes by what they need, what is said of each part that failed)."""
     lacking: dict[str, list[str]] = {}
     failures: dict[str, str] = {}
-    for one in items:
-        needs, code = sanitise(one.needs), sanitise(one.code)
+    for item in items:
+        needs, code = sanitise(item.needs), sanitise(item.code)
         if needs.startswith(f"{UNCHECKED}: "):
             failures[code] = needs
         else:

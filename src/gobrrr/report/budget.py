@@ -44,19 +44,19 @@ def rows(budget: Sequence[BudgetLine], tiny: float = words.TINY_SHARE, *, cpu: b
 
     Lines under `tiny` share one row, "other". No time is lost: the rows sum to what the lines sum to.
     """
-    timed = sorted((one for one in budget if one.ns), key=lambda one: (ORDER.index(one.line), -one.ns))
-    small = [one for one in timed if one.share < tiny]
-    small += sorted((one for one in timed if one.share >= tiny), key=lambda one: -one.ns)[MOST_ROWS:]
+    timed = sorted((line for line in budget if line.ns), key=lambda line: (ORDER.index(line.line), -line.ns))
+    small = [line for line in timed if line.share < tiny]
+    small += sorted((line for line in timed if line.share >= tiny), key=lambda line: -line.ns)[MOST_ROWS:]
     if len(small) < 2:
         small = []
-    shown = [Row(one.line, words.label(one, cpu=cpu), one.ns, one.share) for one in timed if one not in small]
+    shown = [Row(line.line, words.label(line, cpu=cpu), line.ns, line.share) for line in timed if line not in small]
     if small:
-        shown.append(Row("other", _names(small), sum(one.ns for one in small), sum(one.share for one in small)))
+        shown.append(Row("other", _names(small), sum(line.ns for line in small), sum(line.share for line in small)))
     return shown
 
 
 def _names(lines: Sequence[BudgetLine]) -> str:
-    names = ", ".join(words.label(one) if one.line == "overhead" else words.GROUPS[one.line] for one in lines)
+    names = ", ".join(words.label(line) if line.line == "overhead" else words.GROUPS[line.line] for line in lines)
     return names if cell_len(names) < LABEL_CELLS else f"{len(lines)} smaller lines"
 
 

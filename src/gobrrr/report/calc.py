@@ -154,22 +154,22 @@ def _units(one: Envelope, page: Page) -> list[Line]:
 
 
 def _kernels(plan: Plan, page: Page) -> list[Line]:
-    lines = [line for one in plan.kernels[:MOST_KERNELS] for line in _kernel(one, page)]
+    lines = [line for kernel in plan.kernels[:MOST_KERNELS] for line in _kernel(kernel, page)]
     left = len(plan.kernels) - MOST_KERNELS
     return [*lines, [(f"   and {left} more", "dim")]] if left > 0 else lines
 
 
-def _kernel(one: Kernel, page: Page) -> list[Line]:
-    calls = f" x{one.calls}" if one.calls > 1 else ""
-    intensity = one.flop / one.bytes if one.bytes else None
-    return _figures(f"  {sanitise(one.name)}{calls}", _flop(one), one.bytes, intensity, one, page)
+def _kernel(kernel: Kernel, page: Page) -> list[Line]:
+    calls = f" x{kernel.calls}" if kernel.calls > 1 else ""
+    intensity = kernel.flop / kernel.bytes if kernel.bytes else None
+    return _figures(f"  {sanitise(kernel.name)}{calls}", _flop(kernel), kernel.bytes, intensity, kernel, page)
 
 
-def _flop(one: Kernel) -> str:
+def _flop(kernel: Kernel) -> str:
     """FLOPs of one call."""
-    if one.matrix_flop is None and one.vector_flop is None:
-        return units.UNKNOWN if one.link == "memory" else "0 FLOP"
-    return units.flop(one.flop)
+    if kernel.matrix_flop is None and kernel.vector_flop is None:
+        return units.UNKNOWN if kernel.link == "memory" else "0 FLOP"
+    return units.flop(kernel.flop)
 
 
 def _saving(one: Envelope, page: Page) -> list[Line]:
@@ -287,9 +287,9 @@ def _agreement(claim: Claim) -> str:
 def _a100(peaks: Sequence[Peak], page: Page) -> list[Line]:
     title = "The article's A100 table, TFLOP/s (* with structured sparsity: no ceiling here)"
     lines = page.wrapped(title, first=" ", style="bold")
-    for one in peaks:
-        sparse = f"{one.tflop_per_s_sparse:g}*" if one.tflop_per_s_sparse is not None else ""
-        lines.append([(f"   {one.unit:<26}{one.tflop_per_s:>8g}{sparse:>8}", "")])
+    for peak in peaks:
+        sparse = f"{peak.tflop_per_s_sparse:g}*" if peak.tflop_per_s_sparse is not None else ""
+        lines.append([(f"   {peak.unit:<26}{peak.tflop_per_s:>8g}{sparse:>8}", "")])
     return lines
 
 
@@ -313,17 +313,20 @@ def generations(many: Sequence[Generation], page: Page) -> list[Line]:
     head = f" {'year':<6}{'':<17}{'dense 16-bit':>14}{'memory':>11}{'FLOP/byte':>11}"
     lines: list[Line] = [[(" Compute over bandwidth, GPU by GPU", "bold")], [], [(head, "dim")]]
     room = page.width - 62
-    for one in many:
-        text = f"{units.rate(one.matrix_flop_per_s, 'FLOP'):>14}"
-        text += f"{units.rate(one.memory_bytes_per_s):>11}{units.count(one.matrix_ratio):>11}"
-        text += f"  {page.bar(one.matrix_ratio / most, room)}" if room >= SHORTEST_BAR else ""
-        lines += row(sanitise(one.name), 17, text, lead=f" {one.year:<6}")
+    for generation in many:
+        text = f"{units.rate(generation.matrix_flop_per_s, 'FLOP'):>14}"
+        text += f"{units.rate(generation.memory_bytes_per_s):>11}{units.count(generation.matrix_ratio):>11}"
+        text += f"  {page.bar(generation.matrix_ratio / most, room)}" if room >= SHORTEST_BAR else ""
+        lines += row(sanitise(generation.name), 17, text, lead=f" {generation.year:<6}")
     return [*lines, [], *_course(many, page)]
 
 
 def _course(many: Sequence[Generation], page: Page) -> list[Line]:
-    first, top = many[0], max(many, key=lambda one: one.matrix_ratio)
-    low, high = min(one.vector_ratio for one in many) * 8, max(one.vector_ratio for one in many) * 8
+    first, top = many[0], max(many, key=lambda generation: generation.matrix_ratio)
+    low, high = (
+        min(generation.vector_ratio for generation in many) * 8,
+        max(generation.vector_ratio for generation in many) * 8,
+    )
     text = (
         f"From {first.name} ({first.year}) to {top.name} ({top.year}) the ratio grew "
         f"{units.count(_round(top.matrix_ratio / first.matrix_ratio))} times; it does not grow with every card. A "

@@ -41,11 +41,13 @@ class Axes:
         return self.left * math.exp(math.log(self.right / self.left) * column / (self.columns - 1))
 
 
-def sketch(one: Envelope, page: Page) -> list[Line]:
+def sketch(envelope: Envelope, page: Page) -> list[Line]:
     """The roofs that the work meets and where it stands; nothing where there is no intensity to show."""
-    points = [(mark, point) for mark, plan in ((ALONE, one.unfused), (FUSED, one.fused)) if (point := _point(plan))]
-    roofs = [roof for roof in one.roofs if roof.ridge]
-    bandwidth = one.memory_bytes_per_s
+    points = [
+        (mark, point) for mark, plan in ((ALONE, envelope.unfused), (FUSED, envelope.fused)) if (point := _point(plan))
+    ]
+    roofs = [roof for roof in envelope.roofs if roof.ridge]
+    bandwidth = envelope.memory_bytes_per_s
     if not points or not roofs or not bandwidth:
         return []
     axes = _axes(points, roofs, bandwidth, min(MAX_COLUMNS, page.width - LABEL_CELLS - 4))
@@ -59,7 +61,7 @@ def sketch(one: Envelope, page: Page) -> list[Line]:
     lines: list[Line] = [[(f"{labels.get(row, ''):>{LABEL_CELLS}} |{''.join(cells[row])}", "")] for row in range(ROWS)]
     lines.append([(f"{'':>{LABEL_CELLS}} +{'-' * axes.columns}", "")])
     lines.append([(f"{'FLOP/byte':>{LABEL_CELLS}}  {_ticks(axes, points, roofs)}", "")])
-    return [*lines, [(f"{'':>{LABEL_CELLS}}  {_legend(one)}", "dim")]]
+    return [*lines, [(f"{'':>{LABEL_CELLS}}  {_legend(envelope)}", "dim")]]
 
 
 def _point(plan: Plan) -> tuple[float, float] | None:
@@ -105,7 +107,7 @@ def _ticks(axes: Axes, points: Sequence[tuple[str, tuple[float, float]]], roofs:
     return text
 
 
-def _legend(one: Envelope) -> str:
-    same = one.unfused == one.fused
+def _legend(envelope: Envelope) -> str:
+    same = envelope.unfused == envelope.fused
     marks = f"{FUSED} this" if same else f"{ALONE} op by op   {FUSED} fused"
     return f"{marks}   {RIDGE} ridge"

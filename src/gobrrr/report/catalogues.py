@@ -14,8 +14,8 @@ def codes() -> dict[str, dict[str, str]]:
     """What `explain` knows: {"conditions": {code: title}, "treatments": {name: title}}."""
     conditions, treatments = _catalogues()
     return {
-        "conditions": {one.code: one.title for one in conditions},
-        "treatments": {one.name: _title(one) for one in treatments},
+        "conditions": {condition.code: condition.title for condition in conditions},
+        "treatments": {treatment.name: _title(treatment) for treatment in treatments},
     }
 
 

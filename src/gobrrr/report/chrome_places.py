@@ -39,7 +39,7 @@ def slices(events: EventTable, placed: Placed, pid: int) -> Iterator[dict[str, A
 
     An operation of the backward pass is where its forward operation is. What an operation calls itself is not told.
     """
-    paths = [_path(placed.nodes, one) for one in placed.nodes]
+    paths = [_path(placed.nodes, node) for node in placed.nodes]
     rows = np.flatnonzero(placed.of_event > 0)
     rows = rows[np.lexsort((events.start_ns[rows] - events.end_ns[rows], events.start_ns[rows]))]
     for thread in np.unique(events.thread[rows]).tolist():
@@ -49,10 +49,10 @@ def slices(events: EventTable, placed: Placed, pid: int) -> Iterator[dict[str, A
             yield _slice(placed, one, pid, thread)
 
 
-def _path(nodes: list[PlaceNode], one: PlaceNode) -> list[int]:
+def _path(nodes: list[PlaceNode], node: PlaceNode) -> list[int]:
     """The places from below the program to this one, down to the operation that the program calls."""
     path: list[int] = []
-    at: PlaceNode | None = one
+    at: PlaceNode | None = node
     while at is not None and at.parent is not None:
         path.insert(0, at.id)
         at = nodes[at.parent]
@@ -104,11 +104,11 @@ def _slice(placed: Placed, one: _Open, pid: int, thread: int) -> dict[str, Any]:
     }
 
 
-def named(one: PlaceNode) -> str:
+def named(node: PlaceNode) -> str:
     """What a place is called on the track: a line and a function with where they stand."""
-    source = SOURCE.fullmatch(one.source or "") if one.kind in ("function", "line") else None
+    source = SOURCE.fullmatch(node.source or "") if node.kind in ("function", "line") else None
     if source is None:
-        return bare(one)
+        return bare(node)
     file = source["file"].replace("\\", "/").rpartition("/")[2]
-    what = f"{source['function']}()" if one.kind == "function" or one.name == one.source else one.name
+    what = f"{source['function']}()" if node.kind == "function" or node.name == node.source else node.name
     return sanitise(f"{file}:{source['line']} {what}")

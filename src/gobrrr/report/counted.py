@@ -40,16 +40,16 @@ def lines(counted: Counted, page: Page) -> list[Line]:
         figure = text(getattr(counted, field))
         found.append([(f" {word:<{LABEL}} {figure:>{FIGURE}}  ", ""), (meaning, "dim")])
     found += [[], [(" The most FLOP", "bold")]]
-    found += [line for one in counted.ops[:MOST_OPS] if one.flop for line in _op(one, page)]
+    found += [line for op in counted.ops[:MOST_OPS] if op.flop for line in _op(op, page)]
     found += [[], *page.wrapped(certainty(counted), first=" ")]
     for note in counted.notes:
         found += page.wrapped(sanitise(note), first=f" {page.glyphs.dot} ", style="dim")
     return fold(found, page.width)
 
 
-def _op(one: CountedOp, page: Page) -> list[Line]:
-    name = sanitise(f"{one.op.removeprefix('aten::')} {one.shapes}")
-    return page.wrapped(name, first=f" {units.flop(one.flop):>{FIGURE}} {one.calls:>5}x  ")
+def _op(op: CountedOp, page: Page) -> list[Line]:
+    name = sanitise(f"{op.op.removeprefix('aten::')} {op.shapes}")
+    return page.wrapped(name, first=f" {units.flop(op.flop):>{FIGURE}} {op.calls:>5}x  ")
 
 
 def certainty(counted: Counted) -> str:

@@ -43,27 +43,27 @@ READS = ("aten::item", "aten::_local_scalar_dense", "aten::nonzero", "aten::is_n
 """Operations whose result the host waits for."""
 
 
-def does(tree: Places, one: PlaceNode, *, cpu: bool) -> str:
+def does(tree: Places, node: PlaceNode, *, cpu: bool) -> str:
     """What the place does, with all within it. `cpu`: whether operations are computed by the processor itself."""
-    if one.kind == "input":
-        return _prepares(tree, one, cpu=cpu)
-    text = _causes(tree, one, one.device_ns, one.host_ns, one.step_ns, cpu=cpu)
-    if one.backward_ns >= ALSO * one.step_ns:
-        joint = ", " if one.device_ns > MOSTLY * one.step_ns and "; " in text else "; "
-        text += f"{joint}backward {units.percent(tree.share(one.backward_ns))}"
-    if one.kind in ("line", "call"):
-        text += _called_back(tree, one)
-    if one.kind in ("function", "module"):
-        text += made_of(tree, one, text)
+    if node.kind == "input":
+        return _prepares(tree, node, cpu=cpu)
+    text = _causes(tree, node, node.device_ns, node.host_ns, node.step_ns, cpu=cpu)
+    if node.backward_ns >= ALSO * node.step_ns:
+        joint = ", " if node.device_ns > MOSTLY * node.step_ns and "; " in text else "; "
+        text += f"{joint}backward {units.percent(tree.share(node.backward_ns))}"
+    if node.kind in ("line", "call"):
+        text += _called_back(tree, node)
+    if node.kind in ("function", "module"):
+        text += made_of(tree, node, text)
     return text
 
 
-def _called_back(tree: Places, one: PlaceNode) -> str:
+def _called_back(tree: Places, node: PlaceNode) -> str:
     """The program's own function with most of a place in which a library calls it: a hook of the backward pass."""
-    calls = [one] if one.kind == "call" else list(tree.outermost(one, "call"))
+    calls = [node] if node.kind == "call" else list(tree.outermost(node, "call"))
     inner = [each for call in calls for each in tree.outermost(call, "function")]
-    most = max(inner, key=lambda each: each.step_ns, default=one)
-    if most is one or most.step_ns < ALSO * one.step_ns:
+    most = max(inner, key=lambda each: each.step_ns, default=node)
+    if most is node or most.step_ns < ALSO * node.step_ns:
         return ""
     where = at_line(most.source)
     return (
@@ -71,32 +71,32 @@ def _called_back(tree: Places, one: PlaceNode) -> str:
     )
 
 
-def _prepares(tree: Places, one: PlaceNode, *, cpu: bool) -> str:
+def _prepares(tree: Places, node: PlaceNode, *, cpu: bool) -> str:
     """What the input consists of."""
-    inner = sorted(tree.below(one), key=lambda each: -each.step_ns)[:MOST_OPS]
+    inner = sorted(tree.below(node), key=lambda each: -each.step_ns)[:MOST_OPS]
     names = ", ".join(bare(each) for each in inner)
     made = f"; {names} and what is between them" if names else ""
     return f"the {'step' if cpu else 'device'} waits for it{made}"
 
 
-def own(tree: Places, one: PlaceNode) -> str:
+def own(tree: Places, node: PlaceNode) -> str:
     """What the place does beside the places within it."""
-    host: dict[str, float] = dict(one.host_ns)
-    for inner in tree.below(one):
+    host: dict[str, float] = dict(node.host_ns)
+    for inner in tree.below(node):
         for cause, ns in inner.host_ns.items():
             host[cause] = host.get(cause, 0) - ns
-    rest = one.device_ns - sum(inner.device_ns for inner in tree.below(one))
-    return _told({DEVICE: rest, **host}, one.own_ns, {DEVICE: "device work", "launching": "launches"}, tree)
+    rest = node.device_ns - sum(inner.device_ns for inner in tree.below(node))
+    return _told({DEVICE: rest, **host}, node.own_ns, {DEVICE: "device work", "launching": "launches"}, tree)
 
 
-def _causes(tree: Places, one: PlaceNode, device: float, host: Mapping[str, float], whole: float, *, cpu: bool) -> str:
+def _causes(tree: Places, node: PlaceNode, device: float, host: Mapping[str, float], whole: float, *, cpu: bool) -> str:
     amounts = {DEVICE: device, **host}
     words = {
-        DEVICE: _computes(tree, one, cpu=cpu),
-        "launching": _launches(tree, one, host.get("launching", 0), cpu=cpu),
-        "python": _python(tree, one),
-        "sync_drain": _waits(tree, one),
-        "host_compute": _host_computes(tree, one),
+        DEVICE: _computes(tree, node, cpu=cpu),
+        "launching": _launches(tree, node, host.get("launching", 0), cpu=cpu),
+        "python": _python(tree, node),
+        "sync_drain": _waits(tree, node),
+        "host_compute": _host_computes(tree, node),
     }
     return _told(amounts, whole, words, tree)
 
@@ -124,64 +124,64 @@ OTHER = {
 }
 
 
-def bare(one: PlaceNode) -> str:
+def bare(node: PlaceNode) -> str:
     """The name of a place without what the profiler puts around it."""
-    if found := _BUILT_IN.match(one.name):
+    if found := _BUILT_IN.match(node.name):
         return f"{sanitise(found['name'])}()"
-    if one.kind == "call" and (found := _FRAME.fullmatch(one.name)):
+    if node.kind == "call" and (found := _FRAME.fullmatch(node.name)):
         return f"{sanitise(found['function'])}() of {sanitise(found['file'])}"
-    if one.kind == "line":
-        return sanitise(one.name)
-    if one.kind == "module":
-        return f"module {sanitise(one.name)}"
-    return short_name(one.name)
+    if node.kind == "line":
+        return sanitise(node.name)
+    if node.kind == "module":
+        return f"module {sanitise(node.name)}"
+    return short_name(node.name)
 
 
-def called(one: PlaceNode) -> str:
+def called(node: PlaceNode) -> str:
     """The name of a function alone; "" of what is none."""
-    if one.kind not in ("call", "function"):
+    if node.kind not in ("call", "function"):
         return ""
-    found = _BUILT_IN.match(one.name)
+    found = _BUILT_IN.match(node.name)
     if found:
         return found["name"]
-    found = _FRAME.fullmatch(one.name)
-    return found["function"] if found else one.name
+    found = _FRAME.fullmatch(node.name)
+    return found["function"] if found else node.name
 
 
-def made_of(tree: Places, one: PlaceNode, said: str = "") -> str:
+def made_of(tree: Places, node: PlaceNode, said: str = "") -> str:
     """The operations with most of a place whose lines are not known, but for those that `said` names; "" for none."""
     amounts: dict[str, float] = defaultdict(float)
-    for each in tree.outermost(one, "op"):
+    for each in tree.outermost(node, "op"):
         amounts[each.name] += each.step_ns
     ranked = sorted(amounts.items(), key=lambda item: -item[1])
     told = [
         f"{short_name(name)} {units.percent(tree.share(ns))}"
         for name, ns in ranked[:MOST_OPS]
-        if ns >= LEAST * one.step_ns
+        if ns >= LEAST * node.step_ns
     ]
     told = [part for part in told if part not in said]
     return f"; of that {', '.join(told)}" if told else ""
 
 
-def _computes(tree: Places, one: PlaceNode, *, cpu: bool) -> str:
+def _computes(tree: Places, node: PlaceNode, *, cpu: bool) -> str:
     what = "computes" if cpu else "device work"
     by_op: dict[str, float] = defaultdict(float)
-    for each in tree.inside(one):
-        if each.kind == "op" and each.id != one.id:
+    for each in tree.inside(node):
+        if each.kind == "op" and each.id != node.id:
             by_op[each.name] += each.device_ns - sum(
                 inner.device_ns for inner in tree.below(each) if inner.kind != "kernel"
             )
     if not by_op:
         return what
     name, ns = max(by_op.items(), key=lambda item: item[1])
-    if ns < ALSO * one.step_ns:
+    if ns < ALSO * node.step_ns:
         return what
     return f"{what}; {short_name(name)} {units.percent(tree.share(ns))}"
 
 
-def _launches(tree: Places, one: PlaceNode, ns: float, *, cpu: bool) -> str:
+def _launches(tree: Places, node: PlaceNode, ns: float, *, cpu: bool) -> str:
     kind = "op" if cpu else "kernel"
-    inside = [each for each in tree.inside(one) if each.kind == kind and each.device_ns > 0]
+    inside = [each for each in tree.inside(node) if each.kind == kind and each.device_ns > 0]
     if cpu:
         inside = [each for each in inside if not any(inner.kind == "op" for inner in tree.below(each))]
     count = sum(each.calls or 0.0 for each in inside)
@@ -192,11 +192,11 @@ def _launches(tree: Places, one: PlaceNode, ns: float, *, cpu: bool) -> str:
     return f"{many}, {each} of dispatch each" if cpu else f"{many}, the device waits {each} for each"
 
 
-def _python(tree: Places, one: PlaceNode) -> str:
+def _python(tree: Places, node: PlaceNode) -> str:
     """What holds the host in Python, by the function that has most of that time."""
-    whole = one.host_ns.get("python", 0)
+    whole = node.host_ns.get("python", 0)
     deepest = None
-    for each in tree.inside(one):
+    for each in tree.inside(node):
         name = called(each)
         if name and each.host_ns.get("python", 0) > MOSTLY * whole and (deepest is None or each.id > deepest.id):
             deepest = each
@@ -205,24 +205,24 @@ def _python(tree: Places, one: PlaceNode) -> str:
     name = called(deepest)
     for pattern, text in CALLS:
         if deepest.kind == "call" and re.fullmatch(pattern, name):
-            return text if deepest.id == one.id else f"{sanitise(name)}() {text}"
-    if deepest.id == one.id:
+            return text if deepest.id == node.id else f"{sanitise(name)}() {text}"
+    if deepest.id == node.id:
         return "Python"
     return f"Python in {bare(deepest)}" if deepest.kind == "call" else f"Python in {sanitise(name)}()"
 
 
-def _waits(tree: Places, one: PlaceNode) -> str:
-    reads = sum(each.calls or 0.0 for each in tree.inside(one) if each.name in READS[:1])
+def _waits(tree: Places, node: PlaceNode) -> str:
+    reads = sum(each.calls or 0.0 for each in tree.inside(node) if each.name in READS[:1])
     if not reads:
-        reads = sum(each.calls or 0.0 for each in tree.inside(one) if each.name in READS[1:])
+        reads = sum(each.calls or 0.0 for each in tree.inside(node) if each.name in READS[1:])
     if not reads:
         return OTHER["sync_drain"]
     times = "in every step" if round(reads) == 1 else units.a_step(round(reads), "time")
     return f"reads the device {times}"
 
 
-def _host_computes(tree: Places, one: PlaceNode) -> str:
-    ops = [each for each in tree.inside(one) if each.kind == "op"]
-    whole = one.host_ns.get("host_compute", 0)
-    best = [each for each in ops if each.host_ns.get("host_compute", 0) > MOSTLY * whole and each.id != one.id]
+def _host_computes(tree: Places, node: PlaceNode) -> str:
+    ops = [each for each in tree.inside(node) if each.kind == "op"]
+    whole = node.host_ns.get("host_compute", 0)
+    best = [each for each in ops if each.host_ns.get("host_compute", 0) > MOSTLY * whole and each.id != node.id]
     return f"computes on the host in {short_name(best[-1].name)}" if best else OTHER["host_compute"]

@@ -60,14 +60,14 @@ def no_tracebacks_left() -> Iterator[None]:
     try:
         yield
     finally:
-        for one in [one for one in LOG.handlers if isinstance(one, _Tracebacks)]:
-            LOG.removeHandler(one)
+        for tracebacks in [handler for handler in LOG.handlers if isinstance(handler, _Tracebacks)]:
+            LOG.removeHandler(tracebacks)
             LOG.setLevel(logging.NOTSET)
 
 
 def tracebacks_shown() -> bool:
     """Whether they are printed."""
-    return any(isinstance(one, _Tracebacks) for one in LOG.handlers)
+    return any(isinstance(handler, _Tracebacks) for handler in LOG.handlers)
 
 
 def internal(error: Exception) -> int:

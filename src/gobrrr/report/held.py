@@ -46,19 +46,19 @@ def held(diagnosis: Diagnosis) -> list[Held]:
     first = tree.lifted(diagnosis.places[diagnosis.held_by], SAME)
     split = first.kind == "program" or tree.has_lines(first)
     places = _one_a_line(tree, [*([] if split else [first]), *_beside(tree, first, within=split)])
-    others = [_of_place(tree, one, cpu=cpu) for one in places]
+    others = [_of_place(tree, place, cpu=cpu) for place in places]
     told = [] if split else [others.pop(0)]
     whole = first if split or first.parent is None else diagnosis.places[first.parent]
     if (split or first.kind == "op") and (rest := _of_rest(tree, whole)) is not None:
         others.append(rest)
-    others.sort(key=lambda one: -one.share)
-    told += [one for one in others if one.share >= SMALLEST]
+    others.sort(key=lambda other: -other.share)
+    told += [other for other in others if other.share >= SMALLEST]
     return told[:MOST] or [_of_place(tree, first, cpu=cpu)]
 
 
 def without_frames(diagnosis: Diagnosis) -> str:
     """Why no source lines are told, and how to get them; "" where they are."""
-    if not diagnosis.places or diagnosis.origin == "static" or any(one.source for one in diagnosis.places):
+    if not diagnosis.places or diagnosis.origin == "static" or any(place.source for place in diagnosis.places):
         return ""
     if diagnosis.origin == "trace":
         return "no Python frames: with_stack=True gives functions, gobrrr run lines"
@@ -93,47 +93,47 @@ def _beside(tree: Places, first: PlaceNode, *, within: bool) -> Iterator[PlaceNo
     """Other places: what lies in those around the first one, and in the first one itself where it is split."""
     inner = first
     for around in tree.path(first):
-        for one in tree.below(around):
-            if one.kind != "kernel" and one.id != inner.id and (around.id != first.id or within):
-                yield tree.told(one, SAME)
+        for node in tree.below(around):
+            if node.kind != "kernel" and node.id != inner.id and (around.id != first.id or within):
+                yield tree.told(node, SAME)
         inner = around
 
 
 def _one_a_line(tree: Places, places: list[PlaceNode]) -> list[PlaceNode]:
     """The places, with the line itself for those of them that lie on one line."""
-    lines = [line if (line := tree.of_line(one)) is not None else one for one in places]
+    lines = [line if (line := tree.of_line(place)) is not None else place for place in places]
     several = Counter(line.id for line in lines)
     return list(
-        {one.id: one for one in (b if several[b.id] > 1 else a for a, b in zip(places, lines, strict=True))}.values()
+        {node.id: node for node in (b if several[b.id] > 1 else a for a, b in zip(places, lines, strict=True))}.values()
     )
 
 
-def _of_place(tree: Places, one: PlaceNode, *, cpu: bool) -> Held:
-    where, what = _named(tree, one)
-    doing = does(tree, one, cpu=cpu)
-    line = tree.of_line(one)
-    if line is not None and line.id != one.id and line.name != line.source:  # the text of the line says more
+def _of_place(tree: Places, node: PlaceNode, *, cpu: bool) -> Held:
+    where, what = _named(tree, node)
+    doing = does(tree, node, cpu=cpu)
+    line = tree.of_line(node)
+    if line is not None and line.id != node.id and line.name != line.source:  # the text of the line says more
         what, doing = sanitise(line.name), f"{what}: {doing}"
-    return Held(one.id, where, what, tree.share(one.step_ns), doing)
+    return Held(node.id, where, what, tree.share(node.step_ns), doing)
 
 
-def _of_rest(tree: Places, one: PlaceNode) -> Held | None:
+def _of_rest(tree: Places, node: PlaceNode) -> Held | None:
     """What the place has of its own, beside the places in it that are told."""
-    if not one.own_ns:
+    if not node.own_ns:
         return None
-    where, what = _named(tree, one)
-    name = "outside any operation" if one.kind == "program" else f"elsewhere in {what}"
-    return Held(one.id, where, name, tree.share(one.own_ns), own(tree, one))
+    where, what = _named(tree, node)
+    name = "outside any operation" if node.kind == "program" else f"elsewhere in {what}"
+    return Held(node.id, where, name, tree.share(node.own_ns), own(tree, node))
 
 
-def _named(tree: Places, one: PlaceNode) -> tuple[str, str]:
+def _named(tree: Places, node: PlaceNode) -> tuple[str, str]:
     """(where it is, what stands there)."""
-    source = SOURCE.fullmatch(one.source or "")
-    where = at_line(one.source)
-    if one.kind == "function" and source:
+    source = SOURCE.fullmatch(node.source or "")
+    where = at_line(node.source)
+    if node.kind == "function" and source:
         return sanitise(where), f"{sanitise(source['function'])}()"
-    if one.kind == "line" and source and one.name == one.source:
+    if node.kind == "line" and source and node.name == node.source:
         return sanitise(where), f"in {sanitise(source['function'])}()"
-    if where and not tree.of_line(one):  # the source is where the function around it begins
-        return "", f"{bare(one)} in {sanitise(source['function'])}() ({sanitise(where)})" if source else bare(one)
-    return sanitise(where), bare(one)
+    if where and not tree.of_line(node):  # the source is where the function around it begins
+        return "", f"{bare(node)} in {sanitise(source['function'])}() ({sanitise(where)})" if source else bare(node)
+    return sanitise(where), bare(node)

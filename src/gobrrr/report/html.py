@@ -46,7 +46,9 @@ def render(diagnosis: Diagnosis) -> str:
     """The whole page as text. Raises ValueError where the record has no JSON form."""
     diagnosis = json.decode(json.to_json(diagnosis))  # so that a saved record gives the same page, to the byte
     parts = Parts()
-    links = [parts.make("links of findings", partial(link, diagnosis, one), Link()) for one in diagnosis.findings]
+    links = [
+        parts.make("links of findings", partial(link, diagnosis, finding), Link()) for finding in diagnosis.findings
+    ]
     data = parts.make("charts", lambda: as_script(page_data(diagnosis, links)), "")
     scripts = [_asset("echarts/echarts.min.js"), _script(diagnosis)] if data else []
     sections = _sections(diagnosis, links, parts)
@@ -58,7 +60,7 @@ def render(diagnosis: Diagnosis) -> str:
             machine.footer(diagnosis),
             el("div", id="selection", role="status", aria_live="polite"),
             Markup(f'<script type="application/json" id="data">{data}</script>'),
-            *(Markup(f"<script>{one}</script>") for one in scripts),
+            *(Markup(f"<script>{script}</script>") for script in scripts),
         ]
     )
     how = " (predicted)" if verdict.predicted(diagnosis) else ""

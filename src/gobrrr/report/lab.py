@@ -54,13 +54,13 @@ def experiment(one: Experiment, page: Page) -> list[Line]:
     return [*out, [], *notes] if notes else out
 
 
-def claim(one: Judgement, page: Page) -> list[Line]:
+def claim(judgement: Judgement, page: Page) -> list[Line]:
     """The quote, the verdict with the numbers here, and the rule behind it."""
-    quote = page.wrapped(f'"{sanitise(one.claim.quote)}"', first=f" {one.claim.number:<4}")
-    verdict = one.verdict.upper()
-    here = page.wrapped(sanitise(one.here), first=f"     {verdict}: ")
-    here[0] = [("     ", ""), (f"{verdict}: ", STYLES[one.verdict]), (here[0][1][0], "")]
-    return [*quote, *here, *page.wrapped(f"holds when {one.rule}", first="     ", style="dim")]
+    quote = page.wrapped(f'"{sanitise(judgement.claim.quote)}"', first=f" {judgement.claim.number:<4}")
+    verdict = judgement.verdict.upper()
+    here = page.wrapped(sanitise(judgement.here), first=f"     {verdict}: ")
+    here[0] = [("     ", ""), (f"{verdict}: ", STYLES[judgement.verdict]), (here[0][1][0], "")]
+    return [*quote, *here, *page.wrapped(f"holds when {judgement.rule}", first="     ", style="dim")]
 
 
 def table(one: Table, page: Page) -> list[Line]:
@@ -174,12 +174,12 @@ def _html_flame(one: Flame) -> str:
     return f"<h3>{_safe(one.title)}</h3>\n" + "\n".join(boxes)
 
 
-def _html_claim(one: Judgement) -> str:
+def _html_claim(judgement: Judgement) -> str:
     return (
-        f'<blockquote class="{MARKS[one.verdict]}"><p>{_safe(one.claim.number)} "{_safe(one.claim.quote)}"'
-        f' (<a href="{escape(one.claim.source, quote=True)}">source</a>)</p>'
-        f"<p><b>{_safe(one.verdict)}</b>: {_safe(one.here)}</p>"
-        f'<p class="dim">holds when {_safe(one.rule)}</p></blockquote>'
+        f'<blockquote class="{MARKS[judgement.verdict]}"><p>{_safe(judgement.claim.number)} '
+        f'"{_safe(judgement.claim.quote)}" (<a href="{escape(judgement.claim.source, quote=True)}">source</a>)</p>'
+        f"<p><b>{_safe(judgement.verdict)}</b>: {_safe(judgement.here)}</p>"
+        f'<p class="dim">holds when {_safe(judgement.rule)}</p></blockquote>'
     )
 
 

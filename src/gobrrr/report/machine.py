@@ -45,9 +45,12 @@ LEAST_INTENSITY, OCTAVES = 2.0**-4, 18
 def pages(found: Sequence[Measurement], page: Page) -> list[Line]:
     """`lines` of each, with the datasheet of its device where there is one."""
     out: list[Line] = []
-    for one in found:
-        sheet = _sheet(one)
-        out += [*([[]] if out else []), *lines(one, compare(one, sheet), machine_of(one, sheet), page)]
+    for measurement in found:
+        sheet = _sheet(measurement)
+        out += [
+            *([[]] if out else []),
+            *lines(measurement, compare(measurement, sheet), machine_of(measurement, sheet), page),
+        ]
     return out
 
 
@@ -55,7 +58,7 @@ def for_json(measured: Measurement) -> dict[str, Any]:
     """The measurement, and each figure beside the datasheet's."""
     rows = compare(measured, _sheet(measured))
     compared = [
-        {**msgspec.to_builtins(one), "value": one.value, "ratio": one.ratio, "above": one.above} for one in rows
+        {**msgspec.to_builtins(row), "value": row.value, "ratio": row.ratio, "above": row.above} for row in rows
     ]
     return {"measured": msgspec.to_builtins(measured), "compared": compared}
 
@@ -76,7 +79,7 @@ def lines(measured: Measurement, rows: Sequence[Row], roofs: Machine, page: Page
     """The whole answer: what was measured, the pictures, what was not measured and why, and notes."""
     out: list[Line] = [*_head(measured, page), *_busy(measured, page), []]
     for group, title in GROUPS.items():
-        out += _group(title, [one for one in rows if one.group == group])
+        out += _group(title, [row for row in rows if row.group == group])
     out += [*listing.observer(roofs.observer, page), []] if roofs.observer else []
     out += _above(rows, page) + _wide(rows, page)
     for plot in plots(measured, roofs):
@@ -86,7 +89,7 @@ def lines(measured: Measurement, rows: Sequence[Row], roofs: Machine, page: Page
 
 def _busy(measured: Measurement, page: Page) -> list[Line]:
     """That others used the machine meanwhile, and what becomes of the figures."""
-    shared, names = busiest(measured), [f"{one.group} {one.name}" for one in doubtful(measured)]
+    shared, names = busiest(measured), [f"{entry.group} {entry.name}" for entry in doubtful(measured)]
     if shared is None:
         return []
     said = f"The machine was busy: {shared.in_words()}."
@@ -110,20 +113,20 @@ def _head(measured: Measurement, page: Page) -> list[Line]:
 def _group(title: str, rows: Sequence[Row]) -> list[Line]:
     if not rows:
         return []
-    sheet = any(one.datasheet for one in rows)
+    sheet = any(row.datasheet for row in rows)
     head = HEAD if sheet else HEAD[: 3 + NAME + FIGURE + SPREAD]
-    return [[(f" {title}", "bold")], [(head, "dim")], *(_row(one) for one in rows), []]
+    return [[(f" {title}", "bold")], [(head, "dim")], *(_row(row) for row in rows), []]
 
 
-def _row(one: Row) -> Line:
-    name = f"{one.name}, {one.at}" if one.group == "matrix" and one.at else one.name
-    figure = f"{AT_LEAST if one.at_least else ''}{text(one.value, one.unit)}"
-    cells = f"   {name:<{NAME}}{figure:>{FIGURE}}{spread(one.amount):>{SPREAD}}"
-    if one.datasheet is None:
+def _row(row: Row) -> Line:
+    name = f"{row.name}, {row.at}" if row.group == "matrix" and row.at else row.name
+    figure = f"{AT_LEAST if row.at_least else ''}{text(row.value, row.unit)}"
+    cells = f"   {name:<{NAME}}{figure:>{FIGURE}}{spread(row.amount):>{SPREAD}}"
+    if row.datasheet is None:
         return [(cells, "")]
-    quoted = text(one.datasheet.value, one.unit)
-    flag = ("  above", "bold yellow") if one.above else (f"  {_word(one.datasheet)}", "dim")
-    return [(f"{cells}{quoted:>14}{one.ratio or 0:>7.2f}", ""), flag]
+    quoted = text(row.datasheet.value, row.unit)
+    flag = ("  above", "bold yellow") if row.above else (f"  {_word(row.datasheet)}", "dim")
+    return [(f"{cells}{quoted:>14}{row.ratio or 0:>7.2f}", ""), flag]
 
 
 def _word(ceiling: Ceiling) -> str:
@@ -131,17 +134,17 @@ def _word(ceiling: Ceiling) -> str:
 
 
 def _above(rows: Sequence[Row], page: Page) -> list[Line]:
-    found = [one for one in rows if one.above]
+    found = [row for row in rows if row.above]
     if not found:
         return []
-    names = ", ".join(f"{one.group} {one.name} ({one.ratio:.2f} of it)" for one in found)
+    names = ", ".join(f"{row.group} {row.name} ({row.ratio:.2f} of it)" for row in found)
     said = f"Above the datasheet: {names}. One of the two is wrong, or the clock ran above the one it assumes."
     return [*page.wrapped(said, first=" ! "), []]
 
 
 def _wide(rows: Sequence[Row], page: Page) -> list[Line]:
-    wide = [one for one in rows if one.amount.spread > WIDE_SPREAD and one.group in GROUPS]
-    found = [f"{one.group} {one.name} ({spread(one.amount)})" for one in wide]
+    wide = [row for row in rows if row.amount.spread > WIDE_SPREAD and row.group in GROUPS]
+    found = [f"{row.group} {row.name} ({spread(row.amount)})" for row in wide]
     if not found:
         return []
     return [*page.wrapped(f"Wide spread, read with care: {', '.join(found)}.", first=" ! "), []]
@@ -152,8 +155,8 @@ def _feet(measured: Measurement, page: Page) -> list[Line]:
     if doubtful(measured):
         said += f" {AT_LEAST.strip()}: the best of the repeats; the machine may do more."
     out: list[Line] = page.wrapped(said, first=" ", style="dim")
-    for one in measured.skipped:
-        said = f"not measured: {sanitise(one.what)}: {sanitise(one.why)}"
+    for skipped in measured.skipped:
+        said = f"not measured: {sanitise(skipped.what)}: {sanitise(skipped.why)}"
         out += page.wrapped(said, first=f" {page.glyphs.dot} ", style="dim")
     for note in measured.notes:
         out += page.wrapped(sanitise(note), first=f" {page.glyphs.dot} ", style="dim")
@@ -162,16 +165,16 @@ def _feet(measured: Measurement, page: Page) -> list[Line]:
 
 def plots(measured: Measurement, roofs: Machine) -> list[Plot]:
     """Matmul by size, bandwidth by working set, the all-reduce by message, and the roofline: those that there are."""
-    matmuls = [one for one in measured.curves if one.name.startswith("matmul")]
-    others = [one for one in measured.curves if not one.name.startswith("matmul")]
+    matmuls = [curve for curve in measured.curves if curve.name.startswith("matmul")]
+    others = [curve for curve in measured.curves if not curve.name.startswith("matmul")]
     found = [_plot("Matmul by size", matmuls)] if matmuls else []
-    found += [_plot(one.name.capitalize(), [one]) for one in others]
+    found += [_plot(other.name.capitalize(), [other]) for other in others]
     roof = roofline(roofs)
     return [*found, *([roof] if roof else [])]
 
 
 def _plot(title: str, curves: Sequence[Curve]) -> Plot:
-    names = {one.name: one.name.removeprefix("matmul, ") for one in curves}
+    names = {curve.name: curve.name.removeprefix("matmul, ") for curve in curves}
     unit = curves[0].x_unit
     return Plot(
         title=title,
@@ -179,7 +182,8 @@ def _plot(title: str, curves: Sequence[Curve]) -> Plot:
         y=curves[0].y_unit,
         y_unit=curves[0].y_unit,
         series=tuple(
-            Series(name=names[one.name], points=tuple((each.x, each.y.value) for each in one.points)) for one in curves
+            Series(name=names[curve.name], points=tuple((each.x, each.y.value) for each in curve.points))
+            for curve in curves
         ),
     )
 
@@ -206,7 +210,7 @@ def _peaks(machine: Machine) -> list[tuple[str, Ceiling]]:
     found = [
         (f"{dtype} matmul", machine.matrix_flop_per_s[dtype]) for dtype in ROOFS if dtype in machine.matrix_flop_per_s
     ]
-    found += [(f"{dtype} vector", one) for dtype, one in machine.vector_flop_per_s.items()]
+    found += [(f"{dtype} vector", ceiling) for dtype, ceiling in machine.vector_flop_per_s.items()]
     found.sort(key=lambda each: -each[1].value)
     kept: list[tuple[str, Ceiling]] = []
     for name, peak in found:

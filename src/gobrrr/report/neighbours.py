@@ -17,9 +17,9 @@ def neighbours(diagnosis: Diagnosis) -> dict[str, list[Finding]]:
     The program as a whole is no place in this sense.
     """
     tree = Places(diagnosis.places)
-    at = {one.code: place for one in diagnosis.findings if (place := _place(tree, one)) is not None}
+    at = {finding.code: place for finding in diagnosis.findings if (place := _place(tree, finding)) is not None}
     return {
-        code: [one for one in diagnosis.findings if one.code != code and at.get(one.code) == place]
+        code: [finding for finding in diagnosis.findings if finding.code != code and at.get(finding.code) == place]
         for code, place in at.items()
     }
 
@@ -34,5 +34,5 @@ def _place(tree: Places, finding: Finding) -> int | None:
 
 def same_place(others: list[Finding], named: Collection[str] | None) -> str:
     """In words, by the codes of those that are `named` on the screen (None: of all); "" where there are none."""
-    codes = [name_of(one.code) for one in others if named is None or one.code in named]
+    codes = [name_of(other.code) for other in others if named is None or other.code in named]
     return f"{SAME_PLACE} {', '.join(codes)}" if codes else ""

@@ -20,21 +20,21 @@ MOST = 5
 SOFT = "opacity:0.7"
 
 
-def render(one: Diagnosis) -> str:
+def render(diagnosis: Diagnosis) -> str:
     """The light summary; `gobrrr.html(diagnosis)` is the whole page."""
     parts = Parts()
-    reason = words.reason(one)
-    head = el("strong", words.headline(one).capitalize(), style="font-size:1.4em")
-    sure = el("span", f" certainty: {one.certainty}", style=SOFT)
+    reason = words.reason(diagnosis)
+    head = el("strong", words.headline(diagnosis).capitalize(), style="font-size:1.4em")
+    sure = el("span", f" certainty: {diagnosis.certainty}", style=SOFT)
     rows = [
-        el("div", terminal.basename(one.target), " · ", one.device or "device unknown", style=SOFT),
+        el("div", terminal.basename(diagnosis.target), " · ", diagnosis.device or "device unknown", style=SOFT),
         el("div", head, sure),
         el("div", f"{reason[:1].upper()}{reason[1:]}.") if reason else None,
-        el("div", terminal.wall(one), style=SOFT),
-        parts.make("held by", lambda: held.places(one, soft=SOFT), None),
-        parts.make("budget", lambda: _budget(one), None),
-        el("div", parts.make("speed of light", lambda: terminal.light(one), None), style=SOFT),
-        parts.make("what to do", lambda: _todo(one), None),
+        el("div", terminal.wall(diagnosis), style=SOFT),
+        parts.make("held by", lambda: held.places(diagnosis, soft=SOFT), None),
+        parts.make("budget", lambda: _budget(diagnosis), None),
+        el("div", parts.make("speed of light", lambda: terminal.light(diagnosis), None), style=SOFT),
+        parts.make("what to do", lambda: _todo(diagnosis), None),
         el(
             "div",
             "The whole answer: print(diagnosis), or a page: gobrrr.html(diagnosis)",
@@ -46,8 +46,8 @@ def render(one: Diagnosis) -> str:
     return el("div", join(rows), style="max-width:52em;line-height:1.5")
 
 
-def _budget(one: Diagnosis) -> Markup | None:
-    rows = budget.rows(one.budget)
+def _budget(diagnosis: Diagnosis) -> Markup | None:
+    rows = budget.rows(diagnosis.budget)
     if not rows:
         return None
     largest = max(row.share for row in rows) or 1.0
@@ -65,8 +65,8 @@ def _budget(one: Diagnosis) -> Markup | None:
     return el("table", el("tbody", lines), style="margin:0.6em 0")
 
 
-def _todo(one: Diagnosis) -> Markup | None:
-    ranked = advice.worth_doing(one)
+def _todo(diagnosis: Diagnosis) -> Markup | None:
+    ranked = advice.worth_doing(diagnosis)
     if not ranked:
         return None
     items = [el("li", _line(item)) for item in ranked[:MOST]]

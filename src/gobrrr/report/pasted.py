@@ -30,7 +30,7 @@ def folded(line: str, width: int) -> list[str]:
         return [*folded(indent + text[at:], width), *folded(indent + text[:at].rstrip(), width)]
     for opened in (False, True):
         parts = _filled(list(_pieces(text, tokens, opened=opened)), indent, width)
-        if all(cell_len(one) <= width for one in parts):
+        if all(cell_len(part) <= width for part in parts):
             return parts
     return [line]
 
@@ -39,7 +39,7 @@ def _tokens(text: str) -> list[tokenize.TokenInfo]:
     """What one line is made of; [] where it is no whole line of Python."""
     blank = (tokenize.NEWLINE, tokenize.NL, tokenize.ENDMARKER, tokenize.INDENT, tokenize.DEDENT)
     try:
-        return [one for one in tokenize.generate_tokens(io.StringIO(text).readline) if one.type not in blank]
+        return [token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type not in blank]
     except (tokenize.TokenError, SyntaxError):
         return []
 
@@ -47,11 +47,11 @@ def _tokens(text: str) -> list[tokenize.TokenInfo]:
 def _pieces(text: str, tokens: list[tokenize.TokenInfo], *, opened: bool) -> Iterator[str]:
     """`text` cut behind each comma within brackets; `opened`: behind each opening bracket as well."""
     depth, begin = 0, 0
-    for one in tokens:
-        depth += (one.string in "([{") - (one.string in ")]}") if one.type == tokenize.OP else 0
-        if depth and one.type == tokenize.OP and (one.string == "," or (opened and one.string in "([{")):
-            yield text[begin : one.end[1]]
-            begin = one.end[1]
+    for token in tokens:
+        depth += (token.string in "([{") - (token.string in ")]}") if token.type == tokenize.OP else 0
+        if depth and token.type == tokenize.OP and (token.string == "," or (opened and token.string in "([{")):
+            yield text[begin : token.end[1]]
+            begin = token.end[1]
     yield text[begin:]
 
 

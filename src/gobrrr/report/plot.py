@@ -112,7 +112,7 @@ def _line(area: Area, at: int, cells: list[str], unit: str) -> str:
 
 def _feet(plot: Plot, area: Area) -> list[str]:
     """The x axis with as many labels as fit, and what x is."""
-    xs = sorted({x for one in plot.series for x, y in one.points if _drawable((x, y))})
+    xs = sorted({x for series in plot.series for x, y in series.points if _drawable((x, y))})
     many = min(len(xs), max(2, area.columns // X_LABEL_CELLS))
     labels, free = [" "] * (area.columns + X_LABEL_CELLS), 0
     for at in range(many):
@@ -134,7 +134,7 @@ def _x_text(x: float, name: str) -> str:
 
 def _legend(plot: Plot, width: int) -> list[str]:
     """What each sign is, and each mark, one a line where they do not fit beside each other."""
-    parts = [f"{SIGNS[at % len(SIGNS)]} {sanitise(one.name)}" for at, one in enumerate(plot.series)]
+    parts = [f"{SIGNS[at % len(SIGNS)]} {sanitise(series.name)}" for at, series in enumerate(plot.series)]
     parts += [f"{MARK} {sanitise(name)}" for name, _ in plot.marks]
     lines, line = [], " "
     for part in parts:

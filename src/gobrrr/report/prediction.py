@@ -67,7 +67,7 @@ def section(diagnosis: Diagnosis, page: Page) -> list[Line]:
     about = [host(rows[0]), *([] if diagnosis.memory_peak_bytes is None else [memory(diagnosis)]), gap(rows)]
     lines += page.wrapped(" ".join(about), first=" ", style="dim")
     first, *others = rows
-    said = alike([one for one in others if not one.changed], first)
+    said = alike([other for other in others if not other.changed], first)
     said += [changes(same, first) for same in _by_change(others)]
     for text in filter(None, said):
         lines += page.wrapped(text, first=f"   {page.glyphs.dot} ", style="dim")

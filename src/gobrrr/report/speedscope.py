@@ -38,9 +38,9 @@ def to_speedscope(diagnosis: Diagnosis, path: str | PathLike[str] = "") -> bytes
         raise UsageError(f"{path}: not written: this diagnosis does not say in which places of the program the time is")
     tree, frames = Places(diagnosis.places), dict[Frame, int]()
     stacks = list(_stacks(tree, frames))
-    profiles = [_profile("the step", stacks, lambda one: one.own_ns)]
+    profiles = [_profile("the step", stacks, lambda node: node.own_ns)]
     if diagnosis.places[0].device_ns:
-        profiles.append(_profile("the device", stacks, lambda one: _own_device(tree, one)))
+        profiles.append(_profile("the device", stacks, lambda node: _own_device(tree, node)))
     shown = [{"name": name, "file": file, "line": line} for name, file, line in frames]
     document = {
         "$schema": SCHEMA,
@@ -57,28 +57,28 @@ def _stacks(tree: Places, frames: dict[Frame, int]) -> Iterator[tuple[PlaceNode,
     """Each place with the frames from the program to it, what is within a place right behind it."""
     waiting: list[tuple[PlaceNode, list[int]]] = [(tree.nodes[0], [])]
     while waiting:
-        one, around = waiting.pop()
-        stack = [*around, frames.setdefault(_frame(one), len(frames))]
-        yield one, stack
-        waiting += [(inner, stack) for inner in reversed(tree.below(one))]
+        node, around = waiting.pop()
+        stack = [*around, frames.setdefault(_frame(node), len(frames))]
+        yield node, stack
+        waiting += [(inner, stack) for inner in reversed(tree.below(node))]
 
 
-def _frame(one: PlaceNode) -> Frame:
+def _frame(node: PlaceNode) -> Frame:
     """Only a function and a line stand in a file: an operation is the same one wherever it is called."""
-    source = SOURCE.fullmatch(one.source or "") if one.kind in ("function", "line") else None
+    source = SOURCE.fullmatch(node.source or "") if node.kind in ("function", "line") else None
     if source is None:
-        return (bare(one) if one.kind in ("call", "module") else sanitise(one.name), None, None)
-    of_function = one.kind == "function" or one.name == one.source
-    name = sanitise(source["function"]) if of_function else bare(one)
+        return (bare(node) if node.kind in ("call", "module") else sanitise(node.name), None, None)
+    of_function = node.kind == "function" or node.name == node.source
+    name = sanitise(source["function"]) if of_function else bare(node)
     return (name, sanitise(source["file"]), int(source["line"]))
 
 
-def _own_device(tree: Places, one: PlaceNode) -> int:
-    return one.device_ns - sum(inner.device_ns for inner in tree.below(one))
+def _own_device(tree: Places, node: PlaceNode) -> int:
+    return node.device_ns - sum(inner.device_ns for inner in tree.below(node))
 
 
 def _profile(name: str, stacks: list[tuple[PlaceNode, list[int]]], own: Callable[[PlaceNode], int]) -> dict[str, Any]:
-    weighed = [(stack, ns) for one, stack in stacks if (ns := own(one)) > 0]
+    weighed = [(stack, ns) for node, stack in stacks if (ns := own(node)) > 0]
     return {
         "type": "sampled",
         "name": name,

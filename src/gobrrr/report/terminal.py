@@ -218,7 +218,9 @@ def _head(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
 
 def _caveats(diagnosis: Diagnosis, page: Page) -> list[Line]:
     """What a reader must know before the numbers, whole at any width."""
-    return [line for one in diagnosis.caveats for line in page.wrapped(sanitise(one), first=" ! ", style="yellow")]
+    return [
+        line for caveat in diagnosis.caveats for line in page.wrapped(sanitise(caveat), first=" ! ", style="yellow")
+    ]
 
 
 def basename(target: str) -> str:
@@ -259,9 +261,10 @@ def _devices(diagnosis: Diagnosis, detail: Detail) -> list[Line]:
     if len(devices) < 2:
         return []
     lines: list[Line] = []
-    for one in devices[: detail.devices]:
-        busy = units.percent(one.busy_total_ns / one.span_total_ns) if one.span_total_ns > 0 else "?"
-        text = f"rank {one.rank}, device {one.device}: busy {busy} of the trace, {units.things(one.kernels, 'kernel')}"
+    for device in devices[: detail.devices]:
+        busy = units.percent(device.busy_total_ns / device.span_total_ns) if device.span_total_ns > 0 else "?"
+        text = f"rank {device.rank}, device {device.device}: busy {busy} of the trace, "
+        text += units.things(device.kernels, "kernel")
         lines.append([(f"   {text}", "dim")])
     return [*lines, *advice.more((len(devices) - detail.devices, "device"))]
 
@@ -343,7 +346,9 @@ def _tail(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
 
 
 def _footer(diagnosis: Diagnosis, page: Page) -> Line:
-    codes = [one.finding for one in diagnosis.prescriptions] + [one.code for one in diagnosis.findings]
+    codes = [prescription.finding for prescription in diagnosis.prescriptions] + [
+        finding.code for finding in diagnosis.findings
+    ]
     explain = [f"gobrrr explain {sanitise(codes[0])}"] if codes else ["gobrrr explain"]
     return [(f" {page.joint.join([*explain, '--json', '--save FILE'])}", "dim")]
 

@@ -45,7 +45,9 @@ def lines(treated: Treated, page: Page) -> list[Line]:
 def _head(treated: Treated, page: Page) -> list[Line]:
     device = name_of(treated.before.device or "device unknown")
     top: Line = [(f" {basename(treated.target)}", "bold"), (f"{page.joint}{device}", "")]
-    caveats = [line for one in treated.caveats for line in page.wrapped(sanitise(one), first=" ! ", style="yellow")]
+    caveats = [
+        line for caveat in treated.caveats for line in page.wrapped(sanitise(caveat), first=" ! ", style="yellow")
+    ]
     return [top, *page.wrapped(headline(treated, page.glyphs.arrow), first=" "), *caveats]
 
 
@@ -61,7 +63,9 @@ def headline(treated: Treated, arrow: str = "->") -> str:
     doubt = uncertain(treated)
     about, doubt = ("about ", f" ({doubt})") if doubt else ("", "")
     times = f": {about}{treated.faster:.3g} times as fast" if treated.faster else ""
-    work = " for the same work" if any(one.work != 1.0 for one in treated.trials if one.way in treated.kept) else ""
+    work = (
+        " for the same work" if any(trial.work != 1.0 for trial in treated.trials if trial.way in treated.kept) else ""
+    )
     then = f"{about}{units.duration(after)}{work}"
     return f"{units.duration(before)} a step {arrow} {then} with {kept}{times}{doubt} ({counted})"
 
@@ -70,7 +74,7 @@ def _nothing(trials: Sequence[TrialRecord]) -> str:
     """Why nothing is kept."""
     if not trials:
         return "nothing was tried"
-    decided = any(one.verdict != "inconclusive" for one in trials)
+    decided = any(trial.verdict != "inconclusive" for trial in trials)
     return "nothing that was tried is worth keeping" if decided else "no trial was decided"
 
 
@@ -80,12 +84,12 @@ def uncertain(treated: Treated) -> str:
         if treated.together.disturbed:
             return "on a busy machine"
         return "" if treated.together.verdict != "inconclusive" else "not judged at once"
-    mine = [one for one in treated.trials if is_kept(one, treated)]
-    old = [one for one in mine if one.from_ledger]
+    mine = [trial for trial in treated.trials if is_kept(trial, treated)]
+    old = [trial for trial in mine if trial.from_ledger]
     at_once = bool(mine) and set(mine[-1].members) == set(treated.kept)
-    apart = (len(treated.kept) > 1 and not at_once) or any(one.instead_of for one in mine)
+    apart = (len(treated.kept) > 1 and not at_once) or any(trial.instead_of for trial in mine)
     whys = ["not timed at once"] if apart else []
-    busy = any(one.disturbed for one in treated.trials if is_kept(one, treated))
+    busy = any(trial.disturbed for trial in treated.trials if is_kept(trial, treated))
     whys += ["on a busy machine"] if busy else []
     return ", ".join([*whys, *(["by trials of the ledger"] if old else [])])
 
@@ -107,11 +111,11 @@ def _table(treated: Treated, page: Page) -> list[Line]:
     heads = ("predicted", "meas'd", "error", "numerics", "memory")
     head = plain(_row(page, "", "saves, % of a step", heads, "verdict"))
     out: list[Line] = [[(head, "bold")]]
-    for one, interval in zip(treated.trials, predicted(treated.trials), strict=True):
-        mark = " +" if is_kept(one, treated) else ""
-        cells = (interval, measured(one), error(one), numerics(one.numerics), memory(one))
-        out += _row(page, mark, one.way, cells, one.verdict)
-        for text in told(one):
+    for trial, interval in zip(treated.trials, predicted(treated.trials), strict=True):
+        mark = " +" if is_kept(trial, treated) else ""
+        cells = (interval, measured(trial), error(trial), numerics(trial.numerics), memory(trial))
+        out += _row(page, mark, trial.way, cells, trial.verdict)
+        for text in told(trial):
             out += page.wrapped(text, first="     ", style="dim")
     if (whole := treated.together) is not None:
         cells = ("-", measured(whole), "-", numerics(whole.numerics), memory(whole))
@@ -120,11 +124,11 @@ def _table(treated: Treated, page: Page) -> list[Line]:
     return [*out, *page.wrapped(legend, first=" ", style="dim")]
 
 
-def is_kept(one: TrialRecord, treated: Treated) -> bool:
+def is_kept(trial: TrialRecord, treated: Treated) -> bool:
     """Whether this trial is the one after which its way was kept, and it still is."""
-    last = next((it for it in reversed(treated.trials) if it.way == one.way), None)
-    kept = bool(set(one.members) & set(treated.kept)) and one.verdict == "helped"
-    return (kept or one.way in treated.kept) and one is last
+    last = next((it for it in reversed(treated.trials) if it.way == trial.way), None)
+    kept = bool(set(trial.members) & set(treated.kept)) and trial.verdict == "helped"
+    return (kept or trial.way in treated.kept) and trial is last
 
 
 def predicted(trials: Sequence[TrialRecord]) -> list[str]:
@@ -133,36 +137,36 @@ def predicted(trials: Sequence[TrialRecord]) -> list[str]:
     All in one form: where "to" has no room it is "17 (0..42)", and where that has none the ends are whole numbers.
     """
     for to, whole in ((" to ", False), ("..", False), ("..", True)):
-        shown = [_interval(one, to, whole) for one in trials]
+        shown = [_interval(trial, to, whole) for trial in trials]
         if all(len(one) <= PREDICTED for one in shown):
             return shown
     return [one.replace(" ", "") if len(one) > PREDICTED else one for one in shown]
 
 
-def _interval(one: TrialRecord, to: str, whole: bool) -> str:
-    step = one.step_ns or (one.timing.before_ns if one.timing is not None else None)
-    if one.expected_ns is None or one.predicted_saving_ns is None or not step:
+def _interval(trial: TrialRecord, to: str, whole: bool) -> str:
+    step = trial.step_ns or (trial.timing.before_ns if trial.timing is not None else None)
+    if trial.expected_ns is None or trial.predicted_saving_ns is None or not step:
         return NOTHING_PREDICTS
-    low, high = (100 * end / step for end in one.predicted_saving_ns)
+    low, high = (100 * end / step for end in trial.predicted_saving_ns)
     ends = (f"{math.floor(low)}", f"{math.ceil(high)}") if whole else (points(low), points(high))
-    return f"{points(100 * one.expected_ns / step)} ({ends[0]}{to}{ends[1]})"
+    return f"{points(100 * trial.expected_ns / step)} ({ends[0]}{to}{ends[1]})"
 
 
-def measured(one: TrialRecord) -> str:
+def measured(trial: TrialRecord) -> str:
     """The measured saving as a share of the step before it; "-" where it was not timed, or can't be told."""
-    if one.timing is None or one.saving_ns is None or one.verdict == "inconclusive":
+    if trial.timing is None or trial.saving_ns is None or trial.verdict == "inconclusive":
         return "-"
-    return points(100 * one.saving_ns / one.timing.before_ns)
+    return points(100 * trial.saving_ns / trial.timing.before_ns)
 
 
-def error(one: TrialRecord) -> str:
+def error(trial: TrialRecord) -> str:
     """Predicted less measured, in points of the step; "-" where either is not there."""
-    step = one.step_ns or (one.timing.before_ns if one.timing is not None else None)
-    if one.timing is None or one.saving_ns is None or one.expected_ns is None or not step:
+    step = trial.step_ns or (trial.timing.before_ns if trial.timing is not None else None)
+    if trial.timing is None or trial.saving_ns is None or trial.expected_ns is None or not step:
         return "-"
-    if one.verdict == "inconclusive":
+    if trial.verdict == "inconclusive":
         return "-"
-    off = 100 * (one.expected_ns / step - one.saving_ns / one.timing.before_ns)
+    off = 100 * (trial.expected_ns / step - trial.saving_ns / trial.timing.before_ns)
     return f"{'+' if off > 0 else ''}{points(off)}"
 
 
@@ -186,9 +190,9 @@ def numerics(one: Numerics | None) -> str:
     return "same" if max(known) == 0 else f"{max(known):.0e}"
 
 
-def memory(one: TrialRecord) -> str:
+def memory(trial: TrialRecord) -> str:
     """How the peak changed; "-" where it was not measured."""
-    before, after = one.memory_before_bytes, one.memory_after_bytes
+    before, after = trial.memory_before_bytes, trial.memory_after_bytes
     if before is None or after is None:
         return "-"
     if abs(after - before) < SAME_MEMORY * max(before, 1):
@@ -199,30 +203,32 @@ def memory(one: TrialRecord) -> str:
     return f"{sign}{value:.0f} {unit}" if value >= 10 else f"{sign}{value:.1f} {unit}"
 
 
-def told(one: TrialRecord) -> list[str]:
+def told(trial: TrialRecord) -> list[str]:
     """What a trial needs said beyond its row."""
-    out = [f"in place of {sanitise(one.instead_of)}, and measured against it"] if one.instead_of else []
-    if one.leaves_out:
-        stays = one.verdict not in ("helped", "no_change")
-        out = [f"{sanitise(one.leaves_out)} {'stays' if stays else 'was left out again'}: measured against all of them"]
-    if one.from_ledger:
-        out.append(f"from the ledger, {sanitise(one.from_ledger)[:10]}; --again runs it again")
-    out += _by_earlier(one)
-    if one.disturbed:
+    out = [f"in place of {sanitise(trial.instead_of)}, and measured against it"] if trial.instead_of else []
+    if trial.leaves_out:
+        stays = trial.verdict not in ("helped", "no_change")
+        out = [
+            f"{sanitise(trial.leaves_out)} {'stays' if stays else 'was left out again'}: measured against all of them"
+        ]
+    if trial.from_ledger:
+        out.append(f"from the ledger, {sanitise(trial.from_ledger)[:10]}; --again runs it again")
+    out += _by_earlier(trial)
+    if trial.disturbed:
         out.append("timed on a busy machine")
-    if one.verdict in ("unsafe", "inconclusive") and one.why:
-        out.append(sanitise(one.why))
-    if one.verdict == "helped" and one.compile_s:
-        out.append(f"its first steps took {one.compile_s:.1f} s more{_paid_back(one.break_even_steps)}")
+    if trial.verdict in ("unsafe", "inconclusive") and trial.why:
+        out.append(sanitise(trial.why))
+    if trial.verdict == "helped" and trial.compile_s:
+        out.append(f"its first steps took {trial.compile_s:.1f} s more{_paid_back(trial.break_even_steps)}")
     return out
 
 
-def _by_earlier(one: TrialRecord) -> list[str]:
+def _by_earlier(trial: TrialRecord) -> list[str]:
     """What the ledger's earlier trials made of the interval that the replay predicts."""
-    both = (one.replayed_saving_ns, one.predicted_saving_ns)
-    if one.instead_of or not one.step_ns or None in both:
+    both = (trial.replayed_saving_ns, trial.predicted_saving_ns)
+    if trial.instead_of or not trial.step_ns or None in both:
         return []
-    was, now = (" to ".join(points(100 * end / one.step_ns) for end in ends) for ends in both if ends is not None)
+    was, now = (" to ".join(points(100 * end / trial.step_ns) for end in ends) for ends in both if ends is not None)
     return [f"the interval is {now} by earlier trials in the ledger, {was} without them"] if was != now else []
 
 
@@ -255,8 +261,8 @@ def _order(treated: Treated, page: Page) -> list[Line]:
 
 def _left(treated: Treated, page: Page) -> list[Line]:
     by_why: dict[str, list[str]] = {}
-    for one in treated.untried:
-        by_why.setdefault(sanitise(one.why), []).append(sanitise(one.way))
+    for untried in treated.untried:
+        by_why.setdefault(sanitise(untried.why), []).append(sanitise(untried.way))
     if not by_why:
         return []
     out: list[Line] = [[(" Not tried", "bold")]]
@@ -288,14 +294,14 @@ def _advice(items: Sequence[Advised], page: Page) -> list[Line]:
     out: list[Line] = page.wrapped(
         "For your source to change: predicted of the step as it was, measured by nothing", first=" ", style="bold"
     )
-    for one in items[:MOST_ADVICE]:
-        where = f" at {sanitise(one.where)}" if one.where else ""
-        saves = advice.saving(one.predicted_saving_ns)
+    for item in items[:MOST_ADVICE]:
+        where = f" at {sanitise(item.where)}" if item.where else ""
+        saves = advice.saving(item.predicted_saving_ns)
         out += page.wrapped(
-            f"{sanitise(one.treatment)} ({sanitise(', '.join(one.mends or [one.finding]))}){where}: {saves}",
+            f"{sanitise(item.treatment)} ({sanitise(', '.join(item.mends or [item.finding]))}){where}: {saves}",
             first=f"   {page.glyphs.dot} ",
         )
-        rewrite = clean_lines(one.how) or clean_lines(one.code)
+        rewrite = clean_lines(item.how) or clean_lines(item.code)
         out += [[(f"       {part}", CODE)] for line in rewrite for part in folded(line, page.width - 7)]
     if len(items) > MOST_ADVICE:
         out.append([(f"     and {len(items) - MOST_ADVICE} more: --json", "dim")])
@@ -304,8 +310,8 @@ def _advice(items: Sequence[Advised], page: Page) -> list[Line]:
 
 def _tail(treated: Treated, page: Page) -> list[Line]:
     out: list[Line] = []
-    for one in treated.notes:
-        out += page.wrapped(sanitise(one), first=f" {page.glyphs.dot} ", style="dim")
+    for note in treated.notes:
+        out += page.wrapped(sanitise(note), first=f" {page.glyphs.dot} ", style="dim")
     return out
 
 
@@ -329,8 +335,8 @@ def ledger_lines(found: LedgerErrors, page: Page) -> list[Line]:
         if left := sum(one.trials - one.predicted for one in found.errors):
             why = "undecided, on a busy machine, or with nothing predicted"
             out += page.wrapped(f"Not judged: {units.things(left, 'trial')} ({why}).", first=" ", style="dim")
-    for one in found.notes:
-        out += page.wrapped(sanitise(one), first=f" {page.glyphs.dot} ", style="dim")
+    for note in found.notes:
+        out += page.wrapped(sanitise(note), first=f" {page.glyphs.dot} ", style="dim")
     return fold(out, page.width)
 
 

@@ -27,32 +27,32 @@ class Places:
     def __init__(self, nodes: Sequence[PlaceNode]) -> None:
         self.nodes = nodes
         self._below: dict[int, list[PlaceNode]] = defaultdict(list)
-        for one in nodes:
-            if one.parent is not None:
-                self._below[one.parent].append(one)
+        for node in nodes:
+            if node.parent is not None:
+                self._below[node.parent].append(node)
 
-    def below(self, one: PlaceNode) -> list[PlaceNode]:
+    def below(self, node: PlaceNode) -> list[PlaceNode]:
         """The places directly within one."""
-        return self._below[one.id]
+        return self._below[node.id]
 
-    def path(self, one: PlaceNode) -> Iterator[PlaceNode]:
+    def path(self, node: PlaceNode) -> Iterator[PlaceNode]:
         """The place, then those around it, the program last."""
-        yield one
-        while one.parent is not None:
-            one = self.nodes[one.parent]
-            yield one
+        yield node
+        while node.parent is not None:
+            node = self.nodes[node.parent]
+            yield node
 
-    def inside(self, one: PlaceNode) -> Iterator[PlaceNode]:
+    def inside(self, node: PlaceNode) -> Iterator[PlaceNode]:
         """The place and all within it."""
-        waiting = [one]
+        waiting = [node]
         while waiting:
             at = waiting.pop()
             yield at
             waiting += self._below[at.id]
 
-    def outermost(self, one: PlaceNode, kind: str) -> Iterator[PlaceNode]:
+    def outermost(self, node: PlaceNode, kind: str) -> Iterator[PlaceNode]:
         """The places of a kind within a place that lie in no other of that kind within it."""
-        waiting = list(self._below[one.id])
+        waiting = list(self._below[node.id])
         while waiting:
             at = waiting.pop()
             if at.kind == kind:
@@ -64,30 +64,30 @@ class Places:
         """The share that a time has of the step."""
         return ns / self.nodes[0].step_ns if self.nodes[0].step_ns else 0.0
 
-    def has_lines(self, one: PlaceNode) -> bool:
+    def has_lines(self, node: PlaceNode) -> bool:
         """Whether source lines are known within a place, and hold most of it."""
-        return 2 * sum(each.step_ns for each in self.below(one) if each.kind == "line") > one.step_ns
+        return 2 * sum(each.step_ns for each in self.below(node) if each.kind == "line") > node.step_ns
 
-    def of_line(self, one: PlaceNode) -> PlaceNode | None:
+    def of_line(self, node: PlaceNode) -> PlaceNode | None:
         """The source line that a place is on; None where only the function around it is known."""
-        for each in self.path(one):
+        for each in self.path(node):
             if each.kind == "line":
                 return each
             if each.kind in ("function", "program"):
                 return None
         return None
 
-    def lifted(self, one: PlaceNode, same: float) -> PlaceNode:
+    def lifted(self, node: PlaceNode, same: float) -> PlaceNode:
         """The line that the place is on where it has `same` of it, else the place."""
-        line = self.of_line(one)
-        return line if line is not None and one.step_ns >= same * line.step_ns else one
+        line = self.of_line(node)
+        return line if line is not None and node.step_ns >= same * line.step_ns else node
 
-    def told(self, one: PlaceNode, same: float) -> PlaceNode:
+    def told(self, node: PlaceNode, same: float) -> PlaceNode:
         """The place that stands for one: a function, a module or an annotation of which one place within has `same` is
         that place."""
-        while one.kind in ("function", "module", "annotation"):
-            inner = [each for each in self.below(one) if each.step_ns >= same * one.step_ns and each.kind != "kernel"]
+        while node.kind in ("function", "module", "annotation"):
+            inner = [each for each in self.below(node) if each.step_ns >= same * node.step_ns and each.kind != "kernel"]
             if not inner:
                 break
-            one = inner[0]
-        return self.lifted(one, same)
+            node = inner[0]
+        return self.lifted(node, same)

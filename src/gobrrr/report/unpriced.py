@@ -27,7 +27,7 @@ def most(diagnosis: Diagnosis) -> str | None:
     for row in diagnosis.ops:
         if row.floor_ns is None and row.family != "collective":
             reasons[_reason(row, diagnosis.machine or "the machine")] += row.ns
-    return max(reasons, key=lambda one: reasons[one]) if reasons else None
+    return max(reasons, key=lambda reason: reasons[reason]) if reasons else None
 
 
 def _reason(row: OpRow, machine: str) -> str:

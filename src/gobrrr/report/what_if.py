@@ -30,8 +30,8 @@ def lines(diagnosis: Diagnosis, page: Page, entry: WhatIf) -> list[Line]:
     if entry.lines:
         out += budget.table(replace(diagnosis, budget=entry.lines), page, tiny=0.01)
     out += page.wrapped(then(now, entry), first="   ")
-    for one in entry.assumes:
-        out += page.wrapped(f"assumes: {sanitise(one)}", first=f"   {page.glyphs.dot} ", style="dim")
+    for assume in entry.assumes:
+        out += page.wrapped(f"assumes: {sanitise(assume)}", first=f"   {page.glyphs.dot} ", style="dim")
     out = fold(out, page.width)
     return out if page.glyphs is not ASCII else [[(to_ascii(text), style) for text, style in line] for line in out]
 
@@ -51,7 +51,7 @@ def as_it_is(diagnosis: Diagnosis) -> WhatIf | None:
 
 def title(entry: WhatIf, own: str = "") -> str:
     """Which combination it is: "compile + cuda-graph, on B200". `own`: what the machine that it ran on is called."""
-    names = " + ".join(sanitise(one) for one in entry.treatments)
+    names = " + ".join(sanitise(treatment) for treatment in entry.treatments)
     where = sanitise(entry.machine) if entry.machine else own
     return ", ".join(filter(None, [names, f"on {where}" if where else ""])) or "the step as it is"
 
@@ -81,7 +81,7 @@ def apart(now: WhatIf | None, entry: WhatIf) -> str:
         return ""
     there = replace(entry, step_ns=entry.there_ns, expected_ns=now.step_ns - entry.there_ns)
     here = replace(entry, expected_ns=entry.there_ns - entry.step_ns)
-    names = " + ".join(sanitise(one) for one in entry.treatments)
+    names = " + ".join(sanitise(treatment) for treatment in entry.treatments)
     return f"{sanitise(entry.machine or '')} alone {saving(now, there)}; {names} there {saving(there, here)}"
 
 
@@ -121,7 +121,9 @@ def work(entry: WhatIf) -> str:
 
 def meaning(diagnosis: Diagnosis, treatment: str) -> str:
     """What a treatment is, in the line of code or words that prescribes it; "" where nothing prescribes it."""
-    how = next((one.how for one in diagnosis.prescriptions if one.treatment == treatment), "")
+    how = next(
+        (prescription.how for prescription in diagnosis.prescriptions if prescription.treatment == treatment), ""
+    )
     told_in = [line.strip() for line in clean_lines(how) if line.strip()]
     code = [line for line in told_in if not line.startswith(("#", "import ", "from "))]
     return next(iter(code or told_in), "")

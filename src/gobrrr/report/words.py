@@ -95,7 +95,7 @@ def share(diagnosis: Diagnosis, line: str, cause: str | None = None) -> float:
 def sides(diagnosis: Diagnosis) -> dict[str, float]:
     """Shares as the regime weighs them: time below the roof goes to the side of its kernel's bound."""
     below = {side: share(diagnosis, "below_roof", side) for side in ("compute", "memory")}
-    waiting = sum(one.share for one in diagnosis.budget if is_input(one))
+    waiting = sum(line.share for line in diagnosis.budget if is_input(line))
     return {
         "compute": share(diagnosis, "compute") + below["compute"],
         "memory": share(diagnosis, "memory") + below["memory"],
@@ -151,9 +151,9 @@ def _side(side: str, what: str) -> Callable[[Diagnosis], str]:
 
 
 def _overhead(diagnosis: Diagnosis) -> str:
-    lines = [one for one in diagnosis.budget if one.line == "overhead"]
+    lines = [line for line in diagnosis.budget if line.line == "overhead"]
     idle = units.percent(share(diagnosis, "overhead"))
-    largest = _cause(max(lines, key=lambda one: one.ns).cause) if lines else None
+    largest = _cause(max(lines, key=lambda line: line.ns).cause) if lines else None
     if not diagnosis.devices:  # the budget is the host's
         text = f"the host runs no operation in {idle} of the step"
         return f"{text}, most of it {largest[0]}" if largest else text
@@ -166,10 +166,10 @@ def _overhead(diagnosis: Diagnosis) -> str:
 def _dispatching(diagnosis: Diagnosis, lines: list[BudgetLine]) -> str:
     """The overhead of a step whose device is the processor itself."""
     whole = units.percent(share(diagnosis, "overhead"))
-    dispatch = sum(one.share for one in lines if cause(one.cause) in ("launching", "Python between ops"))
+    dispatch = sum(line.share for line in lines if cause(line.cause) in ("launching", "Python between ops"))
     if dispatch > share(diagnosis, "overhead") / 2:
         return f"the processor spends {whole} of the step in dispatch and Python, not computing"
-    largest = cause(max(lines, key=lambda one: one.ns).cause) if lines else ""
+    largest = cause(max(lines, key=lambda line: line.ns).cause) if lines else ""
     text = f"the processor spends {whole} of the step not computing"
     return f"{text}, most of it {ON_CPU.get(largest, largest)}" if largest else text
 

@@ -62,7 +62,7 @@ def _folders(proc: Path, mount: Path, controllers: tuple[str, ...]) -> Iterator[
         # A container often sees its own group as the mount's root while /proc names the path outside of it.
         for top in [mount, mount / "unified"] if unified else [mount / name for name in {parts[1], *controllers}]:
             inner = top / parts[2].lstrip("/")
-            yield from (one for one in (inner, *inner.parents) if one == top or top in one.parents)
+            yield from (parent for parent in (inner, *inner.parents) if parent == top or top in parent.parents)
 
 
 def _read(path: Path) -> str | None:

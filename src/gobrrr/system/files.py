@@ -68,7 +68,7 @@ def listed(folder: Path, begin: str = "", end: str = "") -> list[Path]:
         names = os.listdir(folder)
     except FileNotFoundError:
         return []
-    return [folder / one for one in sorted(names) if one.startswith(begin) and one.endswith(end) and one[0] != "."]
+    return [folder / name for name in sorted(names) if name.startswith(begin) and name.endswith(end) and name[0] != "."]
 
 
 def _stays(target: Path) -> bool:

@@ -27,9 +27,9 @@ def short(path: str, folders: Iterable[str]) -> str:
 
     A folder that holds the home folder itself is left out: what it leaves would name its owner.
     """
-    above = tuple(os.path.dirname(one) + os.sep for one in _homes(os.path.expanduser("~")))
-    ends = (os.path.join(one, "") for one in folders if one)
-    fit = [one for one in ends if path.startswith(one) and not any(home.startswith(one) for home in above)]
+    above = tuple(os.path.dirname(home) + os.sep for home in _homes(os.path.expanduser("~")))
+    ends = (os.path.join(folder, "") for folder in folders if folder)
+    fit = [end for end in ends if path.startswith(end) and not any(home.startswith(end) for home in above)]
     return path[len(max(fit, key=len)) :] if fit else without_home(path)
 
 
@@ -55,7 +55,7 @@ def _homes(home: str) -> tuple[str, ...]:
 
 def _spelled(homes: tuple[str, ...]) -> tuple[str, ...]:
     """Each plain, and as it stands in JSON."""
-    return tuple(dict.fromkeys(form for one in homes for form in (one, one.replace("\\", "\\\\"))))
+    return tuple(dict.fromkeys(form for home in homes for form in (home, home.replace("\\", "\\\\"))))
 
 
 @lru_cache(maxsize=4)

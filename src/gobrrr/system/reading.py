@@ -116,11 +116,11 @@ class System:
         return found
 
     def _busy_s(self) -> float | None:
-        wanted = {f"cpu{one}" for one in self.processors()}
+        wanted = {f"cpu{processor}" for processor in self.processors()}
         ticks = found = 0
         for line in _text(self.proc / "stat").splitlines():
             name, *numbers = line.split()[:11] or [""]
-            if name in wanted and len(numbers) > max(BUSY) and all(one.isdigit() for one in numbers):
+            if name in wanted and len(numbers) > max(BUSY) and all(number.isdigit() for number in numbers):
                 found += 1
                 ticks += sum(int(numbers[at]) for at in BUSY)
         return ticks / self.ticks if found == len(wanted) else None
@@ -138,7 +138,7 @@ class System:
 
     def _used_s(self, pid: int) -> float:
         numbers = _text(self.proc / str(pid) / "stat").rpartition(")")[2].split()[OWN]
-        return sum(int(one) for one in numbers if one.isdigit()) / self.ticks
+        return sum(int(number) for number in numbers if number.isdigit()) / self.ticks
 
 
 def _others(before: Reading, now: Reading, seconds: float) -> float | None:

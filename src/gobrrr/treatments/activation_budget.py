@@ -39,7 +39,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
     """The model compiled with half of the activations."""
-    whole = next(one for one in compile.ways(workload) if one.name == compile.NAME)
+    whole = next(way for way in compile.ways(workload) if way.name == compile.NAME)
     if isinstance(whole, Unfit):
         yield Unfit(NAME, whole.why)
     elif not applying.goes_back(workload):

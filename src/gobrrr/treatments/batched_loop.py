@@ -39,16 +39,16 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     waits = waits_within(evidence, inner_waits(evidence), mine)
     if not mine or found.finding.code not in ("O04", "O02") or (found.finding.code == "O02" and not len(waits)):
         return None
-    known = all(one.loop.apart for one in mine)
-    lines = dict.fromkeys(place(one.loop.source or evidence.source(one.loop.row)) for one in mine)
+    known = all(loop.loop.apart for loop in mine)
+    lines = dict.fromkeys(place(loop.loop.source or evidence.source(loop.loop.row)) for loop in mine)
     how = "\n".join(said(HOW + BRANCH * bool(len(waits)), line) for line in lines)
     assumes = "the turns have one shape, or a grouped form takes theirs"
     if not known:
         assumes = f"only if the turns do not need each other's results, which is not known; {assumes}"
     if not evidence.device.asynchronous:
-        share = share_of([one for one in evidence.host_loops if not one.for_reading], mine)
+        share = share_of([host_loop for host_loop in evidence.host_loops if not host_loop.for_reading], mine)
         plan = of_claim(evidence, found, how, assumes, least=share if known else 0.0, most=share)
     else:
-        turns = [as_one_turn(evidence, one) for one in mine]
+        turns = [as_one_turn(evidence, loop) for loop in mine]
         plan = Plan(how, assumes, all_of(unread(evidence, waits), *turns), once=True)
     return plan if known else at_most(plan)

@@ -113,14 +113,14 @@ def _casting(evidence: Evidence) -> Effect:
 def casts_of(evidence: Evidence) -> list[float]:
     """What autocast casts for a call of each group: two factors of a contraction, and a sum's third. A backward pass
     computes with what was cast, and undoes each cast. Batch norms hand on 16 bits to the convolutions behind them."""
-    batches = any("batch_norm" in one.call.name for one in evidence.priced.groups)
-    return [float(_operands(one, batches)) for one in evidence.priced.groups]
+    batches = any("batch_norm" in group.call.name for group in evidence.priced.groups)
+    return [float(_operands(group, batches)) for group in evidence.priced.groups]
 
 
 def _operands(group: Group, batches: bool) -> int:
     if group.work.matrix_dtype not in FLOAT32:
         return 0
-    each = min(sum(one.dtype == "float32" for one in group.call.tensors), MOST_OPERANDS)
+    each = min(sum(tensor.dtype == "float32" for tensor in group.call.tensors), MOST_OPERANDS)
     return max(each - (batches and "convolution" in group.call.name), 0)
 
 
@@ -150,7 +150,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     if kind not in ("cuda", "cpu"):
         yield Unfit(NAME, f"not known on {kind}")
     elif module is not None and not any(
-        one.dtype.itemsize == 4 for one in module.parameters() if one.is_floating_point()
+        parameter.dtype.itemsize == 4 for parameter in module.parameters() if parameter.is_floating_point()
     ):
         yield Unfit(NAME, "the model has no float32 parameters")
     else:

@@ -86,7 +86,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
         yield Unfit(NAME, applying.of_model(workload, "its model is no nn.Module"))
     elif applying.goes_back(workload):
         yield Unfit(NAME, "it trains: weights in bfloat16 lose small updates")
-    elif not any(one.dtype == torch.float32 for one in module.parameters()):
+    elif not any(parameter.dtype == torch.float32 for parameter in module.parameters()):
         yield Unfit(NAME, "the model has no float32 parameters")
     elif workload.loader is not None and workload.step is not None:
         yield Unfit(NAME, "its inputs come from a loader into a step of its own: cast them there")
@@ -105,9 +105,9 @@ def _apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
     if "inputs" not in kept:
         kept["inputs"] = cast(tuple(workload.inputs))
     with ExitStack() as stack:
-        for one in [*module.parameters(), *module.buffers()]:
-            if one.dtype == torch.float32:
-                applying.borrowed(stack, one, _like, kept, back=False)
+        for parameter in [*module.parameters(), *module.buffers()]:
+            if parameter.dtype == torch.float32:
+                applying.borrowed(stack, parameter, _like, kept, back=False)
         if workload.loader is not None:
             hook = module.register_forward_pre_hook(lambda _, args: cast(args))
             stack.callback(hook.remove)

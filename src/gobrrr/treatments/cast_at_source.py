@@ -49,7 +49,7 @@ def _how(evidence: Evidence, came: Origin) -> str:
     A model that is made under another default has float32 from there, where that line is known.
     """
     above = came.way == "default" and came.written is not None
-    lines = [_narrowed(evidence, one) for one in came.wide if one.kind != "parameters" or not above]
+    lines = [_narrowed(evidence, wide) for wide in came.wide if wide.kind != "parameters" or not above]
     if lines:
         return "\n".join(lines)
     if came.way == "parameters":
@@ -65,17 +65,17 @@ FLOAT = "{}.float()"
 CAST = "torch.as_tensor(array, dtype=torch.float32)"
 
 
-def _narrowed(evidence: Evidence, one: Wide) -> str:
-    at = written_at(one.written)
-    if one.kind == "default":
+def _narrowed(evidence: Evidence, wide: Wide) -> str:
+    at = written_at(wide.written)
+    if wide.kind == "default":
         return line("torch.set_default_dtype(torch.float32)", at or "in place of what sets it to float64")
-    name = one.name or model_of(evidence)
-    return line(f"{name} = {FLOAT.format(name)}", after(at), _made_by(one))
+    name = wide.name or model_of(evidence)
+    return line(f"{name} = {FLOAT.format(name)}", after(at), _made_by(wide))
 
 
-def _made_by(one: Wide) -> str:
+def _made_by(wide: Wide) -> str:
     """What makes a model's parameters float64: it can be left out instead."""
-    call = one.written.call if one.written is not None and one.kind == "parameters" else None
+    call = wide.written.call if wide.written is not None and wide.kind == "parameters" else None
     return "or leave .double() out there" if call is not None and call.endswith(".double()") else ""
 
 

@@ -127,9 +127,9 @@ def _apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
     if "inputs" not in kept:
         kept["inputs"] = _images(tuple(workload.inputs)), _images(tuple(workload.targets))
     found = [
-        (one, [part for part in (one.grad, *state.get(one, {}).values()) if _alike(part, one)])
-        for one in [*module.parameters(), *module.buffers()]
-        if one.dim() == 4
+        (parameter, [part for part in (parameter.grad, *state.get(parameter, {}).values()) if _alike(part, parameter)])
+        for parameter in [*module.parameters(), *module.buffers()]
+        if parameter.dim() == 4
     ]
     applying.forgotten(kept, [part for one, beside in found for part in (one, *beside)])
     with ExitStack() as stack:

@@ -51,8 +51,8 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
 @contextmanager
 def _apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
     with ExitStack() as stack:
-        for one in applying.repeated_blocks(applying.module_of(workload)):
-            applying.patched(stack, one, "forward", _again(one.forward))
+        for repeated_block in applying.repeated_blocks(applying.module_of(workload)):
+            applying.patched(stack, repeated_block, "forward", _again(repeated_block.forward))
         yield workload
 
 

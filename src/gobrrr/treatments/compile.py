@@ -128,10 +128,14 @@ def _loop_outside(evidence: Evidence) -> str | None:
     """The line of loops whose turns need each other, in a function beside the model's, that have most of the step."""
     step = program_of(evidence).step
     mine: dict[str, list[HostLoop]] = {}
-    for one in evidence.host_loops:
-        source = one.loop.source or ""
-        if one.loop.needing and evidence.module(one.loop.row) is None and source.rpartition(": ")[2] != step:
-            mine.setdefault(source, []).append(one)
+    for host_loop in evidence.host_loops:
+        source = host_loop.loop.source or ""
+        if (
+            host_loop.loop.needing
+            and evidence.module(host_loop.loop.row) is None
+            and source.rpartition(": ")[2] != step
+        ):
+            mine.setdefault(source, []).append(host_loop)
     for source, loops in mine.items():
         if spans_of_loops(evidence, loops).length > MOSTLY * evidence.wall_ns * evidence.recorded_steps.count:
             return source or None
@@ -151,7 +155,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     blocks = applying.repeated_blocks(module)
     if not blocks:
         yield Unfit(f"{NAME}:regional", applying.of_model(workload, "no block of the model is repeated"))
-    elif any(_is_compiled(one) for one in blocks):
+    elif any(_is_compiled(block) for block in blocks):
         yield Unfit(f"{NAME}:regional", "its blocks are compiled already")
     else:
         kind = type(blocks[0]).__name__
@@ -163,7 +167,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     graphed = _graphed(f"{NAME}:reduce-overhead", whole, "reduce-overhead")
     tuned = _graphed(f"{NAME}:max-autotune-graphs", whole, "max-autotune")
     if not applying.on_cuda(workload):
-        yield from (Unfit(one.name, "CUDA graphs need a CUDA device") for one in (graphed, tuned))
+        yield from (Unfit(way.name, "CUDA graphs need a CUDA device") for way in (graphed, tuned))
         return
     yield graphed
     yield replace(tuned, as_if=(NAME, TUNED, GRAPHED), slow=True)
@@ -175,13 +179,13 @@ def _graphed(name: str, whole: list[str], mode: str) -> Way:
         f"{_pasted(whole, mode)}\n"
         "torch.compiler.cudagraph_mark_step_begin()  # before each step; clone what is kept beyond it"
     )
-    one = _way(name, code, _whole({"mode": mode}, graphs=True))
-    return replace(one, as_if=(NAME, GRAPHED), conflicts=frozenset({"cuda-graph"}))
+    way = _way(name, code, _whole({"mode": mode}, graphs=True))
+    return replace(way, as_if=(NAME, GRAPHED), conflicts=frozenset({"cuda-graph"}))
 
 
 def _pasted(names: list[str], mode: str = "") -> str:
     given = f', mode="{mode}"' if mode else ""
-    return "\n".join(f"{one} = torch.compile({one}{given})" for one in names)
+    return "\n".join(f"{name} = torch.compile({name}{given})" for name in names)
 
 
 def _way(name: str, code: str, apply: Any) -> Way:
@@ -262,8 +266,8 @@ def _blocks(blocks: list[Any]) -> Any:
     def apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
         called = _compiled(_call, kept, {})
         with ExitStack() as stack:
-            for one in blocks:
-                applying.patched(stack, one, "_compiled_call_impl", _bound(called, one))
+            for block in blocks:
+                applying.patched(stack, block, "_compiled_call_impl", _bound(called, block))
             yield workload
 
     return apply

@@ -32,10 +32,10 @@ REMEDIES = {
 }
 
 
-def _remedy(one: Again) -> str:
-    if one.kind == "turns":
-        return f"once in the step, not {one.times} times: keep the result and use it again"
-    return REMEDIES.get(one.of, GENERAL)
+def _remedy(again: Again) -> str:
+    if again.kind == "turns":
+        return f"once in the step, not {again.times} times: keep the result and use it again"
+    return REMEDIES.get(again.of, GENERAL)
 
 
 def _how(evidence: Evidence, _: Finding) -> str:

@@ -40,7 +40,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         return None
     told = next((one for one in finding.evidence if one.startswith("to switch off: ")), "")
     parts = told.removeprefix("to switch off: ").split("; ") if told else ["what was switched on to look for a bug"]
-    how = "\n".join(one if "(" in one or " = " in one else said(one) for one in parts)
+    how = "\n".join(part if "(" in part or " = " in part else said(part) for part in parts)
     return of_claim(evidence, found, how, "high: all that the host does is the tracer's, if there is one")
 
 

@@ -64,7 +64,7 @@ MEAN = LISTED["lerp_"]
 
 def _how(evidence: Evidence, finding: Finding) -> str:
     """The longest loop's operations, each once for all tensors."""
-    loops = sorted(update_loops(evidence), key=lambda one: -len(one.rows))
+    loops = sorted(update_loops(evidence), key=lambda update_loop: -len(update_loop.rows))
     times = Counter(loops[0].names) if loops else Counter()
     if set(times) == {"mul", "add"} and times["mul"] == 2 * times["add"]:
         return line(MEAN, where(finding), "lists of all the tensors; where the two weights add up to 1")

@@ -76,7 +76,7 @@ def _training(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
             (parent, name, _layer(child))
             for parent in list(module.modules())
             for name, child in parent.named_children()
-            if any(child is one for one in quantizing.linears(workload))
+            if any(child is linear for linear in quantizing.linears(workload))
         ]
     with ExitStack() as stack:
         for parent, name, layer in kept["layers"]:

@@ -29,7 +29,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     finding = found.finding
     if finding.code != "O13":
         return None
-    known = [one for one in holders(evidence) if one.kind is not None]
-    told = dict.fromkeys(said(one.kind.remedy, place(one.source)) for one in known if one.kind is not None)
+    known = [holder for holder in holders(evidence) if holder.kind is not None]
+    told = dict.fromkeys(said(holder.kind.remedy, place(holder.source)) for holder in known if holder.kind is not None)
     mine = Found(finding, claim_of(evidence, known))
     return of_claim(evidence, mine, "\n".join(told) or said(GENERAL), "low: the program can't do without it", least=0.0)

@@ -48,7 +48,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 def _how(evidence: Evidence, finding: Finding) -> str | None:
     """The function of the heaviest norm that is written out; what has no such kernel is left to the compiler, and None
     where that has been there."""
-    written = max(written_norms(evidence), key=lambda one: one.bytes, default=None)
+    written = max(written_norms(evidence), key=lambda written_norm: written_norm.bytes, default=None)
     calls = written.calls if written is not None else ()
     kind = "layer" if {evidence.group_of(call).call.name for call in calls} & set(CENTRING) else "rms"
     if written is None or (kind == "rms" and not evidence.device.fused_rms_norm):  # it is taken apart again

@@ -246,16 +246,16 @@ def _unfused(optimizer: Any, kind: str, device: str) -> str:
     if device not in FUSED_ON[kind]:
         return f"{kind} has no fused form on {device}"
     parameters = [one for group in groups for one in group["params"]]
-    if not all(one.is_floating_point() for one in parameters):
+    if not all(parameter.is_floating_point() for parameter in parameters):
         return "the fused form takes floating-point parameters alone"
-    if len({one.device for one in parameters}) > 1:
+    if len({parameter.device for parameter in parameters}) > 1:
         return "its parameters are on several devices"
     return ""
 
 
 def _sparse(workload: Workload) -> str:
-    embeddings = [one for one in applying.modules_of(workload) if getattr(one, "sparse", False) is True]
+    embeddings = [module for module in applying.modules_of(workload) if getattr(module, "sparse", False) is True]
     parameters = [one for group in workload.optimizer.param_groups for one in group["params"]]
-    if embeddings or any(one.grad is not None and one.grad.is_sparse for one in parameters):
+    if embeddings or any(parameter.grad is not None and parameter.grad.is_sparse for parameter in parameters):
         return "its gradients are sparse"
     return ""

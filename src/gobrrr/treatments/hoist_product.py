@@ -31,16 +31,16 @@ for part in parts:
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
     """One product for those of all turns."""
-    mine = [one for one in evidence.host_loops if one.loop.free and not one.for_reading]
+    mine = [host_loop for host_loop in evidence.host_loops if host_loop.loop.free and not host_loop.for_reading]
     if found.finding.code != "O04" or not mine:
         return None
     how = said("one product for all turns, taken apart with .unbind(0), in front of the loop", _line(evidence, mine[0]))
     assumes = "the inputs of all turns are there before the loop"
-    return Plan(how, assumes, all_of(*(hoisted(evidence, one.loop) for one in mine)), once=True)
+    return Plan(how, assumes, all_of(*(hoisted(evidence, loop.loop) for loop in mine)), once=True)
 
 
-def _line(evidence: Evidence, one: HostLoop) -> str:
+def _line(evidence: Evidence, loop: HostLoop) -> str:
     """The line of the product."""
-    rows = np.flatnonzero(evidence.dispatched == one.loop.free[0])
+    rows = np.flatnonzero(evidence.dispatched == loop.loop.free[0])
     source = evidence.source(int(rows[0])) if len(rows) else None
-    return place(source or one.loop.source)
+    return place(source or loop.loop.source)

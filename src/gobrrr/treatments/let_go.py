@@ -50,11 +50,11 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 def _told(what: Grown) -> list[str]:
     listed = LISTED if what.nodes is not None else FILLING
-    told = [said(CHAINED if one.chain else listed, place(one.source)) for one in what.results]
+    told = [said(CHAINED if result.chain else listed, place(result.source)) for result in what.results]
     if what.hooks is not None:
         told += [said(HOOKED, place(one)) for one in what.hooked] or [said(HOOKED)]
     if not told:
-        told = [said(COUNTED if one.counted else LARGER, place(one.source)) for one in what.rising]
+        told = [said(COUNTED if rising.counted else LARGER, place(rising.source)) for rising in what.rising]
     if what.turns is not None:
         told.append(said(TURNED, place(what.turns.source)))
     return told or [said(LISTED)]

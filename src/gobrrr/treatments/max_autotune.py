@@ -42,7 +42,7 @@ def unasked(evidence: Evidence) -> Plan | None:
     """What products of a matrix and one vector take beyond their floor; None where there are none that memory binds."""
     if not evidence.device.bytes_alone or not evidence.priced.groups:
         return None
-    chosen = np.array([_is_vector(one) for one in evidence.priced.groups])[evidence.calls.group]
+    chosen = np.array([_is_vector(group) for group in evidence.priced.groups])[evidence.calls.group]
     least = evidence.calls.floor_ns + FIXED_NS * np.maximum(evidence.calls.kernels, 1)
     calls = np.flatnonzero(chosen & (evidence.calls.ns > least))
     if not len(calls):
@@ -57,7 +57,7 @@ def _is_vector(group: Group) -> bool:
     at, tensors, floor = PRODUCTS.get(group.call.name), group.call.tensors, group.floor
     if at is None or floor is None or floor.bound != "memory" or len(tensors) != 2:
         return False
-    first, second = (one.shape for one in tensors)
+    first, second = (tensor.shape for tensor in tensors)
     if len(first) != at + 2 or len(second) != at + 2:
         return False
     return (first[at] == 1 or second[at + 1] == 1) and first[at + 1] > 1

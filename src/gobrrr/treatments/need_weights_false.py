@@ -45,8 +45,8 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     import torch
 
     quiet = (torch.nn.TransformerEncoderLayer, torch.nn.TransformerDecoderLayer)
-    asked = {id(part) for one in applying.modules_of(workload, quiet) for part in one.modules()}
-    found = [one for one in applying.modules_of(workload, torch.nn.MultiheadAttention) if id(one) not in asked]
+    asked = {id(part) for module in applying.modules_of(workload, quiet) for part in module.modules()}
+    found = [module for module in applying.modules_of(workload, torch.nn.MultiheadAttention) if id(module) not in asked]
     if not found:
         yield Unfit(NAME, applying.of_model(workload, "the model has no nn.MultiheadAttention of its own"))
         return
@@ -66,8 +66,8 @@ def _apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
     import torch
 
     with ExitStack() as stack:
-        for one in applying.modules_of(workload, torch.nn.MultiheadAttention):
-            applying.patched(stack, one, "forward", _without(one.forward))
+        for module in applying.modules_of(workload, torch.nn.MultiheadAttention):
+            applying.patched(stack, module, "forward", _without(module.forward))
         yield workload
 
 

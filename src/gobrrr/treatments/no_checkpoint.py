@@ -85,12 +85,12 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
 
 
 def _flagged(workload: Workload) -> list[Any]:
-    return [one for one in applying.modules_of(workload) if getattr(one, FLAG, False) is True]
+    return [module for module in applying.modules_of(workload) if getattr(module, FLAG, False) is True]
 
 
 def _wrapped(workload: Workload) -> list[Any]:
     """torch.distributed's wrappers, each around one module."""
-    return [one for one in applying.modules_of(workload) if hasattr(one, "_checkpoint_wrapped_module")]
+    return [module for module in applying.modules_of(workload) if hasattr(module, "_checkpoint_wrapped_module")]
 
 
 def _asks(code: Any) -> bool:

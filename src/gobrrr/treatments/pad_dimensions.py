@@ -122,7 +122,7 @@ def _forward(linear: Any) -> Callable[..., Any]:
         if torch.is_grad_enabled() or torch.compiler.is_compiling() or linear.weight.is_inference():
             return made()
         parts = [one for one in (linear.weight, linear.bias) if one is not None]
-        mark = [(one.data_ptr(), one.dtype, one._version) for one in parts]
+        mark = [(part.data_ptr(), part.dtype, part._version) for part in parts]
         if had.get("mark") != mark:
             had.update(mark=mark, made=made())
         return had["made"]  # type: ignore[no-any-return]

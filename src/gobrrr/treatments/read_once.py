@@ -33,13 +33,15 @@ values = torch.stack(norms).tolist()  # one read
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
     """One turn's launches for all of a loop's, and no wait in it."""
-    loops = [one for one in evidence.host_loops if one.for_reading]
+    loops = [host_loop for host_loop in evidence.host_loops if host_loop.for_reading]
     if found.finding.code != "O02" or not loops:
         return None
-    lines = dict.fromkeys(place(one.loop.source) for one in loops)
+    lines = dict.fromkeys(place(loop.loop.source) for loop in loops)
     how = "\n".join(said(HOW, line) for line in lines)
     assumes = "the same operation makes all the values"
     if not evidence.device.asynchronous:
         return of_claim(evidence, found, how, assumes)
     mine = waits_within(evidence, inner_waits(evidence), loops)
-    return Plan(how, assumes, all_of(unread(evidence, mine), *(as_one_turn(evidence, one) for one in loops)), once=True)
+    return Plan(
+        how, assumes, all_of(unread(evidence, mine), *(as_one_turn(evidence, loop) for loop in loops)), once=True
+    )

@@ -31,8 +31,8 @@ out, state = torch.nn.LSTM(inputs, hidden)(x)  # all timesteps of a recurrence i
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
     """One turn's launches for all of a loop's, whose kernels then do the work of all turns."""
-    loops = [one for one in evidence.host_loops if not one.for_reading]
-    mine = [one for one in loops if one.loop.cell is not None]
+    loops = [host_loop for host_loop in evidence.host_loops if not host_loop.for_reading]
+    mine = [loop for loop in loops if loop.loop.cell is not None]
     if found.finding.code != "O04" or not mine:
         return None
     layer = next((layer for word, layer in LAYERS.items() if word in (mine[0].loop.cell or "").lower()), "torch.nn.RNN")
@@ -42,4 +42,4 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if not evidence.device.asynchronous:
         share = share_of(loops, mine)
         return of_claim(evidence, found, how, assumes, least=share, most=share)
-    return Plan(how, assumes, all_of(*(as_one_turn(evidence, one) for one in mine)), once=True)
+    return Plan(how, assumes, all_of(*(as_one_turn(evidence, loop) for loop in mine)), once=True)

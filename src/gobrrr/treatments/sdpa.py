@@ -193,14 +193,14 @@ def _worth(kernel: str, *, cudnn_first: bool = False) -> Any:
             return "no call of scaled_dot_product_attention in the step"
         if share < applying.WORTH_TRYING:
             return f"attention takes {units.percent(share)} of the device's time"
-        calls = [one for one in diagnosis.ops if any(word in one.op.lower() for word in TUNED)]
-        if calls and all(f"{kernel}_attention" in one.op for one in calls):
+        calls = [row for row in diagnosis.ops if any(word in row.op.lower() for word in TUNED)]
+        if calls and all(f"{kernel}_attention" in call.op for call in calls):
             return "its calls run on that kernel already"
-        if cudnn_first and calls and all("cudnn_attention" in one.op for one in calls):
+        if cudnn_first and calls and all("cudnn_attention" in call.op for call in calls):
             return (
                 "its calls run on cuDNN's kernel, which torch prefers here for its speed (pytorch.org/blog/pytorch2-5)"
             )
-        if kernel != "efficient" and calls and all(FLOAT32.match(one.shapes or "") for one in calls):
+        if kernel != "efficient" and calls and all(FLOAT32.match(call.shapes or "") for call in calls):
             return "its calls are in float32, which that kernel does not take"
         return ""
 
@@ -228,11 +228,11 @@ def _switched(configs: list[Any]) -> Any:
     @contextmanager
     def apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
         with ExitStack() as stack:
-            for one in configs:
+            for config in configs:
                 # the setter of transformers' own property would set the parts' configurations as well
                 internal = "_attn_implementation_internal"
-                name = internal if internal in vars(one) else "_attn_implementation"
-                applying.patched(stack, one, name, "sdpa")
+                name = internal if internal in vars(config) else "_attn_implementation"
+                applying.patched(stack, config, name, "sdpa")
             yield workload
 
     return apply

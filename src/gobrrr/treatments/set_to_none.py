@@ -49,7 +49,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
 
 def _zeros(code: Any) -> bool:
     """Whether a piece of code passes `set_to_none` and has a False to pass."""
-    return "set_to_none" in reaching.keywords_of(code) and any(one is False for one in code.co_consts)
+    return "set_to_none" in reaching.keywords_of(code) and any(constant is False for constant in code.co_consts)
 
 
 def _worth(diagnosis: Diagnosis) -> str:

@@ -34,7 +34,7 @@ TAKE = ("SGD", "Adagrad")
 
 def _how(evidence: Evidence, finding: Finding) -> str:
     """The largest table by its size, and what updates it where the program's own optimizer can't."""
-    tables = sorted(dense_tables(evidence), key=lambda one: -one.rows * one.width)
+    tables = sorted(dense_tables(evidence), key=lambda dense_table: -dense_table.rows * dense_table.width)
     size = f"{tables[0].rows}, {tables[0].width}" if tables else "rows, width"
     at = where(finding)
     table = line(f"table = torch.nn.Embedding({size}, sparse=True)", f"looked up by {at}" if at else "")

@@ -33,8 +33,8 @@ class Arm:
 
     def __init__(self, workload: Workload, ways: Sequence[Way]) -> None:
         self.workload = workload
-        self.ways = tuple(sorted(ways, key=lambda one: one.rank))
-        self.name = " + ".join(one.name for one in self.ways) or "as it is"
+        self.ways = tuple(sorted(ways, key=lambda way: way.rank))
+        self.name = " + ".join(way.name for way in self.ways) or "as it is"
         self.kept: dict[str, dict[str, Any]] = {}
         self._batches: dict[int, Batches] = {}
 

@@ -74,8 +74,8 @@ class Here:
         self._workload, self._target, self._stages, self._clock = workload, target, stages, clock
         self._fingerprint = fingerprint(workload)
         fit, unfit = ways_of(workload)
-        self._ways = {one.name: one for one in fit if alone or not one.fresh}
-        left = [Untried(way=one.name, why=NEEDS_PROCESS) for one in fit if one.name not in self._ways]
+        self._ways = {way.name: way for way in fit if alone or not way.fresh}
+        left = [Untried(way=way.name, why=NEEDS_PROCESS) for way in fit if way.name not in self._ways]
         self._unfit = (*left, *(Untried(way=one.name, why=one.why) for one in unfit))
         self._versions: Versions | None = None
         self._basis: Basis | None = None
@@ -101,7 +101,7 @@ class Here:
         self._predictor = predictor_of(examined, ways)
         if self._basis is None:
             self._basis = Basis(examined, ways, self._predictor)
-        if self._seen is None or not any(hides(one) for one in self._named(kept)):
+        if self._seen is None or not any(hides(way) for way in self._named(kept)):
             self._seen = examined.diagnosis
         found, notes = candidates_of(
             examined, ways, self._named(kept), self._basis if kept else None, self._seen, self._predictor
@@ -180,12 +180,12 @@ class Here:
         whole = stacked(self._named(kept))
         return run_trial(self._workload, (), whole, allowed=allowed, progress=self._stages, clock=self._clock)
 
-    def _way_of(self, one: Candidate) -> Way:
-        if one.leaves_out:
-            return nothing(one.way)
-        if one.members:
-            return dataclasses.replace(stacked(self._named(one.members)), name=one.way)
-        return self._ways[one.way]
+    def _way_of(self, candidate: Candidate) -> Way:
+        if candidate.leaves_out:
+            return nothing(candidate.way)
+        if candidate.members:
+            return dataclasses.replace(stacked(self._named(candidate.members)), name=candidate.way)
+        return self._ways[candidate.way]
 
     def _named(self, names: Sequence[str]) -> list[Way]:
         return [self._ways[name] for name in names]
@@ -201,7 +201,7 @@ def _windows(looking: Looking) -> Any:
 
 def stacked(ways: Sequence[Way]) -> Way:
     """Several ways as one."""
-    inwards = sorted(ways, key=lambda one: one.rank)
+    inwards = sorted(ways, key=lambda way: way.rank)
 
     @contextmanager
     def apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
@@ -214,16 +214,16 @@ def stacked(ways: Sequence[Way]) -> Way:
                     raise
             yield workload
 
-    worst = max((one.numerics for one in ways), key=("none", "rounding", "statistics").index)
+    worst = max((way.numerics for way in ways), key=("none", "rounding", "statistics").index)
     return Way(
         name=TOGETHER,
         treatment=TOGETHER,
         apply=apply,
-        code="\n".join(one.code for one in ways),
+        code="\n".join(way.code for way in ways),
         numerics=worst,
         rank=0,
-        compiles=any(one.compiles for one in ways),
-        work=math.prod(one.work for one in ways),
+        compiles=any(way.compiles for way in ways),
+        work=math.prod(way.work for way in ways),
     )
 
 

@@ -53,13 +53,13 @@ def ways_of(workload: Workload, treatments: Iterable[Treatment] | None = None) -
     """All ways of all treatments: those that fit a workload, and the others with why they don't."""
     fit: list[Way] = []
     unfit: list[Unfit] = []
-    for one in catalogue() if treatments is None else treatments:
-        if one.ways is None:
+    for treatment in catalogue() if treatments is None else treatments:
+        if treatment.ways is None:
             continue
         try:
-            found = list(one.ways(workload))
+            found = list(treatment.ways(workload))
         except Exception as error:  # one treatment that can't read a workload must not end the others
-            unfit.append(Unfit(one.name, f"its ways can't be told for this workload: {_line(error)}"))
+            unfit.append(Unfit(treatment.name, f"its ways can't be told for this workload: {_line(error)}"))
             continue
         fit += [replace(way, code=in_its_words(workload, way.code)) for way in found if isinstance(way, Way)]
         unfit += [way for way in found if isinstance(way, Unfit)]
@@ -86,14 +86,14 @@ def candidates_of(
     hidden = any(hides(one) for one in kept)
     step = step_of(examined.diagnosis)
     made, other = [], False
-    for one in ways:
-        told = basis is None or not hidden or set(one.as_if) <= BESIDE
-        found = predictor.saving(one.as_if, one.work) if told else None
-        if found is None and basis is not None and one.as_if and step is not None:
-            found = basis.beyond(kept, one, step)
+    for way in ways:
+        told = basis is None or not hidden or set(way.as_if) <= BESIDE
+        found = predictor.saving(way.as_if, way.work) if told else None
+        if found is None and basis is not None and way.as_if and step is not None:
+            found = basis.beyond(kept, way, step)
             other = other or found is not None
-        as_if = _telling(one.as_if, predictor, *([basis.predictor] if basis is not None else []))
-        made.append(_candidate(one, as_if, found, seen or examined.diagnosis))
+        as_if = _telling(way.as_if, predictor, *([basis.predictor] if basis is not None else []))
+        made.append(_candidate(way, as_if, found, seen or examined.diagnosis))
     notes = [*predictor.notes, *([FROM_BASIS] if other else [])]
     return made, notes
 
@@ -101,8 +101,10 @@ def candidates_of(
 def _telling(as_if: Sequence[str], *predictors: Predictor) -> tuple[str, ...]:
     """The names that predict a way, less those of what is never applied alone and does nothing in this step: without
     them the way is known to be predicted the same as another."""
-    alone = {one.name for one in catalogue() if one.ways is not None}
-    return tuple(name for name in as_if if word_of(name) in alone or any(one.has(name) for one in predictors))
+    alone = {treatment.name for treatment in catalogue() if treatment.ways is not None}
+    return tuple(
+        name for name in as_if if word_of(name) in alone or any(predictor.has(name) for predictor in predictors)
+    )
 
 
 BESIDE = frozenset({"fused-optimizer", "foreach", "dataloader-workers", "prefetch-pinned"})
@@ -154,7 +156,7 @@ class Basis:
 
     def _replayed(self, ways: Sequence[Way]) -> Replayed | None:
         """The replay's own answer; None where nothing is known of them, or kept ways change nothing in it."""
-        return self.predictor.replayed(list(dict.fromkeys(name for one in ways for name in one.as_if)))
+        return self.predictor.replayed(list(dict.fromkeys(name for way in ways for name in way.as_if)))
 
 
 def _candidate(way: Way, as_if: tuple[str, ...], found: Saving | None, diagnosis: Diagnosis) -> Candidate:
@@ -177,8 +179,8 @@ class _Replayed:
 
     def __init__(self, examined: pipeline.Examined, names: Iterable[str]) -> None:
         self._parts = Parts()
-        known = {one.name for one in catalogue()}
-        planned = seats(examined.ranks[:1], [one for one in names if word_of(one) in known], self._parts)
+        known = {treatment.name for treatment in catalogue()}
+        planned = seats(examined.ranks[:1], [name for name in names if word_of(name) in known], self._parts)
         self._combiner = Combiner(planned, examined.diagnosis.unprofiled_wall_ns)
         self._known: dict[frozenset[str], Saving | None] = {}
 
@@ -193,18 +195,18 @@ class _Replayed:
 
     def saving(self, names: Sequence[str], work: float = 1.0) -> Saving | None:
         """None where no treatment of `names` has a plan in this step, which says itself of how much `work` it is."""
-        planned = frozenset(one for one in names if self.has(one))
+        planned = frozenset(name for name in names if self.has(name))
         if not planned:
             return None
         if planned not in self._known:
-            mine = [one for one in names if one in planned]
+            mine = [name for name in names if name in planned]
             self._known[planned] = self._parts.make(" + ".join(mine), lambda: self._combiner.foretold(mine), None)
         return self._known[planned]
 
     def replayed(self, names: Sequence[str], step_ns: float | None = None) -> Replayed | None:
         """The replay's own answer, for who fits what lies beside it; None as for `saving`. `step_ns`: what the step
         takes, where the host has another speed than when it was looked at."""
-        mine = [one for one in names if self.has(one)]
+        mine = [name for name in names if self.has(name)]
 
         def made() -> Replayed:
             now = self._combiner if step_ns is None else self._combiner.of_step(step_ns)
@@ -224,16 +226,16 @@ class _Prescribed:
 
     def has(self, name: str) -> bool:
         """Whether something prescribes a treatment."""
-        return any(one.treatment == word_of(name) for one in self._prescriptions)
+        return any(prescription.treatment == word_of(name) for prescription in self._prescriptions)
 
     def saving(self, names: Sequence[str], work: float = 1.0) -> Saving | None:
         """None where nothing prescribes a treatment of `names`."""
-        asked_for = {word_of(one) for one in names}
-        mine = [one for one in self._prescriptions if one.treatment in asked_for]
+        asked_for = {word_of(name) for name in names}
+        mine = [prescription for prescription in self._prescriptions if prescription.treatment in asked_for]
         if not mine:
             return None
-        low = max(one.predicted_saving_ns[0] for one in mine)
-        high = max(min(sum(one.predicted_saving_ns[1] for one in mine), self._step), low)
+        low = max(prescription.predicted_saving_ns[0] for prescription in mine)
+        high = max(min(sum(prescription.predicted_saving_ns[1] for prescription in mine), self._step), low)
         if work > 1.0:  # the step itself gets no shorter
             low, high = (min(one, self._step * (1 - 1 / work)) for one in (low, high))
         return (low + high) / 2, low, high
@@ -260,24 +262,27 @@ def step_of(diagnosis: Diagnosis) -> float | None:
 
 def advice_of(diagnosis: Diagnosis, ways: Sequence[Way]) -> list[Advised]:
     """The prescriptions that no way can carry out here: what the user's own source has to change."""
-    can = {one.treatment for one in ways}
-    codes = {one.name: one.code_to_paste for one in catalogue()}
-    by_code = {one.code: one for one in diagnosis.findings}
-    left = [one for one in worth_doing(diagnosis) if one.treatment not in can]
-    return [_advised(one, by_code.get(one.finding), codes.get(one.treatment, "")) for one in left]
+    can = {way.treatment for way in ways}
+    codes = {treatment.name: treatment.code_to_paste for treatment in catalogue()}
+    by_code = {finding.code: finding for finding in diagnosis.findings}
+    left = [prescription for prescription in worth_doing(diagnosis) if prescription.treatment not in can]
+    return [
+        _advised(prescription, by_code.get(prescription.finding), codes.get(prescription.treatment, ""))
+        for prescription in left
+    ]
 
 
-def _advised(one: Prescription, finding: Finding | None, code: str) -> Advised:
+def _advised(prescription: Prescription, finding: Finding | None, code: str) -> Advised:
     places = finding.where if finding is not None else []
     where = next((place.source for place in places if place.source), None)
     return Advised(
-        treatment=one.treatment,
-        finding=one.finding,
+        treatment=prescription.treatment,
+        finding=prescription.finding,
         where=where or next((place.op for place in places if place.op), "") or "",
-        how=one.how,
+        how=prescription.how,
         code=code,
-        predicted_saving_ns=one.predicted_saving_ns,
-        mends=one.mends,
+        predicted_saving_ns=prescription.predicted_saving_ns,
+        mends=prescription.mends,
     )
 
 

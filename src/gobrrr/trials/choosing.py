@@ -94,7 +94,7 @@ class Found:
         """The trial of what was kept last, which is in `kept` by now: it measured all of that."""
         assert record.timing is not None  # nothing helps that was not timed
         before = self.measured[0] if self.measured is not None else record.timing.before_ns
-        self.measured = before, record.timing.after_ns / math.prod(one.work for one in self.kept)
+        self.measured = before, record.timing.after_ns / math.prod(candidate.work for candidate in self.kept)
         self.apart = self.faster is not None
         self.faster = (self.faster or 1.0) * ratio(record)
 
@@ -128,11 +128,11 @@ class Chooser:
         """A way that turned out not to apply to this workload has no other turn."""
         self._unapplied[way] = why
 
-    def split(self, one: Candidate, unfit: str = "") -> None:
+    def split(self, candidate: Candidate, unfit: str = "") -> None:
         """A set that failed: what is left of it without the member that can't be applied, else its halves."""
         candidates = self._found.looked.candidates
-        left = sets.without(one, unfit, candidates) if unfit else None
-        self._parts += sets.halves(one, candidates) if not unfit else [left] if left is not None else []
+        left = sets.without(candidate, unfit, candidates) if unfit else None
+        self._parts += sets.halves(candidate, candidates) if not unfit else [left] if left is not None else []
 
     def doubt(self, ways: Sequence[str]) -> None:
         """Kept members of a set that may not pay: the step is tried without each."""
@@ -145,44 +145,46 @@ class Chooser:
     def ranked(self) -> list[Choice]:
         """What could be tried now, in the order of it; why the others are left goes to `found.left`."""
         choices = [*self._sets(), *self._less()]
-        self._found.left = {one.way: one.why for one in self._found.looked.unfit}
-        for one in self._found.looked.candidates:
-            if any(one.way == kept.way for kept in self._found.kept):
+        self._found.left = {untried.way: untried.why for untried in self._found.looked.unfit}
+        for candidate in self._found.looked.candidates:
+            if any(candidate.way == kept.way for kept in self._found.kept):
                 continue
-            choice = self.choice(one)
+            choice = self.choice(candidate)
             why = self._why_not(choice)
             if not why:
                 choices.append(choice)
-            elif one.way not in self._refused:
-                self._found.left[one.way] = why
+            elif candidate.way not in self._refused:
+                self._found.left[candidate.way] = why
         return sorted(choices, key=_turn)
 
     def _sets(self) -> list[Choice]:
         """Sets that could be tried now: none of whose ways was kept, refused or left out by the user."""
         found = []
-        for one in (*self._found.looked.sets, *self._parts):
-            choice = self.choice(one)
-            members = [it for it in self._found.looked.candidates if it.way in one.members]
-            free = len(members) == len(one.members) and not any(
+        for candidate in (*self._found.looked.sets, *self._parts):
+            choice = self.choice(candidate)
+            members = [it for it in self._found.looked.candidates if it.way in candidate.members]
+            free = len(members) == len(candidate.members) and not any(
                 it.way in self._refused or it in self._found.kept or self._out(it) or self._conflict(it, "")
                 for it in members
             )
-            if free and (frozenset(self.base(choice)), one.way) not in self._taken:
+            if free and (frozenset(self.base(choice)), candidate.way) not in self._taken:
                 found.append(choice)
         return found
 
     def _less(self) -> list[Choice]:
         """The step without a kept way that may not pay, one at a time."""
         kept = self._found.kept
-        less = [sets.leaving_out(one, kept) for one in kept if one.way in self._in_doubt and len(kept) > 1]
-        found = [Choice(one, None, None, None, one.leaves_out) for one in less]
-        return [one for one in found if (frozenset(self.base(one)), one.candidate.way) not in self._taken]
+        less = [
+            sets.leaving_out(candidate, kept) for candidate in kept if candidate.way in self._in_doubt and len(kept) > 1
+        ]
+        found = [Choice(candidate, None, None, None, candidate.leaves_out) for candidate in less]
+        return [choice for choice in found if (frozenset(self.base(choice)), choice.candidate.way) not in self._taken]
 
-    def _out(self, one: Candidate) -> str:
+    def _out(self, candidate: Candidate) -> str:
         """Why the user or the workload leaves a way out; "" where it is not."""
-        names, options = {one.way, one.treatment}, self._options
-        if one.way in self._unapplied:
-            return self._unapplied[one.way]
+        names, options = {candidate.way, candidate.treatment}, self._options
+        if candidate.way in self._unapplied:
+            return self._unapplied[candidate.way]
         if names & set(options.without):
             return "left out by --without"
         return NOT_NAMED if options.only and not names & set(options.only) else ""
@@ -200,26 +202,26 @@ class Chooser:
             return "all that --only names was tried or can't be"
         return f"nothing is left that is predicted to save {units.percent(LEAST_SHARE)} of the step"
 
-    def choice(self, one: Candidate, step_ns: float | None = None) -> Choice:
+    def choice(self, candidate: Candidate, step_ns: float | None = None) -> Choice:
         """A way with its prediction and what the ledger says of such ones. `step_ns`: the step that it is predicted
         for; None: the one that was looked at."""
-        rivals = [kept.way for kept in self._found.kept if kept.treatment == one.treatment]
+        rivals = [kept.way for kept in self._found.kept if kept.treatment == candidate.treatment]
         instead = rivals[0] if len(rivals) == 1 else ""
-        if one.expected_ns is None or one.low_ns is None or one.high_ns is None:
-            return Choice(one, None, None, None, instead)
+        if candidate.expected_ns is None or candidate.low_ns is None or candidate.high_ns is None:
+            return Choice(candidate, None, None, None, instead)
         looked, looked_anew = self._found.looked, self._found.fresh_look
         step = step_ns or looked.step_ns
         errors: list[float] = []
         if self._ledger is not None and looked.versions is not None:
-            errors = self._ledger.errors(one.treatment, looked.versions.device)
-        told = one.expected_ns, one.low_ns, one.high_ns
+            errors = self._ledger.errors(candidate.treatment, looked.versions.device)
+        told = candidate.expected_ns, candidate.low_ns, candidate.high_ns
         if instead and not looked_anew:
             told = self._beyond(instead, told)
-        return Choice(one, *(told if step is None else calibrated(errors, *told, step)), instead)
+        return Choice(candidate, *(told if step is None else calibrated(errors, *told, step)), instead)
 
     def _beyond(self, instead_of: str, told: tuple[float, float, float]) -> tuple[float, float, float]:
         """What is predicted beyond a kept way, of a prediction for the step before it, which has both in it."""
-        kept = next(one for one in self._found.kept if one.way == instead_of)
+        kept = next(candidate for candidate in self._found.kept if candidate.way == instead_of)
         of = (kept.expected_ns or 0.0, kept.high_ns or 0.0, kept.low_ns or 0.0)
         expected, low, high = (mine - its for mine, its in zip(told, of, strict=True))
         return expected, min(low, expected), max(high, expected)
@@ -230,19 +232,19 @@ class Chooser:
 
     def _why_not(self, choice: Choice) -> str:
         """Why a way is not tried now; "" where it is."""
-        one = choice.candidate
-        if out := self._out(one):
+        candidate = choice.candidate
+        if out := self._out(candidate):
             return out
         forced = bool(self._options.only)
-        if (frozenset(self.base(choice)), one.way) in self._taken:
+        if (frozenset(self.base(choice)), candidate.way) in self._taken:
             return "was tried"
-        if one.way in self._refused:
+        if candidate.way in self._refused:
             return self._still_refused(choice)
-        if against := self._conflict(one, choice.instead_of):
+        if against := self._conflict(candidate, choice.instead_of):
             return f"can't stand beside {against}, which was kept"
-        if one.why_not and not forced:
-            return one.why_not
-        if (better := self._for_the_same_work(one)) and not forced:
+        if candidate.why_not and not forced:
+            return candidate.why_not
+        if (better := self._for_the_same_work(candidate)) and not forced:
             return f"{better}, which was kept, does what it would"
         if choice.high is not None and choice.high < self._least and not forced:
             most = max(choice.high, 0.0)
@@ -261,22 +263,26 @@ class Chooser:
         grown = choice.expected / step - before.expected / before.step
         return "" if grown > LEAST_SHARE and not choice.instead_of else "was tried"
 
-    def _conflict(self, one: Candidate, instead_of: str) -> str:
+    def _conflict(self, candidate: Candidate, instead_of: str) -> str:
         """The kept way that this one can't be kept together with."""
         for kept in self._found.kept:
             if kept.way == instead_of:
                 continue
-            if {kept.way, kept.treatment} & set(one.conflicts) or {one.way, one.treatment} & set(kept.conflicts):
+            if {kept.way, kept.treatment} & set(candidate.conflicts) or {candidate.way, candidate.treatment} & set(
+                kept.conflicts
+            ):
                 return kept.way
         return ""
 
-    def _for_the_same_work(self, one: Candidate) -> str:
+    def _for_the_same_work(self, candidate: Candidate) -> str:
         """The kept way that leaves this one nothing to change; "" where there is none."""
-        return next((kept.way for kept in self._found.kept if (kept.treatment, one.treatment) in ALTERNATIVES), "")
+        return next(
+            (kept.way for kept in self._found.kept if (kept.treatment, candidate.treatment) in ALTERNATIVES), ""
+        )
 
     def _no_better(self, choice: Choice) -> str:
         """Another way of a treatment that is kept: tried where, beyond that one, it is predicted to save more."""
-        kept = next(one for one in self._found.kept if one.way == choice.instead_of)
+        kept = next(candidate for candidate in self._found.kept if candidate.way == choice.instead_of)
         why = f"another way of {choice.instead_of}, which was kept, and predicted to be no better"
         if choice.expected is None or choice.candidate.as_if == kept.as_if:
             return why
@@ -284,13 +290,13 @@ class Chooser:
 
     def _as_refused(self, choice: Choice) -> str:
         """Another way that is predicted the same as one that was measured to save nothing, or too little to be seen."""
-        one = choice.candidate
+        candidate = choice.candidate
         for way, tried in self._refused.items():
             record = tried.record
-            if record.treatment != one.treatment or record.verdict == "unsafe" or record.timing is None:
+            if record.treatment != candidate.treatment or record.verdict == "unsafe" or record.timing is None:
                 continue
             was = next((it for it in self._found.looked.candidates if it.way == way), None)
-            if was is None or was.as_if != one.as_if or choice.expected is None or tried.expected is None:
+            if was is None or was.as_if != candidate.as_if or choice.expected is None or tried.expected is None:
                 continue
             if choice.expected <= tried.expected + self._least:
                 return f"predicted the same as {way}, which {words(record)}"
@@ -308,14 +314,21 @@ def _turn(choice: Choice) -> tuple[bool, bool, bool, bool, float, float]:
     Leaving out what may not pay saves nothing but what is kept in vain, and comes after what is predicted to save more
     than that. What compiles for minutes comes after what does not: the step that it is tried on is the shorter by then.
     """
-    one = choice.candidate
-    unpredicted = choice.expected is None and not one.leaves_out
-    return not one.members, unpredicted, one.work != 1.0, one.slow, -(choice.expected or 0.0), -(choice.high or 0.0)
+    candidate = choice.candidate
+    unpredicted = choice.expected is None and not candidate.leaves_out
+    return (
+        not candidate.members,
+        unpredicted,
+        candidate.work != 1.0,
+        candidate.slow,
+        -(choice.expected or 0.0),
+        -(choice.high or 0.0),
+    )
 
 
-def words(one: TrialRecord) -> str:
+def words(trial: TrialRecord) -> str:
     """A verdict in words that follow a name."""
     return {
         "helped": "helped", "no_change": "changed nothing", "hurt": "hurt",
         "unsafe": "was refused: the numbers differ", "inconclusive": "could not be judged",
-    }[one.verdict]  # fmt: skip
+    }[trial.verdict]  # fmt: skip

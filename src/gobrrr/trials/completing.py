@@ -19,7 +19,7 @@ def completed(workload: Workload) -> tuple[Workload, list[str]]:
     if workload.step is None or workload.model is not None or workload.optimizer is not None:
         return workload, []
     parts = parts_of(workload)
-    models = [one for one in parts.modules if next(one.parameters(), None) is not None]
+    models = [module for module in parts.modules if next(module.parameters(), None) is not None]
     notes: list[str] = []
     found = {
         "model": _only("model", models, workload, notes),

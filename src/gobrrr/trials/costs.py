@@ -29,29 +29,29 @@ class Costs:
         """A diagnosis took so long."""
         self._looks.append(seconds)
 
-    def add(self, one: Candidate, seconds: float, compile_s: float | None) -> None:
+    def add(self, candidate: Candidate, seconds: float, compile_s: float | None) -> None:
         """A trial of a way: its seconds, and those of them that went into compiling."""
-        compiling = min(compile_s or 0.0, seconds) if one.compiles else 0.0
+        compiling = min(compile_s or 0.0, seconds) if candidate.compiles else 0.0
         self._plain.append(seconds - compiling)
-        self._takes(one, compiling)
+        self._takes(candidate, compiling)
 
-    def ended(self, one: Candidate, seconds: float) -> None:
+    def ended(self, candidate: Candidate, seconds: float) -> None:
         """A trial of a way was ended after so long, by the budget: it takes longer than that."""
-        self._takes(one, seconds)
+        self._takes(candidate, seconds)
 
-    def _takes(self, one: Candidate, compiling: float) -> None:
-        if one.compiles:
-            self._compiled[one.way] = max(compiling, self._compiled.get(one.way, 0.0))
-            self._slow |= {one.way} if one.slow else set()
+    def _takes(self, candidate: Candidate, compiling: float) -> None:
+        if candidate.compiles:
+            self._compiled[candidate.way] = max(compiling, self._compiled.get(candidate.way, 0.0))
+            self._slow |= {candidate.way} if candidate.slow else set()
 
-    def of(self, one: Candidate, step_s: float) -> float:
+    def of(self, candidate: Candidate, step_s: float) -> float:
         """A trial of a way, of a step of so many seconds; a way to compile is compiled as long as it was, else as the
         longest one yet."""
-        return self._trial(step_s, compiles=one.compiles) + self._compiling(one)
+        return self._trial(step_s, compiles=candidate.compiles) + self._compiling(candidate)
 
     def joined(self, ways: Sequence[Candidate], step_s: float) -> float:
         """A trial of ways that were tried one by one, against the step as it was, of so many seconds."""
-        return self._trial(step_s, compiles=any(one.compiles for one in ways)) + self._again(ways)
+        return self._trial(step_s, compiles=any(way.compiles for way in ways)) + self._again(ways)
 
     def look(self, ways: Sequence[Candidate]) -> float:
         """A diagnosis of the step with ways that were tried: the longest so far; it was of no shorter step."""
@@ -62,13 +62,13 @@ class Costs:
         return max(mean, pace.trial_s(step_s, compiles=compiles))
 
     def _again(self, ways: Sequence[Candidate]) -> float:
-        return self.CACHED * sum(self._compiling(one) for one in ways)
+        return self.CACHED * sum(self._compiling(way) for way in ways)
 
-    def _compiling(self, one: Candidate) -> float:
-        if one.way in self._compiled or not one.compiles:
-            return self._compiled.get(one.way, 0.0)
+    def _compiling(self, candidate: Candidate) -> float:
+        if candidate.way in self._compiled or not candidate.compiles:
+            return self._compiled.get(candidate.way, 0.0)
         # all in the time of a way that compiles what it is given as it is
         each = [took / (self.SLOWER if way in self._slow else 1.0) for way, took in self._compiled.items()]
         if not each:
-            return self.SLOW_S if one.slow else 0.0
-        return max(each) * (self.SLOWER if one.slow else 1.0)
+            return self.SLOW_S if candidate.slow else 0.0
+        return max(each) * (self.SLOWER if candidate.slow else 1.0)

@@ -123,5 +123,5 @@ def ledger(folder: str | os.PathLike[str] | None = None) -> LedgerErrors:
     book = Ledger.open(where)
     rows = tuple(book.errors_by_treatment())
     trials, notes = len(book.records), tuple(book.notes)
-    repeated = trials - sum(one.trials for one in rows)
+    repeated = trials - sum(row.trials for row in rows)
     return LedgerErrors(folder=str(book.where), trials=trials, errors=rows, repeated=repeated, notes=notes)

@@ -19,16 +19,16 @@ def of_treatment(found: Found) -> tuple[str, ...]:
 def _run(found: Found) -> list[TrialRecord]:
     """What was timed in this run."""
     whole = [found.together] if found.together is not None else []
-    return [one for one in (*found.trials, *whole) if one.timing is not None and not one.from_ledger]
+    return [trial for trial in (*found.trials, *whole) if trial.timing is not None and not trial.from_ledger]
 
 
 def _of_trials(found: Found) -> list[str]:
     """That others had the processors while trials were timed."""
     mine = _run(found)
-    busy = [one for one in mine if one.disturbed]
+    busy = [trial for trial in mine if trial.disturbed]
     if not busy:
         return []
-    worst = max((one.contention for one in busy if one.contention is not None), key=lambda it: it.lost or 0.0)
+    worst = max((trial.contention for trial in busy if trial.contention is not None), key=lambda it: it.lost or 0.0)
     which = "the trial was" if len(mine) == 1 else f"{len(busy)} of {len(mine)} trials were"
     return [
         f"The machine was busy while {which} timed: {worst.in_words()}. On a quiet machine the treatments may save "
@@ -39,15 +39,17 @@ def _of_trials(found: Found) -> list[str]:
 def _drifted(found: Found) -> list[str]:
     """Where the step took another time in turns than when it was diagnosed."""
     run = _run(found)
-    pairs = [(one.step_ns, one.timing.before_ns) for one in run if one.step_ns and one.timing and not one.kept]
+    pairs = [
+        (trial.step_ns, trial.timing.before_ns) for trial in run if trial.step_ns and trial.timing and not trial.kept
+    ]
     if found.before.step_ns is not None and found.measured is not None:
         pairs.append((found.before.step_ns, found.measured[0]))
-    apart = [one for one in pairs if abs(one[1] - one[0]) > DRIFT * one[0]]
+    apart = [pair for pair in pairs if abs(pair[1] - pair[0]) > DRIFT * pair[0]]
     if not apart:
         return []
     diagnosed, timed = max(apart, key=lambda it: max(it) / min(it))
     then, now = units.duration(diagnosed), units.duration(timed)
-    again = any(one.timing is not None and one.step_ns == one.timing.before_ns for one in run)
+    again = any(trial.timing is not None and trial.step_ns == trial.timing.before_ns for trial in run)
     which = (
         "The predictions beside the trials are for the step as it was timed." if again
         else "What is predicted is of the former, what was measured of the latter."
@@ -59,6 +61,6 @@ def _drifted(found: Found) -> list[str]:
 
 def _why(found: Found) -> str:
     before = found.before.diagnosis
-    if caveats.of_step(before.threads, before.device_model) or any(one.disturbed for one in _run(found)):
+    if caveats.of_step(before.threads, before.device_model) or any(trial.disturbed for trial in _run(found)):
         return "other processes had the machine meanwhile"
     return "the machine became faster or slower meanwhile, or the step does not do the same each time"

@@ -30,9 +30,9 @@ LONGEST = 1_000
 def fingerprint(workload: Workload) -> str:
     """16 hexadecimal digits; equal where two workloads do the same with tensors of the same shapes."""
     reader = _Reader()
-    for one in fields(workload):
-        if one.name != "name":
-            reader.add(one.name, getattr(workload, one.name))
+    for field in fields(workload):
+        if field.name != "name":
+            reader.add(field.name, getattr(workload, field.name))
     reader.settings()
     return reader.digest()
 
@@ -177,11 +177,13 @@ class _Reader:
 
     def _code(self, name: str, code: CodeType) -> None:
         self._note(name, code.co_name, code.co_code.hex(), code.co_names, code.co_varnames)
-        for one in code.co_consts:
-            if isinstance(one, CodeType):
-                self._code(name, one)
-            elif one != code.co_consts[0] or not isinstance(one, str):  # the first is the docstring
-                self._note("constant", sorted(map(_key, one)) if isinstance(one, frozenset) else _key(one))
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                self._code(name, constant)
+            elif constant != code.co_consts[0] or not isinstance(constant, str):  # the first is the docstring
+                self._note(
+                    "constant", sorted(map(_key, constant)) if isinstance(constant, frozenset) else _key(constant)
+                )
 
     def _object(self, name: str, value: Any) -> None:
         self._note(name, type(value).__module__.removeprefix("_gobrrr_"), type(value).__qualname__)
@@ -216,9 +218,9 @@ class _Reader:
 def _names(code: CodeType) -> set[str]:
     """The global names that a function and those within it use."""
     found = set(code.co_names)
-    for one in code.co_consts:
-        if isinstance(one, CodeType):
-            found |= _names(one)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            found |= _names(constant)
     return found
 
 

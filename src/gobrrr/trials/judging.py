@@ -103,17 +103,17 @@ def worst(found: Sequence[Judged]) -> Judged:
     if not found:
         return Judged(None)
 
-    def far(one: Judged) -> float:
-        if one.errors is None:
+    def far(judged: Judged) -> float:
+        if judged.errors is None:
             return -1.0
-        if one.errors.treated is None:
+        if judged.errors.treated is None:
             return math.inf
-        return one.errors.treated / one.errors.allowed if one.errors.allowed else one.errors.treated
+        return judged.errors.treated / judged.errors.allowed if judged.errors.allowed else judged.errors.treated
 
     top = max(found, key=far)
     if top.wrong:
         return top
-    return Judged(top.errors, unknown=next((one.unknown for one in found if one.unknown), ""))
+    return Judged(top.errors, unknown=next((judged.unknown for judged in found if judged.unknown), ""))
 
 
 def means_differ(treated: Sequence[float], baseline: Sequence[float], roundoff: float) -> str:

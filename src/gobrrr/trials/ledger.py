@@ -80,7 +80,7 @@ class Ledger:
         """The newest trial of a way on top of the same kept ones, on the same device, torch and workload."""
         if versions is None or not fingerprint:
             return None
-        return max(self._same(versions, fingerprint, kept, way), key=lambda one: one.date, default=None)
+        return max(self._same(versions, fingerprint, kept, way), key=lambda trial: trial.date, default=None)
 
     def deaths(
         self, versions: Versions | None, fingerprint: str, kept: Sequence[str], way: str, limit_s: float | None
@@ -88,7 +88,7 @@ class Ledger:
         """How often trials of a way on top of the same kept ones died, or hung by the same `limit_s`."""
         if versions is None or not fingerprint:
             return 0
-        return sum(one.died and one.limit_s == limit_s for one in self._same(versions, fingerprint, kept, way))
+        return sum(trial.died and trial.limit_s == limit_s for trial in self._same(versions, fingerprint, kept, way))
 
     def longer_than(self, versions: Versions | None, fingerprint: str, kept: Sequence[str], way: str) -> float:
         """The seconds after which the newest trial of a way was ended by the budget; 0 where it was not."""
@@ -99,58 +99,58 @@ class Ledger:
 
     def _same(self, versions: Versions, fingerprint: str, kept: Sequence[str], way: str) -> list[TrialRecord]:
         key = _key(versions, fingerprint, kept, way)
-        return [one for one in self.records if one.versions is not None
-                and _key(one.versions, one.fingerprint, one.kept, one.way) == key]  # fmt: skip
+        return [record for record in self.records if record.versions is not None
+                and _key(record.versions, record.fingerprint, record.kept, record.way) == key]  # fmt: skip
 
     def errors(self, treatment: str, device: str) -> list[float]:
         """(measured - predicted) / step of each trial of a treatment on such a device, by the replay's own prediction.
 
         Of trials that were repeated the newest counts.
         """
-        mine = [one for one in _newest(self.records) if one.treatment == treatment and one.versions is not None
-                and one.versions.device == device]  # fmt: skip
-        return [error for one in mine if (error := error_of(one)) is not None]
+        mine = [trial for trial in _newest(self.records) if trial.treatment == treatment and trial.versions is not None
+                and trial.versions.device == device]  # fmt: skip
+        return [error for trial in mine if (error := error_of(trial)) is not None]
 
     def errors_by_treatment(self) -> list[ErrorRow]:
         """How far predictions were off, treatment by treatment, those with most trials first."""
         newest = _newest(self.records)
-        rows = [_row(name, [one for one in newest if one.treatment == name])
-                for name in dict.fromkeys(one.treatment for one in newest)]  # fmt: skip
+        rows = [_row(name, [trial for trial in newest if trial.treatment == name])
+                for name in dict.fromkeys(trial.treatment for trial in newest)]  # fmt: skip
         return sorted(rows, key=lambda row: (-row.predicted, -row.trials, row.treatment))
 
 
 def decode(data: bytes) -> TrialRecord:
     """A trial from its JSON. Raises ValueError when it is none, or of a format that this is not."""
-    one = msgspec.json.decode(data, type=TrialRecord)
-    if one.format != FORMAT:
-        raise ValueError(f"format {one.format}, this gobrrr reads {FORMAT}")
-    if one.timing is not None and not (one.timing.before_ns > 0 and one.timing.after_ns > 0):
+    trial = msgspec.json.decode(data, type=TrialRecord)
+    if trial.format != FORMAT:
+        raise ValueError(f"format {trial.format}, this gobrrr reads {FORMAT}")
+    if trial.timing is not None and not (trial.timing.before_ns > 0 and trial.timing.after_ns > 0):
         raise ValueError("a step of no time")
-    return one
+    return trial
 
 
-def error_of(one: TrialRecord) -> float | None:
+def error_of(trial: TrialRecord) -> float | None:
     """(measured - predicted) / step, by the replay's own prediction; None where one is missing or can't be judged."""
-    saving, expected = one.saving_ns, one.replayed_expected_ns
-    if one.timing is None or saving is None or expected is None or one.verdict == "inconclusive":
+    saving, expected = trial.saving_ns, trial.replayed_expected_ns
+    if trial.timing is None or saving is None or expected is None or trial.verdict == "inconclusive":
         return None
-    if one.disturbed:
+    if trial.disturbed:
         return None  # what it saves beside other processes says nothing of what it saves alone
-    if one.instead_of and one.instead_of not in one.kept:
+    if trial.instead_of and trial.instead_of not in trial.kept:
         return None  # of an earlier form: measured without the way that it was to replace, and predicted beyond it
     # the prediction is of the step as it was diagnosed, the measurement of the step as it was timed
-    return saving / one.timing.before_ns - expected / (one.step_ns or one.timing.before_ns)
+    return saving / trial.timing.before_ns - expected / (trial.step_ns or trial.timing.before_ns)
 
 
-def promised_of(one: TrialRecord) -> tuple[float, float, float] | None:
+def promised_of(trial: TrialRecord) -> tuple[float, float, float] | None:
     """(measured saving, low, high) of a trial that can be judged, in shares of its step, by the interval that was shown
     before it; None as for `error_of`, and where no interval was shown."""
-    saving = one.saving_ns
-    if error_of(one) is None or one.timing is None or saving is None or one.predicted_saving_ns is None:
+    saving = trial.saving_ns
+    if error_of(trial) is None or trial.timing is None or saving is None or trial.predicted_saving_ns is None:
         return None
-    step = one.step_ns or one.timing.before_ns
-    low, high = (end / step for end in one.predicted_saving_ns)
-    return saving / one.timing.before_ns, low, high
+    step = trial.step_ns or trial.timing.before_ns
+    low, high = (end / step for end in trial.predicted_saving_ns)
+    return saving / trial.timing.before_ns, low, high
 
 
 def calibrated(
@@ -180,10 +180,10 @@ def quantile(values: Sequence[float], at: float) -> float:
     return ordered[math.floor(position) if at < 0.5 else math.ceil(position)]
 
 
-def digest(one: TrialRecord) -> str:
+def digest(trial: TrialRecord) -> str:
     """What two trials of the same share."""
-    device, torch = (one.versions.device, one.versions.torch) if one.versions is not None else ("", "")
-    text = "\n".join((device, torch, one.fingerprint, *sorted(one.kept), one.way))
+    device, torch = (trial.versions.device, trial.versions.torch) if trial.versions is not None else ("", "")
+    text = "\n".join((device, torch, trial.fingerprint, *sorted(trial.kept), trial.way))
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
 
 
@@ -193,22 +193,25 @@ def _key(versions: Versions, fingerprint: str, kept: Iterable[str], way: str) ->
 
 def _newest(records: Iterable[TrialRecord]) -> list[TrialRecord]:
     found: dict[str, TrialRecord] = {}
-    for one in records:
-        key = digest(one)
-        if key not in found or one.date >= found[key].date:
-            found[key] = one
+    for record in records:
+        key = digest(record)
+        if key not in found or record.date >= found[key].date:
+            found[key] = record
     return list(found.values())
 
 
 def _row(name: str, mine: Sequence[TrialRecord]) -> ErrorRow:
-    errors = [100 * abs(error) for one in mine if (error := error_of(one)) is not None]
-    ratios = [one.saving_ns / one.replayed_expected_ns for one in mine
-              if error_of(one) is not None and one.saving_ns is not None and one.replayed_expected_ns]  # fmt: skip
-    promised = [told for one in mine if (told := promised_of(one)) is not None]
+    errors = [100 * abs(error) for trial in mine if (error := error_of(trial)) is not None]
+    ratios = [
+        trial.saving_ns / trial.replayed_expected_ns
+        for trial in mine
+        if error_of(trial) is not None and trial.saving_ns is not None and trial.replayed_expected_ns
+    ]
+    promised = [told for trial in mine if (told := promised_of(trial)) is not None]
     return ErrorRow(
         treatment=name,
         trials=len(mine),
-        helped=sum(one.verdict == "helped" for one in mine),
+        helped=sum(trial.verdict == "helped" for trial in mine),
         predicted=len(errors),
         median_points=median(errors) if errors else None,
         p90_points=quantile(errors, 0.9) if errors else None,

@@ -139,11 +139,11 @@ class _Comparison:
         other = self._run(self._before, seed=OTHER_SEED)
         return self._own_noise(baseline, other) > judging.ROUNDOFFS * self._roundoffs[False]
 
-    def _own_noise(self, one: Observed, other: Observed) -> float:
+    def _own_noise(self, observed: Observed, other: Observed) -> float:
         """The largest difference between two runs of the step as it is."""
-        found = self._judged(one, one, other, None)
+        found = self._judged(observed, observed, other, None)
         errors = [part.errors.treated for part in found.values() if part.errors is not None]
-        return max((one for one in errors if one is not None), default=0.0)
+        return max((error for error in errors if error is not None), default=0.0)
 
     def _reference(self, baseline: Observed) -> tuple[Kind, Observed | None]:
         if self._few or not possible(self._workload):
@@ -174,8 +174,8 @@ class _Comparison:
         found = self._judged(baseline, baseline, truth, None)
         limit = max(STRANGE, 64 * self._roundoffs[False])
         parts = [found.get(name) for name in ("output", "loss", "gradients")]
-        errors = [one.errors for one in parts if one is not None and one.errors is not None]
-        return bool(errors) and all((one.treated or 0.0) <= limit for one in errors)
+        errors = [part.errors for part in parts if part is not None and part.errors is not None]
+        return bool(errors) and all((error.treated or 0.0) <= limit for error in errors)
 
     def _response(self, rounds: bool) -> Observed:
         """The step as it is with its parameters off by one rounding of the lowest type in play: what rounding does.
@@ -191,7 +191,7 @@ class _Comparison:
         """Whether the first step differs already: else the same numbers were drawn, and what differs is wrong."""
         if self._way.numerics == "none" and self._way.rank < INPUT:  # batches made ahead or elsewhere draw otherwise
             return False
-        held = [None if one is None else _first_step(one) for one in (treated, baseline, response)]
+        held = [None if observed is None else _first_step(observed) for observed in (treated, baseline, response)]
         assert held[0] is not None
         assert held[1] is not None
         found = self._judged(held[0], held[1], held[1], held[2])
@@ -212,7 +212,7 @@ class _Comparison:
         if shape:
             wrong.insert(0, shape)
         errors = {name: one.errors for name, one in found.items()}
-        vague = [name for name, one in errors.items() if one is not None and (one.allowed or 0.0) > judging.MOST]
+        vague = [name for name, error in errors.items() if error is not None and (error.allowed or 0.0) > judging.MOST]
         errors |= dict.fromkeys(vague)
         nothing = errors["output"] is None and errors.get("loss") is None
         if nothing:
@@ -222,11 +222,11 @@ class _Comparison:
             return self._record(kind, False, "; ".join(wrong[:2]), errors, changed)
         if unknown:
             return self._record(kind, None, unknown[0], errors, changed)
-        if vague and all(one is None for one in errors.values()):
+        if vague and all(error is None for error in errors.values()):
             return self._record(
                 kind, None, f"any rounding changes {_listed(vague)} by half of its size", errors, changed
             )
-        if all(one is None for one in errors.values()):
+        if all(error is None for error in errors.values()):
             why = "the step returns nothing and changes nothing that is known: there is nothing to compare"
             return self._record("none", None, why, errors, changed)
         told = [one for one in vague if one != "change"]
@@ -261,14 +261,18 @@ class _Comparison:
 
     def _statistics_only(self, baseline: Observed, treated: Observed) -> Numerics:
         frozen, changed = _frozen(treated, baseline), _changed(treated, baseline)
-        finite = [bool(torch.isfinite(torch.cat(one.losses[""])).all()) for one in (treated, baseline) if one.losses]
+        finite = [
+            bool(torch.isfinite(torch.cat(observed.losses[""])).all())
+            for observed in (treated, baseline)
+            if observed.losses
+        ]
         if frozen or (len(finite) == 2 and finite[1] and not finite[0]):
             return self._record("none", False, frozen or "the loss is no longer finite", None, changed)
         why = "it changes the statistics of the training: only that the loss is finite and that the parameters change"
         if not _trains(baseline):
             why = "it computes in fewer bits a step that draws random numbers: only that what it returns is finite"
-            values = [one for held in (treated.returned, treated.outputs) for steps in held.values() for one in steps]
-            if not all(bool(torch.isfinite(one).all()) for one in values):
+            values = [step for held in (treated.returned, treated.outputs) for steps in held.values() for step in steps]
+            if not all(bool(torch.isfinite(value).all()) for value in values):
                 return self._record("none", False, "what it returns is no longer finite", None, changed)
         return self._record("none", True, f"{why} was looked at", None, changed)
 
@@ -312,7 +316,9 @@ class _Comparison:
 
 def _why_allowed(kind: Kind, errors: dict[str, Errors | None]) -> str:
     """Why an error that is no small one is allowed; "" for small ones."""
-    large = {name: one for name, one in errors.items() if name != "change" and one and (one.treated or 0) > NOTABLE}
+    large = {
+        name: error for name, error in errors.items() if name != "change" and error and (error.treated or 0) > NOTABLE
+    }
     if not large:
         return ""
     name = max(large, key=lambda one: large[one].treated or 0.0)
@@ -332,21 +338,21 @@ def _largest(workload: Workload, baseline: Observed, *, parameters: bool) -> int
     parts = parts_of(workload)
     held = [
         *parts.tensors,
-        *(one[0] for one in baseline.outputs.values()),
+        *(output[0] for output in baseline.outputs.values()),
         *(one[0] for one in baseline.returned.values()),
     ]
     if parameters:
-        held += [one for module in parts.modules for one in module.parameters()]
+        held += [parameter for module in parts.modules for parameter in module.parameters()]
     return max((one.numel() for one in held), default=1)
 
 
-def _first_step(one: Observed) -> Observed:
+def _first_step(observed: Observed) -> Observed:
     """What the first step gave; what is known at the end alone is left out."""
 
     def first(held: dict[str, list[Any]]) -> dict[str, list[Any]]:
         return {name: values[:1] for name, values in held.items()}
 
-    return Observed(outputs=first(one.outputs), returned=first(one.returned), losses=first(one.losses))
+    return Observed(outputs=first(observed.outputs), returned=first(observed.returned), losses=first(observed.losses))
 
 
 def _frozen(treated: Observed, baseline: Observed) -> str:
@@ -365,7 +371,7 @@ def _changed(treated: Observed, baseline: Observed) -> bool | None:
 
 def _times(arm: Arm) -> int:
     """How many times the workload's batch a step of an arm works on."""
-    return round(math.prod(one.work for one in arm.ways))
+    return round(math.prod(way.work for way in arm.ways))
 
 
 def _trains(found: Observed) -> bool:
@@ -411,4 +417,4 @@ def _nudge(workload: Workload, relative: float) -> None:
 
 def _listed(names: Sequence[str]) -> str:
     words = {"output": "the output", "loss": "the loss", "gradients": "the gradients", "change": "the weights' change"}
-    return " and ".join(words.get(one, one) for one in names)
+    return " and ".join(words.get(name, name) for name in names)

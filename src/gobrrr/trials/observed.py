@@ -83,7 +83,7 @@ class Watch:
                     for one in rolled:
                         write(one, one.roll(1, 0))
                 self._returned(call())
-                if all(len(one) <= number for one in found.gradients.values()):
+                if all(len(gradient) <= number for gradient in found.gradients.values()):
                     self._gradients()
         finally:
             for one, values in zip(rolled, as_given, strict=True):
@@ -140,7 +140,7 @@ def _evenly(names: list[str], most: int) -> list[str]:
 
 def _batch(workload: Workload) -> int:
     """The rows of the inputs; 0 where they do not share them."""
-    sizes = {one.shape[0] if one.dim() else 0 for value in workload.inputs for one in leaves(value)}
+    sizes = {leaf.shape[0] if leaf.dim() else 0 for value in workload.inputs for leaf in leaves(value)}
     return int(sizes.pop()) if len(sizes) == 1 else 0
 
 
@@ -150,13 +150,13 @@ def _rollable(original: Workload, workload: Workload, times: int = 1) -> list[An
     Rows that stand there `times` times, one batch behind the other, roll as those of one batch do.
     """
     theirs, ours = _rows(workload), _rows(original)
-    alike = [one.shape[0] for one in theirs] == [times * one.shape[0] for one in ours]
+    alike = [tensor.shape[0] for tensor in theirs] == [times * tensor.shape[0] for tensor in ours]
     return theirs if alike else ours
 
 
 def _rows(workload: Workload) -> list[Any]:
     """Tensors of floating point with rows; where all are whole numbers, those with columns: tokens, and no offsets."""
-    given = {id(one): one for value in workload.inputs for one in leaves(value)}
+    given = {id(leaf): leaf for value in workload.inputs for leaf in leaves(value)}
     held = [
         one
         for one in given.values()
@@ -170,7 +170,7 @@ def _rows(workload: Workload) -> list[Any]:
     if floats:
         return floats
     tokens = [one for one in held if one.dim() > 1 and not one.is_complex()]
-    return tokens if len({one.shape[0] for one in tokens}) == 1 else []
+    return tokens if len({token.shape[0] for token in tokens}) == 1 else []
 
 
 def named_leaves(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
@@ -191,8 +191,8 @@ def named_leaves(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[s
         for part in dataclasses.fields(value):
             yield from named_leaves(getattr(value, part.name, None), f"{name}.{part.name}", depth + 1)
     elif hasattr(value, "__dict__") and not callable(value):
-        for key, one in vars(value).items():
-            yield from named_leaves(one, f"{name}.{key}", depth + 1)
+        for key, var in vars(value).items():
+            yield from named_leaves(var, f"{name}.{key}", depth + 1)
 
 
 def sampled(tensor: Any) -> Any:

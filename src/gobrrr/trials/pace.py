@@ -82,9 +82,9 @@ def decided_s(first_s: float, second_s: float) -> float:
 
 def trial_steps(step_s: float, *, compiles: bool = False) -> int:
     """The fewest steps of a trial that decides."""
-    one = Allowed(seconds=0.0, step_s=step_s)
-    warm = one.warm(compiles=False) + one.warm(compiles=compiles)
-    return one.plain + warm + FEW_RUNS * FEW_STEPS + LEAST_ROUNDS * BLOCKS * (1 + idle(step_s))
+    allowed = Allowed(seconds=0.0, step_s=step_s)
+    warm = allowed.warm(compiles=False) + allowed.warm(compiles=compiles)
+    return allowed.plain + warm + FEW_RUNS * FEW_STEPS + LEAST_ROUNDS * BLOCKS * (1 + idle(step_s))
 
 
 def trial_s(step_s: float, *, compiles: bool = False) -> float:

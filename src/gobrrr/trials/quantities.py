@@ -60,14 +60,14 @@ class Sides:
 
     def named(self, name: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """One quantity of the treated, the baseline, the truth; and of the response."""
-        held = [getattr(one, name) for one in (self.treated, self.baseline, self.truth)]
+        held = [getattr(observed, name) for observed in (self.treated, self.baseline, self.truth)]
         return held, {} if self.response is None else getattr(self.response, name)
 
 
 def judged(sides: Sides) -> dict[str, Judged]:
     """Each quantity that all have. `change` is there to find what is wrong; the record has no field for it."""
     outputs = [_parts(sides, "returned", "the output", needed=True), _parts(sides, "outputs", "the model's output")]
-    found = {"output": worst([one for one in outputs if one.errors or one.wrong or one.unknown])}
+    found = {"output": worst([output for output in outputs if output.errors or output.wrong or output.unknown])}
     losses = torch.cat(sides.baseline.losses[""]) if sides.baseline.losses else None
     if losses is not None and not bool(torch.isfinite(losses).all()):
         found["loss"] = Judged(None, unknown="the loss of the step as it is is not finite")
@@ -114,7 +114,7 @@ def _pooled(sides: Sides, name: str, label: str, least: float) -> Judged:
     found = []
     for steps in (slice(0, 1), slice(1, None)):
         some = [{key: one[steps] for key, one in side.items()} for side in held]
-        own = {key: one[steps] for key, one in answers.items()}
+        own = {key: answer[steps] for key, answer in answers.items()}
         found.append(_as_one(sides, name, label, least, some, own))
     return worst(_telling(found))
 
@@ -126,7 +126,7 @@ def _as_one(
     if not names:
         return Judged(None)
     vectors = [judging.joined(one, names) for one in held]
-    if not any(bool(one.any()) for one in vectors):
+    if not any(bool(vector.any()) for vector in vectors):
         return Judged(None)
     if name == "change":  # a small change of a large value is rounded as that value is
         size, moved = math.hypot(*(sides.baseline.sizes[key] for key in names)), float(vectors[2].double().norm())

@@ -102,7 +102,7 @@ def _twin(workload: Workload, dtype: Any) -> Workload:
         loss=loss,
         optimizer=optimizer,
         inputs=tuple(cast(one, dtype) for one in workload.inputs),
-        targets=tuple(cast(one, dtype) for one in workload.targets),
+        targets=tuple(cast(target, dtype) for target in workload.targets),
         loader=None if loader is None else _Cast(loader, dtype),
         around=(),
     )
@@ -170,7 +170,9 @@ def cast(value: Any, dtype: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(cast(one, dtype) for one in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = {one.name: cast(getattr(value, one.name), dtype) for one in dataclasses.fields(value) if one.init}
+        parts = {
+            field.name: cast(getattr(value, field.name), dtype) for field in dataclasses.fields(value) if field.init
+        }
         return dataclasses.replace(value, **parts)
     return value
 
@@ -178,7 +180,7 @@ def cast(value: Any, dtype: Any) -> Any:
 @contextmanager
 def _exactly(workload: Workload, dtype: Any) -> Iterator[None]:
     """Without autocast, and without products in TF32 where the type would have them."""
-    kinds = {one.device.type for one in workload.model.parameters()} | {"cpu"}
+    kinds = {parameter.device.type for parameter in workload.model.parameters()} | {"cpu"}
     with ExitStack() as stack:
         for kind in sorted(kinds - {"meta"}):
             stack.enter_context(torch.autocast(kind, enabled=False))

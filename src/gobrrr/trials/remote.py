@@ -112,8 +112,8 @@ class Remote:
         if not self._begun and looked.step_ns is not None:
             self._step_s = looked.step_ns / 1e9
         self._begun = True
-        self._fresh |= {one.way for one in looked.candidates if one.fresh}
-        self._compiling |= {one.way for one in looked.candidates if one.compiles}
+        self._fresh |= {candidate.way for candidate in looked.candidates if candidate.fresh}
+        self._compiling |= {candidate.way for candidate in looked.candidates if candidate.compiles}
         return looked
 
     def trial(self, kept: Sequence[str], way: Candidate, allowed: Allowed, instead_of: str = "") -> TrialRecord:

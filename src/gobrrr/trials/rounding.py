@@ -35,7 +35,7 @@ def roundoff_of(layers: Sequence[Workload], ways: Sequence[Way]) -> float:
 def _held(workload: Workload) -> float:
     """Of parameters and inputs."""
     parts = parts_of(workload)
-    held = [one for module in parts.modules for one in module.parameters()] + parts.tensors
+    held = [parameter for module in parts.modules for parameter in module.parameters()] + parts.tensors
     return max((roundoff(one.dtype) for one in held), default=0.0)
 
 

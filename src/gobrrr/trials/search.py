@@ -134,12 +134,12 @@ class Search:
         late = [one for one in found.trials if one.late]
         if self._decided or not late or found.stopped == INTERRUPTED:
             return
-        one = max(late, key=lambda it: it.seconds)
+        trial = max(late, key=lambda it: it.seconds)
         found.needs_s = looking.enough(
-            self._spending.budget_s + one.seconds, self._spending.budget_s, found.before.once_s
+            self._spending.budget_s + trial.seconds, self._spending.budget_s, found.before.once_s
         )
         more = f"--budget {found.needs_s:g} gives it twice as long"
-        found.stopped = f"no trial was decided in the time: {one.way} was ended after {one.seconds:.0f} s, {more}"
+        found.stopped = f"no trial was decided in the time: {trial.way} was ended after {trial.seconds:.0f} s, {more}"
 
     def ranked(self) -> list[Choice]:
         """What could be tried now, in the order of it; why the others are left goes to `found.left`."""
@@ -149,11 +149,13 @@ class Search:
         """Why those that could still be tried were not. What was tried is among the trials."""
         found = self.found
         interrupted = found.stopped == INTERRUPTED
-        tried = {one.way for one in found.trials}
+        tried = {trial.way for trial in found.trials}
         why = "interrupted" if interrupted else "the search ended" if self._spoilt else "the budget was spent"
-        tried |= {name for one in found.trials for name in one.members}
-        single = [one.candidate for one in waiting if not (one.candidate.members or one.candidate.leaves_out)]
-        turns = {one.way: f"{why} before its turn" for one in single if one.way not in tried}
+        tried |= {name for trial in found.trials for name in trial.members}
+        single = [
+            choice.candidate for choice in waiting if not (choice.candidate.members or choice.candidate.leaves_out)
+        ]
+        turns = {candidate.way: f"{why} before its turn" for candidate in single if candidate.way not in tried}
         if self._trying and self._trying not in tried:
             turns[self._trying] = "interrupted during its trial"
         found.left = {**turns, **{way: reason for way, reason in found.left.items() if way not in turns}}
@@ -169,7 +171,9 @@ class Search:
             found.notes.append("what was kept was not timed all at once: the budget was spent")
             return
         self._tell.about = TOGETHER
-        record = self._bench.together([one.way for one in found.kept], self._allowed(step, self._spending.left))
+        record = self._bench.together(
+            [candidate.way for candidate in found.kept], self._allowed(step, self._spending.left)
+        )
         found.together = record
         if record.verdict == "inconclusive" or record.timing is None:
             found.notes.append(f"what was kept could not be judged all at once: {record.why}")
@@ -209,20 +213,20 @@ class Search:
 
     def _turn(self, choice: Choice, choices: Sequence[Choice]) -> Turn:
         """What the trial of a way needs, and what there is for it."""
-        one, spending = choice.candidate, self._spending
-        needs = max(spending.trial(one, self._step_s), self._took_longer(choice))
+        candidate, spending = choice.candidate, self._spending
+        needs = max(spending.trial(candidate, self._step_s), self._took_longer(choice))
         if self._decided:
-            kept = [*(it for it in self.found.kept if it.way != choice.instead_of), one]
+            kept = [*(it for it in self.found.kept if it.way != choice.instead_of), candidate]
             after = spending.after(kept, (self.found.before.step_ns or 0.0) / 1e9)
         else:
-            others = [it.candidate for it in choices if not it.candidate.compiles] if one.compiles else []
+            others = [it.candidate for it in choices if not it.candidate.compiles] if candidate.compiles else []
             after = spending.instead(others, self._step_s)
         return Turn(needs, after, spending.left - after)
 
     @property
     def _decided(self) -> bool:
         """Whether any trial has a verdict: until then nothing is kept back for what comes after one."""
-        return any(one.verdict != "inconclusive" for one in self.found.trials)
+        return any(trial.verdict != "inconclusive" for trial in self.found.trials)
 
     def _took_longer(self, choice: Choice) -> float:
         """What a trial of the ledger that was ended by the budget had; 0 where there is none."""
@@ -236,13 +240,13 @@ class Search:
     def _stop(self, late: Sequence[Turn]) -> None:
         """The budget is spent: no way of those that are left can be tried in what is left of it."""
         found, spending, step = self.found, self._spending, self._step
-        one = min(late, key=lambda it: it.needs + it.after) if not self._decided else late[0]
+        turn = min(late, key=lambda it: it.needs + it.after) if not self._decided else late[0]
         spent = f"the budget: {spending.spent:.0f} s of {spending.budget_s:g} s were spent"
         of_step = f" of a step of {units.duration(step)}" if step and step / 1e9 >= SLOW_S else ""
-        beside = f", measuring all that is kept after it {one.after:.0f} s" if one.after >= 1.0 else ""
-        enough = spending.enough(one.needs + one.after, found.before.once_s)
+        beside = f", measuring all that is kept after it {turn.after:.0f} s" if turn.after >= 1.0 else ""
+        enough = spending.enough(turn.needs + turn.after, found.before.once_s)
         more = f": --budget {enough:g}" if enough > spending.budget_s else ""
-        found.stopped = f"{spent}; a trial{of_step} takes about {one.needs:.0f} s{beside}{more}"
+        found.stopped = f"{spent}; a trial{of_step} takes about {turn.needs:.0f} s{beside}{more}"
         if not found.trials:
             found.needs_s = enough
 
@@ -279,17 +283,17 @@ class Search:
         return now if max(was, now) > APART * min(was, now) + spread else None
 
     def _try(self, choice: Choice, known: TrialRecord | None, within: float) -> None:
-        one, found = choice.candidate, self.found
+        candidate, found = choice.candidate, self.found
         base = self._chooser.base(choice)
-        self._tell.about = self._trying = one.way
+        self._tell.about = self._trying = candidate.way
         began = self._clock()
         if known is not None:
             record = replace(known, from_ledger=known.date, instead_of=choice.instead_of)
         else:
-            record = self._bench.trial(base, one, self._allowed(self._step, within), choice.instead_of)
-            self._learn(one, record, self._clock() - began)
+            record = self._bench.trial(base, candidate, self._allowed(self._step, within), choice.instead_of)
+            self._learn(candidate, record, self._clock() - began)
             if record.unapplied and CHANGED not in record.why:
-                self._unapplied(one, record)
+                self._unapplied(candidate, record)
                 self._trying = ""
                 return
             record = self._predicted(record, choice)
@@ -301,36 +305,36 @@ class Search:
             found.stopped = f"{record.way} left the workload changed, and this process can't make it anew"
         self._judge(record, choice)
 
-    def _unapplied(self, one: Candidate, record: TrialRecord) -> None:
+    def _unapplied(self, candidate: Candidate, record: TrialRecord) -> None:
         """A way, or one of a set, can't be applied: it has no other turn, and the set is tried without it."""
-        why = record.why.removeprefix(f"{one.way} can't be applied: ")
-        self._chooser.unapplied(record.unfit_member or one.way, why)
-        if one.members:
-            self._chooser.split(one, record.unfit_member)
+        why = record.why.removeprefix(f"{candidate.way} can't be applied: ")
+        self._chooser.unapplied(record.unfit_member or candidate.way, why)
+        if candidate.members:
+            self._chooser.split(candidate, record.unfit_member)
 
-    def _learn(self, one: Candidate, record: TrialRecord, seconds: float) -> None:
+    def _learn(self, candidate: Candidate, record: TrialRecord, seconds: float) -> None:
         """What a trial took, for what the next ones will."""
         if record.late:
-            self._spending.costs.ended(one, seconds)
+            self._spending.costs.ended(candidate, seconds)
         elif not record.died:
-            self._spending.costs.add(one, seconds, record.compile_s)
+            self._spending.costs.add(candidate, seconds, record.compile_s)
 
     def _predicted(self, record: TrialRecord, choice: Choice) -> TrialRecord:
         """A measured trial, with what was predicted of it and what it is remembered by."""
-        one, looked, step = choice.candidate, self.found.looked, self._step
+        candidate, looked, step = choice.candidate, self.found.looked, self._step
         if record.replayed_expected_ns is not None and record.replayed_saving_ns is not None:
             low, high = record.replayed_saving_ns
-            one = replace(one, expected_ns=record.replayed_expected_ns, low_ns=low, high_ns=high)
-            choice, step = self._chooser.choice(one, record.step_ns), record.step_ns
+            candidate = replace(candidate, expected_ns=record.replayed_expected_ns, low_ns=low, high_ns=high)
+            choice, step = self._chooser.choice(candidate, record.step_ns), record.step_ns
         both = choice.low is not None and choice.high is not None
-        whole = one.low_ns is not None and one.high_ns is not None
+        whole = candidate.low_ns is not None and candidate.high_ns is not None
         return replace(
             record,
-            code=one.code,
+            code=candidate.code,
             expected_ns=choice.expected,
             predicted_saving_ns=(choice.low, choice.high) if both else None,
-            replayed_expected_ns=one.expected_ns,
-            replayed_saving_ns=(one.low_ns, one.high_ns) if whole else None,
+            replayed_expected_ns=candidate.expected_ns,
+            replayed_saving_ns=(candidate.low_ns, candidate.high_ns) if whole else None,
             step_ns=step,
             limit_s=self._options.limit_s,
             fingerprint=looked.fingerprint,
@@ -339,29 +343,29 @@ class Search:
         )
 
     def _judge(self, record: TrialRecord, choice: Choice) -> None:
-        one, found = choice.candidate, self.found
-        if one.leaves_out:
+        candidate, found = choice.candidate, self.found
+        if candidate.leaves_out:
             self._left_out(record, choice)
             return
         helped = record.verdict == "helped" and record.timing is not None
         why = _because(choice, self._step, self._fits)
         found.order.append(f"{record.way}: {why}; {words(record)}{', kept' if helped else ''}")
-        tried = self._tried[one.way] = Tried(record, choice.expected, self._step)
+        tried = self._tried[candidate.way] = Tried(record, choice.expected, self._step)
         if not helped:
-            self._chooser.refuse(one.way, tried)
-            if one.members:
-                self._chooser.split(one)
+            self._chooser.refuse(candidate.way, tried)
+            if candidate.members:
+                self._chooser.split(candidate)
             return
         if choice.instead_of:
             self._chooser.refuse(choice.instead_of, self._tried[choice.instead_of])
-        members = [it for it in found.looked.candidates if it.way in one.members]
-        found.kept = [it for it in found.kept if it.way != choice.instead_of] + (members or [one])
+        members = [it for it in found.looked.candidates if it.way in candidate.members]
+        found.kept = [it for it in found.kept if it.way != choice.instead_of] + (members or [candidate])
         found.keep(record)
         if members:
             self._tried |= {it.way: Tried(record, it.expected_ns, self._step) for it in members}
-            self._chooser.doubt(sets.may_not_pay(one, self._step or 0.0))
-        self._tell.about = f"with {one.way}"
-        self._look_again(one)
+            self._chooser.doubt(sets.may_not_pay(candidate, self._step or 0.0))
+        self._tell.about = f"with {candidate.way}"
+        self._look_again(candidate)
 
     def _left_out(self, record: TrialRecord, choice: Choice) -> None:
         """A kept way stays where the step is or may well be slower without it, or nothing can be said; else it goes."""
@@ -376,23 +380,23 @@ class Search:
         found.keep(record)
         self._look_again(choice.candidate)
 
-    def _look_again(self, one: Candidate) -> None:
+    def _look_again(self, candidate: Candidate) -> None:
         """Diagnose the step with what is kept, of which `one` was kept last."""
         found, spending = self.found, self._spending
         found.fresh_look = False
         room = spending.left - spending.joined(found.kept, (found.before.step_ns or 0.0) / 1e9)
         if spending.look(found.kept) > room:
-            found.notes.append(f"the step with {one.way} was not diagnosed again: the budget was spent")
+            found.notes.append(f"the step with {candidate.way} was not diagnosed again: the budget was spent")
             return
         try:
             found.looked = self._bench.look([it.way for it in found.kept], room, spending.spent)
         except (Died, UsageError) as died:
-            found.notes.append(f"the step with {one.way} could not be diagnosed again ({died}): "
+            found.notes.append(f"the step with {candidate.way} could not be diagnosed again ({died}): "
                                "what comes after it was predicted before it")  # fmt: skip
             return
         found.fresh_look = True
         spending.costs.looked(found.looked.seconds)
-        found.notes += [one for one in found.looked.notes if one not in (*found.before.notes, *found.notes)]
+        found.notes += [note for note in found.looked.notes if note not in (*found.before.notes, *found.notes)]
 
 
 @dataclass(frozen=True)
@@ -424,6 +428,6 @@ def _because(choice: Choice, step: float | None, fits: str = "") -> str:
     return f"the most predicted{fits}, {units.duration(choice.expected)}{share}{instead}"
 
 
-def _step_of(one: TrialRecord) -> float:
+def _step_of(trial: TrialRecord) -> float:
     """The step that a trial was of, ns; 0 where it was not timed."""
-    return one.timing.before_ns if one.timing is not None else one.step_ns or 0.0
+    return trial.timing.before_ns if trial.timing is not None else trial.step_ns or 0.0

@@ -67,7 +67,7 @@ class Round:
 
 def interval(rounds: Sequence[Round]) -> tuple[float, float]:
     """The least and the most that the second arm may save; infinite while nothing can be said."""
-    apart = [[one - other for one in it.firsts for other in it.others] for it in rounds]
+    apart = [[first - other for first in it.firsts for other in it.others] for it in rounds]
     return _least(apart), -_least([[-one for one in it] for it in apart])
 
 
@@ -86,4 +86,4 @@ def _stake(apart: Sequence[Sequence[float]], saving: float) -> float:
     """What the stake against a saving of less than so much has become."""
     pairs = [sum(one >= saving for one in it) for it in apart]
     most = 700.0  # beyond it a float ends
-    return sum(math.exp(min(most, sum(growth[one] for one in pairs))) for growth in GROWTH) / len(GROWTH)
+    return sum(math.exp(min(most, sum(growth[pair] for pair in pairs))) for growth in GROWTH) / len(GROWTH)

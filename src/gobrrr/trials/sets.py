@@ -59,9 +59,9 @@ def best_sets(candidates: Sequence[Candidate], predict: Predict, step_ns: float)
     made: dict[str, Candidate] = {}
     for members in found:
         if len(members) > 1 and not _at_odds(members):
-            one = _set_of(members, predict)
-            if one is not None and (one.expected_ns or 0.0) >= single:
-                made.setdefault(one.way, one)
+            candidate = _set_of(members, predict)
+            if candidate is not None and (candidate.expected_ns or 0.0) >= single:
+                made.setdefault(candidate.way, candidate)
     most = max((one.expected_ns or 0.0 for one in made.values()), default=0.0)
 
     def rank(one: Candidate) -> tuple[bool, int, float]:
@@ -72,49 +72,58 @@ def best_sets(candidates: Sequence[Candidate], predict: Predict, step_ns: float)
     return sorted(made.values(), key=rank)[:MOST_SETS]
 
 
-def halves(one: Candidate, candidates: Iterable[Candidate]) -> list[Candidate]:
+def halves(candidate: Candidate, candidates: Iterable[Candidate]) -> list[Candidate]:
     """The parts of a set that failed, of two and more ways: those that add the most, and the rest."""
-    ranked = sorted(range(len(one.members)), key=lambda at: -one.adds[at][0])
+    ranked = sorted(range(len(candidate.members)), key=lambda at: -candidate.adds[at][0])
     middle = (len(ranked) + 1) // 2
-    return [made for half in (ranked[:middle], ranked[middle:]) if (made := part(one, half, candidates)) is not None]
+    return [
+        made for half in (ranked[:middle], ranked[middle:]) if (made := part(candidate, half, candidates)) is not None
+    ]
 
 
-def without(one: Candidate, way: str, candidates: Iterable[Candidate]) -> Candidate | None:
+def without(candidate: Candidate, way: str, candidates: Iterable[Candidate]) -> Candidate | None:
     """A set less a way that can't be applied; None where a single one is left, which is a candidate of its own."""
-    return part(one, [at for at, name in enumerate(one.members) if name != way], candidates)
+    return part(candidate, [at for at, name in enumerate(candidate.members) if name != way], candidates)
 
 
-def part(one: Candidate, places: Sequence[int], candidates: Iterable[Candidate]) -> Candidate | None:
+def part(candidate: Candidate, places: Sequence[int], candidates: Iterable[Candidate]) -> Candidate | None:
     """Some of a set's members, predicted by what each adds to the others; None where they are fewer than two."""
-    names = [one.members[at] for at in sorted(places)]
+    names = [candidate.members[at] for at in sorted(places)]
     known = {it.way: it for it in candidates}
     if len(names) < 2 or not set(names) <= set(known):
         return None
-    adds = tuple(one.adds[at] for at in sorted(places))
+    adds = tuple(candidate.adds[at] for at in sorted(places))
     total = tuple(sum(ends) for ends in zip(*adds, strict=True))
-    most = (one.expected_ns or 0.0, one.low_ns or 0.0, one.high_ns or 0.0)
+    most = (candidate.expected_ns or 0.0, candidate.low_ns or 0.0, candidate.high_ns or 0.0)
     expected, low, high = (min(mine, its) for mine, its in zip(total, most, strict=True))
     return _joined([known[name] for name in names], (expected, min(low, expected), max(high, expected)), adds)
 
 
-def may_not_pay(one: Candidate, step_ns: float) -> list[str]:
+def may_not_pay(candidate: Candidate, step_ns: float) -> list[str]:
     """The members of a set that are predicted to add little, the least first; not all of them."""
-    left = max(step_ns - (one.expected_ns or 0.0), 0.0)
-    ranked = sorted(zip(one.members, one.adds, strict=True), key=lambda pair: pair[1][0])
+    left = max(step_ns - (candidate.expected_ns or 0.0), 0.0)
+    ranked = sorted(zip(candidate.members, candidate.adds, strict=True), key=lambda pair: pair[1][0])
     return [name for name, adds in ranked[:-1] if adds[0] < MAY_NOT_PAY * left]
 
 
-def leaving_out(one: Candidate, kept: Sequence[Candidate]) -> Candidate:
+def leaving_out(candidate: Candidate, kept: Sequence[Candidate]) -> Candidate:
     """What tries the step without a kept way."""
     return Candidate(
-        way=f"without {one.way}", treatment=one.treatment, leaves_out=one.way, fresh=any(it.fresh for it in kept),
-        compiles=any(it.compiles for it in kept if it.way != one.way),
-    )  # fmt: skip
+        way=f"without {candidate.way}",
+        treatment=candidate.treatment,
+        leaves_out=candidate.way,
+        fresh=any(it.fresh for it in kept),
+        compiles=any(it.compiles for it in kept if it.way != candidate.way),
+    )
 
 
-def _stands_in_a_set(one: Candidate) -> bool:
+def _stands_in_a_set(candidate: Candidate) -> bool:
     """A way whose prediction counts for the same work, and that needs no minutes and no process of its own."""
-    return one.expected_ns is not None and one.work == 1.0 and not (one.slow or one.fresh or one.why_not)
+    return (
+        candidate.expected_ns is not None
+        and candidate.work == 1.0
+        and not (candidate.slow or candidate.fresh or candidate.why_not)
+    )
 
 
 def _at_odds(members: Sequence[Candidate]) -> bool:
@@ -138,10 +147,10 @@ def _built(fit: Sequence[Candidate], predict: Predict, step_ns: float) -> list[C
             if not _at_odds([*members, one]) and one not in members
             and (found := predict(_names([*members, one]), 1.0)) is not None
         ]  # fmt: skip
-        most, one = max(told, key=lambda pair: pair[0], default=(0.0, None))
-        if one is None or most - saved < LEAST_SHARE * step_ns:
+        most, candidate = max(told, key=lambda pair: pair[0], default=(0.0, None))
+        if candidate is None or most - saved < LEAST_SHARE * step_ns:
             return members
-        members, saved = [*members, one], most
+        members, saved = [*members, candidate], most
 
 
 def _with_always(members: list[Candidate], known: Mapping[str, Candidate]) -> list[Candidate]:
@@ -158,8 +167,8 @@ def _set_of(members: Sequence[Candidate], predict: Predict) -> Candidate | None:
     if whole is None:
         return None
     adds = []
-    for one in members:
-        rest = predict(_names([it for it in members if it is not one]), 1.0) or (0.0, 0.0, 0.0)
+    for member in members:
+        rest = predict(_names([it for it in members if it is not member]), 1.0) or (0.0, 0.0, 0.0)
         ends = [mine - its for mine, its in zip(whole, rest, strict=True)]
         adds.append((ends[0], min(ends), max(ends)))
     return _joined(members, whole, tuple(adds))
@@ -172,17 +181,17 @@ def _joined(members: Sequence[Candidate], told: Saving, adds: tuple[Saving, ...]
     first = inwards[0]
     return replace(
         first,
-        way=JOINED.join(one.way for one in inwards),
+        way=JOINED.join(inward.way for inward in inwards),
         treatment=SEVERAL,
-        code="\n".join(one.code for one in inwards),
+        code="\n".join(inward.code for inward in inwards),
         as_if=tuple(_names(inwards)),
-        conflicts=tuple(sorted({name for one in inwards for name in one.conflicts})),
-        compiles=any(one.compiles for one in inwards),
+        conflicts=tuple(sorted({name for inward in inwards for name in inward.conflicts})),
+        compiles=any(inward.compiles for inward in inwards),
         expected_ns=told[0], low_ns=told[1], high_ns=told[2],
-        members=tuple(one.way for one in inwards),
+        members=tuple(inward.way for inward in inwards),
         adds=tuple(adds[at] for at in places),
     )  # fmt: skip
 
 
 def _names(members: Sequence[Candidate]) -> list[str]:
-    return list(dict.fromkeys(name for one in members for name in one.as_if))
+    return list(dict.fromkeys(name for member in members for name in member.as_if))

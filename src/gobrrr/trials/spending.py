@@ -41,9 +41,9 @@ class Spending:
         """What is left; below 0 where it was overdrawn."""
         return self.budget_s - self.spent
 
-    def trial(self, one: Candidate, step_s: float) -> float:
+    def trial(self, candidate: Candidate, step_s: float) -> float:
         """What a trial of a way needs, of a step of so many seconds."""
-        return self._starting() + self.costs.of(one, step_s)
+        return self._starting() + self.costs.of(candidate, step_s)
 
     def look(self, kept: Sequence[Candidate]) -> float:
         """What a diagnosis with ways needs."""
@@ -62,7 +62,7 @@ class Spending:
         ended, its process is, and the shortest trial of another has room."""
         if not others:
             return 0.0
-        return GRACE * self.budget_s + self._bench.start_s + min(self.costs.of(one, step_s) for one in others)
+        return GRACE * self.budget_s + self._bench.start_s + min(self.costs.of(other, step_s) for other in others)
 
     def enough(self, seconds: float, once_s: float) -> float:
         """The budget in which as many seconds have room after what was spent by now, which may take longer another

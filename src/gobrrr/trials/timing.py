@@ -231,8 +231,8 @@ class _Read:
 def _read(rounds: Sequence[Round]) -> _Read:
     least, most = interval(rounds)
     return _Read(
-        base=median(one for it in rounds for one in it.firsts),
-        other=median(one for it in rounds for one in it.others),
+        base=median(first for it in rounds for first in it.firsts),
+        other=median(other for it in rounds for other in it.others),
         saved=median(it.saved for it in rounds),
         least=least,
         most=most,

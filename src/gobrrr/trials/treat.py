@@ -86,8 +86,8 @@ def run(
 
 def _check_names(looked: Looked, options: Options) -> None:
     """Refuse a name in --only or --without that is no way and no treatment."""
-    known = {name for one in looked.candidates for name in (one.way, one.treatment)}
-    known |= {one.way for one in looked.unfit}
+    known = {name for candidate in looked.candidates for name in (candidate.way, candidate.treatment)}
+    known |= {untried.way for untried in looked.unfit}
     for name in (*options.only, *options.without):
         if name not in known:
             raise UsageError(f"no way of a treatment is called {sanitise(name)}; those here: {_some(sorted(known))}")
@@ -109,11 +109,11 @@ def told(
         before=found.before.diagnosis,
         after=found.looked.diagnosis if found.kept and found.fresh_look else None,
         trials=tuple(found.trials),
-        kept=tuple(one.way for one in found.kept),
+        kept=tuple(candidate.way for candidate in found.kept),
         untried=_untried(found, only),
         advice=found.before.advice,
         code=code_of(found),
-        order=tuple(found.order) if not planned else tuple(_plan(one, step) for one in planned),
+        order=tuple(found.order) if not planned else tuple(_plan(choice, step) for choice in planned),
         stopped=found.stopped,
         notes=(*found.before.notes, *found.notes, *notes),
         caveats=doubts.of_treatment(found),
@@ -128,7 +128,7 @@ def told(
 
 def _untried(found: Found, only: Sequence[str]) -> tuple[Untried, ...]:
     """What was left: what was asked for by name first, then what fits the workload."""
-    unfit = {one.way for one in found.looked.unfit}
+    unfit = {untried.way for untried in found.looked.unfit}
 
     def last(item: tuple[str, str]) -> tuple[bool, bool]:
         return not named(item[0], only), item[0] in unfit
@@ -150,11 +150,11 @@ def code_of(found: Found) -> str:
     """What to paste for all that was kept, in the order in which it is applied; each import once, at the top."""
     imports: list[str] = []
     parts: list[str] = []
-    for one in sorted(found.kept, key=lambda it: it.rank):
-        lines = one.code.strip().splitlines()
+    for candidate in sorted(found.kept, key=lambda it: it.rank):
+        lines = candidate.code.strip().splitlines()
         imports += [line for line in lines if line.startswith(("import ", "from "))]
         rest = "\n".join(line for line in lines if not line.startswith(("import ", "from "))).strip("\n")
-        parts.append(f"# {one.way}\n{rest}")
+        parts.append(f"# {candidate.way}\n{rest}")
     head = "\n".join(dict.fromkeys(imports))
     return "\n\n".join(filter(None, [head, *parts]))
 
@@ -167,12 +167,12 @@ def diagnosis_of(treated: Treated) -> Diagnosis:
     from gobrrr.report.treated import headline
 
     told = [f"treated: {headline(treated)}"]
-    kept = [one for one in treated.trials if one.way in treated.kept]
-    rest = [one for one in treated.trials if one not in kept]
+    kept = [trial for trial in treated.trials if trial.way in treated.kept]
+    rest = [trial for trial in treated.trials if trial not in kept]
     if treated.code:
         told.append(f"to paste:\n{treated.code}")
     whole = [treated.together] if treated.together is not None else []
-    trials = [_trial(one) for one in (*whole, *kept, *rest)]
+    trials = [_trial(trial) for trial in (*whole, *kept, *rest)]
     stopped = [f"stopped: {treated.stopped}"] if treated.stopped else []
     own = [note for note in treated.notes if note not in treated.before.notes]
     caveats = list(treated.caveats)
@@ -180,17 +180,17 @@ def diagnosis_of(treated: Treated) -> Diagnosis:
     return replace(treated.before, trials=trials, caveats=caveats, notes=notes)
 
 
-def _trial(one: TrialRecord) -> Trial:
+def _trial(trial: TrialRecord) -> Trial:
     import msgspec
 
-    timing = one.timing
+    timing = trial.timing
     return Trial(
-        treatment=one.way,
+        treatment=trial.way,
         before_ns=None if timing is None else timing.before_ns,
-        after_ns=None if timing is None else timing.after_ns / one.work,
+        after_ns=None if timing is None else timing.after_ns / trial.work,
         spread_ns=None if timing is None else timing.spread_ns,
-        predicted_saving_ns=one.predicted_saving_ns,
-        numerics=msgspec.to_builtins(one.numerics) if one.numerics is not None else {},
-        verdict=one.verdict,
-        why=one.why if one.verdict in ("unsafe", "inconclusive") else "",
+        predicted_saving_ns=trial.predicted_saving_ns,
+        numerics=msgspec.to_builtins(trial.numerics) if trial.numerics is not None else {},
+        verdict=trial.verdict,
+        why=trial.why if trial.verdict in ("unsafe", "inconclusive") else "",
     )

@@ -128,7 +128,7 @@ class _Trial:
         return TrialRecord(
             way=self._way.name,
             treatment=self._way.treatment,
-            kept=tuple(one.name for one in self._kept),
+            kept=tuple(way.name for way in self._kept),
             verdict=verdict,
             why=why,
             instead_of=self._instead_of,
@@ -222,7 +222,7 @@ class _Trial:
     def _warmed(self, arm: Arm, state: Snapshot, foreign_bytes: int) -> _Warm:
         """Enter an arm for the first time. `foreign_bytes` of the device's memory are not its own."""
         state.restore()
-        compiles = any(one.compiles for one in arm.ways)
+        compiles = any(way.compiles for way in arm.ways)
         if compiles and self._progress is not None:
             self._progress(f"{self._way.name}: {COMPILING}", 1, len(STAGES))
         begin = self._clock()

@@ -73,7 +73,7 @@ def in_words(found: Achieved, wall_ns: float, least: str) -> str:
         missing = max(found.without, key=lambda one: found.without[one], default="type it computes in").split()[0]
         return f"{rate}; the peak of {missing} on this device is not known: {MEASURED}"
     share = found.peak_ns / wall_ns
-    named = [unit for unit, part in sorted(found.share_of.items(), key=lambda one: -one[1]) if part >= NAMED]
+    named = [unit for unit, part in sorted(found.share_of.items(), key=lambda item: -item[1]) if part >= NAMED]
     dtypes = list(dict.fromkeys(unit.split()[0] for unit in named))
     peaks = f"the {dtypes[0]} peak" if len(named) == 1 else f"the peaks of its types ({', '.join(named)})"
     if share > 1:

@@ -30,33 +30,35 @@ def combine(studies: list[Study]) -> tuple[Lines, Wall]:
 
     Every study has evidence.
     """
-    estimated = all(one.wall.value is not None for one in studies)
+    estimated = all(study.wall.value is not None for study in studies)
     shares = transfer_shares(studies) if len(studies) > 1 and estimated else None
     if not estimated:
-        return _mean_lines([_recorded(one) for one in studies]), Wall(value=None, low=None, high=None, how="unknown")
+        return _mean_lines([_recorded(study) for study in studies]), Wall(
+            value=None, low=None, high=None, how="unknown"
+        )
     if shares is None:
-        walls = [one.wall for one in studies]
+        walls = [study.wall for study in studies]
         wall = Wall(
             value=_mean([one.value for one in walls]),
             low=_mean([one.low for one in walls]),
             high=_mean([one.high for one in walls]),
             how=walls[0].how,
         )
-        return _mean_lines([_lines(one) for one in studies]), wall
+        return _mean_lines([_lines(study) for study in studies]), wall
     return _synchronous(studies, shares)
 
 
 def _synchronous(studies: list[Study], shares: list[float]) -> tuple[Lines, Wall]:
     """Ranks that run the same collectives: each without its waiting, and filled up to the slowest."""
     own, highs, lows = [], [], []
-    for one, share in zip(studies, shares, strict=True):
-        lines = _lines(one)
+    for study, share in zip(studies, shares, strict=True):
+        lines = _lines(study)
         waiting = lines.get(("communication", None), 0.0) * (1.0 - share)
         if waiting:
             lines["communication", None] -= waiting
         own.append(lines)
-        highs.append((one.wall.high or 0.0) - waiting)
-        lows.append(one.wall.low or 0.0)
+        highs.append((study.wall.high or 0.0) - waiting)
+        lows.append(study.wall.low or 0.0)
     lengths = [sum(lines.values()) for lines in own]
     value = max(lengths)
     for lines, length in zip(own, lengths, strict=True):
@@ -65,19 +67,19 @@ def _synchronous(studies: list[Study], shares: list[float]) -> tuple[Lines, Wall
     return _mean_lines(own), wall
 
 
-def _lines(one: Study) -> Lines:
+def _lines(study: Study) -> Lines:
     """One rank's budget, the mean over its devices, in ns of one step."""
     sums: Lines = defaultdict(float)
-    for evidence in one.evidence:
+    for evidence in study.evidence:
         for key, ns in evidence.budget.lines.items():
-            sums[key] += ns / evidence.steps.count / len(one.evidence)
+            sums[key] += ns / evidence.steps.count / len(study.evidence)
     return sums
 
 
-def _recorded(one: Study) -> Lines:
+def _recorded(study: Study) -> Lines:
     """One rank's budget of the step as it was recorded: of an estimate without the profiler, in proportion."""
-    lines = _lines(one)
-    scale = share_of(one.recorded_ns, sum(lines.values())) or 1.0
+    lines = _lines(study)
+    scale = share_of(study.recorded_ns, sum(lines.values())) or 1.0
     return {key: ns * scale for key, ns in lines.items()}
 
 
@@ -99,21 +101,23 @@ def transfer_shares(studies: list[Study]) -> list[float] | None:
 
     The n-th collective of one rank is taken to be the n-th of every other; their number and names must agree.
     """
-    sequences = [_collectives(one) for one in studies]
-    names = [[one.rank.events.name_of(int(row)) for row in rows] for one, rows in zip(studies, sequences, strict=True)]
+    sequences = [_collectives(study) for study in studies]
+    names = [
+        [study.rank.events.name_of(int(row)) for row in rows] for study, rows in zip(studies, sequences, strict=True)
+    ]
     if not names[0] or any(other != names[0] for other in names[1:]):
         return None
     durations = np.stack(
-        [one.rank.events.duration_ns[rows] for one, rows in zip(studies, sequences, strict=True)]
+        [study.rank.events.duration_ns[rows] for study, rows in zip(studies, sequences, strict=True)]
     ).astype(np.float64)
     shortest = durations.min(axis=0)
     totals = durations.sum(axis=1)
     return [float(shortest.sum() / total) if total > 0 else 1.0 for total in totals.tolist()]
 
 
-def _collectives(one: Study) -> I8:
+def _collectives(study: Study) -> I8:
     """Rows of the communication kernels of the steps, by start."""
-    events, priced = one.rank.events, one.priced
-    mine = in_steps(events, priced.links, one.steps) & (priced.kind == Class.COMMUNICATION)
+    events, priced = study.rank.events, study.priced
+    mine = in_steps(events, priced.links, study.steps) & (priced.kind == Class.COMMUNICATION)
     rows = priced.links.device[np.flatnonzero(mine)]
     return rows[np.argsort(events.start_ns[rows], kind="stable")]

@@ -121,7 +121,7 @@ def later(once: Spans, recorded_ns: float | None) -> list[str]:
 
 def of_files(ranks: Sequence[RankProfile]) -> list[str]:
     """That files of a trace are cut off or damaged, by their names."""
-    cut = [re.split(r"[/\\]", one.meta.source)[-1] for one in ranks if not one.whole]
+    cut = [re.split(r"[/\\]", rank.meta.source)[-1] for rank in ranks if not rank.whole]
     if not cut:
         return []
     are = "is" if len(cut) == 1 else "are"
@@ -133,8 +133,8 @@ def of_ceilings(machine: Machine | None, roofs: Sequence[str]) -> list[str]:
     """That ceilings which floors rest on here, by the names of their roofs, may be higher than is known."""
     if machine is None or not roofs:
         return []
-    found = [(roof, one) for roof in roofs if (one := _ceiling(machine, roof)) is not None and one.at_least]
-    why = next((one.at_least for _, one in found), "others used the machine")
+    found = [(roof, ceiling) for roof in roofs if (ceiling := _ceiling(machine, roof)) is not None and ceiling.at_least]
+    why = next((ceiling.at_least for _, ceiling in found), "others used the machine")
     names = [roof for roof, _ in found] or list(roofs)
     return [
         f"This machine may do more than was measured ({' and '.join(names)}): when that was measured, {why}. The least "

@@ -44,7 +44,9 @@ def machine_row(
 
 def side_share(found: Diagnosis, side: str) -> float:
     """The share of a side in the budget: its line, and what is below its roof."""
-    return sum(one.share for one in found.budget if one.line == side or (one.line, one.cause) == ("below_roof", side))
+    return sum(
+        line.share for line in found.budget if line.line == side or (line.line, line.cause) == ("below_roof", side)
+    )
 
 
 def _ridge(machine: Machine) -> float | None:

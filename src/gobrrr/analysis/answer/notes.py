@@ -22,8 +22,8 @@ TELLING = 0.005
 def notes_of(studies: Sequence[Study], lead: Study, beaten: tuple[float, str]) -> list[str]:
     """What limits the answer. `beaten`: the share of the device time in kernels that beat their floor, and the most."""
     notes = []
-    if not any(one.evidence for one in studies):
-        here = any(len(one.links.device) for one in studies)
+    if not any(study.evidence for study in studies):
+        here = any(len(study.links.device) for study in studies)
         what = "no device work of any length in the steps" if here else "no GPU events in this trace"
         what = "no operation computed in the steps" if lead.rank.times is not None else what
         notes.append(f"{what}: the host is all that was observed")

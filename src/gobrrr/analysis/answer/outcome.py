@@ -57,7 +57,7 @@ class Outcome:
     @property
     def ns(self) -> float:
         """What the step takes."""
-        return sum(one.ns for one in self.lines)
+        return sum(line.ns for line in self.lines)
 
 
 def outcome(
@@ -146,7 +146,7 @@ def waiting_for_input(found: Outcome, ns: float, *, cpu: bool) -> Outcome:
 
 
 def _sums(lines: Sequence[BudgetLine]) -> dict[Key, float]:
-    return {(one.line, one.cause): one.ns for one in lines}
+    return {(line.line, line.cause): line.ns for line in lines}
 
 
 def _told(found: Outcome, lines: Mapping[Key, float], *, cpu: bool) -> Outcome:
@@ -158,9 +158,9 @@ def _told(found: Outcome, lines: Mapping[Key, float], *, cpu: bool) -> Outcome:
 def largest(lines: list[BudgetLine], *, cpu: bool) -> str:
     """What the largest part of the step is, in words. `cpu`: host and device are one processor."""
     sums: dict[str, float] = {}
-    for one in lines:
-        what = "input" if one.line == "overhead" and one.cause == INPUT else one.line
-        sums[what] = sums.get(what, 0.0) + one.share
+    for line in lines:
+        what = "input" if line.line == "overhead" and line.cause == INPUT else line.line
+        sums[what] = sums.get(what, 0.0) + line.share
     if not sums:
         return ""
     most = max(sums, key=lambda line: sums[line])

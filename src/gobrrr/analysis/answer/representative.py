@@ -55,18 +55,18 @@ def representative(profile: Profile) -> Profile:
     """The profile with the events of typical steps alone, and a note on that; itself where it is short, where its
     ranks do not have the same steps, or where no part of it can stand for the whole."""
     ranks = profile.ranks
-    recorded = profile.origin == "trace" and all(one.times is None and one.ends is None for one in ranks)
-    if not recorded or max(len(one.events) for one in ranks) <= MOST_EVENTS:
+    recorded = profile.origin == "trace" and all(rank.times is None and rank.ends is None for rank in ranks)
+    if not recorded or max(len(rank.events) for rank in ranks) <= MOST_EVENTS:
         return profile
     each = [_long(rank) for rank in ranks]
     count = each[0].steps.count
-    alike = all(one.steps.count == count and one.steps.marked for one in each)
-    if not all(one.steps.begins for one in each) or not (alike or len(each) == 1):
+    alike = all(long.steps.count == count and long.steps.marked for long in each)
+    if not all(long.steps.begins for long in each) or not (alike or len(each) == 1):
         return profile
     first, many = _typical(each)
-    parts = [_part(one, first, many) for one in each]
+    parts = [_part(long, first, many) for long in each]
     before, after = (sum(len(one.events) for one in some) for some in (ranks, parts))
-    if after > LARGEST_PART * before or any(_steps(one) != many for one in parts):
+    if after > LARGEST_PART * before or any(_steps(part) != many for part in parts):
         return profile
     return replace(profile, ranks=tuple(parts), notes=(*profile.notes, _note(each[0], first, many, before - after)))
 
@@ -87,9 +87,9 @@ def _steps(rank: RankProfile) -> int:
 def _typical(each: Sequence[_Long]) -> tuple[int, int]:
     """(the first of the steps that are studied, how many they are)."""
     count = each[0].steps.count
-    fit = int(PART_EVENTS // max(one.in_a_step for one in each))
+    fit = int(PART_EVENTS // max(long.in_a_step for long in each))
     many = min(max(fit, LEAST_STEPS), count)
-    lengths = np.sum([step_lengths(one.rank.events, one.links, one.steps) for one in each], axis=0)
+    lengths = np.sum([step_lengths(long.rank.events, long.links, long.steps) for long in each], axis=0)
     runs = np.convolve(lengths, np.ones(many), mode="valid")
     return int(np.argmin(np.abs(runs - many * np.median(lengths)))), many
 

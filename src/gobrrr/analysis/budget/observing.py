@@ -21,7 +21,9 @@ PASSING = re.compile(
 def observing(events: EventTable, at: I8) -> NDArray[np.bool_]:
     """For each stretch between two of the instants, sorted begins and ends of events, whether a thread is in a frame of
     this package, or in what such a frame calls for itself; not in the program that it calls."""
-    names = [(one.startswith(OBSERVER) and not is_users(one), PASSING.match(one) is not None) for one in events.names]
+    names = [
+        (name.startswith(OBSERVER) and not is_users(name), PASSING.match(name) is not None) for name in events.names
+    ]
     ours, passing = np.array(names or [(False, False)]).T
     result = np.zeros(max(len(at) - 1, 0), dtype=bool)
     frames = events.of(Kind.PYTHON)

@@ -66,7 +66,7 @@ def _in_backward(evidence: Evidence, call: int) -> bool:
 def _adding(evidence: Evidence, group: Group, own: I8) -> Adding:
     given = tensors(group.call)
     target, values = given[0], given[-1]
-    into, added = (float(np.prod(one.shape, dtype=np.float64)) for one in (target, values))
+    into, added = (float(np.prod(tensor.shape, dtype=np.float64)) for tensor in (target, values))
     item = ITEM_BYTES.get(values.dtype, 4.0)
     seen = _seen(evidence, target.shape)
     # there are no more places than the target has: of more values than that, the rest repeat one
@@ -92,10 +92,10 @@ def _with_inner(evidence: Evidence, own: I8) -> I8:
 
 def _outermost(evidence: Evidence, row: int) -> int:
     found = row
-    for one in evidence.ancestors(row):
-        if evidence.events.name_of(one) not in NAMES:
+    for ancestor in evidence.ancestors(row):
+        if evidence.events.name_of(ancestor) not in NAMES:
             break
-        found = one
+        found = ancestor
     return found
 
 
@@ -103,7 +103,7 @@ def _rows_within(evidence: Evidence, rows: set[int]) -> I8:
     """Operations of calls that lie within one of `rows`."""
     known = [
         row for row in np.unique(evidence.calls.op).tolist()
-        if row >= 0 and (row in rows or any(one in rows for one in evidence.ancestors(row)))
+        if row >= 0 and (row in rows or any(ancestor in rows for ancestor in evidence.ancestors(row)))
     ]  # fmt: skip
     return np.array(known, dtype=np.int64)
 
@@ -112,6 +112,6 @@ def _seen(evidence: Evidence, shape: tuple[int, ...]) -> float | None:
     """The share of repeated places that a live run saw for a target of this shape."""
     uses = evidence.profile.uses or ()
     text = str(list(shape))
-    known = [one.share for one in uses if one.kind == "duplicates" and one.op in NAMES and text in one.shapes]
+    known = [use.share for use in uses if use.kind == "duplicates" and use.op in NAMES and text in use.shapes]
     shares = [one for one in known if one is not None]
     return max(shares) if shares else None

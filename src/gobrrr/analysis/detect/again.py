@@ -36,21 +36,21 @@ def repeated(evidence: Evidence, *kinds: str) -> tuple[Repeated, ...]:
     if seen is None or not seen.again:
         return ()
     at = np.where(evidence.calls.op >= 0, evidence.dispatched[np.maximum(evidence.calls.op, 0)], -1)
-    found = [_found(evidence, one, at) for one in seen.again if one.kind in kinds]
+    found = [_found(evidence, again, at) for again in seen.again if again.kind in kinds]
     return tuple(sorted((one for one in found if len(one.calls)), key=lambda one: -one.ns))
 
 
-def _found(evidence: Evidence, one: Again, at: I8) -> Repeated:
+def _found(evidence: Evidence, again: Again, at: I8) -> Repeated:
     """`at`: for each call its position in the step that was looked at."""
-    calls = np.flatnonzero(np.isin(at, np.array(one.calls, dtype=np.int64)))
+    calls = np.flatnonzero(np.isin(at, np.array(again.calls, dtype=np.int64)))
     ns = evidence.calls.ns[calls]
-    if one.kind != "rows":
-        return Repeated(one, calls, ns, ns)
-    rows = dict(zip(one.calls, one.rows, strict=True))
+    if again.kind != "rows":
+        return Repeated(again, calls, ns, ns)
+    rows = dict(zip(again.calls, again.rows, strict=True))
     numbers = [rows[position] for position in at[calls].tolist()]
     high = np.array([before / now for before, now in numbers])
     low = [1.0 - left_over(evidence.group_of(call), *pair) for call, pair in zip(calls.tolist(), numbers, strict=True)]
-    return Repeated(one, calls, ns * np.clip(low, 0.0, high), ns * high)
+    return Repeated(again, calls, ns * np.clip(low, 0.0, high), ns * high)
 
 
 def left_over(group: Group, before: int, now: int) -> float:
@@ -62,12 +62,12 @@ def left_over(group: Group, before: int, now: int) -> float:
     if not tensors:
         return 1.0
     kept = 2 if group.work.family == "attention" else 0  # behind the queries: keys and values of all rows
-    sizes = [(_bytes(one), any(size % now == 0 and size for size in one.shape)) for one in tensors]
+    sizes = [(_bytes(tensor), any(size % now == 0 and size for size in tensor.shape)) for tensor in tensors]
     total = sum(size for size, _ in sizes)
     new = (now - before) / now
     left = sum(size * (new if grows and not 1 <= place <= kept else 1.0) for place, (size, grows) in enumerate(sizes))
     return left / total if total else 1.0
 
 
-def _bytes(one: Tensor) -> float:
-    return float(math.prod(one.shape)) * ITEM_BYTES.get(one.dtype, 1.0)
+def _bytes(tensor: Tensor) -> float:
+    return float(math.prod(tensor.shape)) * ITEM_BYTES.get(tensor.dtype, 1.0)

@@ -58,22 +58,28 @@ def _squares(call: OpCall) -> bool:
     """Whether a call multiplies each element by itself."""
     if call.name == "aten::pow":
         return any(isinstance(one, Scalar) and one.text in ("2", "2.") for one in call.inputs)
-    return call.name == "aten::square" or (call.name == "aten::mul" and len({one.shape for one in call.tensors}) == 1)
+    return call.name == "aten::square" or (
+        call.name == "aten::mul" and len({tensor.shape for tensor in call.tensors}) == 1
+    )
 
 
 def _outer_shape(group: Group, pointwise: str) -> Shape | None:
     """What an outer product writes: a product of inner dimension 1, an operation that broadcasts both operands."""
     given = group.call.tensors
     if group.call.name in ("aten::bmm", "aten::mm") and pointwise != DIFFERENCE:
-        one = product_of_call(group.call)
-        return one.out if one is not None and one.inner == 1 and min(one.rows, one.columns) > 1 else None
+        product = product_of_call(group.call)
+        return (
+            product.out
+            if product is not None and product.inner == 1 and min(product.rows, product.columns) > 1
+            else None
+        )
     if group.call.name != pointwise or len(given) < 2:
         return None
     try:
         shape = tuple(int(size) for size in np.broadcast_shapes(given[0].shape, given[1].shape))
     except ValueError:
         return None
-    most = max(prod(one.shape) for one in given[:2])
+    most = max(prod(tensor.shape) for tensor in given[:2])
     return shape if most * LEAST_GROWTH <= prod(shape) else None
 
 
@@ -87,7 +93,7 @@ def _sum_dims(call: OpCall) -> list[int] | None:
         dims = json.loads(texts[0]) if texts else None
     except ValueError:
         return None
-    return [int(one) for one in dims] if isinstance(dims, list) and dims else None
+    return [int(dim) for dim in dims] if isinstance(dims, list) and dims else None
 
 
 def _outer_order(
@@ -99,7 +105,7 @@ def _outer_order(
     left = prod(size for dim, size in enumerate(shape) if dim not in gone)
     item = ITEM_BYTES.get(made.tensors[0].dtype, 4)
     flop = float(FMA_FLOP * prod(shape))
-    moved = sum(prod(one.shape) for one in made.tensors[:2]) * item
+    moved = sum(prod(tensor.shape) for tensor in made.tensors[:2]) * item
     work = Work(
         count="exact", matrix_flop=flop, matrix_dtype=made.tensors[0].dtype, bytes_read=moved, bytes_written=left * item
     )
@@ -114,6 +120,8 @@ def _outer_order(
 
 def _backward_of(evidence: Evidence, call: int, shape: Shape) -> list[int]:
     """The calls on tensors of all pairs in the backward pass of the step of a call."""
-    groups = np.array([any(one.shape == shape for one in group.call.tensors) for group in evidence.priced.groups], bool)
+    groups = np.array(
+        [any(tensor.shape == shape for tensor in group.call.tensors) for group in evidence.priced.groups], bool
+    )
     calls, step = evidence.calls_where(groups), step_of(evidence)
     return [one for one in calls[step[calls] == step[call]].tolist() if backward(evidence, one)]

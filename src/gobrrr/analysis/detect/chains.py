@@ -100,8 +100,8 @@ def orders(evidence: Evidence, least: float) -> list[Order]:
     if evidence.machine is None:
         return []
     einsums = _einsums(evidence, least)
-    told = {call for one in einsums for call in one.calls}
-    return [*einsums, *(one for one in _chains(evidence, least) if not told & set(one.calls))]
+    told = {call for einsum in einsums for call in einsum.calls}
+    return [*einsums, *(order for order in _chains(evidence, least) if not told & set(order.calls))]
 
 
 def backward(evidence: Evidence, call: int) -> bool:
@@ -170,7 +170,7 @@ def _read_by(evidence: Evidence, shape: Shape, known: tuple[Product, ...]) -> bo
     groups = evidence.priced.groups
     wanted = np.array(
         [
-            any(one.shape == shape for one in group.call.tensors)
+            any(tensor.shape == shape for tensor in group.call.tensors)
             and group.work.count != "view"
             and product_of_call(group.call) not in known
             for group in groups
@@ -185,14 +185,14 @@ def _order_of(
 ) -> list[Order]:
     if len(run) < 2:
         return []
-    chain = tuple(one for call in run if (one := products[int(evidence.calls.group[call])]) is not None)
+    chain = tuple(product for call in run if (product := products[int(evidence.calls.group[call])]) is not None)
     sizes = _sizes(chain, side)
-    now = sum(one.flop for one in chain)
+    now = sum(product.flop for product in chain)
     best, pairs = cheapest(sizes)
     best *= chain[0].batch
     if now < least * best or not all(free(evidence, call) for call in run):
         return []
-    if any(_read_by(evidence, one.out, chain) for one in chain[:-1]):
+    if any(_read_by(evidence, product.out, chain) for product in chain[:-1]):
         return []
     made = _floor_of(evidence, run, [(chain[0].batch, *pair) for pair in pairs])
     if made is None:
@@ -212,8 +212,8 @@ def _sizes(chain: tuple[Product, ...], side: str) -> tuple[int, ...]:
     """The dimensions p0, p1, ..., pn of a product of n matrices p0 x p1, p1 x p2, ..."""
     first = chain[0]
     if side == "left":
-        return (first.rows, first.inner, first.columns, *(one.columns for one in chain[1:]))
-    return (*(one.rows for one in reversed(chain[1:])), first.rows, first.inner, first.columns)
+        return (first.rows, first.inner, first.columns, *(product.columns for product in chain[1:]))
+    return (*(product.rows for product in reversed(chain[1:])), first.rows, first.inner, first.columns)
 
 
 @lru_cache(maxsize=4096)
@@ -292,8 +292,8 @@ def einsum_terms(evidence: Evidence, row: int) -> Terms | None:
         return None
     sizes: dict[int, int] = {}
     operands = []
-    for shape, one in zip(shapes, permutes, strict=False):
-        order = _integers(evidence, one)
+    for shape, permute in zip(shapes, permutes, strict=False):
+        order = _integers(evidence, permute)
         if order is None:
             return None
         labels = {place: shape[dim] for place, dim in enumerate(order) if 0 <= dim < len(shape)}
@@ -315,7 +315,7 @@ def cheapest_path(
         return 0.0, []
     best: tuple[float, list[tuple[int, int, int, int]]] | None = None
     for a, b in combinations(range(len(operands)), 2):
-        rest = tuple(one for at, one in enumerate(operands) if at not in (a, b))
+        rest = tuple(operand for at, operand in enumerate(operands) if at not in (a, b))
         needed = out.union(*rest)
         left, right = operands[a], operands[b]
         kept = (left | right) & needed
@@ -357,9 +357,9 @@ def _floor_of(
     dtype = evidence.group_of(calls[0]).work.matrix_dtype
     now = float(evidence.calls.floor_ns[np.array(calls)].sum())
     parts = [_floor(pair, evidence.group_of(calls[0]).call.tensors[-1].dtype, evidence.machine) for pair in pairs]
-    if dtype is None or np.isnan(now) or any(one is None for one in parts):
+    if dtype is None or np.isnan(now) or any(part is None for part in parts):
         return None
-    return now, float(sum(one for one in parts if one is not None))
+    return now, float(sum(part for part in parts if part is not None))
 
 
 def _floor(pair: tuple[int, ...], dtype: str, machine: Machine | None) -> float | None:

@@ -73,7 +73,7 @@ def converters(evidence: Evidence) -> tuple[I8, NDArray[np.float64]]:
 def image_orders(evidence: Evidence, calls: I8) -> NDArray[np.bool_]:
     """One flag a copy: whether it turns a 4-D tensor from channels outside (NCHW) to inside (NHWC), or back."""
     pairs = (_pair(evidence.group_of(call)) for call in calls.tolist())
-    orders = ({dimension_order(one) for one in pair} if pair is not None else set() for pair in pairs)
+    orders = ({dimension_order(tensor) for tensor in pair} if pair is not None else set() for pair in pairs)
     return np.array([found == IMAGE_ORDERS for found in orders], dtype=bool)
 
 
@@ -123,13 +123,13 @@ def reordered(evidence: Evidence) -> Reordered:
 def _elements(evidence: Evidence, calls: I8) -> NDArray[np.float64]:
     """What each call reads and writes; 0 where that is not known."""
     groups = (evidence.group_of(call) for call in calls.tolist())
-    return np.array([(one.work.bytes or 0.0) / ITEM_BYTES.get(tensors(one.call)[0].dtype, 4) for one in groups])
+    return np.array([(group.work.bytes or 0.0) / ITEM_BYTES.get(tensors(group.call)[0].dtype, 4) for group in groups])
 
 
 def _has_order(evidence: Evidence) -> bool:
     """Whether most of the time of convolutions whose weights have an order is of such with the channels innermost."""
     groups = evidence.priced.groups
-    orders = [_weight_inside(one) for one in groups]
+    orders = [_weight_inside(group) for group in groups]
     inside, outside = (
         evidence.calls_where(np.array([order is wanted for order in orders], dtype=bool)) for wanted in (True, False)
     )
@@ -139,7 +139,11 @@ def _has_order(evidence: Evidence) -> bool:
 
 def _weight_inside(group: Group) -> bool | None:
     """Whether a convolution's weight has its channels innermost; None where it has no order: of 1 x 1, or unknown."""
-    given = [one for one in tensors(group.call) if len(one.shape) == 4] if group.work.family == "convolution" else []
+    given = (
+        [tensor for tensor in tensors(group.call) if len(tensor.shape) == 4]
+        if group.work.family == "convolution"
+        else []
+    )
     if len(given) < 2 or given[-1].strides is None or len(given[-1].strides) != 4:
         return None
     _, channels, *points = given[-1].shape
@@ -158,11 +162,11 @@ def _channels_outside(evidence: Evidence) -> I8:
 def _convolves_outside(group: Group) -> bool:
     if group.work.family != "convolution":
         return False
-    given = [one for one in tensors(group.call) if len(one.shape) == 4]
+    given = [tensor for tensor in tensors(group.call) if len(tensor.shape) == 4]
     if _weight_inside(group):
         return False  # then the library works with the channels innermost, however the images come
     # without the weights, the last of the forward and of the backward pass's tensors of images and weights
-    return any(_is_outside(one) for one in given[:-1])
+    return any(_is_outside(tensor) for tensor in given[:-1])
 
 
 def _is_outside(image: Tensor) -> bool:
@@ -178,7 +182,8 @@ def over_images(evidence: Evidence, calls: I8) -> NDArray[np.bool_]:
     """One flag a call: whether a convolution's operands have as few channels as an image."""
     given = (tensors(evidence.group_of(call).call) for call in calls.tolist())
     return np.array(
-        [any(len(one.shape) >= 4 and one.shape[1] <= IMAGE_CHANNELS for one in some) for some in given], dtype=bool
+        [any(len(tensor.shape) >= 4 and tensor.shape[1] <= IMAGE_CHANNELS for tensor in some) for some in given],
+        dtype=bool,
     )
 
 
@@ -193,7 +198,7 @@ def _pair(group: Group) -> tuple[Tensor, Tensor] | None:
 
 def _casts(group: Group) -> bool:
     pair = _pair(group)
-    return pair is not None and pair[0].dtype != pair[1].dtype and {one.dtype for one in pair} <= set(FLOATING)
+    return pair is not None and pair[0].dtype != pair[1].dtype and {tensor.dtype for tensor in pair} <= set(FLOATING)
 
 
 def _dequantises(group: Group) -> bool:
@@ -205,18 +210,18 @@ def _reorders(group: Group) -> bool:
     pair = _pair(group)
     if pair is None or pair[0].dtype != pair[1].dtype:
         return False
-    target, source = (dimension_order(one) for one in pair)
+    target, source = (dimension_order(tensor) for tensor in pair)
     return target is not None and source is not None and target != source
 
 
-def dimension_order(one: Tensor) -> tuple[int, ...] | None:
+def dimension_order(tensor: Tensor) -> tuple[int, ...] | None:
     """Dimensions from the outermost in memory to the innermost; None without strides or where a size is repeated."""
-    if one.strides is None or len(one.strides) != len(one.shape):
+    if tensor.strides is None or len(tensor.strides) != len(tensor.shape):
         return None
-    kept = [dim for dim, size in enumerate(one.shape) if size > 1]
-    if any(one.strides[dim] == 0 for dim in kept):
+    kept = [dim for dim, size in enumerate(tensor.shape) if size > 1]
+    if any(tensor.strides[dim] == 0 for dim in kept):
         return None
-    return tuple(sorted(kept, key=lambda dim: -one.strides[dim]))  # type: ignore[index]
+    return tuple(sorted(kept, key=lambda dim: -tensor.strides[dim]))  # type: ignore[index]
 
 
 _WEIGHT_PLACE = {"aten::linear": 1, "aten::conv1d": 1, "aten::conv2d": 1, "aten::conv3d": 1, "aten::convolution": 1}

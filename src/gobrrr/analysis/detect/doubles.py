@@ -100,7 +100,7 @@ class Origin:
     @property
     def written(self) -> Written | None:
         """The statement that makes it so, of the program's default type and of a model's parameters."""
-        return next((one.written for one in self.wide if one.kind == self.way), None)
+        return next((wide.written for wide in self.wide if wide.kind == self.way), None)
 
 
 def origin(evidence: Evidence) -> Origin:
@@ -121,9 +121,9 @@ def _wide_weights(evidence: Evidence) -> bool:
     """Whether layers of the step have weights in float64."""
     calls = (group.call for group in evidence.priced.groups)
     return any(
-        len(one.tensors) > at and one.tensors[at].dtype in DOUBLE
-        for one in calls
-        if (at := WEIGHTS.get(one.name)) is not None
+        len(call.tensors) > at and call.tensors[at].dtype in DOUBLE
+        for call in calls
+        if (at := WEIGHTS.get(call.name)) is not None
     )
 
 
@@ -147,15 +147,15 @@ def _promotes(evidence: Evidence, row: int) -> bool:
         return len(tensors) >= 2 and tensors[0].dtype in DOUBLE and tensors[1].dtype in LOWER
     if name in COPIES or "copy" in name:
         return False  # the copy within says which way
-    wide = [one for one in tensors if one.dtype in DOUBLE and one.shape]
-    if not wide or not any(one.dtype in LOWER and one.shape for one in tensors):
+    wide = [tensor for tensor in tensors if tensor.dtype in DOUBLE and tensor.shape]
+    if not wide or not any(tensor.dtype in LOWER and tensor.shape for tensor in tensors):
         return False
     # in place, or into a given result, the first tensor's type stays
     return not (name.endswith("_") and tensors[0].dtype in LOWER)
 
 
 def _double(call: OpCall) -> bool:
-    return any(one.dtype in DOUBLE and one.shape for one in call.tensors)
+    return any(tensor.dtype in DOUBLE and tensor.shape for tensor in call.tensors)
 
 
 def _converts(call: OpCall) -> bool:

@@ -53,7 +53,7 @@ def dense_tables(evidence: Evidence) -> list[Table]:
         if shape is not None:
             found.setdefault(shape, []).append(index)
     tables = [_table(evidence, shape, groups) for shape, groups in found.items() if not _multiplied(evidence, shape)]
-    return [one for one in tables if one.ids and len(one.passes)]
+    return [table for table in tables if table.ids and len(table.passes)]
 
 
 def _table_of(group: Group) -> tuple[int, int] | None:
@@ -67,14 +67,14 @@ def _table_of(group: Group) -> tuple[int, int] | None:
 
 def _multiplied(evidence: Evidence, shape: tuple[int, int]) -> bool:
     return any(
-        group.work.family == "matmul" and any(one.shape in (shape, shape[::-1]) for one in tensors(group.call))
+        group.work.family == "matmul" and any(tensor.shape in (shape, shape[::-1]) for tensor in tensors(group.call))
         for group in evidence.priced.groups
     )
 
 
 def _table(evidence: Evidence, shape: tuple[int, int], gradients: list[int]) -> Table:
     groups = evidence.priced.groups
-    share = np.array([0.0 if one.call.name in LOOKUPS else _share(one, shape) for one in groups])
+    share = np.array([0.0 if group.call.name in LOOKUPS else _share(group, shape) for group in groups])
     wanted = np.zeros(len(groups), dtype=bool)
     wanted[gradients] = True
     made = evidence.calls_where(wanted)
@@ -95,7 +95,9 @@ def _table(evidence: Evidence, shape: tuple[int, int], gradients: list[int]) -> 
 
 def _share(group: Group, shape: tuple[int, int]) -> float:
     """Share of a call's elements that are of tensors of this shape."""
-    sizes = [(one.shape, float(np.prod(one.shape, dtype=np.float64))) for one in tensors(group.call) if one.shape]
+    sizes = [
+        (tensor.shape, float(np.prod(tensor.shape, dtype=np.float64))) for tensor in tensors(group.call) if tensor.shape
+    ]
     total = sum(size for _, size in sizes)
     return sum(size for one, size in sizes if one == shape) / total if total else 0.0
 
@@ -103,9 +105,9 @@ def _share(group: Group, shape: tuple[int, int]) -> float:
 def _seen(evidence: Evidence) -> dict[tuple[int, int], float]:
     """What a live run saw of the gradients of tables: the share of the rows that were used, by the table's shape."""
     found: dict[tuple[int, int], float] = {}
-    for one in evidence.profile.uses or ():
-        sizes = [int(size) for size in re.findall(r"\d+", one.shapes.partition("]")[0])]
-        if one.kind == "rows" and one.op == BACKWARD and one.share is not None and len(sizes) == 2:
+    for use in evidence.profile.uses or ():
+        sizes = [int(size) for size in re.findall(r"\d+", use.shapes.partition("]")[0])]
+        if use.kind == "rows" and use.op == BACKWARD and use.share is not None and len(sizes) == 2:
             shape = sizes[0], sizes[1]
-            found[shape] = min(found.get(shape, 0.0) + one.share, 1.0)
+            found[shape] = min(found.get(shape, 0.0) + use.share, 1.0)
     return found

@@ -25,13 +25,13 @@ class Flagged:
 def flagged_masks(evidence: Evidence) -> list[Flagged]:
     """The lines whose masks a live run has read, where the fused kernel's calls are known; the longest first."""
     uses = evidence.profile.uses or ()
-    found = [_of(evidence, one) for one in uses if one.kind == "flagged_mask" and one.share and one.op != MATH]
-    found.sort(key=lambda one: -float(evidence.calls.ns[one.calls].sum()))
-    return [one for one in found if len(one.calls)]
+    found = [_of(evidence, use) for use in uses if use.kind == "flagged_mask" and use.share and use.op != MATH]
+    found.sort(key=lambda flagged: -float(evidence.calls.ns[flagged.calls].sum()))
+    return [flagged for flagged in found if len(flagged.calls)]
 
 
 def _of(evidence: Evidence, use: TensorUse) -> Flagged:
-    fused = np.array([one.work.family == "attention" for one in evidence.priced.groups] or [False], dtype=bool)
+    fused = np.array([group.work.family == "attention" for group in evidence.priced.groups] or [False], dtype=bool)
     calls = evidence.calls_where(fused)
     mine = [call for call in calls.tolist() if evidence.source(int(evidence.calls.op[call])) == use.source]
     return Flagged(use, use.share or 1.0, np.array(mine, dtype=np.int64))

@@ -61,7 +61,7 @@ def grown(evidence: Evidence) -> Grown | None:
         bytes=bytes_held(evidence),
         filling=filling,
         results=results,
-        hooked=tuple(dict.fromkeys(one.source for one in lines if _registers(one.callee))),
+        hooked=tuple(dict.fromkeys(line.source for line in lines if _registers(line.callee))),
     )
 
 

@@ -58,7 +58,7 @@ class _Joined:
 
 def growing(evidence: Evidence) -> list[Growth]:
     """Concatenations in the window of which at least half take what another one left: `x = cat([x, piece])`."""
-    known = {at: one for at, group in enumerate(evidence.priced.groups) if (one := _joined(group)) is not None}
+    known = {at: joined for at, group in enumerate(evidence.priced.groups) if (joined := _joined(group)) is not None}
     series: dict[tuple[Shape, int], list[tuple[int, _Joined]]] = defaultdict(list)
     for call, group in enumerate(evidence.calls.group.tolist()):
         if group in known:
@@ -68,23 +68,23 @@ def growing(evidence: Evidence) -> list[Growth]:
 
 def _growth(calls: list[tuple[int, _Joined]]) -> Growth | None:
     """The calls of one kind that grow: each begins where another one ended, or ends where another one begins."""
-    begins = {one.length for _, one in calls}
-    ends = {one.length + one.added for _, one in calls}
-    mine = [(call, one) for call, one in calls if one.length in ends or one.length + one.added in begins]
+    begins = {joined.length for _, joined in calls}
+    ends = {joined.length + joined.added for _, joined in calls}
+    mine = [(call, joined) for call, joined in calls if joined.length in ends or joined.length + joined.added in begins]
     if len(mine) < 2 or 2 * len(mine) < len(calls):
         return None
     return Growth(
         calls=np.array([call for call, _ in mine], dtype=np.int64),
-        old=np.array([share(one.length, one.length + one.added) or 0.0 for _, one in mine]),
+        old=np.array([share(joined.length, joined.length + joined.added) or 0.0 for _, joined in mine]),
         dimension=mine[0][1].dimension,
-        first=min(one.length for _, one in mine),
-        last=max(one.length + one.added for _, one in mine),
+        first=min(joined.length for _, joined in mine),
+        last=max(joined.length + joined.added for _, joined in mine),
     )
 
 
 def _joined(group: Group) -> _Joined | None:
     """A concatenation of one tensor and pieces that are much smaller, all along one dimension; None for any other."""
-    given = [one.shape for one in tensors(group.call) if math.prod(one.shape)]
+    given = [tensor.shape for tensor in tensors(group.call) if math.prod(tensor.shape)]
     if group.call.name != CAT or len(given) < 2 or any(len(one) != len(given[0]) for one in given):
         return None
     pairs = ((at, *sizes) for one in given[1:] for at, sizes in enumerate(zip(one, given[0], strict=True)))

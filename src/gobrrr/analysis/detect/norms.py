@@ -64,8 +64,13 @@ def outside(evidence: Evidence, calls: I8) -> NDArray[np.bool_]:
     return both
 
 
-def _outside(one: Tensor) -> bool:
-    return len(one.shape) == 4 and one.strides is not None and len(one.strides) == 4 and one.strides[1] > one.strides[3]
+def _outside(tensor: Tensor) -> bool:
+    return (
+        len(tensor.shape) == 4
+        and tensor.strides is not None
+        and len(tensor.strides) == 4
+        and tensor.strides[1] > tensor.strides[3]
+    )
 
 
 def innermost_ns(evidence: Evidence, calls: I8) -> tuple[F8, F8, F8]:
@@ -101,13 +106,13 @@ def batch_norm_share(evidence: Evidence) -> float:
 def written_share(evidence: Evidence) -> float:
     """Share of the time of all norms that those have which are written out of pointwise calls; 0 without norms."""
     own, ns = float(evidence.calls.ns[own_norms(evidence)].sum()), evidence.calls.ns
-    written = sum(float(ns[list(one.calls)].sum()) for one in written_norms(evidence))
+    written = sum(float(ns[list(written_norm.calls)].sum()) for written_norm in written_norms(evidence))
     return written / (own + written) if own + written > 0 else 0.0
 
 
 def _share(evidence: Evidence, wanted: NDArray[np.bool_]) -> float:
     own, ns = own_norms(evidence), evidence.calls.ns
-    written = sum(float(ns[list(one.calls)].sum()) for one in written_norms(evidence))
+    written = sum(float(ns[list(written_norm.calls)].sum()) for written_norm in written_norms(evidence))
     total = float(ns[own].sum()) + written
     return float(ns[own[wanted]].sum()) / total if total > 0 else 0.0
 
@@ -116,11 +121,11 @@ def written_norms(evidence: Evidence) -> list[Written]:
     """Norms around each `aten::rsqrt`, in the order in which the device ran them; each call in one at most."""
     found: list[Written] = []
     taken: set[int] = set()
-    for index in evidence.calls_where(np.array([_op(one) == "rsqrt" for one in evidence.priced.groups])).tolist():
-        one = _around(evidence, index, taken)
-        if one is not None:
-            found.append(one)
-            taken.update(one.calls)
+    for index in evidence.calls_where(np.array([_op(group) == "rsqrt" for group in evidence.priced.groups])).tolist():
+        written = _around(evidence, index, taken)
+        if written is not None:
+            found.append(written)
+            taken.update(written.calls)
     return found
 
 
@@ -137,10 +142,10 @@ def _around(evidence: Evidence, index: int, taken: set[int]) -> Written | None:
                 break
             calls.append(at)
     sizes = [
-        ITEM_BYTES.get(one.dtype, 4.0)
+        ITEM_BYTES.get(tensor.dtype, 4.0)
         for call in calls
-        for one in tensors(evidence.group_of(call).call)
-        if one.shape == shape
+        for tensor in tensors(evidence.group_of(call).call)
+        if tensor.shape == shape
     ]
     return Written(tuple(sorted(calls)), 2 * float(np.prod(shape, dtype=np.float64)) * min(sizes)) if sizes else None
 
@@ -164,11 +169,11 @@ def _opens(evidence: Evidence, at: int) -> bool:
 
 def _input(evidence: Evidence, index: int) -> tuple[int, ...] | None:
     """The shape of the norm's input: that of the reduction in front of the rsqrt, whose rows the rsqrt works on."""
-    rows = max((one.shape for one in tensors(evidence.group_of(index).call)), key=len, default=())
+    rows = max((tensor.shape for tensor in tensors(evidence.group_of(index).call)), key=len, default=())
     for at in _near(evidence, index, -1):
         group = evidence.group_of(at)
         if _op(group) in ("mean", "sum", "var", "var_mean"):
-            shape = max((one.shape for one in tensors(group.call)), key=_elements, default=())
+            shape = max((tensor.shape for tensor in tensors(group.call)), key=_elements, default=())
             fits = shape[:-1] in (rows, rows[:-1]) and len(shape) >= 2
             return shape if fits and _elements(shape) > _elements(rows) else None
     return None
@@ -178,7 +183,7 @@ def _belongs(group: Group, shape: tuple[int, ...]) -> bool:
     """A fusible call on the input's shape that a norm makes, or on its rows."""
     if not group.work.fusible or group.work.family == COMPILED:
         return False
-    given = [one.shape for one in tensors(group.call)]
+    given = [tensor.shape for tensor in tensors(group.call)]
     if shape in given:
         return _op(group) in _WHOLE
     return any(one in (shape[:-1], (*shape[:-1], 1)) for one in given)

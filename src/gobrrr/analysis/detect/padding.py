@@ -40,22 +40,22 @@ def padding(evidence: Evidence, agreement: float = 0.1) -> Padding | None:
 
     Ignored targets alone are no padding: a prompt's are ignored as well.
     """
-    uses = [one for one in evidence.profile.uses or () if one.kind == "padding" and one.share]
-    ids = [one for one in uses if one.op in IDS]
-    masks = [one for one in uses if one.op not in (*IDS, *LOSSES)]
+    uses = [use for use in evidence.profile.uses or () if use.kind == "padding" and use.share]
+    ids = [use for use in uses if use.op in IDS]
+    masks = [use for use in uses if use.op not in (*IDS, *LOSSES)]
     if not ids and not masks:
         return None
-    said = max(ids or masks, key=lambda one: one.total or 0)
+    said = max(ids or masks, key=lambda use: use.total or 0)
     shape = _shape(said)
     if said.share is None or shape is None:
         return None
-    others = [one.share for one in uses if one is not said and one.share is not None]
+    others = [use.share for use in uses if use is not said and use.share is not None]
     rows, length = shape[0], shape[-1]
     return Padding(
         share=said.share,
         tokens=rows * length,
         said=said,
-        agrees=any(abs(one - said.share) <= agreement for one in others),
+        agrees=any(abs(other - said.share) <= agreement for other in others),
         calls=_growing(evidence, rows * length, length),
     )
 
@@ -68,7 +68,7 @@ def _shape(use: TensorUse) -> tuple[int, ...] | None:
 
 
 def _growing(evidence: Evidence, tokens: int, length: int) -> I8:
-    grows: NDArray[np.bool_] = np.array([_grows(one, tokens, length) for one in evidence.priced.groups], dtype=bool)
+    grows: NDArray[np.bool_] = np.array([_grows(group, tokens, length) for group in evidence.priced.groups], dtype=bool)
     calls = evidence.calls_where(grows)
     optimizer = evidence.updates
     if optimizer.annotated:
@@ -80,6 +80,6 @@ def _growing(evidence: Evidence, tokens: int, length: int) -> I8:
 def _grows(group: Group, tokens: int, length: int) -> bool:
     """Whether a tensor of the call has a place for each position: a size of all positions, or of a sequence."""
     return any(
-        any(size in (tokens, length) for size in one.shape) and math.prod(one.shape) % tokens == 0
-        for one in tensors(group.call)
+        any(size in (tokens, length) for size in tensor.shape) and math.prod(tensor.shape) % tokens == 0
+        for tensor in tensors(group.call)
     )

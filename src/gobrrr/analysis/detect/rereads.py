@@ -60,8 +60,10 @@ class Rereads:
     def _inside_of(self, pair: tuple[int, int]) -> float:
         before, group = (self._evidence.priced.groups[one] for one in pair)
         shape = output_of(before.call, before.work.family)[0]
-        given = [one for one in tensors(group.call) if one.shape == shape]
-        return sum(ITEM_BYTES.get(one.dtype, 0.0) * float(np.prod(one.shape, dtype=np.float64)) for one in given[1:])
+        given = [tensor for tensor in tensors(group.call) if tensor.shape == shape]
+        return sum(
+            ITEM_BYTES.get(tensor.dtype, 0.0) * float(np.prod(tensor.shape, dtype=np.float64)) for tensor in given[1:]
+        )
 
     def _counts(self, call: int, shape: Shape) -> tuple[int, bool]:
         """(tensors of the shape that a call takes, whether it writes one)."""
@@ -72,7 +74,7 @@ class Rereads:
 
 
 def _counts(group: Group, shape: Shape) -> tuple[int, bool]:
-    taken = sum(one.shape == shape for one in tensors(group.call))
+    taken = sum(tensor.shape == shape for tensor in tensors(group.call))
     return taken, output_of(group.call, group.work.family)[0] == shape
 
 

@@ -101,7 +101,7 @@ def _visible(evidence: Evidence, later: Later | None) -> I8:
     """For each row the operation around it that is counted: as it was dispatched; in a trace, what has device work."""
     events = evidence.events
     if later is not None:
-        names = {one.op for one in (*later.first, *later.second)}
+        names = {tally.op for tally in (*later.first, *later.second)}
     else:
         rows = evidence.calls.op
         names = {events.names[at] for at in np.unique(events.name[rows[rows >= 0]]).tolist()}
@@ -127,7 +127,7 @@ def _by_name(evidence: Evidence, visible: I8, calls: dict[int, list[int]]) -> di
 
 def _of_name(evidence: Evidence, later: Later | None, name: str, steps: list[list[Operation]]) -> list[Rising]:
     """`steps`: the operations of one name, by step."""
-    counts = [len(one) for one in steps]
+    counts = [len(step) for step in steps]
     counted = len(set(counts)) > 1
     lines = _more(later, name, counted=counted)
     if later is not None and not lines:
@@ -137,15 +137,15 @@ def _of_name(evidence: Evidence, later: Later | None, name: str, steps: list[lis
             return []
         source = lines[0] if lines else evidence.source(steps[-1][0].row)
         return [_risen(later, (name, source), steps, counts, counted=True)]
-    sizes = [[_elements(evidence, op) for op in one] for one in steps]
+    sizes = [[_elements(evidence, op) for op in step] for step in steps]
     grown: dict[str | None, list[int]] = defaultdict(list)
     for at, values in enumerate(zip(*sizes, strict=True)):
         if min(values) > 0 and _rises(values, confirmed=bool(lines)):
             grown[evidence.source(steps[-1][at].row)].append(at)
     found = []
     for source, places in grown.items():
-        mine = [[one[at] for at in places] for one in steps]
-        totals = [sum(one[at] for at in places) for one in sizes]
+        mine = [[step[at] for at in places] for step in steps]
+        totals = [sum(size[at] for at in places) for size in sizes]
         found.append(_risen(later, (name, source), mine, totals, counted=False))
     return found
 
@@ -168,12 +168,12 @@ def _risen(
     rate = (values[-1] - values[0]) / (len(values) - 1)
     before = later.before if later is not None and later.before is not None else 0
     first = max(values[0] - rate * before, min(rate, values[0]))
-    pairs = [(call, value) for one, value in zip(steps, values, strict=True) for op in one for call in op.calls]
+    pairs = [(call, value) for step, value in zip(steps, values, strict=True) for op in step for call in op.calls]
     total = np.array([value for _, value in pairs], dtype=np.float64)
     return Rising(
         op=place[0],
         source=place[1],
-        rows=np.array([op.row for one in steps for op in one], dtype=np.int64),
+        rows=np.array([op.row for step in steps for op in step], dtype=np.int64),
         calls=np.array([call for call, _ in pairs], dtype=np.int64),
         low=(total - values[0]) / total,
         high=(total - first) / total,
@@ -192,19 +192,19 @@ def _more(later: Later | None, name: str, *, counted: bool) -> list[str | None]:
         return []
     first = {one.source: one for one in later.first if one.op == name}
     found: list[tuple[int, str | None]] = []
-    for one in later.second:
-        if one.op == name:
-            found.append((_size(one, counted) - _size(first.get(one.source), counted), one.source))
+    for tally in later.second:
+        if tally.op == name:
+            found.append((_size(tally, counted) - _size(first.get(tally.source), counted), tally.source))
     return [source for more, source in sorted(found, key=lambda pair: -pair[0]) if more > 0]
 
 
-def _size(one: Tally | None, counted: bool) -> int:
-    return 0 if one is None else one.count if counted else one.elements
+def _size(tally: Tally | None, counted: bool) -> int:
+    return 0 if tally is None else tally.count if counted else tally.elements
 
 
 def _elements(evidence: Evidence, op: Operation) -> int:
     """Of the tensors that the largest of an operation's calls is given; 0 where none has device work."""
-    sizes = (sum(math.prod(one.shape) for one in evidence.group_of(call).call.tensors) for call in op.calls)
+    sizes = (sum(math.prod(tensor.shape) for tensor in evidence.group_of(call).call.tensors) for call in op.calls)
     return max(sizes, default=0)
 
 
@@ -232,7 +232,7 @@ def longer_turns(evidence: Evidence) -> Turns | None:
     ops = evidence.calls.op
     position = np.where(ops >= 0, evidence.dispatched[np.maximum(ops, 0)], ABSENT)
     calls = np.flatnonzero(np.isin(position, np.array(sorted(share), dtype=np.int64)))
-    asked = {one.source for one in seen.lines if one.callee in ASKS}
+    asked = {line.source for line in seen.lines if line.callee in ASKS}
     users = Counter(seen.sites[seen.calls[at].site].user for at in share)
     source = asked.pop() if len(asked) == 1 else users.most_common(1)[0][0]
     return Turns(tuple(lengths), source, calls, np.array([share[at] for at in position[calls].tolist()]))
@@ -265,10 +265,10 @@ def bytes_held(evidence: Evidence) -> Holding | None:
     later = _later(evidence)
     if later is None or len(later.held) < 2:
         return None
-    one, other = later.held[:2]
-    if one.device_bytes is not None and other.device_bytes is not None:
-        return _between(one, other, one.device_bytes, other.device_bytes)
-    return _between(one, other, one.bytes, other.bytes)
+    held, other = later.held[:2]
+    if held.device_bytes is not None and other.device_bytes is not None:
+        return _between(held, other, held.device_bytes, other.device_bytes)
+    return _between(held, other, held.bytes, other.bytes)
 
 
 def bytes_kept(evidence: Evidence) -> Holding | None:
@@ -277,9 +277,9 @@ def bytes_kept(evidence: Evidence) -> Holding | None:
     later = _later(evidence)
     if later is None or len(later.held) < 2:
         return None
-    one, other = later.held[:2]
+    held, other = later.held[:2]
     kept = [each for each in later.kept if not each.chain]
-    if not kept or other.tensors - one.tensors < len(kept) * (other.step - one.step) or other.bytes <= one.bytes:
+    if not kept or other.tensors - held.tensors < len(kept) * (other.step - held.step) or other.bytes <= held.bytes:
         return None
     return Holding(float(sum(each.bytes for each in kept)), float(other.bytes))
 
@@ -288,7 +288,7 @@ def _held(evidence: Evidence, what: str) -> Holding | None:
     later = _later(evidence)
     if later is None or len(later.held) < LEAST_STEPS + 1:
         return None
-    values = [getattr(one, what) for one in later.held]
+    values = [getattr(held, what) for held in later.held]
     if None in values:
         return None
     pairs = list(zip(later.held, later.held[1:], values, values[1:], strict=False))
@@ -298,6 +298,6 @@ def _held(evidence: Evidence, what: str) -> Holding | None:
     return Holding(rates[0], float(values[-1]))
 
 
-def _between(one: Held, other: Held, before: int, after: int) -> Holding | None:
-    steps = other.step - one.step
+def _between(held: Held, other: Held, before: int, after: int) -> Holding | None:
+    steps = other.step - held.step
     return Holding((after - before) / steps, float(after)) if steps > 0 and after > before else None

@@ -263,11 +263,11 @@ def beyond(evidence: Evidence, calls: I8) -> np.ndarray[tuple[int], np.dtype[np.
 def _named(evidence: Evidence) -> I8:
     """For each row the outermost operation of a slow form around it, itself included; -1 for none."""
     events, parent = evidence.events, evidence.priced.links.op_parent
-    by_name = np.array([one in FORMS for one in events.names] or [False], dtype=bool)
+    by_name = np.array([name in FORMS for name in events.names] or [False], dtype=bool)
     op = events.kind == Kind.OP
     flagged = by_name[events.name] & op
-    masks = np.array([one in BY_MASK for one in events.names] or [False], dtype=bool)[events.name]
-    listing = np.array([one == "aten::nonzero" for one in events.names] or [False], dtype=bool)[events.name]
+    masks = np.array([name in BY_MASK for name in events.names] or [False], dtype=bool)[events.name]
+    listing = np.array([name == "aten::nonzero" for name in events.names] or [False], dtype=bool)[events.name]
     above = parent[np.flatnonzero(listing & op)]
     flagged[above[(above >= 0) & masks[np.maximum(above, 0)]]] = True
     return outermost(parent, flagged)
@@ -279,7 +279,7 @@ def _form(evidence: Evidence, name: str, group: int, *, masked: bool) -> Form | 
     if masked:
         return LISTED
     call = evidence.priced.groups[group].call
-    if name in PRODUCTS and any("int" in one.dtype for one in call.tensors):
+    if name in PRODUCTS and any("int" in tensor.dtype for tensor in call.tensors):
         return INTEGERS
     return LONG_KERNEL if _is_long(evidence.priced.groups[group]) else None
 
@@ -296,7 +296,7 @@ def _unexplained(evidence: Evidence, name: str, calls: I8, total: float, whole: 
     """Whether calls of no known form hold the step and no other condition looks at what they are."""
     if total <= MOST_SHARE * whole or not name.startswith("aten::"):
         return False
-    families = {evidence.group_of(one).work.family for one in calls[:1].tolist()}
+    families = {evidence.group_of(call).work.family for call in calls[:1].tolist()}
     floor = evidence.calls.floor_ns[calls]
     return not families & set(ELSEWHERE) and float(np.nansum(floor)) < AT_ITS_FLOOR * total
 
@@ -313,7 +313,7 @@ def _by_line(
     found = []
     for (source, module), places in lines.items():
         mine = np.unique(np.array(every, dtype=np.int64)[places])
-        some = calls[[one for one in places if one < len(calls)]]
+        some = calls[[place for place in places if place < len(calls)]]
         spent = sum(idle.get(row, 0.0) for row in mine.tolist())
         found.append(Heavy(name, form, source, module, some, mine, spent, float(evidence.calls.ns[some].sum()) + spent))
     return found

@@ -38,7 +38,7 @@ def repeated_casts(evidence: Evidence) -> Conversions:
     uses = evidence.profile.uses
     if uses is not None:
         found = np.union1d(found, dequantisations(evidence))
-        return _seen(evidence, found, [one for one in uses if one.kind == "weight_cast" and one.share])
+        return _seen(evidence, found, [use for use in uses if use.kind == "weight_cast" and use.share])
     if evidence.training:
         return Conversions(found[:0], np.empty(0), False)
     mine = found[weight_casts(evidence, found) | _of_norms(evidence, found)]
@@ -65,8 +65,8 @@ def _seen(evidence: Evidence, found: I8, uses: list[TensorUse]) -> Conversions:
 def _listed(text: str) -> list[Cast]:
     """The conversions in a text like "12 x [768] float32 -> bfloat16, [768, 768] float32 -> bfloat16"."""
     return [
-        (tuple(int(size) for size in one["shape"].split(",") if size.strip()), one["source"], one["target"])
-        for one in CONVERSION.finditer(text)
+        (tuple(int(size) for size in match["shape"].split(",") if size.strip()), match["source"], match["target"])
+        for match in CONVERSION.finditer(text)
     ]
 
 
@@ -86,7 +86,7 @@ def _taken_by_norm(evidence: Evidence, call: int) -> bool:
         return False
     for at in range(call + 1, min(call + 1 + BEHIND, len(evidence.calls))):
         given = tensors(evidence.group_of(at).call)
-        takes = any(one.shape == shape and one.dtype == dtype for one in given[1:])
-        if takes and any(one.shape[-1:] == shape and len(one.shape) > 1 for one in given):
+        takes = any(tensor.shape == shape and tensor.dtype == dtype for tensor in given[1:])
+        if takes and any(tensor.shape[-1:] == shape and len(tensor.shape) > 1 for tensor in given):
             return True
     return False

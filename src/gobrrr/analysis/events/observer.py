@@ -72,12 +72,12 @@ NO_COST = ObserverCost(op_ns=0, runtime_ns=0, annotation_ns=0, python_ns=0, leas
 def observer_cost(rank: RankProfile, machine: Machine | None = None) -> ObserverCost:
     """What recording cost in this trace: as measured in a live run; else as calibrated on the machine, for what was
     recorded (`gobrrr machine`); else a default, for what was recorded."""
-    if (one := rank.observer) is not None:
+    if (cost := rank.observer) is not None:
         return ObserverCost(
-            op_ns=one.op_ns,
-            runtime_ns=one.op_ns,
-            annotation_ns=one.op_ns,
-            python_ns=one.python_ns,
+            op_ns=cost.op_ns,
+            runtime_ns=cost.op_ns,
+            annotation_ns=cost.op_ns,
+            python_ns=cost.python_ns,
             least_share=LIVE_SHARE,
         )
     measured = _calibrated(rank, machine)

@@ -62,7 +62,7 @@ def _by_stream(stream: I8, called: I8) -> dict[int, _Launched]:
     order = np.lexsort((called, stream))
     edges = np.flatnonzero(np.diff(stream[order])) + 1
     parts = np.split(order, edges)
-    return {int(stream[one[0]]): _Launched(one, called[one]) for one in parts}
+    return {int(stream[part[0]]): _Launched(part, called[part]) for part in parts}
 
 
 def _later(events: EventTable, device: I8, one: int, other: int) -> int:

@@ -262,7 +262,7 @@ class Evidence:
         """For each row, the index of its site in `seen.sites`; -1 where it is not known."""
         if self.profile.seen is None or not self.profile.seen.calls:
             return np.full(len(self.events), ABSENT, dtype=np.int64)
-        of_call = np.array([one.site for one in self.profile.seen.calls], dtype=np.int64)
+        of_call = np.array([call.site for call in self.profile.seen.calls], dtype=np.int64)
         return np.where(self.dispatched >= 0, of_call[self.dispatched], ABSENT)
 
     def source(self, row: int) -> str | None:

@@ -34,7 +34,7 @@ class Scope:
 def scope_of(evidence: Evidence, lines: Iterable[str]) -> Scope:
     """The scope of the functions that `lines` ("path/file.py(12): function") lie in."""
     wanted = [found for line in lines if (found := _LINE.fullmatch(line)) is not None]
-    return _scope(evidence, frames(evidence, lambda name: any(_same(name, one) for one in wanted)))
+    return _scope(evidence, frames(evidence, lambda name: any(_same(name, match) for match in wanted)))
 
 
 def frames(evidence: Evidence, wanted: Callable[[str], bool]) -> I8:

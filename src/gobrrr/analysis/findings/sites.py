@@ -21,8 +21,8 @@ def dispatched_of(events: EventTable, parent: I8, steps: Steps, seen: Recording)
     """For each row, its operation's index in `seen.calls`; -1 where it is not known. `parent`: the operation around."""
     result = np.full(len(events), ABSENT, dtype=np.int64)
     wanted: dict[str, list[int]] = defaultdict(list)
-    for at, one in enumerate(seen.calls):
-        wanted[one.call.name].append(at)
+    for at, call in enumerate(seen.calls):
+        wanted[call.call.name].append(at)
     if not wanted or not steps.begins:
         return result
     known = np.array([name in wanted for name in events.names] or [False], dtype=bool)

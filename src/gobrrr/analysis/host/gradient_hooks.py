@@ -46,7 +46,7 @@ def gradient_hooks(evidence: Evidence) -> list[Hook]:
     name = events.name[rows]
     found = [(events.names[one], rows[name == one]) for one in np.unique(name).tolist()]
     made = [Hook(name, mine, spent_under(evidence, mine)) for name, mine in found]
-    return sorted(made, key=lambda one: -one.spent.ns)
+    return sorted(made, key=lambda hook: -hook.spent.ns)
 
 
 def _named(
@@ -54,7 +54,7 @@ def _named(
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """One flag a row: whether it is of the kind, and its name begins so; not for none."""
     events, at = evidence.events, np.maximum(rows, 0)
-    fits = np.array([one.startswith(start) for one in events.names] or [False], dtype=bool)
+    fits = np.array([name.startswith(start) for name in events.names] or [False], dtype=bool)
     result: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
         (rows != ABSENT) & (events.kind[at] == kind) & fits[events.name[at]]
     )
@@ -75,7 +75,7 @@ def inner_operations(evidence: Evidence, hook: Hook) -> list[tuple[str, float]]:
     for row in ops.tolist():
         name = events.name_of(row)
         spent[name] = spent.get(name, 0.0) + float(events.duration_ns[row]) / evidence.steps.count
-    return sorted(spent.items(), key=lambda one: -one[1])
+    return sorted(spent.items(), key=lambda item: -item[1])
 
 
 def _around(evidence: Evidence) -> I8:

@@ -91,15 +91,15 @@ def holders(evidence: Evidence) -> list[Holder]:
     """The lines that hold the host, most time first; nothing where no frames were read. What reports is left out."""
     if not evidence.profile.frames:
         return []
-    return [one for one in every_holder(evidence) if one.total >= _least(evidence, one)]
+    return [holder for holder in every_holder(evidence) if holder.total >= _least(evidence, holder)]
 
 
-def _least(evidence: Evidence, one: Holder) -> float:
+def _least(evidence: Evidence, holder: Holder) -> float:
     """From how much on a line is told. What is known to be the program's has what the usual step has of it, and is
     held against the usual step; what nobody knows, against all of them: it may be a thread that waits."""
     steps = evidence.steps
-    share = LEAST_UNKNOWN if one.kind is None else LEAST
-    if (one.kind is None and one.inside is None) or not steps.begins:
+    share = LEAST_UNKNOWN if holder.kind is None else LEAST
+    if (holder.kind is None and holder.inside is None) or not steps.begins:
         return share * evidence.wall_ns * steps.count
     usual = float(np.percentile(np.diff([*steps.begins, steps.stop]), 50, method="lower"))
     return share * min(usual, evidence.wall_ns) * steps.count
@@ -113,8 +113,8 @@ def own_python(evidence: Evidence, gaps: I8) -> F8:
     python = evidence.budget.gaps.of(PYTHON)[gaps].astype(np.float64)
     if evidence.profile.frames:
         held = np.zeros(len(evidence.budget.gaps))
-        for one in every_holder(evidence):
-            held[one.gap] += one.ns
+        for holder in every_holder(evidence):
+            held[holder.gap] += holder.ns
         return np.minimum(held[gaps], python)
     python[python < LONGEST_NS] = 0.0
     for at in np.flatnonzero(python).tolist():
@@ -137,7 +137,7 @@ def every_holder(evidence: Evidence) -> list[Holder]:
     where = evidence.where
     kinds = _kinds(evidence)
     frame = np.isin(evidence.replayed.kind, [int(Kind.PYTHON)])
-    known = np.array([one is not None for one in kinds] or [False], dtype=bool)
+    known = np.array([kind is not None for kind in kinds] or [False], dtype=bool)
     outer = outermost(where.parent, frame & known[evidence.replayed.name])
     left_out = _left_out(evidence, where, frame, reporting(evidence))
     idle = where.idle
@@ -157,16 +157,16 @@ def every_holder(evidence: Evidence) -> list[Holder]:
 def claim_of(evidence: Evidence, found: list[Holder]) -> Claim:
     """What holders have of idle time, and of what a CPU computes: at the most all of it, at the least nothing."""
     ns, computed = np.zeros(len(evidence.budget.gaps)), np.zeros(len(evidence.calls))
-    for one in found:
-        ns[one.gap] += one.ns
-        computed[one.calls] += one.call_ns
+    for holder in found:
+        ns[holder.gap] += holder.ns
+        computed[holder.calls] += holder.call_ns
     gaps, calls = np.flatnonzero(ns), np.flatnonzero(computed)
     of_idle = of_gaps(evidence, gaps, ns[gaps], np.zeros(len(gaps)), causes=WITHIN)
     return of_idle + of_calls(calls, np.zeros(len(calls)), np.minimum(computed, evidence.calls.ns)[calls])
 
 
 def _of(part: F8, causes: tuple[str, ...]) -> F8:
-    result: F8 = part[:, [CAUSES.index(one) for one in causes]].sum(axis=1)
+    result: F8 = part[:, [CAUSES.index(cause) for cause in causes]].sum(axis=1)
     return result
 
 
@@ -207,9 +207,10 @@ def _left_out(evidence: Evidence, where: Where, frame: NDArray[np.bool_], ignore
 def _of_torch(evidence: Evidence, where: Where, frame: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Rows whose innermost frame with a file is torch's or a module's call: launching has that."""
     names = evidence.replayed.names
-    filed = np.array([file_of(one) is not None or one.startswith("nn.Module: ") for one in names] or [False])
+    filed = np.array([file_of(name) is not None or name.startswith("nn.Module: ") for name in names] or [False])
     theirs = np.array(
-        [(one.startswith(FRAMEWORK) and not is_users(one)) or one.startswith("nn.Module: ") for one in names] or [False]
+        [(name.startswith(FRAMEWORK) and not is_users(name)) or name.startswith("nn.Module: ") for name in names]
+        or [False]
     )
     inner = _innermost(where.parent, frame & filed[evidence.replayed.name])
     result: NDArray[np.bool_] = (inner < 0) | theirs[evidence.replayed.name[np.maximum(inner, 0)]]
@@ -242,7 +243,7 @@ def _grouped(
             continue
         rows = np.unique(outer[idle.row[at]])
         result.append(_of_kind(evidence, kind, told[longest][1], source, rows, gap, total))
-    return sorted(result, key=lambda one: -one.total)
+    return sorted(result, key=lambda holder: -holder.total)
 
 
 _NONE, _NONE_NS = np.empty(0, dtype=np.int64), np.empty(0)

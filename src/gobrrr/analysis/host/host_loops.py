@@ -66,26 +66,26 @@ class HostLoop:
 
 def find_host_loops(evidence: Evidence) -> list[HostLoop]:
     """Disjoint loops whose work is shorter than the host's time to launch it; without updates (O11) and optimizers."""
-    loops = sorted(find_loops(evidence), key=lambda one: (one.begins[0], -one.stop))[:MOST_LOOPS]
+    loops = sorted(find_loops(evidence), key=lambda loop: (loop.begins[0], -loop.stop))[:MOST_LOOPS]
     updated, ops = _updates(evidence), _operations(evidence) if loops else {}
     told = [made for one in loops if (made := _told(evidence, one, ops, updated)) is not None]
     told.sort(key=lambda one: (ORDER[one.loop.depends], one.loop.begins[0], -one.loop.stop))
     kept: list[HostLoop] = []
-    for one in told:
-        if all(one.loop.stop <= other.loop.begins[0] or one.loop.begins[0] >= other.loop.stop for other in kept):
-            kept.append(replace(one, deep=_deep(one, told)))
+    for loop in told:
+        if all(loop.loop.stop <= other.loop.begins[0] or loop.loop.begins[0] >= other.loop.stop for other in kept):
+            kept.append(replace(loop, deep=_deep(loop, told)))
     turns = Counter[str | None]()
-    for one in kept:
-        turns[one.loop.source] += one.turns
+    for loop in kept:
+        turns[loop.loop.source] += loop.turns
     return sorted(kept, key=lambda one: (-turns[one.loop.source], one.loop.begins[0]))
 
 
-def _deep(one: HostLoop, told: list[HostLoop]) -> int:
+def _deep(loop: HostLoop, told: list[HostLoop]) -> int:
     """The turns of the loop, or of those within it that run most often."""
-    turns = Counter[str | None]({one.loop.source: one.turns})
+    turns = Counter[str | None]({loop.loop.source: loop.turns})
     for other in told:
-        inside = one.loop.begins[0] <= other.loop.begins[0] and other.loop.stop <= one.loop.stop
-        if inside and other is not one and ORDER[other.loop.depends] <= ORDER[one.loop.depends]:
+        inside = loop.loop.begins[0] <= other.loop.begins[0] and other.loop.stop <= loop.loop.stop
+        if inside and other is not loop and ORDER[other.loop.depends] <= ORDER[loop.loop.depends]:
             turns[other.loop.source] += other.turns
     return max(turns.values())
 
@@ -93,14 +93,14 @@ def _deep(one: HostLoop, told: list[HostLoop]) -> int:
 def waits_within(evidence: Evidence, waits: I8, loops: list[HostLoop]) -> I8:
     """Those of some waits that begin within one of the loops."""
     start = evidence.events.start_ns[waits].tolist()
-    return waits[[any(one.loop.begins[0] <= at < one.loop.stop for one in loops) for at in start]]
+    return waits[[any(loop.loop.begins[0] <= at < loop.loop.stop for loop in loops) for at in start]]
 
 
 def batchable(evidence: Evidence) -> list[HostLoop]:
     """The loops whose turns do not need each other, not those that are there to read numbers; where there are none,
     those of which it is not known."""
-    loops = [one for one in evidence.host_loops if not one.for_reading]
-    return [one for one in loops if one.loop.apart] or [one for one in loops if one.loop.depends == "unknown"]
+    loops = [host_loop for host_loop in evidence.host_loops if not host_loop.for_reading]
+    return [loop for loop in loops if loop.loop.apart] or [loop for loop in loops if loop.loop.depends == "unknown"]
 
 
 def _told(evidence: Evidence, loop: Loop, ops: dict[int, I8], updated: I8) -> HostLoop | None:
@@ -134,7 +134,7 @@ def _operations(evidence: Evidence) -> dict[int, I8]:
 
 def _updates(evidence: Evidence) -> I8:
     """When each operation of a loop over many tensors begins that another condition tells of."""
-    rows = [one.rows for one in update_loops(evidence)]
+    rows = [loop.rows for loop in update_loops(evidence)]
     return np.sort(evidence.events.start_ns[np.concatenate(rows)]) if rows else np.empty(0, dtype=np.int64)
 
 
@@ -151,21 +151,21 @@ def _reads(evidence: Evidence, loop: Loop) -> tuple[int, float]:
     seen = evidence.profile.seen
     if seen is None or not loop.calls:
         return 0, 0.0
-    names = [one.call.name.removeprefix("aten::") for one in seen.calls[loop.calls[0] : loop.calls[-1]]]
-    computing = sum(one not in FREE for one in names)
+    names = [call.call.name.removeprefix("aten::") for call in seen.calls[loop.calls[0] : loop.calls[-1]]]
+    computing = sum(name not in FREE for name in names)
     return loop.reads, computing / (len(loop.calls) - 1)
 
 
-def busiest_line(evidence: Evidence, one: HostLoop) -> Place | None:
+def busiest_line(evidence: Evidence, loop: HostLoop) -> Place | None:
     """The line with most of a loop's operations; None where that is the loop's own, or not known."""
     events, seen = evidence.events, evidence.profile.seen
     if seen is None:
         return None
-    inside = (events.start_ns >= one.loop.begins[0]) & (events.start_ns < one.loop.stop) & (evidence.sites >= 0)
-    rows = np.flatnonzero(inside & (events.kind == Kind.OP) & (events.thread == events.thread[one.loop.row]))
+    inside = (events.start_ns >= loop.loop.begins[0]) & (events.start_ns < loop.loop.stop) & (evidence.sites >= 0)
+    rows = np.flatnonzero(inside & (events.kind == Kind.OP) & (events.thread == events.thread[loop.loop.row]))
     lines = [seen.sites[site].user for site in evidence.sites[rows].tolist()]
     source, many = next(iter(Counter(lines).most_common(1)), (None, 0))
-    if source is None or source == one.loop.source:
+    if source is None or source == loop.loop.source:
         return None
     mine = rows[[line == source for line in lines]]
     return Place(op=longest(evidence, mine), source=source, count=float(many))
@@ -182,8 +182,8 @@ def longest(evidence: Evidence, rows: I8) -> str | None:
 def inside_of(evidence: Evidence, loops: list[HostLoop]) -> NDArray[np.bool_]:
     """One flag a piece of device work: whether it is of one of the loops."""
     inside = np.zeros(len(evidence.priced.links.device), dtype=bool)
-    for one in loops:
-        inside[one.work] = True
+    for loop in loops:
+        inside[loop.work] = True
     return inside
 
 
@@ -191,9 +191,9 @@ def together_floors(evidence: Evidence) -> NDArray[np.float64]:
     """The floor of each call in ns: of a loop whose turns do not need each other as a part of one operation on all
     turns, which reads once what they read again."""
     floors = evidence.calls.floor_ns.copy()
-    for one in evidence.host_loops:
-        calls = np.flatnonzero(inside_of(evidence, [one])[evidence.calls.first])
-        floors[calls] *= together_share(evidence, one.loop, calls)
+    for host_loop in evidence.host_loops:
+        calls = np.flatnonzero(inside_of(evidence, [host_loop])[evidence.calls.first])
+        floors[calls] *= together_share(evidence, host_loop.loop, calls)
     return floors
 
 
@@ -212,14 +212,14 @@ def spans_of_loops(evidence: Evidence, loops: list[HostLoop]) -> Spans:
     """When the host is in the loops, or in the backward pass of what they compute, on the replayed timeline."""
     events = evidence.replayed
     begin, end = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-    for one in loops:
-        nodes = nodes_of(evidence, one.loop)
-        begin += [events.start_ns[one.ops[:1]], events.start_ns[nodes]]
-        end += [events.end_ns[one.ops[-1:]], events.end_ns[nodes]]
+    for loop in loops:
+        nodes = nodes_of(evidence, loop.loop)
+        begin += [events.start_ns[loop.ops[:1]], events.start_ns[nodes]]
+        end += [events.end_ns[loop.ops[-1:]], events.end_ns[nodes]]
     return union(np.concatenate(begin), np.concatenate(end))
 
 
 def share_of(loops: list[HostLoop], mine: list[HostLoop]) -> float:
     """Of the loops' time on the host, the share of some of them."""
-    ns, all_ns = (float(sum(one.loop.stop - int(one.loop.begins[0]) for one in some)) for some in (mine, loops))
+    ns, all_ns = (float(sum(loop.loop.stop - int(loop.loop.begins[0]) for loop in some)) for some in (mine, loops))
     return min(ns / all_ns, 1.0) if all_ns else 0.0

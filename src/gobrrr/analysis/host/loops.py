@@ -85,14 +85,14 @@ def find_loops(evidence: Evidence) -> list[Loop]:
     other. Layers of a model are none."""
     if evidence.profile.seen is not None and evidence.profile.seen.loops is not None:
         return _seen(evidence, evidence.profile.seen.loops)
-    return [_with_cells(evidence, one) for one in _counted(evidence)]
+    return [_with_cells(evidence, loop) for loop in _counted(evidence)]
 
 
 def _seen(evidence: Evidence, loops: Sequence[HostLoop]) -> list[Loop]:
     """The loops of a live run, in each of the recorded steps."""
     turns: Counter[str] = Counter()
-    for one in loops:
-        turns[one.source] += len(one.turns) - 1
+    for loop in loops:
+        turns[loop.source] += len(loop.turns) - 1
     calls = {one.source: one.turns[-1] - one.turns[0] for one in loops}
     often = [one for one in loops if turns[one.source] >= LEAST_TURNS or calls[one.source] >= LEAST_CALLS]
     wanted = [one for one in often if _of_interest(evidence, one)]
@@ -109,8 +109,8 @@ def _of_interest(evidence: Evidence, loop: HostLoop) -> bool:
     if loop.depends == "layers":
         return False
     calls = evidence.profile.seen.calls[loop.turns[0] : loop.turns[-1]]
-    trained = any(one.phase == "optimizer" for one in calls)
-    return not trained and not (loop.depends == "yes" and any(one.phase == "backward" for one in calls))
+    trained = any(call.phase == "optimizer" for call in calls)
+    return not trained and not (loop.depends == "yes" and any(call.phase == "backward" for call in calls))
 
 
 def _calls(evidence: Evidence) -> tuple[I8, I8, I8]:
@@ -186,7 +186,7 @@ def _counted(evidence: Evidence) -> list[Loop]:
             series[key].append((row, numbers[text][-1] if len(numbers[text]) < 3 else numbers[text][1]))
     runs = [run for one in series.values() for run in _runs(one)]
     loops = [Loop(run[0], events.start_ns[np.array(run)]) for run in runs]
-    return _disjoint(sorted(loops, key=lambda one: one.begins[0] - one.stop))
+    return _disjoint(sorted(loops, key=lambda loop: loop.begins[0] - loop.stop))
 
 
 ALONG = ("aten::select", "aten::narrow", "aten::slice")

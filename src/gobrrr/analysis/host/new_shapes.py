@@ -26,14 +26,14 @@ def new_shapes(evidence: Evidence) -> I8:
     calls, count = evidence.calls, evidence.steps.count
     if not evidence.device.onednn or not evidence.steps.marked or count < LEAST_STEPS:
         return nothing
-    made = np.array([any(part in one.call.name for part in MADE) for one in evidence.priced.groups] or [False])
+    made = np.array([any(part in group.call.name for part in MADE) for group in evidence.priced.groups] or [False])
     mine = np.flatnonzero(made[calls.group] & (calls.op >= 0))
     begun = evidence.replayed.start_ns[calls.op[mine]]
     step = np.searchsorted(np.array(evidence.steps.begins), begun, side="right")
     shapes = np.array([_shapes(evidence, call) for call in mine.tolist()], dtype=object)
     steps: dict[object, set[int]] = {}
-    for one, at in zip(shapes.tolist(), step.tolist(), strict=True):
-        steps.setdefault(one, set()).add(at)
+    for shape, at in zip(shapes.tolist(), step.tolist(), strict=True):
+        steps.setdefault(shape, set()).add(at)
     alone = np.array([len(steps[one]) == 1 for one in shapes.tolist()], dtype=bool)
     found: I8 = mine[alone]
     return found if len(np.unique(step[alone])) == count and 2 * len(found) > len(mine) else nothing
@@ -41,4 +41,4 @@ def new_shapes(evidence: Evidence) -> I8:
 
 def _shapes(evidence: Evidence, call: int) -> str:
     given = evidence.group_of(call).call
-    return f"{given.name} {[one.shape for one in given.tensors]}"
+    return f"{given.name} {[tensor.shape for tensor in given.tensors]}"

@@ -54,7 +54,7 @@ def lists_of_adam(evidence: Evidence) -> I8:
     a GPU; none where it is another optimizer, or fused."""
     found = evidence.updates
     names = [evidence.events.name_of(row) for row in evidence.priced.links.op[found.work].tolist()]
-    listed = found.work[[one.startswith("aten::_foreach_") for one in names]]
+    listed = found.work[[name.startswith("aten::_foreach_") for name in names]]
     adam = found.annotated and "aten::_foreach_addcdiv_" in names and "aten::_foreach_addcmul_" in names
     return listed if adam else listed[:0]
 

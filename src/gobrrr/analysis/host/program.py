@@ -36,5 +36,5 @@ def optimizer_of(evidence: Evidence) -> Made | None:
     if not taken:
         return None
     name = taken.most_common(1)[0][0]
-    seen = [one for one in program_of(evidence).optimizers if one.kind.rpartition(".")[2] == name]
+    seen = [optimizer for optimizer in program_of(evidence).optimizers if optimizer.kind.rpartition(".")[2] == name]
     return seen[0] if seen else Made(kind=name, base=name)

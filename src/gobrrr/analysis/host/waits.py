@@ -78,7 +78,9 @@ def cause_of(evidence: Evidence, wait: int) -> int | None:
 def selecting(evidence: Evidence, waits: I8) -> I8:
     """Those of `waits` in which the program asks which rows it has to take: `torch.where(idx == e)`, `x[mask]`."""
     causes = [cause_of(evidence, row) for row in waits.tolist()]
-    wanted = [one is not None and evidence.events.name_of(one).removeprefix("aten::") in SELECTING for one in causes]
+    wanted = [
+        cause is not None and evidence.events.name_of(cause).removeprefix("aten::") in SELECTING for cause in causes
+    ]
     found: I8 = waits[np.array(wanted, dtype=bool)]
     return found
 
@@ -94,9 +96,9 @@ def expert_loop(evidence: Evidence, waits: I8) -> float | None:
     waits = selecting(evidence, waits)
     if len(waits) < LOOP:
         return None
-    for one in find_loops(evidence):
-        if one.depends == "yes":
-            waits = waits[(events.start_ns[waits] < one.begins[0]) | (events.start_ns[waits] >= one.stop)]
+    for loop in find_loops(evidence):
+        if loop.depends == "yes":
+            waits = waits[(events.start_ns[waits] < loop.begins[0]) | (events.start_ns[waits] >= loop.stop)]
     matmul = np.array([group.work.family == "matmul" for group in evidence.priced.groups] or [False])
     launched = matmul[evidence.priced.group] & (links.launch >= 0)
     matmuls = np.sort(events.start_ns[links.launch[launched]])

@@ -49,7 +49,7 @@ def _heaviest(where: Where, step: I8) -> list[int]:
 def _gone(evidence: Evidence, where: Where, node: int) -> float:
     graph, events, links = evidence.graph, evidence.events, evidence.priced.links
     inside = _inside(where, node)
-    rows = np.flatnonzero(inside[where.node_of] & np.isin(events.kind, [int(one) for one in HOST_KINDS]))
+    rows = np.flatnonzero(inside[where.node_of] & np.isin(events.kind, [int(kind) for kind in HOST_KINDS]))
     around = where.parent[rows]
     outer = rows[(around == ABSENT) | ~inside[where.node_of[np.maximum(around, 0)]]]
     owner = np.where(links.op >= 0, links.op, links.launch)

@@ -44,7 +44,7 @@ class Track:
     @classmethod
     def of(cls, events: EventTable, thread: int) -> Track:
         """The track of a thread."""
-        rows = np.flatnonzero((events.thread == thread) & np.isin(events.kind, [int(one) for one in HOST_KINDS]))
+        rows = np.flatnonzero((events.thread == thread) & np.isin(events.kind, [int(kind) for kind in HOST_KINDS]))
         start, stop = events.start_ns[rows], events.end_ns[rows]
         order = rows[np.lexsort((start - stop, start))]
         at = np.sort(np.concatenate([start, stop]))

@@ -51,8 +51,8 @@ def callers(events: EventTable, parent: I8, sort: NDArray[np.uint8], steps: Step
 def own_times(names: Iterable[str], seen: Recording | None) -> dict[str, OwnTime]:
     """Of functions, as the profiler names them, what they do by themselves; nothing where that was not seen."""
     by_place: dict[tuple[str, str], list[OwnTime]] = defaultdict(list)
-    for one in seen.own if seen is not None else ():
-        by_place[parts(one.caller)[::2]].append(one)
+    for time in seen.own if seen is not None else ():
+        by_place[parts(time.caller)[::2]].append(time)
     return {name: told[0] for name in names if len(told := by_place.get(parts(name)[::2], [])) == 1}
 
 

@@ -16,25 +16,25 @@ from gobrrr.model.events import I8
 def place_of(evidence: Evidence, where: Where, tree: Listed, finding: Finding, claim: Claim) -> int | None:
     """The id of the finding's place: its line, else the deepest place with more than half of what it claims, else its
     operation; None where it has nothing of these."""
-    sources = {one.source for one in finding.where[:1] if one.source}
-    lines = [one for one in tree.nodes if one.kind == "line" and one.source in sources]
+    sources = {place.source for place in finding.where[:1] if place.source}
+    lines = [node for node in tree.nodes if node.kind == "line" and node.source in sources]
     if lines:
-        return max(lines, key=lambda one: one.step_ns).id
+        return max(lines, key=lambda line: line.step_ns).id
     weight = _weights(evidence, where, claim)
     if weight.any():
         own = np.bincount(tree.id_of, weights=weight, minlength=len(tree.nodes))
         return _deepest(tree, own.astype(np.float64))
-    names = {one.op for one in finding.where[:1] if one.op}
-    ops = [one for one in tree.nodes if one.kind == "op" and one.name in names]
-    return max(ops, key=lambda one: one.step_ns).id if ops else None
+    names = {place.op for place in finding.where[:1] if place.op}
+    ops = [node for node in tree.nodes if node.kind == "op" and node.name in names]
+    return max(ops, key=lambda node: node.step_ns).id if ops else None
 
 
 def _deepest(tree: Listed, own: F8) -> int:
     """The deepest place with more than half of these; kernels stand for what launches them."""
     total = own.copy()
-    for one in reversed(tree.nodes[1:]):
-        assert one.parent is not None
-        total[one.parent] += total[one.id]
+    for node in reversed(tree.nodes[1:]):
+        assert node.parent is not None
+        total[node.parent] += total[node.id]
     return max(one.id for one in tree.nodes if one.kind != "kernel" and total[one.id] > MOST * total[0])
 
 

@@ -119,16 +119,21 @@ def roofs(machine: Machine | None) -> list[Roof]:
     if machine is None:
         return []
     compute = [
-        _roof(f"{dtype} {unit}", "compute", one)
+        _roof(f"{dtype} {unit}", "compute", peak)
         for unit, peaks in (("matrix", machine.matrix_flop_per_s), ("vector", machine.vector_flop_per_s))
-        for dtype, one in peaks.items()
+        for dtype, peak in peaks.items()
     ]
     levels = (("cache", machine.cache_bytes_per_s), ("DRAM", machine.memory_bytes_per_s))
-    memory = [_roof(name, "memory", one) for name, one in levels if one is not None]
-    return sorted(compute, key=lambda one: -one.value) + memory
+    memory = [_roof(name, "memory", ceiling) for name, ceiling in levels if ceiling is not None]
+    return sorted(compute, key=lambda roof: -roof.value) + memory
 
 
-def _roof(name: str, kind: Literal["compute", "memory"], one: Ceiling) -> Roof:
+def _roof(name: str, kind: Literal["compute", "memory"], ceiling: Ceiling) -> Roof:
     return Roof(
-        name=name, kind=kind, value=one.value, provenance=one.provenance, source=one.source, at_least=one.at_least
+        name=name,
+        kind=kind,
+        value=ceiling.value,
+        provenance=ceiling.provenance,
+        source=ceiling.source,
+        at_least=ceiling.at_least,
     )

@@ -47,7 +47,9 @@ def with_host(line: Timeline, evidence: Evidence, where: Where, tree: Listed) ->
 def _shown(evidence: Evidence, where: Where, tree: Listed, start: int, stop: int) -> I8:
     """The host events of the step that are places, and are listed."""
     events = evidence.replayed
-    inside = (events.start_ns < stop) & (events.end_ns > start) & np.isin(events.kind, [int(one) for one in HOST_KINDS])
+    inside = (
+        (events.start_ns < stop) & (events.end_ns > start) & np.isin(events.kind, [int(kind) for kind in HOST_KINDS])
+    )
     rows = np.flatnonzero(inside)
     node = where.node_of[rows]
     around = where.parent[rows]

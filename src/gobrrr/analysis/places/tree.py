@@ -44,7 +44,7 @@ class Planting:
 
     def label(self, sort: int, texts: list[str]) -> I8:
         """The labels of these texts, made where they are new."""
-        known = {one: at for at, one in enumerate(self.labels)}
+        known = {label: at for at, label in enumerate(self.labels)}
         for text in dict.fromkeys(texts):
             if (sort, text) not in known:
                 known[sort, text] = len(self.labels)

@@ -182,7 +182,7 @@ def _own_lines(
 ) -> I8:
     """The nodes of idle time, that of long stretches within a function itself at the line which has most of them."""
     lines = [told.source if (told := own.get(name)) is not None else None for name in events.names]
-    known = np.array([one is not None for one in lines] or [False], dtype=bool)
+    known = np.array([line is not None for line in lines] or [False], dtype=bool)
     row = np.maximum(idle.row, 0)
     at = np.flatnonzero((idle.row >= 0) & (sort[row] == Sort.FUNCTION) & known[events.name[row]] & (idle.ns >= LONG_NS))
     if len(at):
@@ -233,7 +233,7 @@ def _joined(events: EventTable, parent: I8, forward: I8, main: int) -> I8:
     return result
 
 
-_HOST = [int(one) for one in HOST_KINDS]
+_HOST = [int(kind) for kind in HOST_KINDS]
 
 
 def _lines(
@@ -278,5 +278,5 @@ def _kernels(evidence: Evidence, planting: Planting, launched: I8) -> I8:
     if lost.any():
         at[lost] = planting.children(np.array([ROOT]), planting.label(Sort.NONE, [UNKNOWN]))[0]
     names, which = np.unique(events.name[rows], return_inverse=True)
-    label = planting.label(Sort.KERNEL, [events.names[one] for one in names.tolist()])
+    label = planting.label(Sort.KERNEL, [events.names[name] for name in names.tolist()])
     return planting.children(at, label[np.asarray(which).reshape(-1)]) if len(rows) else at

@@ -30,13 +30,13 @@ def with_captured(
     priced: Priced, events: EventTable, steps: Steps, seen: Recording | None, machine: Machine | None
 ) -> Priced:
     """The same with floors for the kernels of replayed graphs; as it was where no capture was seen, or not all."""
-    calls = [one for one in seen.calls if one.replayed and one.place == "device"] if seen is not None else []
+    calls = [call for call in seen.calls if call.replayed and call.place == "device"] if seen is not None else []
     rows = np.flatnonzero(priced.links.in_graph)
     if not calls or not len(rows) or (seen is not None and seen.notes):
         return priced
     groups, of_call = grouped(calls)
-    groups = [replace(one, floor=floor(one.work, machine)) for one in groups]
-    real = np.array([one.work.count not in FREE for one in groups], dtype=bool)
+    groups = [replace(group, floor=floor(group.work, machine)) for group in groups]
+    real = np.array([group.work.count not in FREE for group in groups], dtype=bool)
     of_call = of_call[real[of_call]]
     start = events.start_ns[priced.links.device[rows]]
     inside = (start >= steps.start) & (start < steps.stop)
@@ -47,7 +47,7 @@ def with_captured(
 
 def _one_by_one(priced: Priced, events: EventTable, rows: I8, groups: list[Group], which: I8) -> Priced:
     order = rows[np.argsort(events.start_ns[priced.links.device[rows]], kind="stable")]
-    floors = np.array([one.floor.ns if one.floor else np.nan for one in groups])
+    floors = np.array([group.floor.ns if group.floor else np.nan for group in groups])
     return _put(priced, order, groups, which, floors[which])
 
 
@@ -81,17 +81,17 @@ def _as_one(
 def _sum(works: list[Work]) -> Work:
     """The works added; unknown where one is. `family` stays empty: the graph is no operation of a kind."""
     note = "by what was dispatched in the capture"
-    if not all(one.known for one in works):
+    if not all(work.known for work in works):
         return msgspec.structs.replace(UNKNOWN, note=note)
-    dtypes = {one.matrix_dtype for one in works if one.matrix_flop}
+    dtypes = {work.matrix_dtype for work in works if work.matrix_flop}
     return Work(
-        count="exact" if all(one.count == "exact" for one in works) else "bounded",
-        matrix_flop=sum(one.matrix_flop or 0.0 for one in works),
+        count="exact" if all(work.count == "exact" for work in works) else "bounded",
+        matrix_flop=sum(work.matrix_flop or 0.0 for work in works),
         matrix_dtype=dtypes.pop() if len(dtypes) == 1 else None,
-        vector_flop=sum(one.vector_flop or 0.0 for one in works),
-        recomputed_flop=sum(one.recomputed_flop for one in works),
-        bytes_read=sum(one.bytes_read or 0.0 for one in works),
-        bytes_written=sum(one.bytes_written or 0.0 for one in works),
+        vector_flop=sum(work.vector_flop or 0.0 for work in works),
+        recomputed_flop=sum(work.recomputed_flop for work in works),
+        bytes_read=sum(work.bytes_read or 0.0 for work in works),
+        bytes_written=sum(work.bytes_written or 0.0 for work in works),
         note=note,
     )
 

@@ -19,7 +19,7 @@ def counted_live(seen: Recording) -> Counted:
     Both are None where more than 2 % of the calls can't be counted, where an operator on functions hides what it runs,
     and where part of the step was not seen; otherwise the sums are of the calls that can be counted.
     """
-    calls = [one for one in seen.calls if one.place == "device" and (one.host_copy or not one.waits)]
+    calls = [call for call in seen.calls if call.place == "device" and (call.host_copy or not call.waits)]
     groups, of_call = grouped(calls)
     flop = moved = 0.0
     made = unknown = 0
@@ -31,7 +31,7 @@ def counted_live(seen: Recording) -> Counted:
         unknown += not work.known
         flop += work.flop or 0.0
         moved += (work.bytes or 0.0) if work.link == "memory" else 0.0
-    hidden = any(one.call.name.startswith(HIGHER_ORDER) for one in calls)  # what those run inside is not seen
+    hidden = any(call.call.name.startswith(HIGHER_ORDER) for call in calls)  # what those run inside is not seen
     whole = unknown <= MOST_UNKNOWN * made and not hidden and not seen.notes
     return Counted(
         flop=flop if whole else None,

@@ -183,7 +183,7 @@ def _inside(bytes_: float, machine: Machine) -> float:
 def _touched(call: OpCall) -> float:
     """Bytes of everything that a call is given and gives back."""
     given = [*tensors(call), *(call.outputs or ())]
-    return float(sum(_bytes(one) for one in given))
+    return float(sum(_bytes(tensor) for tensor in given))
 
 
 def _bytes(tensor: Tensor) -> float:
@@ -191,4 +191,4 @@ def _bytes(tensor: Tensor) -> float:
 
 
 def _dtype(call: OpCall) -> str:
-    return next((one.dtype for one in tensors(call) if one.dtype), "")
+    return next((tensor.dtype for tensor in tensors(call) if tensor.dtype), "")

@@ -95,7 +95,7 @@ def beside(group: Group) -> bool:
     """Whether a CPU only turned a Python number into an operand (0-dim tensors): part of the operation behind it."""
     given = tensors(group.call)
     kernels = group.call.kernels
-    return bool(given and kernels) and kernels[0].startswith("CPU ") and not any(one.shape for one in given)
+    return bool(given and kernels) and kernels[0].startswith("CPU ") and not any(tensor.shape for tensor in given)
 
 
 def _can_open(group: Group) -> bool:
@@ -123,7 +123,7 @@ def _read_by_product(current: list[int], groups: tuple[Group, ...], group: I8, b
     shape, dtype = output_of(last.call, last.work.family)
     if product.work.family != "matmul" or shape is None or len(shape) < 2:
         return 0.0
-    sizes = {math.prod(one.shape) for one in tensors(product.call) if one.shape[-1:] == shape[-1:]}
+    sizes = {math.prod(tensor.shape) for tensor in tensors(product.call) if tensor.shape[-1:] == shape[-1:]}
     return float(math.prod(shape) * ITEM_BYTES.get(dtype or "", 0)) if math.prod(shape) in sizes else 0.0
 
 
@@ -168,7 +168,7 @@ def _contraction_output(call: OpCall, given: list[Tensor]) -> tuple[tuple[int, .
     """mm, bmm and addmm: rows of the left operand by columns of the right one."""
     name = call.name.removeprefix("aten::")
     operands = {"mm": given[:2], "bmm": given[:2], "addmm": given[1:3], "baddbmm": given[1:3]}.get(name)
-    if operands is None or len(operands) != 2 or min(len(one.shape) for one in operands) < 2:
+    if operands is None or len(operands) != 2 or min(len(operand.shape) for operand in operands) < 2:
         return None, None
     left, right = operands
     return (*left.shape[:-1], right.shape[-1]), left.dtype

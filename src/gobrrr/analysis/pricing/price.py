@@ -181,7 +181,7 @@ def _unowned(call: OpCall, in_graph: bool) -> Work:
 def crossing(call: OpCall, direction: str) -> Work:
     """The work of a copy over the link between host and device ("HtoD", "DtoH"): its bytes, on that link."""
     given = call.outputs or tuple(one for one in call.inputs if isinstance(one, Tensor))[:1]
-    moved = float(sum(write_bytes(one.shape, one.dtype) for one in given))
+    moved = float(sum(write_bytes(tensor.shape, tensor.dtype) for tensor in given))
     inward = direction == "HtoD"
     return Work(
         count="exact",

@@ -19,9 +19,9 @@ class Recorded:
 
     def __init__(self, seen: Recording | None) -> None:
         self._known: dict[Plain, dict[Sizes, OpCall]] = {}
-        for one in seen.calls if seen is not None else ():
-            if any(isinstance(value, TensorList) for value in one.call.inputs):
-                self._known.setdefault(_plain(one.call), {}).setdefault(_listed(one.call), one.call)
+        for call in seen.calls if seen is not None else ():
+            if any(isinstance(value, TensorList) for value in call.call.inputs):
+                self._known.setdefault(_plain(call.call), {}).setdefault(_listed(call.call), call.call)
 
     def complete(self, call: OpCall) -> OpCall:
         """The call with its lists of tensors as they were recorded; as it is where none was, or several could be it."""
@@ -57,4 +57,4 @@ def _lacks(value: Argument) -> bool:
     """Whether an argument may be a list of tensors that was dropped, or is one without element types."""
     if isinstance(value, Scalar):
         return not value.text  # lists of optional tensors (indices) are not recorded as tensors at all
-    return isinstance(value, TensorList) and not (value.items and all(one.dtype for one in value.items))
+    return isinstance(value, TensorList) and not (value.items and all(item.dtype for item in value.items))

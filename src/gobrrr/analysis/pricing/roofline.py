@@ -68,7 +68,7 @@ def _compute(work: Work, machine: Machine) -> Floor | None:
         if peak is not None:
             ns = work.vector_flop / peak.value * 1e9
             units.append(Floor(ns, "compute", f"{dtype} vector", at_most=bool(peak.at_least)))
-    return max(units, key=lambda one: one.ns, default=Floor(0.0, "compute", "none"))
+    return max(units, key=lambda unit: unit.ns, default=Floor(0.0, "compute", "none"))
 
 
 def vector_type(work: Work) -> str:

@@ -23,12 +23,12 @@ FREE = ("view",)
 
 def count(recording: Recording) -> Counted:
     """The work of a recorded step on the device; what the host computes is not in it."""
-    calls = [one for one in recording.calls if one.place == "device" and (one.host_copy or not one.waits)]
+    calls = [call for call in recording.calls if call.place == "device" and (call.host_copy or not call.waits)]
     groups, of_call = grouped(calls)
     works = [group.work for group in groups]
     times = np.bincount(of_call, minlength=len(groups)) if len(calls) else np.zeros(0, dtype=np.int64)
     fusion = _fusion(groups, of_call)
-    training = any(one.phase == "backward" for one in calls)
+    training = any(call.phase == "backward" for call in calls)
     as_run, hardware = _sum(works, times, "bytes"), _sum(works, times, "flop")
     pairs = list(zip(groups, times.tolist(), strict=True))
     return Counted(
@@ -50,7 +50,7 @@ def count(recording: Recording) -> Counted:
 
 def beside(recording: Recording) -> list[str]:
     """What the step computes on the host beside its device, in words; empty where that is next to nothing."""
-    groups, of_call = grouped([one for one in recording.calls if one.place == "host" and not one.waits])
+    groups, of_call = grouped([call for call in recording.calls if call.place == "host" and not call.waits])
     times = np.bincount(of_call, minlength=len(groups)) if len(of_call) else np.zeros(0, dtype=np.int64)
     flop = _sum([group.work for group in groups], times, "flop") or 0.0
     moved = _sum([group.work for group in groups], times, "bytes") or 0.0
@@ -67,7 +67,7 @@ TELLING_FLOP, TELLING_BYTES = 1e7, 1e7
 
 def contraction_flop(works: Sequence[Work], times: Sequence[float]) -> float:
     """Model FLOPs of matrix products, convolutions and attention, without the pointwise work beside them."""
-    return sum((cost.contraction_flop(one) or 0.0) * n for one, n in zip(works, times, strict=True))
+    return sum((cost.contraction_flop(work) or 0.0) * n for work, n in zip(works, times, strict=True))
 
 
 def grouped(calls: Sequence[RecordedCall]) -> tuple[list[Group], Times]:
@@ -75,21 +75,21 @@ def grouped(calls: Sequence[RecordedCall]) -> tuple[list[Group], Times]:
     index: dict[tuple[object, bool, float, str], int] = {}
     groups: list[Group] = []
     of_call = np.empty(len(calls), dtype=np.int64)
-    for at, one in enumerate(calls):
-        key = (one.call, one.recomputed, one.needed, one.host_copy)
+    for at, call in enumerate(calls):
+        key = (call.call, call.recomputed, call.needed, call.host_copy)
         found = index.get(key)
         if found is None:
             found = index[key] = len(groups)
-            groups.append(Group(one.call, _work(one), None))
+            groups.append(Group(call.call, _work(call), None))
         of_call[at] = found
     return groups, of_call
 
 
-def _work(one: RecordedCall) -> Work:
+def _work(call: RecordedCall) -> Work:
     """The call's work, with what is known of it beyond its arguments."""
-    if one.host_copy:
-        return crossing(one.call, one.host_copy)
-    return as_recorded(price(one.call), recomputed=one.recomputed, needed=one.needed)
+    if call.host_copy:
+        return crossing(call.call, call.host_copy)
+    return as_recorded(price(call.call), recomputed=call.recomputed, needed=call.needed)
 
 
 def _fusion(groups: list[Group], of_call: Times) -> Fusion:

@@ -73,18 +73,18 @@ class Player:
     def play(self, steps: Sequence[Timed]) -> Played:
         """Issue the calls of one step after whatever was issued before."""
         played = Played([], [], [], [], [])
-        for one in steps:
+        for step in steps:
             played.host_start.append(self.now)
-            further = self.launch * max(len(one.device_ns) - 1, 0)
-            self.now += max(one.host_ns - further - LAUNCH_CALL_NS * bool(one.device_ns), 0.0)
+            further = self.launch * max(len(step.device_ns) - 1, 0)
+            self.now += max(step.host_ns - further - LAUNCH_CALL_NS * bool(step.device_ns), 0.0)
             issued, ran = [], []
-            for place, ns in enumerate(one.device_ns):
+            for place, ns in enumerate(step.device_ns):
                 begin, end = self._issue(ns, self.launch if place else LAUNCH_CALL_NS)
                 issued.append(begin)
                 ran.append(end)
             played.issued.append(issued)
             played.ran.append(ran)
-            played.waited.append(self._wait() if one.call.waits else None)
+            played.waited.append(self._wait() if step.call.waits else None)
             played.host_stop.append(self.now)
         return played
 
@@ -150,20 +150,20 @@ class _Builder:
         begin, end = played.host_start[0], played.host_stop[-1]
         self._row(Kind.ANNOTATION, "ProfilerStep#0", begin, end)
         self._modules(steps, played)
-        for index, one in enumerate(steps):
+        for index, step in enumerate(steps):
             start, stop = played.host_start[index], played.host_stop[index]
-            site = self.recording.sites[one.call.site]
+            site = self.recording.sites[step.call.site]
             if site.user or site.source:
                 self._row(Kind.PYTHON, site.user or site.source or "", start, stop)
-            if one.call.node:
-                self._row(Kind.OP, f"autograd::engine::evaluate_function: {one.call.node}", start, stop)
-            self._op(one.call, start, stop)
+            if step.call.node:
+                self._row(Kind.OP, f"autograd::engine::evaluate_function: {step.call.node}", start, stop)
+            self._op(step.call, start, stop)
             waited = played.waited[index]
             for issued, ran in zip(played.issued[index], played.ran[index], strict=True):
-                copy = one.call.host_copy
+                copy = step.call.host_copy
                 self._launch("cudaMemcpyAsync" if copy else "cudaLaunchKernel", issued, issued + LAUNCH_CALL_NS)
                 kind = Kind.MEMCPY if copy else Kind.KERNEL
-                self._device(kind, COPY_NAMES.get(copy) or kernel_name(one.call), *ran, moved=_moved(one.call))
+                self._device(kind, COPY_NAMES.get(copy) or kernel_name(step.call), *ran, moved=_moved(step.call))
             if waited is not None:
                 begin_wait = max(start, min(stop, stop - 1))
                 self._row(Kind.RUNTIME, "cudaStreamSynchronize", min(begin_wait, start), stop)
@@ -174,8 +174,8 @@ class _Builder:
         open_: list[tuple[str, float]] = []
         frames: list[tuple[int, str, float, float]] = []
         stop = 0.0
-        for index, one in enumerate(steps):
-            path = sites[one.call.site].modules
+        for index, step in enumerate(steps):
+            path = sites[step.call.site].modules
             common = 0
             while common < min(len(path), len(open_)) and open_[common][0] == path[common]:
                 common += 1
@@ -188,7 +188,7 @@ class _Builder:
         while open_:
             name, start = open_.pop()
             frames.append((len(open_), name, start, stop))
-        for _, name, start, end in sorted(frames, key=lambda one: one[0]):
+        for _, name, start, end in sorted(frames, key=lambda frame: frame[0]):
             self._row(Kind.PYTHON, f"nn.Module: {name}", start, end)
 
     def _op(self, recorded: RecordedCall, start: float, stop: float) -> None:
@@ -229,7 +229,7 @@ class _Builder:
         if needed < 1.0:
             extra["needed"] = needed
         if call.outputs is not None:
-            extra["outputs"] = [[list(one.shape), one.dtype, _steps(one)] for one in call.outputs]
+            extra["outputs"] = [[list(output.shape), output.dtype, _steps(output)] for output in call.outputs]
         return (
             self._text(dims), self._text(types), self._text(strides), self._text(concrete),
             self._text(extra) if extra else ABSENT,
@@ -265,7 +265,7 @@ class _Builder:
 
 def kernel_name(call: RecordedCall) -> str:
     """What a predicted kernel is called: its operation, and the unit where the user's switches decide it."""
-    return f"{call.call.name} (predicted)" + "".join(f" [{one}]" for one in call.call.kernels)
+    return f"{call.call.name} (predicted)" + "".join(f" [{kernel}]" for kernel in call.call.kernels)
 
 
 def _columns(value: Argument) -> tuple[Any, Any, Any, Any]:
@@ -274,7 +274,12 @@ def _columns(value: Argument) -> tuple[Any, Any, Any, Any]:
         return list(value.shape), value.dtype, _steps(value), ""
     if isinstance(value, TensorList):
         items = value.items
-        return [list(one.shape) for one in items], [one.dtype for one in items], [_steps(one) for one in items], ""
+        return (
+            [list(item.shape) for item in items],
+            [item.dtype for item in items],
+            [_steps(item) for item in items],
+            "",
+        )
     return [], "Scalar", [], value.text
 
 

@@ -44,7 +44,7 @@ class Replayed:
 
 def mechanism_of(names: Sequence[str], work: float = 1.0) -> Mechanism:
     """What a set of treatments works by, as far as it matters for how well its saving is known."""
-    words = {one.partition(":")[0].partition("=")[0] for one in names}
+    words = {name.partition(":")[0].partition("=")[0] for name in names}
     if work != 1.0:
         return BATCH
     if "cuda-graph" in words:
@@ -54,17 +54,17 @@ def mechanism_of(names: Sequence[str], work: float = 1.0) -> Mechanism:
     return NARROWER if words & set(NARROW) else OTHER
 
 
-def spread_of(one: Replayed, spreads: Sequence[Spread] | None = None) -> Spread | None:
+def spread_of(replayed: Replayed, spreads: Sequence[Spread] | None = None) -> Spread | None:
     """The narrowest group that a change belongs to; None where there is none for its device."""
     spreads = fitted().spreads if spreads is None else spreads
-    for mechanism in (one.mechanism, ""):
+    for mechanism in (replayed.mechanism, ""):
         for spread in spreads:
-            if (spread.device, spread.mechanism) == (one.device, mechanism):
+            if (spread.device, spread.mechanism) == (replayed.device, mechanism):
                 return spread
     return None
 
 
-def predicted(one: Replayed, spreads: Sequence[Spread] | None = None) -> tuple[float, float, float]:
+def predicted(replayed: Replayed, spreads: Sequence[Spread] | None = None) -> tuple[float, float, float]:
     """(what is expected, at least, at most) to be saved of the step, as shares of it; low <= expected <= high.
 
     The interval holds the replay's own, as far as the change touches so much; of a larger batch, of which the replay
@@ -72,13 +72,15 @@ def predicted(one: Replayed, spreads: Sequence[Spread] | None = None) -> tuple[f
     most half of what the replay leaves of the work that is touched: that does not vanish. Where nothing was fitted for
     such a change, it is what the replay says.
     """
-    spread = spread_of(one, spreads)
-    if spread is None or one.touched <= 0:
-        return one.expected, one.low, one.high
-    low, expected, high = (one.expected + part * one.scale for part in (spread.low, spread.middle, spread.high))
-    expected = min(expected, max(one.expected, (one.expected + one.touched) / 2))
-    if one.mechanism != BATCH:
-        low, high = min(low, one.low), max(high, one.high)
-    high = min(high, one.touched)
+    spread = spread_of(replayed, spreads)
+    if spread is None or replayed.touched <= 0:
+        return replayed.expected, replayed.low, replayed.high
+    low, expected, high = (
+        replayed.expected + part * replayed.scale for part in (spread.low, spread.middle, spread.high)
+    )
+    expected = min(expected, max(replayed.expected, (replayed.expected + replayed.touched) / 2))
+    if replayed.mechanism != BATCH:
+        low, high = min(low, replayed.low), max(high, replayed.high)
+    high = min(high, replayed.touched)
     low = min(low, high)
     return min(max(expected, low), high), low, high

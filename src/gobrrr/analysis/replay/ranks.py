@@ -28,8 +28,8 @@ def collectives(graph: StepGraph, priced: Priced) -> I8:
 def matched(graphs: Sequence[StepGraph], meets: Sequence[I8]) -> bool:
     """Whether all ranks ran the same collectives: as many, of the same names, in the same order."""
     names = [
-        [one.events.name_of(int(row)) for row in one.links.device[mine]]
-        for one, mine in zip(graphs, meets, strict=True)
+        [graph.events.name_of(int(row)) for row in graph.links.device[mine]]
+        for graph, mine in zip(graphs, meets, strict=True)
     ]
     return len(names[0]) > 0 and all(other == names[0] for other in names[1:])
 
@@ -40,13 +40,13 @@ def run_together(graphs: Sequence[StepGraph], meets: Sequence[I8]) -> list[Run]:
     A collective that some rank's change has taken out (`gone`) is taken out on that rank only; where the ranks then
     wait for each other in a circle, each goes on by itself.
     """
-    kept = [mine[~one.gone[mine]] for one, mine in zip(graphs, meets, strict=True)]
+    kept = [mine[~graph.gone[mine]] for graph, mine in zip(graphs, meets, strict=True)]
     if len({len(mine) for mine in kept}) != 1 or not len(kept[0]):
-        return [run(one) for one in graphs]
-    transfer = np.min([one.duration[mine] for one, mine in zip(graphs, kept, strict=True)], axis=0)
+        return [run(graph) for graph in graphs]
+    transfer = np.min([graph.duration[mine] for graph, mine in zip(graphs, kept, strict=True)], axis=0)
     bases = _bases(graphs, meets)
     place = [{int(work): at for at, work in enumerate(mine)} for mine in kept]
-    walks = [walk(one, frozenset(mine.tolist())) for one, mine in zip(graphs, kept, strict=True)]
+    walks = [walk(graph, frozenset(mine.tolist())) for graph, mine in zip(graphs, kept, strict=True)]
     done: list[Run | None] = [None] * len(graphs)
     begun: list[dict[int, float]] = [{} for _ in graphs]  # by number of the collective, in common time
     waiting: list[int | None] = [None] * len(graphs)
@@ -71,12 +71,12 @@ def run_together(graphs: Sequence[StepGraph], meets: Sequence[I8]) -> list[Run]:
             waiting[rank] = place[rank][index]
             begun[rank][place[rank][index]] = at + bases[rank]
         if not moved:
-            return [run(one) for one in graphs]
+            return [run(graph) for graph in graphs]
     return [one for one in done if one is not None]
 
 
 def _bases(graphs: Sequence[StepGraph], meets: Sequence[I8]) -> list[float]:
     """What to add to each rank's replayed time to get a time that all have in common, in ns."""
-    ends = [one.events.end_ns[one.links.device[mine]] for one, mine in zip(graphs, meets, strict=True)]
-    first = [float(one.at[0]) if len(one.at) else 0.0 for one in graphs]
+    ends = [graph.events.end_ns[graph.links.device[mine]] for graph, mine in zip(graphs, meets, strict=True)]
+    first = [float(graph.at[0]) if len(graph.at) else 0.0 for graph in graphs]
     return [begin - float(np.median(end - ends[0])) for begin, end in zip(first, ends, strict=True)]

@@ -58,7 +58,7 @@ def longer_in_float32(evidence: Evidence) -> Effect:
 def halved(evidence: Evidence) -> I8:
     """Products of tensors in 16 bits."""
     of = evidence.groups_where(*PRODUCTS)
-    half = [any(one.dtype in WIDER for one in group.call.tensors) for group in evidence.priced.groups]
+    half = [any(tensor.dtype in WIDER for tensor in group.call.tensors) for group in evidence.priced.groups]
     return evidence.calls_where(of & np.array(half, dtype=bool))
 
 
@@ -87,7 +87,7 @@ def known_from_below(evidence: Evidence, products: I8) -> bool:
 
 def _half(group: Group) -> str:
     """The type of a product's first tensor in 16 bits."""
-    return next(one.dtype for one in group.call.tensors if one.dtype in WIDER)
+    return next(tensor.dtype for tensor in group.call.tensors if tensor.dtype in WIDER)
 
 
 def _wider_floor(group: Group, machine: Machine | None) -> float:

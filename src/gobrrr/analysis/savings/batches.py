@@ -28,7 +28,7 @@ def factors(evidence: Evidence, times: float) -> NDArray[np.float64]:
     """
     if evidence.training or not evidence.priced.groups:
         return np.full(len(evidence.calls), times)
-    each = np.array([_factor(evidence, one, times) for one in evidence.priced.groups])
+    each = np.array([_factor(evidence, group, times) for group in evidence.priced.groups])
     return each[evidence.calls.group]
 
 
@@ -37,11 +37,11 @@ def _factor(evidence: Evidence, group: Group, times: float) -> float:
     tensors = group.call.tensors
     if at is None or len(tensors) <= at or floor is None or floor.bound != "memory" or floor.ns <= 0:
         return times
-    held = [tensors[at], *(one for one in tensors if len(one.shape) == 1)]  # and a bias
+    held = [tensors[at], *(tensor for tensor in tensors if len(tensor.shape) == 1)]  # and a bias
     peak = matrix_peak(evidence.machine, work.matrix_dtype or "")[0] if evidence.machine else None
-    if not work.matrix_flop or not work.bytes or peak is None or any(one.dtype not in ITEM_BYTES for one in held):
+    if not work.matrix_flop or not work.bytes or peak is None or any(tensor.dtype not in ITEM_BYTES for tensor in held):
         return times
-    share = min(sum(math.prod(one.shape) * ITEM_BYTES[one.dtype] for one in held) / work.bytes, 1.0)
+    share = min(sum(math.prod(tensor.shape) * ITEM_BYTES[tensor.dtype] for tensor in held) / work.bytes, 1.0)
     moved = share + times * (1.0 - share)
     computed = times * work.matrix_flop / peak.value * 1e9 / floor.ns
     return min(max(moved, computed, 1.0), times) if times >= 1.0 else times

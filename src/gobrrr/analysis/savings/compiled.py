@@ -133,7 +133,7 @@ def issued(evidence: Evidence, left: NDArray[np.bool_]) -> tuple[float, float]:
 
 def left_by_fusion(evidence: Evidence) -> NDArray[np.bool_]:
     """One flag a piece of device work: whether it is launched in a model's passes once chains are one launch each."""
-    chains: list[Chain] = [one for each in evidence.fusion.chains if (one := each.without_head()) is not None]
+    chains: list[Chain] = [chain for each in evidence.fusion.chains if (chain := each.without_head()) is not None]
     gone = np.array([call for chain in chains for call in chain.calls[1:]], dtype=np.int64)
     left = _launched(evidence, compilable(evidence))
     left[works_of(evidence, gone[in_the_model(evidence)[gone]])[0]] = False
@@ -255,11 +255,11 @@ def as_model_graphs(evidence: Evidence) -> Effect:
     """
     waits, links = inner_waits(evidence), evidence.priced.links
     roots = [path[0] if row >= 0 and (path := evidence.modules.of(row)) else "" for row in links.op.tolist()]
-    counted = Counter(one for one in roots if one)
+    counted = Counter(root for root in roots if root)
     if not counted:
         return lambda _: as_graph(evidence)(0.0)
     model = counted.most_common(1)[0][0]
-    spans = _runs_of(evidence, np.flatnonzero(np.array([one == model for one in roots], dtype=bool)))
+    spans = _runs_of(evidence, np.flatnonzero(np.array([root == model for root in roots], dtype=bool)))
     inside = waits[inside_spans(evidence.events.start_ns[waits], *spans)]
 
     def change(graph: StepGraph) -> StepGraph:

@@ -94,7 +94,7 @@ def beside(evidence: Evidence, told: I8 = NONE) -> list[Effect]:
         less = evidence.calls.ns[calls] * (1.0 - ratio[calls])
         effects.append(of_calls(evidence, calls, less / 2, less, better=True))
     now, half = peak_of(evidence, "float32"), peak_of(evidence, "bfloat16", "float16")
-    slow = [off_matrix_units(one) and compute_bound(one) for one in evidence.priced.groups]
+    slow = [off_matrix_units(group) and compute_bound(group) for group in evidence.priced.groups]
     calls = np.setdiff1d(evidence.calls_where(np.array(slow, dtype=bool)), told)
     if now is not None and half is not None and len(calls):
         fixed = FIXED_NS * np.maximum(evidence.calls.kernels[calls], 1)

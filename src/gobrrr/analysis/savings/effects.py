@@ -51,7 +51,7 @@ def between(low: F8 | float, high: F8 | float, share: float) -> F8:
 
 def all_of(*effects: Effect) -> Effect:
     """Several effects as one."""
-    return lambda share: in_turn([one(share) for one in effects])
+    return lambda share: in_turn([effect(share) for effect in effects])
 
 
 def claimed(evidence: Evidence, found: Found, least: float = 1.0, most: float = 1.0, *, better: bool = False) -> Effect:

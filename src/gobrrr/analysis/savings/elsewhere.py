@@ -27,7 +27,7 @@ GPUs with one efficiency each (computed from NeuSight's published measurements, 
 
 def repriced(priced: Priced, machine: Machine) -> Priced:
     """The same work with the floors of `machine`; NaN where it has none."""
-    groups = tuple(Group(one.call, one.work, floor(one.work, machine)) for one in priced.groups)
+    groups = tuple(Group(group.call, group.work, floor(group.work, machine)) for group in priced.groups)
     ratio = np.array([_ratio(old, new) for old, new in zip(priced.groups, groups, strict=True)] or [np.nan])
     return replace(priced, groups=groups, floor_ns=priced.floor_ns * ratio[priced.group])
 
@@ -86,12 +86,12 @@ def without_floor(evidence: Evidence, machine: Machine) -> float:
 def _ratios(evidence: Evidence, machine: Machine, matrix: str | None) -> F8:
     """For each piece of device work its floor on `machine` over that here; NaN where one of them is not known."""
     found = []
-    for one in evidence.priced.groups:
-        work = one.work
+    for group in evidence.priced.groups:
+        work = group.work
         if matrix is not None and work.matrix_flop and work.matrix_dtype == "float32":
             work = structs.replace(work, matrix_dtype=matrix)
-            one = Group(one.call, work, floor(work, evidence.machine))
-        found.append(_ratio(one, Group(one.call, work, floor(work, machine))))
+            group = Group(group.call, work, floor(work, evidence.machine))
+        found.append(_ratio(group, Group(group.call, work, floor(work, machine))))
     result: F8 = np.array(found or [np.nan])[evidence.priced.group]
     return result
 
@@ -103,14 +103,14 @@ def typed_ratios(evidence: Evidence, dtype: str, now: str = "float32") -> F8:
     """
     ratios = []
     narrower = min(ITEM_BYTES.get(dtype, 4.0) / 4.0, 1.0)
-    for one in evidence.priced.groups:
-        work = one.work
+    for group in evidence.priced.groups:
+        work = group.work
         if not work.matrix_flop or work.matrix_dtype != now:
             ratios.append(1.0)
             continue
         read, written = (None if part is None else part * narrower for part in (work.bytes_read, work.bytes_written))
         typed = structs.replace(work, matrix_dtype=dtype, bytes_read=read, bytes_written=written)
-        ratios.append(_ratio(one, Group(one.call, typed, floor(typed, evidence.machine))))
+        ratios.append(_ratio(group, Group(group.call, typed, floor(typed, evidence.machine))))
     return np.array(ratios or [1.0], dtype=np.float64)
 
 

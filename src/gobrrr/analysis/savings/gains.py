@@ -82,18 +82,18 @@ class Stopwatch:
         self.evidences = evidences
         self.pace = pace
         self.until = _until(evidences[0]) if len(evidences) == 1 else None
-        self.ends = min(len(one.graphs) for one in evidences)
+        self.ends = min(len(evidence.graphs) for evidence in evidences)
         self.graphs = tuple(
-            [_paced(_at(one.graphs, end, self.ends), pace) for one in evidences] for end in range(self.ends)
+            [_paced(_at(evidence.graphs, end, self.ends), pace) for evidence in evidences] for end in range(self.ends)
         )
         """For each end the graphs of all ranks."""
-        self.meets = [collectives(one.graph, one.priced) for one in evidences]
+        self.meets = [collectives(evidence.graph, evidence.priced) for evidence in evidences]
         self.joined = len(evidences) > 1 and matched(self.graphs[0], self.meets)
         self.lengths = tuple(self._length(graphs) for graphs in self.graphs)
         """What the replayed part of the step takes at each end."""
         self.middle = self.ends // 2
         expected = self.lengths[self.middle]
-        wall = max(one.wall_ns for one in evidences) if wall_ns is None else wall_ns
+        wall = max(evidence.wall_ns for evidence in evidences) if wall_ns is None else wall_ns
         self.scale = wall / expected if expected > 0 else 1.0
         """The step over what its replayed part takes."""
 
@@ -148,7 +148,7 @@ class Stopwatch:
 
     def runs(self, graphs: Sequence[StepGraph]) -> list[Run]:
         """The runs of the ranks' graphs, together where they reduce together."""
-        return run_together(graphs, self.meets) if self.joined else [run(one) for one in graphs]
+        return run_together(graphs, self.meets) if self.joined else [run(graph) for graph in graphs]
 
     @property
     def _in_part(self) -> bool:
@@ -219,7 +219,7 @@ def _until(evidence: Evidence) -> int | None:
     if not len(later):
         return None
     most = max(int(called[MOST_WORK]), int(later[0]))
-    ends = [one for one in steps.begins if first < one <= most]
+    ends = [begin for begin in steps.begins if first < begin <= most]
     return ends[-1] if ends else most
 
 

@@ -38,10 +38,10 @@ def half_behind_contractions(evidence: Evidence) -> Effect | None:
     Told by names, for a trace does not say which result an operation reads. Where a group norm gives its float32 to
     activations, they are left out.
     """
-    names = [one.call.name for one in evidence.priced.groups]
-    batches = any("batch_norm" in one for one in names)
-    groups = any("group_norm" in one for one in names)
-    chosen = np.array([_is_behind(one, batches, groups) for one in evidence.priced.groups] or [False])
+    names = [group.call.name for group in evidence.priced.groups]
+    batches = any("batch_norm" in name for name in names)
+    groups = any("group_norm" in name for name in names)
+    chosen = np.array([_is_behind(group, batches, groups) for group in evidence.priced.groups] or [False])
     updated = np.isin(evidence.calls.first, evidence.updates.work)  # weights stay float32, and so does what is theirs
     return half_the_bytes(evidence, chosen[evidence.calls.group] & ~updated)
 
@@ -52,7 +52,7 @@ def _is_behind(group: Group, batches: bool, groups: bool) -> bool:
         return False
     if groups:
         return "batch_norm" in name
-    images = any(len(one.shape) == IMAGES for one in group.call.tensors)
+    images = any(len(tensor.shape) == IMAGES for tensor in group.call.tensors)
     return bool(BEHIND.search(name)) or (batches and images and name in SUMS)
 
 
@@ -64,7 +64,7 @@ def half_the_bytes(evidence: Evidence, chosen: NDArray[np.bool_] | None = None) 
     At the most each takes less by half of what its float32 is of the bytes that it moves; at the least by half of that,
     of the time at the roof alone. What lies under the fixed time of a kernel stays.
     """
-    share = np.array([_float32_share(one) for one in evidence.priced.groups] or [0.0])[evidence.calls.group]
+    share = np.array([_float32_share(group) for group in evidence.priced.groups] or [0.0])[evidence.calls.group]
     share = share if chosen is None else np.where(chosen, share, 0.0)
     calls = np.flatnonzero((share > 0) & np.isfinite(evidence.calls.floor_ns))
     if not len(calls):
@@ -80,9 +80,9 @@ def _float32_share(group: Group) -> float:
     if group.floor is None or group.floor.bound != "memory" or group.work.matrix_flop or group.work.link != "memory":
         return 0.0
     sizes = [
-        (one.dtype, math.prod(one.shape) * ITEM_BYTES[one.dtype])
-        for one in group.call.tensors
-        if one.dtype in ITEM_BYTES
+        (tensor.dtype, math.prod(tensor.shape) * ITEM_BYTES[tensor.dtype])
+        for tensor in group.call.tensors
+        if tensor.dtype in ITEM_BYTES
     ]
     every = sum(size for _, size in sizes)
     return sum(size for dtype, size in sizes if dtype == "float32") / every if every else 0.0

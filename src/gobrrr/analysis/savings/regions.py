@@ -69,9 +69,9 @@ def counting(evidence: Evidence, found: Updates) -> I8:
     if not found.annotated or not kinds <= set(ADAMS):
         return none
     names = [evidence.events.name_of(row) for row in evidence.priced.links.op[found.work].tolist()]
-    if any(one in ("aten::pow", "aten::reciprocal") for one in names):
+    if any(name in ("aten::pow", "aten::reciprocal") for name in names):
         return none  # on the device already
-    divided: I8 = found.work[[one == "aten::addcdiv_" for one in names]]
+    divided: I8 = found.work[[name == "aten::addcdiv_" for name in names]]
     return divided
 
 
@@ -119,7 +119,7 @@ def without(spans: tuple[I8, I8], taken: tuple[I8, I8]) -> tuple[I8, I8]:
     ends: list[int] = []
     start, stop = union(*taken)
     nearest = np.searchsorted(stop, spans[0], side="right"), np.searchsorted(start, spans[1])
-    for begin, end, low, high in zip(*(one.tolist() for one in (*spans, *nearest)), strict=True):
+    for begin, end, low, high in zip(*(span.tolist() for span in (*spans, *nearest)), strict=True):
         at = begin
         for first, last in zip(start[low:high].tolist(), stop[low:high].tolist(), strict=True):
             if first > at:

@@ -73,6 +73,6 @@ def _fits(bench: Bench, size: int, deadline_s: float) -> bool:
 def _reduce(bench: Bench, nccl: Any, count: int, size: int) -> CurvePoint:
     torch = bench.device.torch
     parts = [torch.rand(size // 4, device=f"cuda:{index}") for index in range(count)]
-    outs = [torch.empty_like(one) for one in parts]
+    outs = [torch.empty_like(part) for part in parts]
     took = bench.time(lambda: nccl.all_reduce(parts, outs), budget_s=0.2, cold=False)
     return CurvePoint(x=float(size), y=took.rate(2 * (count - 1) / count * size))

@@ -46,7 +46,7 @@ def measure_matmul(bench: Bench, dtype: str, deadline_s: float) -> Found:
                 return None, None, Skipped(what=f"matmul, {dtype}", why=first_line(error))
             break
         points.append(CurvePoint(x=float(size), y=took.rate(flop(size, size, size))))
-        if past_peak([one.y.value for one in points]):
+        if past_peak([point.y.value for point in points]):
             break
     return _best(dtype, points)
 
@@ -59,8 +59,8 @@ def flop(m: int, k: int, n: int) -> float:
 def _best(dtype: str, points: list[CurvePoint]) -> Found:
     if not points:
         return None, None, Skipped(what=f"matmul, {dtype}", why="no time or no memory was left for it", late=True)
-    top = max(points, key=lambda one: one.y.value)
-    best = max((one.y.best for one in points if one.y.best is not None), default=None)
+    top = max(points, key=lambda point: point.y.value)
+    best = max((point.y.best for point in points if point.y.best is not None), default=None)
     amount = structs.replace(top.y, best=best)
     entry = Entry(group="matrix", name=dtype, unit="FLOP/s", amount=amount, at=f"n = {top.x:.0f}")
     curve = Curve(name=f"matmul, {dtype}", x_unit="n", y_unit="FLOP/s", points=tuple(points))

@@ -190,7 +190,7 @@ def _turn(bench: Bench, call: Call) -> float:
 def _must_hold(profiler: Any, calls: Loops) -> None:
     """The events that the arithmetic counts on are there, one a turn."""
     wanted = {"views": "aten::view", "annotations": NOTE, "kernels": "aten::add_"}
-    seen = {str(one.key): int(one.count) for one in profiler.key_averages()}
+    seen = {str(average.key): int(average.count) for average in profiler.key_averages()}
     missing = [event for name, event in wanted.items() if name in calls and seen.get(event, 0) < TURNS]
     if "kernels" in calls and sum(count for key, count in seen.items() if LAUNCH.search(key)) < TURNS:
         missing.append("launches of kernels")

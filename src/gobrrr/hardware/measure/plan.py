@@ -51,7 +51,7 @@ class Notebook:
 
     def is_late(self, stage: str) -> bool:
         """Whether a stage had no time."""
-        return any(one.stage == stage and one.late for one in self.skipped)
+        return any(skipped.stage == stage and skipped.late for skipped in self.skipped)
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def measure(
     is as before afterwards.
     """
     found = find_device(device)
-    plan = [one for one in stages(found) if only is None or one.name in only]
+    plan = [stage for stage in stages(found) if only is None or stage.name in only]
     watch = watch or Watch(found)
     if not found.is_cpu:
         with found.torch.cuda.device(found.index):
@@ -121,7 +121,7 @@ def _measure(bench: Bench, plan: list[Stage], progress: Progress | None, limit_s
     with preserved(bench.device.torch):
         found = _once(bench, plan, end_s, progress, watch)
         again = unsettled(found, (*CEILINGS, *ON_HOST))
-        left = [one for one in plan if one.name in again and bench.now() + one.limit_s <= end_s]
+        left = [stage for stage in plan if stage.name in again and bench.now() + stage.limit_s <= end_s]
         if left and watch.is_quiet():
             found = merged(found, _once(bench, left, end_s, progress, watch))
     return structs.replace(found, duration_s=bench.now() - started)
@@ -136,7 +136,7 @@ def _once(bench: Bench, plan: list[Stage], end_s: float, progress: Progress | No
         entries=tuple(page.entries),
         curves=tuple(page.curves),
         skipped=tuple(page.skipped),
-        stages=tuple(_with_device(one, max(shares)) for one in page.runs) if shares else tuple(page.runs),
+        stages=tuple(_with_device(run, max(shares)) for run in page.runs) if shares else tuple(page.runs),
         notes=_notes(bench.device, page.runs, load),
     )
 
@@ -183,8 +183,8 @@ MOST_LOST = 0.9
 def _lost(runs: list[StageRun]) -> float:
     """The share of the time that others have cost the stages so far."""
     shares = [run.contention for run in runs if run.contention is not None]
-    whole = sum(one.seconds for one in shares)
-    return min(sum((one.lost or 0.0) * one.seconds for one in shares) / whole, MOST_LOST) if whole > 0 else 0.0
+    whole = sum(share.seconds for share in shares)
+    return min(sum((share.lost or 0.0) * share.seconds for share in shares) / whole, MOST_LOST) if whole > 0 else 0.0
 
 
 def _launch(bench: Bench, page: Notebook, _: float) -> None:
@@ -197,7 +197,7 @@ def _launch(bench: Bench, page: Notebook, _: float) -> None:
 def _curve(bench: Bench, page: Notebook, end_s: float) -> None:
     if bench.device.is_cpu:
         page.write(memory.last_cache())
-    empty = next((one.amount.value for one in page.entries if one.name == "graph replay, device"), None)
+    empty = next((entry.amount.value for entry in page.entries if entry.name == "graph replay, device"), None)
     page.write(memory.measure_curve(bench, empty, end_s))
 
 

@@ -88,5 +88,5 @@ def _lifted(until: TorchDispatchMode | None) -> list[Any]:
 
 
 def _put(modes: list[Any]) -> None:
-    for one in reversed(modes):
-        _push_mode(one)
+    for mode in reversed(modes):
+        _push_mode(mode)

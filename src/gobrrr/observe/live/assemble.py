@@ -56,16 +56,16 @@ def _shorter(value: Any, folders: tuple[str, ...]) -> Any:
 def _shortened(seen: Recording, folders: tuple[str, ...]) -> Recording:
     """All paths of it as seen from here, or as an import finds them."""
     sites = tuple(
-        msgspec.structs.replace(one, source=_shorter(one.source, folders), user=_shorter(one.user, folders))
-        for one in seen.sites
+        msgspec.structs.replace(site, source=_shorter(site.source, folders), user=_shorter(site.user, folders))
+        for site in seen.sites
     )
     lines = tuple(
-        msgspec.structs.replace(one, caller=_shorter(one.caller, folders), source=_shorter(one.source, folders))
-        for one in seen.lines
+        msgspec.structs.replace(line, caller=_shorter(line.caller, folders), source=_shorter(line.source, folders))
+        for line in seen.lines
     )
     own = tuple(
-        msgspec.structs.replace(one, caller=_shorter(one.caller, folders), source=_shorter(one.source, folders))
-        for one in seen.own
+        msgspec.structs.replace(time, caller=_shorter(time.caller, folders), source=_shorter(time.source, folders))
+        for time in seen.own
     )
     code = {_shorter(source, folders): text for source, text in seen.code.items()}
     for name in ("loops", "again"):

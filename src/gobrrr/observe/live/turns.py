@@ -23,7 +23,7 @@ _OPEN: list[Watching] = []
 _LOCK = threading.Lock()
 
 
-def take(one: Watching, *, displace: bool) -> None:
+def take(watching: Watching, *, displace: bool) -> None:
     """It is this one's turn. Raises UsageError where another has it and does not give way, or `displace` is False."""
     if displace and _OPEN and _OPEN[0].gives_way:
         _OPEN[0].displaced = True
@@ -31,10 +31,10 @@ def take(one: Watching, *, displace: bool) -> None:
     with _LOCK:
         if _OPEN:
             raise UsageError("steps are watched already: one watch or diagnosis at a time, not one within another")
-        _OPEN.append(one)
+        _OPEN.append(watching)
 
 
-def give_back(one: Watching) -> None:
+def give_back(watching: Watching) -> None:
     """Its turn is over, if it was."""
     with _LOCK:
-        _OPEN[:] = [other for other in _OPEN if other is not one]
+        _OPEN[:] = [other for other in _OPEN if other is not watching]

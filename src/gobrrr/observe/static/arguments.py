@@ -39,7 +39,7 @@ def dtype_word(dtype: Any) -> str:
 def schema_of(func: Any) -> tuple[str, tuple[tuple[str, Argument], ...]]:
     """(name without overload, (argument name, its default) in order) of an OpOverload."""
     schema = func._schema
-    return schema.name, tuple((one.name, _argument(one.default_value)) for one in schema.arguments)
+    return schema.name, tuple((argument.name, _argument(argument.default_value)) for argument in schema.arguments)
 
 
 def op_call(

@@ -56,7 +56,11 @@ def widened(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
     if function in LOWERED:
         return _cast(args, kwargs, torch.get_autocast_dtype("cpu"))
     if function in WIDEST:
-        given = [one for one in (*args, *kwargs.values()) if isinstance(one, torch.Tensor) and one.is_floating_point()]
+        given = [
+            argument
+            for argument in (*args, *kwargs.values())
+            if isinstance(argument, torch.Tensor) and argument.is_floating_point()
+        ]
         if any(one.dtype == torch.float32 for one in given):
             return _cast(args, kwargs, torch.float32)
     return args, kwargs

@@ -107,7 +107,12 @@ class Recorder(TorchDispatchMode):
     def _counts(self, read: list[Any], written: list[Any]) -> bool:
         """Whether an operation of an optimizer is about its step counters alone: numbers that follow from constants."""
         numbers = (*read, *written)
-        return self.optimizing and self.counters_on_host and bool(numbers) and all(self._known(one) for one in numbers)
+        return (
+            self.optimizing
+            and self.counters_on_host
+            and bool(numbers)
+            and all(self._known(number) for number in numbers)
+        )
 
     def _known(self, tensor: Any) -> bool:
         return not tensor.dim() and self.values.one(tensor) is not None

@@ -71,7 +71,7 @@ class _Recurrent(torch.autograd.Function):
         head, tail = (data, tuple(weights), 4, None, hidden, cell), _options(ctx.kind, hidden, weights)
         args = (*head, output, *gradients, *tail, reserve, [True, True, cell is not None, True])
         with ctx.recorder.instead("aten::_cudnn_rnn_backward", args) as outputs:
-            made = [None if one is None else torch.empty_like(one) for one in (data, hidden, cell, *weights)]
+            made = [None if weight is None else torch.empty_like(weight) for weight in (data, hidden, cell, *weights)]
             outputs.extend(one for one in made if one is not None)
         return (None, None, *made)
 

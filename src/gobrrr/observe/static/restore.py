@@ -79,7 +79,7 @@ class Keeper:
         if id(thing) in self._seen:
             return
         self._seen.add(id(thing))
-        kept = {name: copy(one) if type(one) in (dict, list, defaultdict) else one for name, one in vars(thing).items()}
+        kept = {name: copy(var) if type(var) in (dict, list, defaultdict) else var for name, var in vars(thing).items()}
 
         def undo() -> None:
             vars(thing).clear()
@@ -104,12 +104,12 @@ class Keeper:
             return
         self._seen.add(id(optimizer))
         state = {key: dict(one) for key, one in optimizer.state.items()}
-        groups = [dict(one) for one in optimizer.param_groups]
+        groups = [dict(param_group) for param_group in optimizer.param_groups]
         for group in groups:
             group["params"] = list(group["params"])
             for parameter in group["params"]:
                 self.tensor(parameter)
-        attributes = {name: one for name, one in vars(optimizer).items() if name not in ("state", "param_groups")}
+        attributes = {name: var for name, var in vars(optimizer).items() if name not in ("state", "param_groups")}
 
         def undo() -> None:
             vars(optimizer).update(attributes)
@@ -148,8 +148,8 @@ def _before_changes(keeper: Keeper) -> Iterator[None]:
 
 
 def _methods() -> list[tuple[type, str]]:
-    schedulers = [one for one in vars(torch.optim.lr_scheduler).values() if isinstance(one, type)]
-    found = [(one, "step") for one in schedulers if callable(vars(one).get("step"))]
+    schedulers = [var for var in vars(torch.optim.lr_scheduler).values() if isinstance(var, type)]
+    found = [(scheduler, "step") for scheduler in schedulers if callable(vars(scheduler).get("step"))]
     return [*found, *((torch.amp.GradScaler, name) for name in ("scale", "unscale_", "step", "update"))]
 
 

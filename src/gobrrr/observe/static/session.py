@@ -98,7 +98,7 @@ class Session:
     def finished(self, target: str, seconds: float) -> Recording:
         """The recording."""
         calls = self.recorder.finished()
-        on_cpu = not any(one.place == "device" for one in calls)
+        on_cpu = not any(call.place == "device" for call in calls)
         level = self.memory.everything if on_cpu else self.memory.device
         return Recording(
             target=target,

@@ -43,7 +43,12 @@ class Sides:
     def within(self, args: Any) -> Iterator[None]:
         """What is made from nothing in the block is on the side of `args`."""
         before = self._around
-        if args and not self.native and before == "host" and any(self.of(one) == "device" for one in tensors_of(args)):
+        if (
+            args
+            and not self.native
+            and before == "host"
+            and any(self.of(tensor) == "device" for tensor in tensors_of(args))
+        ):
             self._around = "device"
         try:
             yield
@@ -106,5 +111,5 @@ def tensors_of(value: Any) -> list[Any]:
     if isinstance(value, dict):
         value = tuple(value.values())
     if isinstance(value, list | tuple) and not many_numbers(value):
-        return [one for item in value for one in tensors_of(item)]
+        return [tensor for item in value for tensor in tensors_of(item)]
     return []

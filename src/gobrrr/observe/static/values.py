@@ -42,7 +42,9 @@ def random(func: Any) -> bool:
 def mutated(func: Any) -> tuple[int, ...]:
     """Positions of the arguments that the operation writes to."""
     return tuple(
-        place for place, one in enumerate(func._schema.arguments) if one.alias_info and one.alias_info.is_write
+        place
+        for place, argument in enumerate(func._schema.arguments)
+        if argument.alias_info and argument.alias_info.is_write
     )
 
 
@@ -175,7 +177,7 @@ class Values:
                 return type(value)(real(one) for one in value) if type(value) in (list, tuple) else value
             return torch.device("cpu") if isinstance(value, torch.device) else value
 
-        given = tuple(real(one) for one in args)
+        given = tuple(real(argument) for argument in args)
         named = {key: real(one) for key, one in kwargs.items()}
         made = _compute(func, given, named) if known else None
         if any(assumed):
@@ -232,7 +234,7 @@ def _finite(func: Any, args: tuple[Any, ...]) -> bool | None:
 def _different(func: Any, args: tuple[Any, ...]) -> bool | None:
     """False for the equality of unknown whole numbers with something else, True for `ne`; None for all else."""
     name = str(func._schema.name)
-    given = [one for one in args[:2] if isinstance(one, torch.Tensor)]
+    given = [argument for argument in args[:2] if isinstance(argument, torch.Tensor)]
     if name not in ("aten::eq", "aten::ne", "aten::isin") or not given:
         return None
     whole = all(one.dtype in _WHOLE and one.dtype is not torch.bool for one in given)

@@ -79,7 +79,7 @@ class Virtual(TorchFunctionMode):
 
     def _redirected(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Device arguments as the stand-in's; which side they meant is kept for what is made here."""
-        named = [kwargs.get("device"), *(one for one in args if isinstance(one, torch.device))]
+        named = [kwargs.get("device"), *(argument for argument in args if isinstance(argument, torch.device))]
         named = [one for one in named if one is not None and not _is_meta(one)]
         if not named:
             named = self._default(func)
@@ -87,7 +87,10 @@ class Virtual(TorchFunctionMode):
             with self.recorder.sides.within(args if isinstance(func, FunctionType) else ()):
                 return func(*args, **kwargs)
         wanted: Side = "device" if any(gpu(one) or isinstance(one, int) for one in named) else "host"
-        args = tuple(self.stand_in if isinstance(one, torch.device) and not _is_meta(one) else one for one in args)
+        args = tuple(
+            self.stand_in if isinstance(argument, torch.device) and not _is_meta(argument) else argument
+            for argument in args
+        )
         if kwargs.get("device") is not None or func in _CONSTRUCTORS:
             kwargs = {**kwargs, "device": self.stand_in}
         with self.recorder.sides.forced(wanted):

@@ -22,13 +22,13 @@ COSTS = (
 )
 
 
-def what_to_do(one: Diagnosis) -> Markup | None:
+def what_to_do(diagnosis: Diagnosis) -> Markup | None:
     """The treatments, by what they are predicted to save."""
-    ranked = advice.worth_doing(one)
+    ranked = advice.worth_doing(diagnosis)
     if not ranked:
         return None
-    by_code = {finding.code: finding for finding in one.findings}
-    step = one.unprofiled_wall_ns.value or one.wall_ns
+    by_code = {finding.code: finding for finding in diagnosis.findings}
+    step = diagnosis.unprofiled_wall_ns.value or diagnosis.wall_ns
     cards = [_prescription(item, by_code, step) for item in ranked]
     lead = (
         "By what each is expected to save of a step when it alone is applied: the savings do not add up. On workloads "
@@ -79,14 +79,14 @@ def _code(how: str) -> Markup:
     return el("pre", el("code", join(el("span", line, Markup("\n")) for line in lines)), tabindex="0")
 
 
-def findings(one: Diagnosis, links: list[Link]) -> Markup:
+def findings(diagnosis: Diagnosis, links: list[Link]) -> Markup:
     """Every finding with its evidence and where it is."""
-    if not one.findings:
-        return section("findings", "Findings", el("p", advice.nothing_found(one), class_="empty"))
-    beside = neighbours(one)
+    if not diagnosis.findings:
+        return section("findings", "Findings", el("p", advice.nothing_found(diagnosis), class_="empty"))
+    beside = neighbours(diagnosis)
     cards = [
         _finding(item, link, index, beside.get(item.code, []))
-        for index, (item, link) in enumerate(zip(one.findings, links, strict=True))
+        for index, (item, link) in enumerate(zip(diagnosis.findings, links, strict=True))
     ]
     return section("findings", "Findings", el("ol", cards, class_="cards"), lead=COSTS)
 
@@ -110,7 +110,9 @@ def _neighbours(beside: list[Finding]) -> Markup | None:
     """The other findings at the place."""
     if not beside:
         return None
-    links = [el("a", f"{one.code} {one.title}", href=f"#finding-{sanitise(one.code)}") for one in beside]
+    links = [
+        el("a", f"{finding.code} {finding.title}", href=f"#finding-{sanitise(finding.code)}") for finding in beside
+    ]
     return el(
         "p",
         f"{SAME_PLACE} ",
@@ -129,7 +131,7 @@ def _places(where: list[Place]) -> Markup | None:
     """The place with most of it; the others behind a line that opens."""
     if not where:
         return None
-    first, *others = [_place(one) for one in where]
+    first, *others = [_place(place) for place in where]
     rest = (
         el("details", el("summary", units.things(len(others), "more place")), el("ul", others, class_="places"))
         if others
@@ -149,12 +151,12 @@ def _place(place: Place) -> Markup:
     return el("li", name, el("span", ", ".join(amounts), class_="amount"), where)
 
 
-def tried(one: Diagnosis) -> Markup | None:
+def tried(diagnosis: Diagnosis) -> Markup | None:
     """What was applied and measured, beside what was predicted."""
-    if not one.trials:
+    if not diagnosis.trials:
         return None
     heads = [el("th", name, scope="col") for name in ("treatment", "before", "after", "saved", "predicted", "verdict")]
-    rows = [_trial(item) for item in one.trials]
+    rows = [_trial(item) for item in diagnosis.trials]
     table = el("table", el("thead", el("tr", heads)), el("tbody", rows))
     return section("trials", "Tried and measured", el("div", table, class_="scroll", tabindex="0"))
 

@@ -15,44 +15,44 @@ def drawable(row: OpRow) -> bool:
     return bool(row.flop and row.bytes and row.ns)
 
 
-def roofline(one: Diagnosis) -> Markup:
+def roofline(diagnosis: Diagnosis) -> Markup:
     """The chart of calls under the roofs."""
-    if not any(drawable(row) for row in one.ops):
-        return section("roofline", "Roofline", el("p", _no_points(one), class_="empty"))
+    if not any(drawable(row) for row in diagnosis.ops):
+        return section("roofline", "Roofline", el("p", _no_points(diagnosis), class_="empty"))
     controls = el(
         "div",
         _legend([("compute", "compute-bound"), ("memory", "memory-bound")], round_first=True),
         el("label", el("input", type="checkbox", id="all-roofs"), " all roofs", class_="needs-script"),
         class_="controls",
     )
-    chart = el("div", id="roofline-chart", class_="chart", role="img", aria_label=_told(one), tabindex="0")
+    chart = el("div", id="roofline-chart", class_="chart", role="img", aria_label=_told(diagnosis), tabindex="0")
     lead = (
         "Each point is a kind of call: arithmetic a byte moved against arithmetic a second; its area is its time. "
         "On the line is at the roof. Click a point to find it in the table and on the timeline."
     )
-    return section("roofline", "Roofline", controls, chart, el("p", _left_out(one), class_="after"), lead=lead)
+    return section("roofline", "Roofline", controls, chart, el("p", _left_out(diagnosis), class_="after"), lead=lead)
 
 
-def _no_points(one: Diagnosis) -> str:
-    if not one.ops:
+def _no_points(diagnosis: Diagnosis) -> str:
+    if not diagnosis.ops:
         return "There is no device work to draw."
-    if not any(row.flop is not None for row in one.ops):
+    if not any(row.flop is not None for row in diagnosis.ops):
         return "No point can be drawn: the FLOPs and bytes of no operation are known (see Not checked and Notes)."
     return "No point can be drawn: no operation has both FLOPs and bytes."
 
 
-def _told(one: Diagnosis) -> str:
-    drawn = [row for row in one.ops if drawable(row)]
+def _told(diagnosis: Diagnosis) -> str:
+    drawn = [row for row in diagnosis.ops if drawable(row)]
     bounds = {bound: sum(row.bound == bound for row in drawn) for bound in ("compute", "memory")}
     parts = ", ".join(f"{number} {bound}-bound" for bound, number in bounds.items())
     return f"Roofline with {len(drawn)} kinds of calls: {parts}. The table of operations has the same numbers."
 
 
-def _left_out(one: Diagnosis) -> str:
-    out = [row for row in one.ops if not drawable(row)]
+def _left_out(diagnosis: Diagnosis) -> str:
+    out = [row for row in diagnosis.ops if not drawable(row)]
     if not out:
         return ""
-    whole = sum(row.ns for row in one.ops)
+    whole = sum(row.ns for row in diagnosis.ops)
     idle = [row for row in out if row.flop == 0]
     share = units.percent(sum(row.ns for row in out) / whole) if whole > 0 else "unknown"
     rest = len(out) - len(idle)
@@ -61,11 +61,13 @@ def _left_out(one: Diagnosis) -> str:
     return f"{len(out)} kinds of calls ({share} of the device time) are not drawn: {' and '.join(why)}."
 
 
-def timeline(one: Diagnosis) -> Markup:
+def timeline(diagnosis: Diagnosis) -> Markup:
     """One step on the device, with its gaps by cause."""
-    line = one.timeline
+    line = diagnosis.timeline
     if line is None or not (line.start_ns or line.gap_start_ns):
-        return section("timeline", timeline_title(one), el("p", "There is no device work to draw.", class_="empty"))
+        return section(
+            "timeline", timeline_title(diagnosis), el("p", "There is no device work to draw.", class_="empty")
+        )
     names = (
         ("in", "Zoom in"),
         ("out", "Zoom out"),
@@ -74,7 +76,7 @@ def timeline(one: Diagnosis) -> Markup:
         ("whole", "Whole step"),
     )
     buttons = [el("button", name, type="button", data_zoom=key) for key, name in names]
-    host = has_places(one) and any(track.place for track in line.host)
+    host = has_places(diagnosis) and any(track.place for track in line.host)
     controls = el(
         "div",
         join(_search()) if host else None,
@@ -84,9 +86,9 @@ def timeline(one: Diagnosis) -> Markup:
     )
     chart = el("div", id="timeline-chart", class_="chart", role="img", aria_label=_line_told(line), tabindex="0")
     pan = "Drag to pan; Ctrl and wheel, pinch or the + and \u2212 keys zoom."
-    parts = (_legend(_work(one, line)), controls, chart, _gaps(line), _cut(line))
+    parts = (_legend(_work(diagnosis, line)), controls, chart, _gaps(line), _cut(line))
     above = " Above the device is what the host does meanwhile." if host else ""
-    return section("timeline", timeline_title(one), *parts, lead=f"{_what_runs(one, line)}{above} {pan}")
+    return section("timeline", timeline_title(diagnosis), *parts, lead=f"{_what_runs(diagnosis, line)}{above} {pan}")
 
 
 def _search() -> tuple[Markup, Markup]:
@@ -98,14 +100,14 @@ def _search() -> tuple[Markup, Markup]:
     )
 
 
-def timeline_title(one: Diagnosis) -> str:
+def timeline_title(diagnosis: Diagnosis) -> str:
     """What the timeline is called: a predicted one says so."""
-    return "Predicted timeline" if predicted(one) else "Timeline"
+    return "Predicted timeline" if predicted(diagnosis) else "Timeline"
 
 
-def _what_runs(one: Diagnosis, line: Timeline) -> str:
-    if predicted(one):
-        on = one.machine or f"device {line.device}"
+def _what_runs(diagnosis: Diagnosis, line: Timeline) -> str:
+    if predicted(diagnosis):
+        on = diagnosis.machine or f"device {line.device}"
         return f"One step on {on} as the model of the host and the device expects it; nothing was run."
     return f"One step of device {line.device} as it runs without the profiler, replayed from the trace."
 
@@ -118,17 +120,24 @@ def _line_told(line: Timeline) -> str:
     )
 
 
-def _work(one: Diagnosis, line: Timeline) -> list[tuple[str, str]]:
+def _work(diagnosis: Diagnosis, line: Timeline) -> list[tuple[str, str]]:
     """(colour, name) of what is on this timeline."""
     kinds = [line.kinds[kind] for kind in line.kind]
-    bounds = {one.ops[op].bound if 0 <= op < len(one.ops) else None for op, kind in zip(line.op, kinds, strict=True)
-              if kind == "compute"}  # fmt: skip
+    bounds = {
+        diagnosis.ops[op].bound if 0 <= op < len(diagnosis.ops) else None
+        for op, kind in zip(line.op, kinds, strict=True)
+        if kind == "compute"
+    }
     found: list[tuple[str, str]] = [(bound, f"{bound}-bound") for bound in ("compute", "memory") if bound in bounds]
     found += [("unpriced", "not judged")] if bounds - {"compute", "memory"} else []
     found += [(kind, kind) for kind in ("communication", "transfer") if kind in kinds]
     causes = [words.cause(line.causes[index]) for index in sorted(set(line.gap_cause))]
     found += [(cause_colour(cause), f"idle: {cause}") for cause in causes]
-    host = {one.places[place].kind for track in line.host for place in track.place} if has_places(one) else set()
+    host = (
+        {diagnosis.places[place].kind for track in line.host for place in track.place}
+        if has_places(diagnosis)
+        else set()
+    )
     named = dict.fromkeys(host_kind(kind) for kind in sorted(host))
     return found + [(colour, f"host: {name}") for colour, name in named]
 

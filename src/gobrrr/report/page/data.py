@@ -31,35 +31,35 @@ def as_script(value: Any) -> str:
     return text
 
 
-def page_data(one: Diagnosis, links: list[Link]) -> dict[str, Any]:
+def page_data(diagnosis: Diagnosis, links: list[Link]) -> dict[str, Any]:
     """What the script reads; every text of it is cleaned. Unknown is null."""
     names = _Names()
     found = {
-        "step_ns": one.unprofiled_wall_ns.value or one.wall_ns,
-        "budget": _budget(one),
-        "ops": [_op(row, launched, names) for row, launched in zip(one.ops, kernels_of(one), strict=True)],
+        "step_ns": diagnosis.unprofiled_wall_ns.value or diagnosis.wall_ns,
+        "budget": _budget(diagnosis),
+        "ops": [_op(row, launched, names) for row, launched in zip(diagnosis.ops, kernels_of(diagnosis), strict=True)],
         "kernels": [
             {"name": names(row.name), "calls": row.calls, "ns": row.ns, "each": _ratio(row.ns, row.calls),
              "ops": row.ops}
-            for row in one.kernels
+            for row in diagnosis.kernels
         ],
-        "modules": [{"name": sanitise(label(row)), "ns": row.ns, "ops": row.ops} for row in one.modules],
+        "modules": [{"name": sanitise(label(row)), "ns": row.ns, "ops": row.ops} for row in diagnosis.modules],
         "roofs": [
             {"name": sanitise(roof.name), "kind": roof.kind, "value": roof.value, "text": ceiling(roof),
              "provenance": sanitise(roof.provenance)}
-            for roof in one.roofs
+            for roof in diagnosis.roofs
         ],
         "findings": [
             {"name": sanitise(f"{finding.code} {finding.title}"), "ops": link.ops, "causes": link.causes,
              "kinds": link.kinds}
-            for finding, link in zip(one.findings, links, strict=True)
+            for finding, link in zip(diagnosis.findings, links, strict=True)
         ],
-        "timeline": _timeline(one.timeline, has_places(one)) if one.timeline else None,
+        "timeline": _timeline(diagnosis.timeline, has_places(diagnosis)) if diagnosis.timeline else None,
         "names": names.texts,
     }  # fmt: skip
-    found |= {"flame": flame_data(one, names)} if has_places(one) else {}
-    found |= {"machines": machines_data(one)} if one.machines else {}
-    return found | ({"what_if": what_if_data(one)} if offers(one) else {})
+    found |= {"flame": flame_data(diagnosis, names)} if has_places(diagnosis) else {}
+    found |= {"machines": machines_data(diagnosis)} if diagnosis.machines else {}
+    return found | ({"what_if": what_if_data(diagnosis)} if offers(diagnosis) else {})
 
 
 class _Names:
@@ -76,7 +76,7 @@ class _Names:
         return self._places[name]
 
 
-def _budget(one: Diagnosis) -> list[dict[str, Any]]:
+def _budget(diagnosis: Diagnosis) -> list[dict[str, Any]]:
     return [
         {
             "name": f"{words.GROUPS.get(row.kind, row.kind)}, {row.label}",
@@ -84,7 +84,7 @@ def _budget(one: Diagnosis) -> list[dict[str, Any]]:
             "ns": row.ns,
             "share": row.share,
         }
-        for index, row in enumerate(budget.rows(one.budget))
+        for index, row in enumerate(budget.rows(diagnosis.budget))
     ]
 
 

@@ -18,18 +18,18 @@ DEVICE, PROCESSOR = "the device works", "operations compute"
 """What has a place where the host does not hold it: on a device, and on a CPU."""
 
 
-def has_places(one: Diagnosis) -> bool:
+def has_places(diagnosis: Diagnosis) -> bool:
     """Whether there is anything to draw."""
-    return len(one.places) > 1 and one.places[0].step_ns > 0
+    return len(diagnosis.places) > 1 and diagnosis.places[0].step_ns > 0
 
 
-def flame(one: Diagnosis) -> Markup | None:
+def flame(diagnosis: Diagnosis) -> Markup | None:
     """The section, closed at first; None where no places are known."""
-    if not has_places(one):
+    if not has_places(diagnosis):
         return None
     lead = (
-        f"A step of {units.duration(one.places[0].step_ns)}: the program, its functions and lines, operations and "
-        "kernels. While the device works, the time belongs to the launch; while it idles, to where the host is on the "
+        f"A step of {units.duration(diagnosis.places[0].step_ns)}: the program, its functions and lines, operations "
+        "and kernels. While the device works, the time belongs to the launch; while it idles, to where the host is on the "
         "way to the next one. A click makes a place as wide as the step; the arrow keys move."
     )
     controls = el(
@@ -48,7 +48,7 @@ def flame(one: Diagnosis) -> Markup | None:
     return folded(
         "flame",
         "Flame graph",
-        units.things(len(one.places), "place"),
+        units.things(len(diagnosis.places), "place"),
         controls,
         el("ul", id="flame-legend", class_="legend needs-script"),
         drawn,
@@ -58,12 +58,12 @@ def flame(one: Diagnosis) -> Markup | None:
     )
 
 
-def flame_data(one: Diagnosis, name: Callable[[str], int]) -> dict[str, Any]:
+def flame_data(diagnosis: Diagnosis, name: Callable[[str], int]) -> dict[str, Any]:
     """The columns of the places. `name`: the place of a text among those of the page; `sort`: what holds each most."""
-    works = PROCESSOR if one.device_model.on_host else DEVICE
+    works = PROCESSOR if diagnosis.device_model.on_host else DEVICE
     sorts = {works: "saving"}
     columns: dict[str, list[Any]] = {key: [] for key in ("parent", "kind", "name", "source", "calls", "sort")}
-    for each in one.places:
+    for each in diagnosis.places:
         held = _held(each, works)
         sorts.setdefault(held, cause_colour(held))
         columns["parent"].append(each.parent if each.parent is not None else -1)
@@ -73,14 +73,14 @@ def flame_data(one: Diagnosis, name: Callable[[str], int]) -> dict[str, Any]:
         columns["calls"].append(each.calls)
         columns["sort"].append(list(sorts).index(held))
     return columns | {
-        "own": [each.own_ns for each in one.places],
-        "device": [each.device_ns for each in one.places],
+        "own": [each.own_ns for each in diagnosis.places],
+        "device": [each.device_ns for each in diagnosis.places],
         "works": works,
         "sorts": [{"name": key, "colour": value} for key, value in sorts.items()],
     }
 
 
-def _held(one: PlaceNode, works: str) -> str:
+def _held(node: PlaceNode, works: str) -> str:
     """What has most of a place's time: the device, or a cause of the host's."""
-    cause, ns = max(one.host_ns.items(), key=lambda item: item[1], default=("", 0))
-    return works if one.device_ns >= ns else words.cause(cause)
+    cause, ns = max(node.host_ns.items(), key=lambda item: item[1], default=("", 0))
+    return works if node.device_ns >= ns else words.cause(cause)

@@ -8,13 +8,13 @@ from gobrrr.report.held import Held, held, without_frames
 from gobrrr.report.page.markup import Markup, el, join
 
 
-def places(one: Diagnosis, *, soft: str | None = None) -> Markup | None:
+def places(diagnosis: Diagnosis, *, soft: str | None = None) -> Markup | None:
     """The places as a table; None where none is known. `soft`: the style of what stands in the second rank."""
-    told = held(one)
+    told = held(diagnosis)
     if not told:
         return None
     rows = [_row(place, soft) for place in told]
-    missing = without_frames(one)
+    missing = without_frames(diagnosis)
     head = el("caption", "Held by", style="text-align:left;font-weight:600")
     return join(
         [
@@ -24,9 +24,9 @@ def places(one: Diagnosis, *, soft: str | None = None) -> Markup | None:
     )
 
 
-def section_of(one: Diagnosis) -> Markup | None:
+def section_of(diagnosis: Diagnosis) -> Markup | None:
     """The places as a part of the page, below the verdict."""
-    table = places(one)
+    table = places(diagnosis)
     return el("section", table, id="held", aria_label="What holds the step") if table is not None else None
 
 

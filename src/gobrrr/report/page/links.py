@@ -35,10 +35,10 @@ class Link:
         return bool(self.ops or self.causes or self.kinds)
 
 
-def link(one: Diagnosis, finding: Finding) -> Link:
+def link(diagnosis: Diagnosis, finding: Finding) -> Link:
     """What a finding lights up; nothing where the record does not hold it."""
-    found = {index for place in finding.where for index in rows_of(place, one.ops)}
-    line = one.timeline
+    found = {index for place in finding.where for index in rows_of(place, diagnosis.ops)}
+    line = diagnosis.timeline
     causes = {line.causes[index] for index in line.gap_cause} if line else set()
     kinds = {line.kinds[index] for index in line.kind} if line else set()
     return Link(

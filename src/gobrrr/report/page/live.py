@@ -11,9 +11,9 @@ HEIGHT, BAR, GAP = 60, 18, 4
 Fact = tuple[str, str]
 
 
-def run(one: Diagnosis) -> Markup | None:
+def run(diagnosis: Diagnosis) -> Markup | None:
     """The steps without the profiler, and the facts; nothing for what was not run."""
-    found = one.live
+    found = diagnosis.live
     if found is None:
         return None
     count = len(found.times.ns)
@@ -85,7 +85,7 @@ def _facts(found: Live) -> list[Fact]:
         state += f", {units.duration(collector.ns_per_step)} a step"
         rows.append(("garbage collection", state if collector.enabled else "off"))
     if compiled is not None and compiled.graphs:
-        breaks = sum(one.count for one in compiled.breaks)
+        breaks = sum(graph_break.count for graph_break in compiled.breaks)
         made = f"{units.things(compiled.graphs, 'graph')}, {units.things(breaks, 'break')}"
         rows.append(("torch.compile", f"{made}, {compiled.steady_compiles} again"))
     if found.counted is not None and found.counted.flop is not None:

@@ -20,16 +20,16 @@ LICENCES = (
 )
 
 
-def not_checked(one: Diagnosis) -> Markup:
+def not_checked(diagnosis: Diagnosis) -> Markup:
     """What could not be looked at, by what it needs; it never reads as healthy."""
-    if not one.not_checked:
+    if not diagnosis.not_checked:
         text = "Every condition that this version knows could be looked at."
-        if predicted(one):
+        if predicted(diagnosis):
             text = (
                 "No condition is left out by name; what only a run shows (input data, other programs) is not predicted."
             )
         return section("unchecked", "Not checked", el("p", text, class_="empty"))
-    lacking, failures = by_need(one.not_checked)
+    lacking, failures = by_need(diagnosis.not_checked)
     rows = [
         el("li", [el("span", code, class_="code") for code in codes], " needs ", need)
         for need, codes in lacking.items()
@@ -43,11 +43,11 @@ CODE = "to paste:\n"
 """How a note begins that holds code."""
 
 
-def notes(one: Diagnosis) -> Markup | None:
+def notes(diagnosis: Diagnosis) -> Markup | None:
     """The notes of the diagnosis."""
-    if not one.notes:
+    if not diagnosis.notes:
         return None
-    return section("notes", "Notes", el("ul", [el("li", _note(note)) for note in one.notes], class_="plain"))
+    return section("notes", "Notes", el("ul", [el("li", _note(note)) for note in diagnosis.notes], class_="plain"))
 
 
 def _note(text: str) -> Markup:
@@ -56,21 +56,28 @@ def _note(text: str) -> Markup:
     return join([first, *([el("pre", el("code", "\n".join(lines)), tabindex="0")] if lines else [])])
 
 
-def machine(one: Diagnosis) -> Markup:
+def machine(diagnosis: Diagnosis) -> Markup:
     """The ceilings with their sources, the devices and the versions."""
-    devices = None if predicted(one) else _devices(one.devices)
+    devices = None if predicted(diagnosis) else _devices(diagnosis.devices)
     return folded(
-        "machine", "Machine and versions", one.machine or one.device or "", _roofs(one), devices, _versions(one)
+        "machine",
+        "Machine and versions",
+        diagnosis.machine or diagnosis.device or "",
+        _roofs(diagnosis),
+        devices,
+        _versions(diagnosis),
     )
 
 
-def _roofs(one: Diagnosis) -> Markup:
-    if not one.roofs:
+def _roofs(diagnosis: Diagnosis) -> Markup:
+    if not diagnosis.roofs:
         text = "No ceilings are known for this device, so nothing has a floor. Name a machine with --on."
         return el("p", text, class_="empty")
     heads = [el("th", name, scope="col", class_="n" if name == "ceiling" else None) for name in _ROOF_HEADS]
-    name = f"Floors are those of {one.machine}." if one.machine else ""
-    table = el("table", el("thead", el("tr", heads)), el("tbody", [_roof(roof) for roof in one.roofs]), class_="stack")
+    name = f"Floors are those of {diagnosis.machine}." if diagnosis.machine else ""
+    table = el(
+        "table", el("thead", el("tr", heads)), el("tbody", [_roof(roof) for roof in diagnosis.roofs]), class_="stack"
+    )
     return join([el("p", name), table])
 
 
@@ -109,13 +116,13 @@ def _device(item: DeviceTotals) -> tuple[str, ...]:
     return str(item.rank), str(item.device), busy, units.duration(item.span_total_ns), f"{item.kernels:,}"
 
 
-def _versions(one: Diagnosis) -> Markup:
+def _versions(diagnosis: Diagnosis) -> Markup:
     pairs = [
-        ("device", one.device or "unknown"),
-        ("machine", one.machine or "unknown"),
-        *((name.removesuffix("_version").replace("_", " "), value) for name, value in one.versions.items()),
-        ("gobrrr", one.version or "unknown"),
-        ("record", f"format {one.format}"),
+        ("device", diagnosis.device or "unknown"),
+        ("machine", diagnosis.machine or "unknown"),
+        *((name.removesuffix("_version").replace("_", " "), value) for name, value in diagnosis.versions.items()),
+        ("gobrrr", diagnosis.version or "unknown"),
+        ("record", f"format {diagnosis.format}"),
     ]
     return join(
         [
@@ -125,10 +132,10 @@ def _versions(one: Diagnosis) -> Markup:
     )
 
 
-def footer(one: Diagnosis) -> Markup:
+def footer(diagnosis: Diagnosis) -> Markup:
     """Who made the page, and the licences of what it carries."""
     texts = [join([el("h3", title), el("pre", Markup(_licence(name)), tabindex="0")]) for title, name in LICENCES]
-    made = f"Made by gobrrr {one.version}".rstrip() + " from the diagnosis alone; this file needs no network."
+    made = f"Made by gobrrr {diagnosis.version}".rstrip() + " from the diagnosis alone; this file needs no network."
     return el(
         "footer",
         el("p", made),

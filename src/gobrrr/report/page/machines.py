@@ -27,9 +27,9 @@ def own(name: str) -> str:
     return (files("gobrrr.report") / "page" / name).read_text(encoding="utf-8")
 
 
-def machines(one: Diagnosis) -> Markup | None:
+def machines(diagnosis: Diagnosis) -> Markup | None:
     """The section of a prediction; None for what is no prediction."""
-    rows = one.machines
+    rows = diagnosis.machines
     if not rows:
         return None
     lead = (
@@ -43,8 +43,8 @@ def machines(one: Diagnosis) -> Markup | None:
         _legend(rows),
         _chart("machines-chart", rows, _told(rows)),
         _table(rows),
-        el("p", prediction.host(rows[0]), " ", prediction.memory(one), class_="after"),
-        _gap(one),
+        el("p", prediction.host(rows[0]), " ", prediction.memory(diagnosis), class_="after"),
+        _gap(diagnosis),
         lead=lead,
     )
 
@@ -55,12 +55,12 @@ def _chart(name: str, rows: list[MachineRow], told: str) -> Markup:
 
 
 def _told(rows: list[MachineRow]) -> str:
-    steps = "; ".join(f"{one.machine} {units.duration(one.step_ns)}" for one in rows)
+    steps = "; ".join(f"{row.machine} {units.duration(row.step_ns)}" for row in rows)
     return f"Predicted step on each machine: {steps}. The table has the same numbers."
 
 
 def _legend(rows: list[MachineRow]) -> Markup:
-    parts = [_parts(one) for one in rows]
+    parts = [_parts(row) for row in rows]
     marks = [
         el("li", el("i", class_=f"swatch c-{colour}"), name)
         for index, (colour, name) in enumerate(SIDES)
@@ -71,11 +71,11 @@ def _legend(rows: list[MachineRow]) -> Markup:
     return el("ul", marks, class_="legend needs-script")
 
 
-def _parts(one: MachineRow) -> list[float]:
+def _parts(row: MachineRow) -> list[float]:
     """Nanoseconds of the step by side, in the order of `SIDES`; they add up to the step."""
-    shares = (one.compute_share, one.memory_share, one.overhead_share)
+    shares = (row.compute_share, row.memory_share, row.overhead_share)
     rest = max(1.0 - sum(shares), 0.0)
-    return [share * one.step_ns if share > 0.0005 else 0.0 for share in (*shares, rest)]
+    return [share * row.step_ns if share > 0.0005 else 0.0 for share in (*shares, rest)]
 
 
 HEADS = ("machine", "step", "device", "host", "bound", "memory", "speed of light", "what changes")
@@ -84,40 +84,40 @@ HEADS = ("machine", "step", "device", "host", "bound", "memory", "speed of light
 def _table(rows: list[MachineRow]) -> Markup:
     numbers = {"step", "device", "host", "speed of light"}
     heads = [el("th", name, scope="col", class_="n" if name in numbers else None) for name in HEADS]
-    lines = [_row(one, rows[0]) for one in rows]
+    lines = [_row(row, rows[0]) for row in rows]
     caption = el("caption", "The predicted step on each machine", class_="hidden")
     table = el("table", caption, el("thead", el("tr", heads)), el("tbody", lines), id="machines-table")
     return el("div", table, class_="scroll", tabindex="0")
 
 
-def _row(one: MachineRow, first: MachineRow) -> Markup:
-    light = one.speed_of_light_ns / one.step_ns if one.speed_of_light_ns is not None and one.step_ns > 0 else None
-    fits = {True: "fits", False: "too big", None: "not known"}[one.fits]
-    interval = el("span", units.duration_range(one.low_ns, one.high_ns), class_="sub")
-    bound = el("i", class_=f"swatch c-{BOUNDS.get(one.regime, one.regime)}")
+def _row(row: MachineRow, first: MachineRow) -> Markup:
+    light = row.speed_of_light_ns / row.step_ns if row.speed_of_light_ns is not None and row.step_ns > 0 else None
+    fits = {True: "fits", False: "too big", None: "not known"}[row.fits]
+    interval = el("span", units.duration_range(row.low_ns, row.high_ns), class_="sub")
+    bound = el("i", class_=f"swatch c-{BOUNDS.get(row.regime, row.regime)}")
     return el(
         "tr",
-        el("th", one.machine, el("span", f"{one.ceilings} ceilings", class_="sub"), scope="row"),
-        el("td", el("b", units.duration(one.step_ns)), interval, class_="n", data_label="step"),
-        el("td", units.duration(one.device_ns), class_="n", data_label="device"),
-        el("td", units.duration(one.host_ns), class_="n", data_label="host"),
-        el("td", bound, one.regime, class_="bound", data_label="bound"),
-        el("td", fits, class_="too-big" if one.fits is False else None, data_label="memory"),
+        el("th", row.machine, el("span", f"{row.ceilings} ceilings", class_="sub"), scope="row"),
+        el("td", el("b", units.duration(row.step_ns)), interval, class_="n", data_label="step"),
+        el("td", units.duration(row.device_ns), class_="n", data_label="device"),
+        el("td", units.duration(row.host_ns), class_="n", data_label="host"),
+        el("td", bound, row.regime, class_="bound", data_label="bound"),
+        el("td", fits, class_="too-big" if row.fits is False else None, data_label="memory"),
         el("td", known(units.percent(light)), class_="n", data_label="speed of light"),
-        el("td", _changes(one, first), class_="changes", data_label="what changes"),
+        el("td", _changes(row, first), class_="changes", data_label="what changes"),
     )
 
 
-def _changes(one: MachineRow, first: MachineRow) -> Markup:
+def _changes(row: MachineRow, first: MachineRow) -> Markup:
     """How fast against the first machine, and which calls meet another roof than there."""
-    if one is first:
+    if row is first:
         return el("span", "the others are compared with it", class_="sub")
-    factor = f"{first.step_ns / one.step_ns:.2f} times as fast" if one.step_ns > 0 else "speed unknown"
+    factor = f"{first.step_ns / row.step_ns:.2f} times as fast" if row.step_ns > 0 else "speed unknown"
     factor = factor.replace("1.00 times as", "as")
-    if not one.changed:
-        return join([factor, el("span", bound(one), class_="sub")])
-    items = [el("li", _changed(item)) for item in one.changed[:MOST_CHANGED]]
-    more = len(one.changed) - MOST_CHANGED
+    if not row.changed:
+        return join([factor, el("span", bound(row), class_="sub")])
+    items = [el("li", _changed(item)) for item in row.changed[:MOST_CHANGED]]
+    more = len(row.changed) - MOST_CHANGED
     rest = el("li", f"and {more} more", class_="sub") if more > 0 else None
     return join([f"{factor}; another roof for", el("ul", items, rest)])
 
@@ -129,9 +129,9 @@ def _changed(item: ChangedOp) -> Markup:
     return join([code(told, short=name), el("span", el("i", class_=f"swatch c-{colour}"), item.bound, class_="sub")])
 
 
-def _gap(one: Diagnosis) -> Markup:
+def _gap(diagnosis: Diagnosis) -> Markup:
     """The article's widening gap between compute and bandwidth, with this step in it."""
-    rows = one.machines
+    rows = diagnosis.machines
     title = el("h3", "The widening gap")
     if step_intensity(rows) is None or not any(row.ridge_flop_per_byte for row in rows):
         return join([title, el("p", prediction.gap(rows), class_="empty")])
@@ -139,7 +139,7 @@ def _gap(one: Diagnosis) -> Markup:
         "A machine's ridge is the FLOP that it can do (dense, 16-bit) while it moves a byte: an operation with fewer "
         "is bound by memory there. The step's figure is an average over its operations."
     )
-    if fused_intensity(one) is not None:
+    if fused_intensity(diagnosis) is not None:
         text += " Dashed: the step if it moved its compulsory bytes alone."
     legend = el(
         "ul",
@@ -158,19 +158,19 @@ def step_intensity(rows: list[MachineRow]) -> float | None:
     return next((row.step_flop_per_byte for row in rows if row.step_flop_per_byte), None)
 
 
-def fused_intensity(one: Diagnosis) -> float | None:
+def fused_intensity(diagnosis: Diagnosis) -> float | None:
     """FLOP of the step for each of its compulsory bytes: the most that fusing can reach; None: not known."""
-    flop, moved = one.totals.flop, one.totals.bytes_compulsory
+    flop, moved = diagnosis.totals.flop, diagnosis.totals.bytes_compulsory
     return flop / moved if flop and moved else None
 
 
-def machines_data(one: Diagnosis) -> dict[str, Any]:
+def machines_data(diagnosis: Diagnosis) -> dict[str, Any]:
     """What the two charts draw. Unknown is null."""
     return {
-        "rows": [_data(row) for row in one.machines],
+        "rows": [_data(row) for row in diagnosis.machines],
         "sides": [{"colour": colour, "name": name} for colour, name in SIDES],
-        "own": step_intensity(one.machines),
-        "fused": fused_intensity(one),
+        "own": step_intensity(diagnosis.machines),
+        "fused": fused_intensity(diagnosis),
     }
 
 

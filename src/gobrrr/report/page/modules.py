@@ -13,20 +13,22 @@ OPEN_DEPTH, MOST_ROWS = 2, 2_000
 NO_MODULE = "in no module"
 
 
-def modules(one: Diagnosis) -> Markup:
+def modules(diagnosis: Diagnosis) -> Markup:
     """The tree, each parent before its children, and the children by time."""
-    if not one.modules:
+    if not diagnosis.modules:
         text = (
             "The time by module is unknown: the step calls no nn.Module."
-            if predicted(one)
+            if predicted(diagnosis)
             else "The time by module is unknown: Python frames were not read. Record the trace with with_stack=True "
             "and read them with: gobrrr diagnose TRACE --stacks"
         )
         return folded("modules", "Modules", "unknown", el("p", text, class_="empty"))
-    kept = ordered(one.modules)[:MOST_ROWS]
-    parents = {tuple(one.modules[index].path[:-1]) for index in kept if one.modules[index].path}
-    whole = sum(row.ns for row in one.modules if len(row.path) < 2)
-    rows = [_row(one.modules[index], index, tuple(one.modules[index].path) in parents, whole) for index in kept]
+    kept = ordered(diagnosis.modules)[:MOST_ROWS]
+    parents = {tuple(diagnosis.modules[index].path[:-1]) for index in kept if diagnosis.modules[index].path}
+    whole = sum(row.ns for row in diagnosis.modules if len(row.path) < 2)
+    rows = [
+        _row(diagnosis.modules[index], index, tuple(diagnosis.modules[index].path) in parents, whole) for index in kept
+    ]
     heads = (
         ("module", None),
         ("calls", "n wide"),
@@ -36,13 +38,13 @@ def modules(one: Diagnosis) -> Markup:
     )
     head = el("tr", [el("th", name, scope="col", class_=kind) for name, kind in heads])
     table = el("table", el("thead", head), el("tbody", rows), id="tree", role="treegrid", aria_label="Modules")
-    left = len(one.modules) - len(kept)
+    left = len(diagnosis.modules) - len(kept)
     note = el("p", f"{left:,} modules more are not shown.", class_="sub") if left else None
     lead = (
         f"The time that the device computes in a step ({units.duration(whole)}) by module: forward and backward pass, "
         "its children included, by the bound of the operations in it."
     )
-    told = f"{sum(bool(row.path) for row in one.modules):,} of them"
+    told = f"{sum(bool(row.path) for row in diagnosis.modules):,} of them"
     return folded("modules", "Modules", told, el("div", table, class_="tree"), note, lead=lead)
 
 

@@ -45,17 +45,17 @@ SHOWN = 12
 """Rows before "show all"."""
 
 
-def ops(one: Diagnosis) -> Markup:
+def ops(diagnosis: Diagnosis) -> Markup:
     """The calls of a step."""
-    if not one.ops:
-        where = "is in the step" if predicted(one) else "was recorded"
+    if not diagnosis.ops:
+        where = "is in the step" if predicted(diagnosis) else "was recorded"
         text = f"No device work {where}, so there is no table of operations."
         return section("ops", "Operations", el("p", text, class_="empty"))
-    largest = max(row.ns for row in one.ops) or 1.0
-    launched = kernels_of(one)
-    rows = [_op(row, index, largest, launched[index]) for index, row in enumerate(one.ops)]
+    largest = max(row.ns for row in diagnosis.ops) or 1.0
+    launched = kernels_of(diagnosis)
+    rows = [_op(row, index, largest, launched[index]) for index, row in enumerate(diagnosis.ops)]
     kinds = "Calls of one kind (same op, arguments and kernels), means of a step."
-    if predicted(one):
+    if predicted(diagnosis):
         kinds = "Calls of one kind (same op and arguments) with the times that are predicted for them."
     lead = (
         f"{kinds} Floor: the least time that the machine "
@@ -69,14 +69,14 @@ def _kinds(rows: list[Markup], one: str, many: str) -> str:
     return f"{len(rows):,} {one if len(rows) == 1 else many}"
 
 
-def kernels_of(one: Diagnosis) -> list[list[str]]:
+def kernels_of(diagnosis: Diagnosis) -> list[list[str]]:
     """For each row of `ops` the names of its kernels, most device time first, copies and sets last."""
-    found: list[list[str]] = [[] for _ in one.ops]
-    for kernel in sorted(one.kernels, key=lambda kernel: kernel.name.startswith("Mem")):
+    found: list[list[str]] = [[] for _ in diagnosis.ops]
+    for kernel in sorted(diagnosis.kernels, key=lambda kernel: kernel.name.startswith("Mem")):
         for op in kernel.ops:
             if 0 <= op < len(found):
                 found[op].append(kernel.name)
-    return [names or ([row.kernel] if row.kernel else []) for names, row in zip(found, one.ops, strict=True)]
+    return [names or ([row.kernel] if row.kernel else []) for names, row in zip(found, diagnosis.ops, strict=True)]
 
 
 def _op(row: OpRow, index: int, largest: float, launched: list[str]) -> Markup:
@@ -147,14 +147,14 @@ def _per_s(amount: float | None, ns: float) -> float | None:
     return amount / ns * 1e9 if amount is not None and ns > 0 else None
 
 
-def kernels(one: Diagnosis) -> Markup | None:
+def kernels(diagnosis: Diagnosis) -> Markup | None:
     """The kernels, copies and sets of a step by name; nothing where the record holds none."""
-    if not one.kernels:
+    if not diagnosis.kernels:
         return None
-    largest = max(row.ns for row in one.kernels) or 1.0
-    rows = [_kernel(row, index, largest) for index, row in enumerate(one.kernels)]
+    largest = max(row.ns for row in diagnosis.kernels) or 1.0
+    rows = [_kernel(row, index, largest) for index, row in enumerate(diagnosis.kernels)]
     lead = "All work on the device by name, means of a step, with the operations that launch it."
-    if predicted(one):
+    if predicted(diagnosis):
         lead = "The expected launches by operation: which kernels a library would choose is not known."
     body = (_controls("kernels", KERNELS), _table("kernels", KERNELS, rows, "Kernels"))
     return folded("kernels", "Kernels", _kinds(rows, "name", "names"), *body, lead=lead)

@@ -11,9 +11,9 @@ Row = tuple[str, str, float | None, str]
 """Name, what it means, the amount, and the amount as text."""
 
 
-def totals(one: Diagnosis) -> Markup:
+def totals(diagnosis: Diagnosis) -> Markup:
     """The sums of a step, each with what it leaves out."""
-    sums = one.totals
+    sums = diagnosis.totals
     lead = (
         "FLOPs (a multiply-add is 2) and bytes, three ways each. What is over model is masked out or computed again; "
         "what is over compulsory is what fusing could save."
@@ -21,7 +21,7 @@ def totals(one: Diagnosis) -> Markup:
     tables = el("div", _table("arithmetic", _flops(sums), "compute"), _table("bytes moved", _bytes(sums), "memory"))
     flop, moved = units.flop(sums.flop), units.bytes_(sums.bytes_as_run)
     told = "" if units.UNKNOWN in (flop, moved) else f"{flop}, {moved} moved"
-    return folded("totals", "What a step does", told, tables, _others(one), lead=lead)
+    return folded("totals", "What a step does", told, tables, _others(diagnosis), lead=lead)
 
 
 def _flops(sums: Totals) -> list[Row]:
@@ -56,8 +56,8 @@ def _table(caption: str, rows: list[Row], colour: str) -> Markup:
     return el("table", el("caption", caption), el("tbody", lines))
 
 
-def _others(one: Diagnosis) -> Markup:
-    sums, peak = one.totals, one.memory_peak_bytes
+def _others(diagnosis: Diagnosis) -> Markup:
+    sums, peak = diagnosis.totals, diagnosis.memory_peak_bytes
     memory = [("memory peak of its tensors", units.bytes_(peak))] if peak is not None else []
     pairs = (
         ("in matrix products, convolutions, attention", units.flop(sums.flop_contraction)),

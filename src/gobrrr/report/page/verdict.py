@@ -10,9 +10,9 @@ from gobrrr.report.page.markup import Markup, bar, el, join, section
 ENGINES = {"compute": "compute", "memory": "memory", "communication": "communication", "transfer": "transfer"}
 
 
-def predicted(one: Diagnosis) -> bool:
+def predicted(diagnosis: Diagnosis) -> bool:
     """Whether the record is a prediction: nothing was run, and no word of its page may say so."""
-    return one.origin == "static"
+    return diagnosis.origin == "static"
 
 
 def known(value: str) -> str:
@@ -20,69 +20,73 @@ def known(value: str) -> str:
     return "unknown" if value == units.UNKNOWN else value
 
 
-def verdict(one: Diagnosis) -> Markup:
+def verdict(diagnosis: Diagnosis) -> Markup:
     """The answer in words and its four numbers."""
-    evidence = [el("li", item) for item in one.evidence]
-    sure = el("span", "certainty: ", el("b", one.certainty), class_=f"badge sure-{one.certainty}")
+    evidence = [el("li", item) for item in diagnosis.evidence]
+    sure = el("span", "certainty: ", el("b", diagnosis.certainty), class_=f"badge sure-{diagnosis.certainty}")
     return el(
         "section",
-        el("p", _about(one), class_="about"),
-        el("h1", words.headline(one).capitalize(), id="verdict-title"),
-        el("p", _sentence(words.reason(one)), " ", sure, class_="reason"),
-        *(el("p", caveat, class_="caveat", role="note") for caveat in one.caveats),
-        el("dl", _tiles(one), class_="tiles"),
+        el("p", _about(diagnosis), class_="about"),
+        el("h1", words.headline(diagnosis).capitalize(), id="verdict-title"),
+        el("p", _sentence(words.reason(diagnosis)), " ", sure, class_="reason"),
+        *(el("p", caveat, class_="caveat", role="note") for caveat in diagnosis.caveats),
+        el("dl", _tiles(diagnosis), class_="tiles"),
         el("h2", "Evidence", class_="quiet") if evidence else None,
         el("ul", evidence, class_="plain") if evidence else None,
         id="verdict",
-        class_=f"regime-{one.regime}",
+        class_=f"regime-{diagnosis.regime}",
         aria_labelledby="verdict-title",
     )
 
 
-def _about(one: Diagnosis) -> list[str | Markup]:
+def _about(diagnosis: Diagnosis) -> list[str | Markup]:
     """What was looked at, the device, and over how many steps and ranks it speaks."""
-    steps = units.things(one.steps, "step")
-    how = "predicted; nothing was run" if predicted(one) else one.steps_from.removeprefix(f"{one.steps} ")
-    how = f"run here: {one.run_by}" if one.run_by is not None else how
-    parts = [one.device or "device unknown", f"{steps} ({how})" if how else steps]
-    if one.ranks > 1:
-        parts.append(f"{one.ranks:,} ranks")
-    return [el("b", terminal.basename(one.target)), *(Markup(f" · {el('span', part)}") for part in parts)]
+    steps = units.things(diagnosis.steps, "step")
+    how = (
+        "predicted; nothing was run"
+        if predicted(diagnosis)
+        else diagnosis.steps_from.removeprefix(f"{diagnosis.steps} ")
+    )
+    how = f"run here: {diagnosis.run_by}" if diagnosis.run_by is not None else how
+    parts = [diagnosis.device or "device unknown", f"{steps} ({how})" if how else steps]
+    if diagnosis.ranks > 1:
+        parts.append(f"{diagnosis.ranks:,} ranks")
+    return [el("b", terminal.basename(diagnosis.target)), *(Markup(f" · {el('span', part)}") for part in parts)]
 
 
 def _sentence(words_: str) -> str:
     return f"{words_[:1].upper()}{words_[1:]}." if words_ else ""
 
 
-def _tiles(one: Diagnosis) -> Markup:
-    without = one.unprofiled_wall_ns
-    if predicted(one):
-        return join([_tile(*tile) for tile in _predicted_tiles(one)])
-    timed = len(one.times.ns) if one.times is not None else 0
+def _tiles(diagnosis: Diagnosis) -> Markup:
+    without = diagnosis.unprofiled_wall_ns
+    if predicted(diagnosis):
+        return join([_tile(*tile) for tile in _predicted_tiles(diagnosis)])
+    timed = len(diagnosis.times.ns) if diagnosis.times is not None else 0
     how = f"median of {units.things(timed, 'step')}" if timed else without.how
     doubt = f"{how}, {units.duration_range(without.low, without.high)}" if without.value is not None else ""
     return join(
         [
-            _tile("A step under the profiler", units.duration(one.wall_ns), "what the trace shows"),
+            _tile("A step under the profiler", units.duration(diagnosis.wall_ns), "what the trace shows"),
             _tile("A step without it", units.duration(without.value), doubt or "the trace does not tell"),
-            _tile("Speed of light", units.duration(one.speed_of_light_ns), _light(one)),
-            _tile("Least time known", units.percent(one.coverage.device_time), _coverage(one)),
+            _tile("Speed of light", units.duration(diagnosis.speed_of_light_ns), _light(diagnosis)),
+            _tile("Least time known", units.percent(diagnosis.coverage.device_time), _coverage(diagnosis)),
         ]
     )
 
 
-def _predicted_tiles(one: Diagnosis) -> tuple[tuple[str, str, str], ...]:
+def _predicted_tiles(diagnosis: Diagnosis) -> tuple[tuple[str, str, str], ...]:
     """The numbers of a prediction: its step with the interval, and what stands in for a second time is the memory."""
-    step = one.unprofiled_wall_ns
+    step = diagnosis.unprofiled_wall_ns
     interval = units.duration_range(step.low, step.high)
-    fits = one.machines[0].fits if one.machines else None
-    where = one.machine or "the machine"
+    fits = diagnosis.machines[0].fits if diagnosis.machines else None
+    where = diagnosis.machine or "the machine"
     memory = {True: f"fits {where}", False: f"too big for {where}", None: "whether it fits is unknown"}[fits]
     return (
         ("A step, predicted", units.duration(step.value), known(interval)),
-        ("Memory peak", units.bytes_(one.memory_peak_bytes), memory),
-        ("Speed of light", units.duration(one.speed_of_light_ns), _light(one)),
-        ("Least time known", units.percent(one.coverage.device_time), _coverage(one)),
+        ("Memory peak", units.bytes_(diagnosis.memory_peak_bytes), memory),
+        ("Speed of light", units.duration(diagnosis.speed_of_light_ns), _light(diagnosis)),
+        ("Least time known", units.percent(diagnosis.coverage.device_time), _coverage(diagnosis)),
     )
 
 
@@ -92,24 +96,28 @@ def _tile(name: str, value: str, note: str) -> Markup:
     return el("div", el("dt", name), number, el("dd", note, class_="note"))
 
 
-def _light(one: Diagnosis) -> str:
-    step = one.unprofiled_wall_ns.value or one.wall_ns
-    if one.speed_of_light_ns is None:
-        return "no ceilings are known for this device" if one.machine is None else "too little has a known least time"
-    who, limit = "the step is" if predicted(one) else "you are", " at most" if one.lower_bounds else ""
-    share = units.percent(one.speed_of_light_ns / step) if step else ""
+def _light(diagnosis: Diagnosis) -> str:
+    step = diagnosis.unprofiled_wall_ns.value or diagnosis.wall_ns
+    if diagnosis.speed_of_light_ns is None:
+        return (
+            "no ceilings are known for this device"
+            if diagnosis.machine is None
+            else "too little has a known least time"
+        )
+    who, limit = "the step is" if predicted(diagnosis) else "you are", " at most" if diagnosis.lower_bounds else ""
+    share = units.percent(diagnosis.speed_of_light_ns / step) if step else ""
     return f"{who} at {share} of it{limit}" if share else "the step's time is unknown"
 
 
-def _coverage(one: Diagnosis) -> str:
-    if one.coverage.device_time is None:
+def _coverage(diagnosis: Diagnosis) -> str:
+    if diagnosis.coverage.device_time is None:
         return "no device work to take a share of"
-    return f"{known(units.percent(one.coverage.calls))} of the launches"
+    return f"{known(units.percent(diagnosis.coverage.calls))} of the launches"
 
 
-def step_budget(one: Diagnosis) -> Markup:
+def step_budget(diagnosis: Diagnosis) -> Markup:
     """Where the step's time goes: the chart's place and the same numbers as a table, then the step's sums."""
-    rows = budget.rows(one.budget)
+    rows = budget.rows(diagnosis.budget)
     if not rows:
         body: list[Markup] = [el("p", "Where the time goes is unknown: no step could be taken apart.", class_="empty")]
     else:
@@ -117,12 +125,12 @@ def step_budget(one: Diagnosis) -> Markup:
             el("div", id="budget-chart", class_="chart", role="img", aria_label="The budget as one stacked bar"),
             el("div", _table(rows), class_="budget-table"),
         ]
-    which = "under" if one.unprofiled_wall_ns.value is None else "without"
+    which = "under" if diagnosis.unprofiled_wall_ns.value is None else "without"
     lead = f"Every nanosecond of a step {which} the profiler, in exactly one line."
-    if predicted(one):
-        on = f" on {one.machine}" if one.machine else ""
+    if predicted(diagnosis):
+        on = f" on {diagnosis.machine}" if diagnosis.machine else ""
         lead = f"Every nanosecond of the predicted step{on}, in exactly one line."
-    light = el("p", terminal.light(one), class_="after")
+    light = el("p", terminal.light(diagnosis), class_="after")
     return section("budget", "Where the time goes", body, light, lead=lead)
 
 

@@ -22,50 +22,52 @@ ARROW = "\N{RIGHTWARDS ARROW}"
 HEADS = ("combination", "step", "saves", "bound", "then, and what it assumes")
 
 
-def offers(one: Diagnosis) -> bool:
+def offers(diagnosis: Diagnosis) -> bool:
     """Whether the record has anything to choose: the step as it is, and at least one combination beside it."""
-    return len(one.what_ifs) > 1
+    return len(diagnosis.what_ifs) > 1
 
 
-def panel(one: Diagnosis) -> Markup | None:
+def panel(diagnosis: Diagnosis) -> Markup | None:
     """The section; None where there is nothing to choose."""
-    if not offers(one):
+    if not offers(diagnosis):
         return None
     lead = (
         "The step with treatments and machines together. Each combination that can be chosen was replayed: its graph "
         "was changed and run by the model of host and device. What was not replayed is not offered, and savings of "
         "single treatments do not add up."
     )
-    told = f"treatments and machines together: {len(one.what_ifs)} combinations were replayed"
-    asked = any(entry.asked for entry in one.what_ifs)
-    return folded("what-if", "What if", told, _controls(one), _answer(one), _all(one), lead=lead, opened=asked)
+    told = f"treatments and machines together: {len(diagnosis.what_ifs)} combinations were replayed"
+    asked = any(entry.asked for entry in diagnosis.what_ifs)
+    return folded(
+        "what-if", "What if", told, _controls(diagnosis), _answer(diagnosis), _all(diagnosis), lead=lead, opened=asked
+    )
 
 
-def names_of(one: Diagnosis) -> list[str]:
+def names_of(diagnosis: Diagnosis) -> list[str]:
     """The treatments among the combinations, in the order in which they first come."""
-    return list(dict.fromkeys(name for entry in one.what_ifs for name in entry.treatments))
+    return list(dict.fromkeys(name for entry in diagnosis.what_ifs for name in entry.treatments))
 
 
-def machines_of(one: Diagnosis) -> list[str | None]:
+def machines_of(diagnosis: Diagnosis) -> list[str | None]:
     """The machines among the combinations; the first one is that on which the step ran."""
-    others = dict.fromkeys(entry.machine for entry in one.what_ifs if entry.machine is not None)
+    others = dict.fromkeys(entry.machine for entry in diagnosis.what_ifs if entry.machine is not None)
     return [None, *others]
 
 
-def _controls(one: Diagnosis) -> Markup:
-    toggles = [_toggle(one, index, name) for index, name in enumerate(names_of(one))]
+def _controls(diagnosis: Diagnosis) -> Markup:
+    toggles = [_toggle(diagnosis, index, name) for index, name in enumerate(names_of(diagnosis))]
     group = el("div", toggles, class_="toggles", role="group", aria_label="Treatments") if toggles else None
-    machines = machines_of(one)
+    machines = machines_of(diagnosis)
     reset = el("button", "As it is", type="button", id="what-if-reset")
-    choice = [_machine(one, index, name) for index, name in enumerate(machines)]
+    choice = [_machine(diagnosis, index, name) for index, name in enumerate(machines)]
     radios = el("div", choice, class_="choices", role="radiogroup", aria_label="Machine") if len(machines) > 1 else None
     return el("div", group, el("div", radios, reset, class_="second"), class_="needs-script what-if-controls")
 
 
-def _toggle(one: Diagnosis, index: int, name: str) -> Markup:
-    how = what_if.meaning(one, name)
-    now = what_if.as_it_is(one)
-    alone = next((entry for entry in one.what_ifs if entry.treatments == [name] and entry.machine is None), None)
+def _toggle(diagnosis: Diagnosis, index: int, name: str) -> Markup:
+    how = what_if.meaning(diagnosis, name)
+    now = what_if.as_it_is(diagnosis)
+    alone = next((entry for entry in diagnosis.what_ifs if entry.treatments == [name] and entry.machine is None), None)
     told = f"alone {what_if.saving(now, alone)}" if alone is not None else "not replayed alone"
     return el(
         "button",
@@ -80,19 +82,19 @@ def _toggle(one: Diagnosis, index: int, name: str) -> Markup:
     )
 
 
-def _machine(one: Diagnosis, index: int, name: str | None) -> Markup:
+def _machine(diagnosis: Diagnosis, index: int, name: str | None) -> Markup:
     radio = el("input", type="radio", name="what-if-machine", value=index, checked=index == 0)
     shown = name if name is not None else "this machine"
-    own = el("span", f" {_own(one)}", class_="sub") if name is None and _own(one) else None
+    own = el("span", f" {_own(diagnosis)}", class_="sub") if name is None and _own(diagnosis) else None
     return el("label", radio, el("span", shown, own, el("span", class_="why", hidden=True)))
 
 
-def _own(one: Diagnosis) -> str:
+def _own(diagnosis: Diagnosis) -> str:
     """What the machine that the step ran on is called; "" where it is not known."""
-    return one.machine or one.device or ""
+    return diagnosis.machine or diagnosis.device or ""
 
 
-def _answer(one: Diagnosis) -> Markup:
+def _answer(diagnosis: Diagnosis) -> Markup:
     """Places that the script fills: the answer in words, the bars, the lines of the budget, the roofline."""
     chart = el("div", id="what-if-roofline", class_="chart", role="img", tabindex="0")
     roofline = el(
@@ -108,22 +110,22 @@ def _answer(one: Diagnosis) -> Markup:
         el("div", id="what-if-answer", role="status", aria_live="polite"),
         el("div", id="what-if-bars"),
         el("div", el("div", el("h3", "Its budget"), lines, el("div", id="what-if-assumes")),
-           roofline if _has_points(one) else None, class_="two"),
+           roofline if _has_points(diagnosis) else None, class_="two"),
         class_="needs-script what-if-answer",
     )  # fmt: skip
 
 
-def _has_points(one: Diagnosis) -> bool:
-    return any(drawable(row) and row.bound in ("compute", "memory") for row in one.ops)
+def _has_points(diagnosis: Diagnosis) -> bool:
+    return any(drawable(row) and row.bound in ("compute", "memory") for row in diagnosis.ops)
 
 
-def _all(one: Diagnosis) -> Markup:
+def _all(diagnosis: Diagnosis) -> Markup:
     """Every combination with its numbers; open where no script closes it."""
-    now = what_if.as_it_is(one)
+    now = what_if.as_it_is(diagnosis)
     numbers = ("step", "saves")
     heads = [el("th", name, scope="col", class_="n" if name in numbers else None) for name in HEADS]
     head = el("thead", el("tr", heads, el("td", class_="needs-script")))
-    rows = [_row(one, now, entry, index) for index, entry in enumerate(one.what_ifs)]
+    rows = [_row(diagnosis, now, entry, index) for index, entry in enumerate(diagnosis.what_ifs)]
     caption = el("caption", "Every combination that was replayed", class_="hidden")
     table = el("table", caption, head, el("tbody", rows), id="what-if-table")
     label = el("summary", f"All {len(rows)} combinations that were replayed")
@@ -151,15 +153,17 @@ def _row(one: Diagnosis, now: WhatIf | None, entry: WhatIf, index: int) -> Marku
     )  # fmt: skip
 
 
-def what_if_data(one: Diagnosis) -> dict[str, Any]:
+def what_if_data(diagnosis: Diagnosis) -> dict[str, Any]:
     """What the script shows: texts in the page's units, and the numbers that bars and points are drawn from."""
-    names, machines = names_of(one), machines_of(one)
-    lines, moves = _Lines(one), _Moves(one)
-    now = what_if.as_it_is(one)
-    entries = [_entry(one, now, entry, names, machines, lines, moves) for entry in one.what_ifs]
+    names, machines = names_of(diagnosis), machines_of(diagnosis)
+    lines, moves = _Lines(diagnosis), _Moves(diagnosis)
+    now = what_if.as_it_is(diagnosis)
+    entries = [_entry(diagnosis, now, entry, names, machines, lines, moves) for entry in diagnosis.what_ifs]
     return {
         "treatments": [sanitise(name) for name in names],
-        "machines": [{"name": sanitise(name or _own(one)), "roofs": _roofs(one, name)} for name in machines],
+        "machines": [
+            {"name": sanitise(name or _own(diagnosis)), "roofs": _roofs(diagnosis, name)} for name in machines
+        ],
         "lines": lines.kinds(),
         "moves": moves.found,
         "entries": [{**entry, "ns": lines.filled(entry["ns"])} for entry in entries],
@@ -201,8 +205,8 @@ def _entry(
 class _Lines:
     """The lines of every budget, each once and in the order of the kinds; an entry's times by line."""
 
-    def __init__(self, one: Diagnosis) -> None:
-        self._cpu = one.device_model.on_host
+    def __init__(self, diagnosis: Diagnosis) -> None:
+        self._cpu = diagnosis.device_model.on_host
         self._rows: dict[tuple[str, str], budget.Row] = {}
 
     def __call__(self, entry: WhatIf) -> dict[tuple[str, str], float]:
@@ -232,9 +236,9 @@ class _Lines:
 class _Moves:
     """Points that some combination moves, each once: [row of ops, its time, its bytes]."""
 
-    def __init__(self, one: Diagnosis) -> None:
+    def __init__(self, diagnosis: Diagnosis) -> None:
         self.found: list[tuple[int, float, float | None]] = []
-        self._ops = one.ops
+        self._ops = diagnosis.ops
         self._places: dict[tuple[int, float, float | None], int] = {}
 
     def __call__(self, item: MovedOp) -> int | None:
@@ -253,12 +257,12 @@ def _short(value: float) -> float:
     return float(f"{value:.7g}")
 
 
-def _roofs(one: Diagnosis, machine: str | None) -> list[dict[str, Any]] | None:
+def _roofs(diagnosis: Diagnosis, machine: str | None) -> list[dict[str, Any]] | None:
     """The roofs of another machine; None for those that the page has already."""
     if machine is None:
         return None
     return [
         {"name": sanitise(roof.name), "kind": roof.kind, "value": roof.value, "text": ceiling(roof),
          "provenance": sanitise(roof.provenance)}
-        for roof in one.what_if_roofs.get(machine, [])
+        for roof in diagnosis.what_if_roofs.get(machine, [])
     ]  # fmt: skip

@@ -203,10 +203,10 @@ def as_step(workload: Workload, step: Callable[..., Any], inputs: Sequence[Any])
 
 def share_of(diagnosis: Diagnosis, *words: str) -> float:
     """The share of the device's time in calls whose name has one of the words; 1.0 where no calls are known."""
-    total = sum(one.ns for one in diagnosis.ops)
+    total = sum(row.ns for row in diagnosis.ops)
     if total <= 0:
         return 1.0
-    return sum(one.ns for one in diagnosis.ops if any(word in one.op.lower() for word in words)) / total
+    return sum(row.ns for row in diagnosis.ops if any(word in row.op.lower() for word in words)) / total
 
 
 def counter_on(step: Any, device: Any) -> Any:
@@ -247,7 +247,7 @@ def borrowed(stack: ExitStack, tensor: Any, like: Callable[[Any], Any], kept: di
 
 def forgotten(kept: dict[str, Any], tensors: Sequence[Any]) -> None:
     """Lets go of the memory that was lent to tensors that are no longer among these."""
-    memory, here = kept.get("memory", {}), {id(one) for one in tensors}
+    memory, here = kept.get("memory", {}), {id(tensor) for tensor in tensors}
     for gone in [one for one in memory if one not in here]:
         del memory[gone]
 

@@ -64,9 +64,9 @@ def part_of(name: str, found: Found) -> str:
 def catalogue() -> tuple[Treatment, ...]:
     """All treatments, sorted by name. Raises TypeError with the module's name where one has a wrong form."""
     package = import_module("gobrrr.treatments")
-    names = [one.name for one in pkgutil.iter_modules(package.__path__) if not one.ispkg]
+    names = [info.name for info in pkgutil.iter_modules(package.__path__) if not info.ispkg]
     found = [treatment_of(import_module(f"gobrrr.treatments.{name}")) for name in sorted(names)]
-    return tuple(sorted(found, key=lambda one: one.name))
+    return tuple(sorted(found, key=lambda treatment: treatment.name))
 
 
 def treatment_of(module: ModuleType) -> Treatment:

@@ -27,8 +27,14 @@ class Before:
         optimizer = workload.optimizer
         self.optimizer = optimizer
         self.parameters = parameters_of(workload)
-        self.values = [(one, one.data_ptr(), one.detach().clone()) for one in [*self.parameters, *_others(workload)]]
-        self.gradients = [(one, one.grad, None if one.grad is None else one.grad.clone()) for one in self.parameters]
+        self.values = [
+            (parameter, parameter.data_ptr(), parameter.detach().clone())
+            for parameter in [*self.parameters, *_others(workload)]
+        ]
+        self.gradients = [
+            (parameter, parameter.grad, None if parameter.grad is None else parameter.grad.clone())
+            for parameter in self.parameters
+        ]
         state = {} if optimizer is None else optimizer.state
         self.state = {
             parameter: (
@@ -102,7 +108,7 @@ def without_waits() -> Iterator[None]:
 def _line_of(error: BaseException) -> str:
     """Where an error comes from in the user's source; "" where that is not known."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [one for one in frames if is_users(one.filename)]
+    own = [frame for frame in frames if is_users(frame.filename)]
     return f" ({os.path.basename(own[-1].filename)}:{own[-1].lineno})" if own else ""
 
 
@@ -125,7 +131,7 @@ def recovered(pool: Any = None) -> Iterator[None]:
 
 def parameters_of(workload: Workload) -> list[Any]:
     """The parameters of the models that the step holds and of the optimizer, each once."""
-    found = [one for module in _modules(workload) for one in module.parameters()]
+    found = [parameter for module in _modules(workload) for parameter in module.parameters()]
     found += [one for group in getattr(workload.optimizer, "param_groups", ()) for one in group["params"]]
     return list({id(one): one for one in found}.values())
 
@@ -138,8 +144,8 @@ def _modules(workload: Workload) -> list[Any]:
 
 def _others(workload: Workload) -> list[Any]:
     """Buffers, and the tensors that the step holds itself: a cache, say."""
-    found = [one for module in _modules(workload) for one in module.buffers()]
-    own = {id(one) for one in parameters_of(workload)}
+    found = [buffer for module in _modules(workload) for buffer in module.buffers()]
+    own = {id(parameter) for parameter in parameters_of(workload)}
     found += reaching.held_tensors(workload)
     return [one for one in {id(one): one for one in found}.values() if id(one) not in own]
 
@@ -176,7 +182,7 @@ class Replayed:
                         step(*self.static)
                 torch.cuda.current_stream().wait_stream(side)
                 why = before.moved()
-                if any(one._version for one in self.slots):
+                if any(slot._version for slot in self.slots):
                     why = "the step writes into its inputs"
                 if why:
                     raise Unapplied(why)
@@ -185,7 +191,7 @@ class Replayed:
                 # without its history, whose nodes would tie later steps to the stream of the capture
                 self.result = applying.mapped(result, lambda one: one.detach())
                 del result
-                self.gradients = [(one, one.grad) for one in parameters_of(workload)]
+                self.gradients = [(parameter, parameter.grad) for parameter in parameters_of(workload)]
                 kept = {} if self.optimizer is None else self.optimizer.state
                 self.state = {parameter: dict(one) for parameter, one in kept.items()}
         except Unapplied:

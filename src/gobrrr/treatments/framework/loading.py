@@ -103,7 +103,7 @@ class Ahead:
 
         stream = torch.cuda.current_stream(self.device)
         stream.wait_event(done)
-        for one in applying.tensors_of(batch):
-            if one.device.type == "cuda":
-                one.record_stream(stream)
+        for tensor in applying.tensors_of(batch):
+            if tensor.device.type == "cuda":
+                tensor.record_stream(stream)
         return batch

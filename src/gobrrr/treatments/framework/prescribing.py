@@ -25,7 +25,7 @@ TELLING = 0.02
 
 def plans(evidence: Evidence, found: Sequence[Found], parts: Parts) -> list[tuple[str, Found, Plan]]:
     """Every treatment that a finding names and that applies, in the findings' order; those that fail go to `parts`."""
-    known = {one.name: one for one in catalogue()}
+    known = {treatment.name: treatment for treatment in catalogue()}
     made = []
     for one in found:
         for name in one.finding.treatments:
@@ -47,7 +47,7 @@ def prescribe(
     by_name: dict[str, list[tuple[Found, Plan]]] = {}
     for name, found, plan in plans(lead, told, parts):
         by_name.setdefault(name, []).append((found, plan))
-    replayable = all(one.evidence.replayable for one in ranks)
+    replayable = all(rank.evidence.replayable for rank in ranks)
     combiner = None
     if by_name and replayable:
         combiner = parts.make("replay of the step", lambda: Combiner(seats(ranks, by_name, parts), wall), None)

@@ -43,13 +43,13 @@ def share_bound_by(diagnosis: Diagnosis, bound: str) -> float:
 
     A product whose roof is not known counts: nothing says that it is another. 1.0 where no calls are known.
     """
-    total = sum(one.ns for one in diagnosis.ops)
+    total = sum(row.ns for row in diagnosis.ops)
     if total <= 0:
         return 1.0
     mine = [
-        one.ns
-        for one in diagnosis.ops
-        if one.bound in (bound, None) and any(word in one.op.lower() for word in PRODUCTS)
+        row.ns
+        for row in diagnosis.ops
+        if row.bound in (bound, None) and any(word in row.op.lower() for word in PRODUCTS)
     ]
     return sum(mine) / total
 
@@ -72,7 +72,7 @@ def in_fewer_bits(config: Callable[[], Any]) -> Any:
     @contextmanager
     def apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
         if "weights" not in kept:
-            kept["weights"] = [(one, _quantized(one, config)) for one in linears(workload)]
+            kept["weights"] = [(linear, _quantized(linear, config)) for linear in linears(workload)]
         with ExitStack() as stack:
             for one, weight in kept["weights"]:
                 applying.swapped(stack, one._parameters, "weight", weight)

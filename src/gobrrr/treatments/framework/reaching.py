@@ -96,7 +96,7 @@ def made_of(workload: Workload, thing: Any, given: dict[str, Any] | None = None)
     from gobrrr.observe.live.objects.seen import made
     from gobrrr.observe.live.objects.statements import Sources
 
-    files = dict.fromkeys(one.co_filename for one in code_of(workload))
+    files = dict.fromkeys(code.co_filename for code in code_of(workload))
     return made(type(thing), name_of(workload, thing), Sources(filter(is_users, files)), given)
 
 
@@ -119,7 +119,7 @@ def in_its_words(workload: Workload, code: str) -> str:
     for word, thing in (("model", workload.model), ("optimizer", workload.optimizer), ("loss_fn", workload.loss)):
         name = name_of(workload, thing) if thing is not None else None
         if name is not None and name != word:
-            lines = [one.partition("#") for one in code.splitlines()]
+            lines = [text_line.partition("#") for text_line in code.splitlines()]
             code = "\n".join(re.sub(rf"(?<![.\w]){word}\b", name, said) + sharp + note for said, sharp, note in lines)
     return code
 
@@ -138,7 +138,7 @@ def _within(code: types.CodeType) -> Iterator[types.CodeType]:
 
 def keywords_of(code: types.CodeType) -> set[str]:
     """The keywords that the calls in a piece of code use."""
-    tuples = [one for one in code.co_consts if isinstance(one, tuple)]
+    tuples = [constant for constant in code.co_consts if isinstance(constant, tuple)]
     return {name for one in tuples for name in one if isinstance(name, str)}
 
 
@@ -151,7 +151,7 @@ def everywhere(
 ) -> None:
     """Puts another function in the place of one until the stack closes, in every module that holds it by a name."""
     if "places" not in kept:
-        spaces = [vars(one) for one in list(sys.modules.values()) if isinstance(one, types.ModuleType)]
+        spaces = [vars(module) for module in list(sys.modules.values()) if isinstance(module, types.ModuleType)]
         spaces += [one.__globals__ for one in reached(workload) if isinstance(one, types.FunctionType)]
         kept["places"] = [
             (space, name)

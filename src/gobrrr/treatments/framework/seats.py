@@ -40,11 +40,11 @@ def seats(ranks: Iterable[Looked], names: Iterable[str], parts: Parts) -> list[S
     wanted = tuple(dict.fromkeys(names))
     made = [
         Seat(
-            one.evidence,
-            tuple(plan for name in wanted for plan in asked(name, one.evidence, one.found, parts)),
-            one.row_of_group,
+            rank.evidence,
+            tuple(plan for name in wanted for plan in asked(name, rank.evidence, rank.found, parts)),
+            rank.row_of_group,
         )
-        for one in ranks
+        for rank in ranks
     ]
     return _on_all(made)
 

@@ -114,7 +114,7 @@ class Seat:
 
     def for_finding(self, code: str) -> Seat:
         """The rank with the plans for one finding alone."""
-        mine = (one for one in self.plans if one[1] is not None and one[1].finding.code == code)
+        mine = (plan for plan in self.plans if plan[1] is not None and plan[1].finding.code == code)
         return replace(self, plans=tuple(mine))
 
     def at(self, times: float) -> Seat:
@@ -167,7 +167,7 @@ class Combiner:
         self.seats = seats
         self.spreads = spreads
         self.wall = wall
-        self.watch = watch or Stopwatch(*(one.evidence for one in seats), wall_ns=wall.value)
+        self.watch = watch or Stopwatch(*(seat.evidence for seat in seats), wall_ns=wall.value)
         self.before = self.watch.before(self.watch.middle)
         """The step as it is, in ns."""
         self._replays: dict[tuple[str, ...], Replayed] = {}
@@ -180,7 +180,7 @@ class Combiner:
         if wall.value:
             low, high = (None if one is None else one * step_ns / wall.value for one in (wall.low, wall.high))
             wall = msgspec.structs.replace(wall, value=step_ns, low=low, high=high)
-        return Combiner([one.at(step_ns / self.before) for one in self.seats], wall, watch, self.spreads)
+        return Combiner([seat.at(step_ns / self.before) for seat in self.seats], wall, watch, self.spreads)
 
     def saving(self, names: Sequence[str]) -> Saving:
         """What all plans of the treatments `names` save of a step: nothing at the least, as one is left out that makes
@@ -194,7 +194,7 @@ class Combiner:
         """What a trial of the treatments `names` is expected to measure, below 0 where they may make the step slower:
         the replay, and what was fitted beside it; the step takes no less than its loaders need."""
         mine = self.seats[0].of(names)
-        most = self.before - max((one.bound(MOST) for one in mine), default=0.0) / work_of(mine)
+        most = self.before - max((plan.bound(MOST) for plan in mine), default=0.0) / work_of(mine)
         expected, low, high = (min(self.before * one, most) for one in predicted(self.replayed(names), self.spreads))
         return expected, low, high
 
@@ -227,19 +227,19 @@ class Combiner:
         founds = self._named(names)
         if not founds or work_of([plan for name, _, plan in self.seats[0].plans if name in names]) != 1.0:
             return None
-        told = sum(one.finding.at_stake_ns[1] for one in founds if one.told)
-        hidden = sum(one.claim.total for one in founds if one.hidden) / self.seats[0].evidence.steps.count
+        told = sum(found.finding.at_stake_ns[1] for found in founds if found.told)
+        hidden = sum(found.claim.total for found in founds if found.hidden) / self.seats[0].evidence.steps.count
         return min(told + (hidden if self._members(names) else 0.0), self.before)
 
     def _named(self, names: Sequence[str]) -> list[Found]:
         """The findings that name the treatments `names`; none, where one of those is named by none that is told."""
         every: dict[str, Found] = {}
         for mine in {name for name, _, _ in self.seats[0].plans if name in names}:
-            founds = [one for name, one, _ in self.seats[0].plans if one is not None and name == mine]
-            founds = [one for one in founds if word_of(mine) in one.finding.treatments]
-            if not any(one.told for one in founds):
+            founds = [found for name, found, _ in self.seats[0].plans if found is not None and name == mine]
+            founds = [found for found in founds if word_of(mine) in found.finding.treatments]
+            if not any(found.told for found in founds):
                 return []
-            every |= {one.finding.code: one for one in founds}
+            every |= {found.finding.code: found for found in founds}
         return list(every.values())
 
     def replayed(self, names: Sequence[str]) -> Replayed:
@@ -283,16 +283,16 @@ class Combiner:
         work += (
             float(np.minimum(before.duration, EMPTY_NS)[captured & in_window(evidence)].sum()) / evidence.steps.count
         )
-        fills = hosts(before, after) or len(self.seats) > 1 or any(one.least_ns[1] for one in mine)
+        fills = hosts(before, after) or len(self.seats) > 1 or any(plan.least_ns[1] for plan in mine)
         idle = self.before - busy if fills else 0.0
-        return min(min(work, busy) + idle + sum(one.beyond for one in mine), self.before)
+        return min(min(work, busy) + idle + sum(plan.beyond for plan in mine), self.before)
 
     def saving_for(self, name: str, found: Found) -> float:
         """What a treatment saves of a step by its plan for one finding alone, as the replay has it, in ns; no more than
         that has at stake."""
-        alone = Combiner([one.for_finding(found.finding.code) for one in self.seats], self.wall, self.watch)
+        alone = Combiner([seat.for_finding(found.finding.code) for seat in self.seats], self.wall, self.watch)
         after = alone._after([name], None, EXPECTED, 0.0, self.watch.middle)
-        saved = self.before - after + sum(one.beyond + one.beyond_low for one in alone.seats[0].of([name])) / 2
+        saved = self.before - after + sum(plan.beyond + plan.beyond_low for plan in alone.seats[0].of([name])) / 2
         return min(max(saved, 0.0), found.finding.at_stake_ns[1])
 
     def combined(self, names: Sequence[str], machine: Machine | None = None) -> Together:
@@ -324,7 +324,7 @@ class Combiner:
             regime=found.regime,
             lines=found.lines,
             then=found.then,
-            assumes=[*dict.fromkeys(one.assumes for one in mine if one.assumes), *self._told(names, machine)],
+            assumes=[*dict.fromkeys(plan.assumes for plan in mine if plan.assumes), *self._told(names, machine)],
             ops=moved_ops(lead, graph, self.seats[0].row_of_group, priced) if mine or machine is not None else [],
             work=work_of(mine),
         )
@@ -334,7 +334,7 @@ class Combiner:
         self, names: Sequence[str], machine: Machine | None, priced: Priced, step_ns: float
     ) -> tuple[Outcome, StepGraph]:
         changes = self._changes(names, EXPECTED, machine)
-        graphs = [change(one.evidence.graph) for change, one in zip(changes, self.seats, strict=True)]
+        graphs = [change(seat.evidence.graph) for change, seat in zip(changes, self.seats, strict=True)]
         ran = self.watch.runs(graphs)[0] if len(graphs) > 1 else None
         lead, work, serial = self.seats[0].evidence, work_of(self.seats[0].of(names)), graphs[0].serial
         run = self.watch.after(changes) / work  # whatever else bounds it
@@ -350,7 +350,7 @@ class Combiner:
     def _now(self) -> tuple[Outcome, float]:
         """(the budget of the step as it is, how many times as long as its graph runs that takes)."""
         found = self._outcome((), None, self.seats[0].evidence.priced, self.before)[0]
-        graphs = [one.evidence.graph for one in self.seats]
+        graphs = [seat.evidence.graph for seat in self.seats]
         ran = self.watch.runs(graphs)[0] if len(graphs) > 1 else None
         lead = self.seats[0].evidence
         runs = outcome(lead, graphs[0], lead.priced, None, ran).ns
@@ -380,7 +380,7 @@ class Combiner:
             return []
         together = self.foretold(names)[0]
         best, most = max(((name, self.foretold([name])[0]) for (name,) in self._members(names)),
-                         key=lambda one: one[1], default=("", together))  # fmt: skip
+                         key=lambda member: member[1], default=("", together))  # fmt: skip
         if most - together < LESS * self.before:
             return []
         more = duration(most - together)
@@ -404,8 +404,8 @@ class Combiner:
         if machine is None and work_of(mine) == 1.0:
             touched = self.watch.touched(self._changes(names, MOST, machine))
         saved = [min(one, bound, touched) for one in saved]
-        there = [] if machine is not None else [before[0] - one for one in corners[:2]]
-        most, least = sum(one.beyond for one in mine), sum(one.beyond_low for one in mine)
+        there = [] if machine is not None else [before[0] - corner for corner in corners[:2]]
+        most, least = sum(plan.beyond for plan in mine), sum(plan.beyond_low for plan in mine)
         ends = after - (most + least) / 2, min(*corners, after) - most, max(*corners, after) - least
         step, low, high = (max(one, 0.0) for one in ends)
         wall = self.wall
@@ -425,15 +425,15 @@ class Combiner:
 
     def _after(self, names: Sequence[str], machine: Machine | None, share: float, off: float, end: int) -> float:
         mine = self.seats[0].of(names)
-        least = max((one.bound(share) for one in mine), default=0.0)
+        least = max((plan.bound(share) for plan in mine), default=0.0)
         return max(self.watch.after(self._changes(names, share, machine, off), end), least) / work_of(mine)
 
     def _changes(self, names: Sequence[str], share: float, machine: Machine | None, off: float = 0.0) -> list[Change]:
         """The change for each rank."""
         made = []
         for seat in self.seats:
-            effects: list[Effect] = [one.effect for one in seat.of(names) if one.effect is not None]
-            own = in_turn([one(share) for one in effects]) if effects else unchanged
+            effects: list[Effect] = [plan.effect for plan in seat.of(names) if plan.effect is not None]
+            own = in_turn([effect(share) for effect in effects]) if effects else unchanged
             if machine is not None:
                 # first, so that what is merged has been scaled each by its own floor
                 own = in_turn([on_machine(seat.evidence, machine, off, seat.matrix(names)), own])
@@ -444,6 +444,6 @@ class Combiner:
 def work_of(mine: Sequence[Plan]) -> float:
     """How many times today's work a step does with some plans."""
     result = 1.0
-    for one in mine:
-        result *= one.work
+    for plan in mine:
+        result *= plan.work
     return result

@@ -143,13 +143,13 @@ def _with_value(name: str, text: str, value: str | None) -> str:
 def _arguments(call: str, second: str) -> tuple[str, list[tuple[str, str]]] | None:
     """(what is called, the arguments in their order with their names), all as they stand there."""
     node = ast.parse(call, mode="eval").body
-    if not isinstance(node, ast.Call) or any(one.arg is None for one in node.keywords):
+    if not isinstance(node, ast.Call) or any(keyword.arg is None for keyword in node.keywords):
         return None
     data = call.encode()
     parts: list[tuple[ast.expr | ast.keyword, str]] = [
-        (one, second if at == 1 else "") for at, one in enumerate(node.args)
+        (expr, second if at == 1 else "") for at, expr in enumerate(node.args)
     ]
-    parts += [(one, one.arg or "") for one in node.keywords]
+    parts += [(keyword, keyword.arg or "") for keyword in node.keywords]
     parts.sort(key=lambda part: (part[0].lineno, part[0].col_offset))
     texts = [(name, data[one.col_offset : one.end_col_offset].decode()) for one, name in parts]
     return data[: node.func.end_col_offset].decode(), texts

@@ -75,12 +75,12 @@ class HeldWatch:
     def _boundary(self, step: int, made: Origins | None) -> None:
         with apart():
             tensors, hooks = _objects()
-            results = [one for one in tensors if one.grad_fn is not None]
+            results = [tensor for tensor in tensors if tensor.grad_fn is not None]
             sizes = {one._cdata: int(one.nbytes()) for one in map(storage_of, tensors) if one is not None}
             self.found.append(
                 Held(
                     step=step,
-                    nodes=_reached(one.grad_fn for one in results),
+                    nodes=_reached(result.grad_fn for result in results),
                     tensors=len(tensors),
                     bytes=sum(sizes.values()),
                     device_bytes=_allocated(),
@@ -94,15 +94,17 @@ class HeldWatch:
         now: dict[int, _Made] = {}
         kept: dict[int, Kept] = {}
         graphs = 0
-        for one in sorted(tensors, key=lambda one: one.grad_fn is None):  # a result stands for those of its storage
-            storage = storage_of(one)
+        for tensor in sorted(tensors, key=lambda one: one.grad_fn is None):  # a result stands for those of its storage
+            storage = storage_of(tensor)
             key = storage._cdata if storage is not None else 0
             earlier = self._before.get(key)
             if earlier is not None and not earlier.ref.expired() and key not in made:
                 kept.setdefault(key, earlier.kept(int(storage.nbytes()), chain=False))
             elif key in made and key not in now:
-                graphs += one.grad_fn is not None
-                nodes = _reached([one.grad_fn] if one.grad_fn is not None else []) if graphs <= MOST_RESULTS else 0
+                graphs += tensor.grad_fn is not None
+                nodes = (
+                    _reached([tensor.grad_fn] if tensor.grad_fn is not None else []) if graphs <= MOST_RESULTS else 0
+                )
                 now[key] = _Made(StorageWeakRef(storage), *made[key], -1 if nodes is None else nodes)
         last = {(one.op, one.source): one.nodes for one in self._before.values()}
         chains = [one.kept(0, chain=True) for one in now.values() if one.nodes > last.get(one.place, one.nodes)]
@@ -114,16 +116,16 @@ def _objects() -> tuple[list[Any], int]:
     kinds: dict[type, int] = {}
     tensors: list[Any] = []
     hooks = 0
-    for one in gc.get_objects():
-        kind = type(one)  # not isinstance, which asks an object that stands for another
+    for thing in gc.get_objects():
+        kind = type(thing)  # not isinstance, which asks an object that stands for another
         which = kinds.get(kind)
         if which is None:
             which = kinds[kind] = _which(kind)
         if which == 1:
-            tensors.append(one)
-            hooks += len(one._backward_hooks or ())
+            tensors.append(thing)
+            hooks += len(thing._backward_hooks or ())
         elif which == 2:
-            hooks += sum(len(vars(one).get(name) or ()) for name in HOOKS)
+            hooks += sum(len(vars(thing).get(name) or ()) for name in HOOKS)
     return tensors, hooks
 
 

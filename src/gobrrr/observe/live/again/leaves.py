@@ -53,7 +53,7 @@ class Leaves:
     @property
     def others(self) -> list[tuple[int, Leaf]]:
         """Those that are neither parameters nor buffers, with their storage's key."""
-        return [(key, one) for key, one in self._known.items() if one.bit >> OTHERS]
+        return [(key, leaf) for key, leaf in self._known.items() if leaf.bit >> OTHERS]
 
     def begin(self) -> None:
         """A look begins."""
@@ -68,13 +68,13 @@ class Leaves:
         if self.knows(module):
             return
         self._modules.add(id(module))
-        for one in (*module._parameters.values(), *module._buffers.values()):
-            storage = storage_of(one) if one is not None else None
+        for parameter in (*module._parameters.values(), *module._buffers.values()):
+            storage = storage_of(parameter) if parameter is not None else None
             if storage is not None:
-                bit = LEARNS if one.requires_grad else KEPT
+                bit = LEARNS if parameter.requires_grad else KEPT
                 self._roles[storage._cdata] = (StorageWeakRef(storage), bit)
-        for one in vars(module).values():
-            for tensor in _tensors(one if isinstance(one, list | tuple) else (one,)):
+        for var in vars(module).values():
+            for tensor in _tensors(var if isinstance(var, list | tuple) else (var,)):
                 storage = storage_of(tensor)
                 if storage is not None:
                     self.attributes.add(storage._cdata)
@@ -137,4 +137,4 @@ class Leaves:
 
 
 def _tensors(values: Any) -> list[Any]:
-    return [one for one in values if isinstance(one, torch.Tensor)]
+    return [value for value in values if isinstance(value, torch.Tensor)]

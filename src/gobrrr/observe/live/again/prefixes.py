@@ -69,7 +69,7 @@ class Prefixes:
 
     def again(self) -> dict[int, tuple[int, int]]:
         """(rows before, rows now) of each call that computed rows again; none where rows of a longer call differ."""
-        found = {one.invocation: (one.before, one.now) for one in self.grown if bool(one.same)}
+        found = {grown.invocation: (grown.before, grown.now) for grown in self.grown if bool(grown.same)}
         return found if len(found) == len(self.grown) else {}
 
     def _compared(self, last: _Last, given: _Sample, returned: _Sample, invocation: int) -> None:
@@ -127,5 +127,5 @@ def _first(output: Any) -> Any:
         return output
     values = list(output.values()) if isinstance(output, dict) else output
     if isinstance(values, list | tuple):
-        return next((one for one in values if isinstance(one, torch.Tensor)), None)
+        return next((value for value in values if isinstance(value, torch.Tensor)), None)
     return None

@@ -75,9 +75,9 @@ def again(
     within = _within(counts) - always
     rows = _rows(first, counts, grown)
     plain, grown_plain = functions
-    others = {at: one for at, one in _rows(plain, counts, grown_plain).items() if at not in rows}
+    others = {at: row for at, row in _rows(plain, counts, grown_plain).items() if at not in rows}
     products = {_outermost(plain, at, grown_plain) for at in others if calls[at].call.name.startswith(PRODUCTS)}
-    others = {at: one for at, one in others.items() if _outermost(plain, at, grown_plain) in products}
+    others = {at: other for at, other in others.items() if _outermost(plain, at, grown_plain) in products}
     prefix = {*rows, *others}
     found = _by_place("steps", first, counts, always - prefix, calls, sites, leaves)
     found += _by_place("turns", first, counts, within - prefix, calls, sites, leaves)
@@ -97,7 +97,7 @@ def _always(looks: Sequence[Look], leaves: Leaves, counts: dict[int, Row], calls
     if len(looks) < LOOKS:
         return set()
     before = {row.number for row in looks[1].values.rows.values()}
-    stays = _staying(looks, leaves, before, training=any(one.phase == "backward" for one in calls))
+    stays = _staying(looks, leaves, before, training=any(call.phase == "backward" for call in calls))
     same = {at for at, row in counts.items() if row.number in before and not row.needs & ~stays}
     if len(same) == len(counts):
         return set()  # nothing in this step varies: it is run on the same data on purpose
@@ -122,12 +122,12 @@ def _staying(looks: Sequence[Look], leaves: Leaves, before: set[int], *, trainin
     for row in looks[0].values.rows.values():
         if row.draws and row.number not in before:
             drawn |= row.draws
-    for key, one in others:
-        elsewhere = one.views.get(0) != one.views.get(1)
+    for key, leaf in others:
+        elsewhere = leaf.views.get(0) != leaf.views.get(1)
         kept = key in leaves.attributes or leaves.registered(key)
-        constant = changing or kept or (random and not one.bit & batch)
-        if not one.written and (constant or one.bit & drawn or (one.large and elsewhere)):
-            bits |= one.bit
+        constant = changing or kept or (random and not leaf.bit & batch)
+        if not leaf.written and (constant or leaf.bit & drawn or (leaf.large and elsewhere)):
+            bits |= leaf.bit
     return bits & ~UNKNOWN
 
 
@@ -176,8 +176,10 @@ def _rows(look: Look, counts: dict[int, Row], grown: dict[int, tuple[int, int]])
 def _prefixes(look: Look, rows: dict[int, tuple[int, int]], grown: dict[int, tuple[int, int]]) -> list[Again]:
     groups: dict[tuple[str | None, str], list[int]] = defaultdict(list)
     for at in sorted(rows):
-        one = look.calls[_outermost(look, at, grown)]
-        groups[one.line, one.module if one.module.endswith("()") else _kind(one.module)].append(at)
+        invocation = look.calls[_outermost(look, at, grown)]
+        groups[
+            invocation.line, invocation.module if invocation.module.endswith("()") else _kind(invocation.module)
+        ].append(at)
     return [
         Again(
             kind="rows",
@@ -259,8 +261,8 @@ def _place(
     """The outermost call of a module that is all of it the same; else the operation's own line."""
     top = _outermost(look, at, whole)
     if top >= 0:
-        one = look.calls[top]
-        return _Place(kind, one.line, _kind(one.module), None)
+        invocation = look.calls[top]
+        return _Place(kind, invocation.line, _kind(invocation.module), None)
     site = sites[calls[at].site]
     module = _kind(site.modules[-1]) if site.modules else None
     return _Place(kind, site.user or site.source, module, "")
@@ -273,9 +275,9 @@ def _main(some: list[int], calls: Sequence[RecordedCall]) -> str:
 
 def _size(call: RecordedCall) -> int:
     total = 0
-    for one in (*call.call.tensors, *(call.call.outputs or ())):
+    for tensor in (*call.call.tensors, *(call.call.outputs or ())):
         size = 1
-        for length in one.shape:
+        for length in tensor.shape:
             size *= length
         total += size
     return total

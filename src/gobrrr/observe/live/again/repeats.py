@@ -104,8 +104,8 @@ class Repeats:
     def _again(self, calls: Sequence[RecordedCall], sites: Sequence[Site]) -> tuple[Again, ...]:
         plain = Look(self._looks[0].values, self._functions.calls, self._functions.within, set())
         both = (self._prefixes, self._functions.prefixes)
-        causal = all(one.again() for one in both if one.grown)
-        modules, functions = (one.again() if causal else {} for one in both)
+        causal = all(prefixes.again() for prefixes in both if prefixes.grown)
+        modules, functions = (prefixes.again() if causal else {} for prefixes in both)
         return again(self._looks, self._leaves, modules, (plain, functions), calls, sites)
 
     def _enter(self, module: Any, args: tuple[Any, ...], sites: Sites) -> None:
@@ -123,7 +123,7 @@ class Repeats:
         self._leaves.module(module)
         if top:
             look = self._looks[-1]
-            look.given.update(look.values.held(one) for one in args if isinstance(one, torch.Tensor))
+            look.given.update(look.values.held(argument) for argument in args if isinstance(argument, torch.Tensor))
 
     def _leave(self, module: Any, args: tuple[Any, ...], output: Any) -> None:
         while self._open:  # an exception in a module leaves its children here

@@ -78,11 +78,11 @@ class Values:
             return
         name, written, random = _facts(func)
         read: list[_State] = []
-        parts = [self._part(one, read) for one in args]
+        parts = [self._part(argument, read) for argument in args]
         parts += [(key, self._part(one, read)) for key, one in sorted(kwargs.items())]
         targets = _targets(func, written, args, kwargs)
-        there = {one.key for one in read}
-        made = [one for one in _storages(outputs) if one[1]._cdata not in there]  # the others are views
+        there = {state.key for state in read}
+        made = [storage for storage in _storages(outputs) if storage[1]._cdata not in there]  # the others are views
         if not targets and not made:
             return
         apart = random and not _no_dropout(func, args, kwargs)
@@ -103,7 +103,7 @@ class Values:
 
     def alive(self) -> set[int]:
         """Storages whose memory is still held."""
-        return {key for key, one in self._states.items() if not one.gone}
+        return {key for key, state in self._states.items() if not state.gone}
 
     def _put(
         self,
@@ -200,16 +200,17 @@ def _facts(func: Any) -> tuple[str, tuple[tuple[int, str], ...], bool]:
     schema = func._schema
     statistics = "batch_norm" in schema.name and "backward" not in schema.name
     written = tuple(
-        (at, one.name)
-        for at, one in enumerate(schema.arguments)
-        if (one.alias_info is not None and one.alias_info.is_write) or (statistics and one.name in STATISTICS)
+        (at, argument.name)
+        for at, argument in enumerate(schema.arguments)
+        if (argument.alias_info is not None and argument.alias_info.is_write)
+        or (statistics and argument.name in STATISTICS)
     )
     return schema.name, written, torch.Tag.nondeterministic_seeded in func.tags
 
 
 @cache
 def _dropouts(func: Any) -> tuple[tuple[int, str, Any], ...]:
-    given = ((at, one) for at, one in enumerate(func._schema.arguments))
+    given = ((at, argument) for at, argument in enumerate(func._schema.arguments))
     return tuple((at, one.name, one.default_value) for at, one in given if one.name in ("dropout_p", "dropout"))
 
 
@@ -217,7 +218,7 @@ def _no_dropout(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> boo
     """Whether an operation that may drop values at random was told not to."""
     found = _dropouts(func)
     values = [args[at] if at < len(args) else kwargs.get(name, default) for at, name, default in found]
-    return bool(values) and all(one in (0, 0.0) for one in values)
+    return bool(values) and all(value in (0, 0.0) for value in values)
 
 
 def _targets(func: Any, written: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[Any, Any]]:

@@ -193,8 +193,8 @@ class CallLoop:
     def _wanted(self, thread: _Thread, period: int, covered: int) -> int:
         """How many calls are evidence enough, given what may still come."""
         callees = [self._modules[event][0] for event in set(thread.events[-period:])]
-        modules = [one for one in callees if isinstance(one, torch.nn.Module)]
-        parameters = [p for one in modules for p in one.parameters()]
+        modules = [callee for callee in callees if isinstance(callee, torch.nn.Module)]
+        parameters = [p for module in modules for p in module.parameters()]
         hidden = len(modules) < len(callees)  # a compiled function's parameters are not known
         if self._training is None:
             self._training = an_optimizer_has(None if hidden else parameters) or step_intent.training_is_written()
@@ -217,7 +217,7 @@ class _ByHand:
     def __init__(self, parameters: list[Any]) -> None:
         self._parameters = parameters
         self._passes = 0
-        trained = next((one for one in parameters if one.requires_grad and one.is_leaf), None)
+        trained = next((parameter for parameter in parameters if parameter.requires_grad and parameter.is_leaf), None)
         self._hook = trained.register_post_accumulate_grad_hook(self._passed) if trained is not None else None
 
     def seen(self) -> bool:
@@ -245,10 +245,10 @@ def callee_name(callee: Any) -> str:
 
 def an_optimizer_has(parameters: list[Any] | None) -> bool:
     """Whether the program holds an optimizer, stepped or not, of one of these parameters; None: of any."""
-    found = [one for one in gc.get_objects() if issubclass(type(one), torch.optim.Optimizer)]
+    found = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.optim.Optimizer)]
     if parameters is None:
         return bool(found)
-    wanted = {id(one) for one in parameters}
+    wanted = {id(parameter) for parameter in parameters}
     groups = [group for one in found for group in getattr(one, "param_groups", ())]
     return any(id(one) in wanted for group in groups for one in group["params"])
 

@@ -137,7 +137,7 @@ class SiteSearch(TorchFunctionMode):
 
     def _best(self, anchors: list[int]) -> Site:
         """The first line whose execution is counted once."""
-        sites = [self._sites[one] for one in anchors]
+        sites = [self._sites[anchor] for anchor in anchors]
         return min(sites, key=lambda site: begins(*site))
 
     def _leave(self, frame: FrameType, then: Callable[[], None]) -> None:

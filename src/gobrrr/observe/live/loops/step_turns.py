@@ -41,8 +41,8 @@ class Loop:
 
 def loop_around(frame: FrameType | None) -> Loop | None:
     """The innermost loop of the program that this frame, or one that called it, is in."""
-    loops = (loop_in(one.f_code, one.f_lasti) for one in users_frames(frame))
-    return next((one for one in loops if one is not None), None)
+    loops = (loop_in(frame.f_code, frame.f_lasti) for frame in users_frames(frame))
+    return next((loop for loop in loops if loop is not None), None)
 
 
 def loop_in(code: CodeType, offset: int) -> Loop | None:

@@ -104,8 +104,8 @@ class Objects:
     # -- within the step
 
     def _module(self, module: Any, args: tuple[Any, ...], top: bool) -> None:
-        for one in module._parameters.values():
-            if one is not None and one.dtype in WIDE and (storage := storage_of(one)) is not None:
+        for parameter in module._parameters.values():
+            if parameter is not None and parameter.dtype in WIDE and (storage := storage_of(parameter)) is not None:
                 self._parameters[storage._cdata] = StorageWeakRef(storage)
         if not top or id(module) in self._models or len(self._models) >= MOST:
             return
@@ -127,7 +127,7 @@ class Objects:
     def _look(self) -> Around:
         """The program's frames around a hook."""
         here = around(sys._getframe(1))
-        self._files |= dict.fromkeys(one.f_code.co_filename for one in here.frames)
+        self._files |= dict.fromkeys(frame.f_code.co_filename for frame in here.frames)
         if here.pulled and here.frames and self._step is None:
             called = here.frames[0].f_code.co_name
             self._step = called if called.isidentifier() else None
@@ -146,7 +146,7 @@ class Objects:
         if key in self._tensors or (known is not None and not known.expired()):
             return
         here = around(sys._getframe(1))
-        self._files |= dict.fromkeys(one.f_code.co_filename for one in here.frames)
+        self._files |= dict.fromkeys(frame.f_code.co_filename for frame in here.frames)
         found = named(here.frames, lambda value: _holds(value, key))
         self._tensors.add(key)
         if found is not None:
@@ -160,7 +160,10 @@ class Objects:
         name = model.name if model is not None else None
         return Program(
             model=made(model.kind, name, sources) if model is not None else None,
-            optimizers=tuple(made(one.kind, one.name, sources, one.defaults) for one in self._optimizers.values()),
+            optimizers=tuple(
+                made(optimizer.kind, optimizer.name, sources, optimizer.defaults)
+                for optimizer in self._optimizers.values()
+            ),
             loader=made(*self._loader, sources) if self._loader is not None else None,
             step=self._step,
             inputs=tuple(_input(*one, sources) for one in model.inputs) if model is not None else (),
@@ -174,27 +177,33 @@ class Objects:
             found.append(Wide(kind="default", written=sources.default()))
         if self._parameters:
             found.append(Wide(kind="parameters", name=model, written=sources.double(model)))
-        for one in self._wide:
-            found.append(Wide(kind="tensor", name=one.name, written=sources.binding(one.name, one.file, one.function)))
+        for variable in self._wide:
+            found.append(
+                Wide(
+                    kind="tensor",
+                    name=variable.name,
+                    written=sources.binding(variable.name, variable.file, variable.function),
+                )
+            )
         return found
 
 
 def _inputs(args: tuple[Any, ...], here: Around) -> tuple[tuple[_Variable, int, str], ...]:
     """The tensors among a call's arguments that the frame of the call has a name for."""
     found = []
-    for one in args:
-        if not isinstance(one, torch.Tensor):
+    for argument in args:
+        if not isinstance(argument, torch.Tensor):
             continue
-        name = named(here.frames[-1:], partial(operator.is_, one))
+        name = named(here.frames[-1:], partial(operator.is_, argument))
         if name is not None:
-            found.append((_variable(name), one.dim(), str(one.dtype).removeprefix("torch.")))
+            found.append((_variable(name), argument.dim(), str(argument.dtype).removeprefix("torch.")))
     return tuple(found)
 
 
-def _input(one: _Variable, dimensions: int, dtype: str, sources: Sources) -> Input:
-    local = one.function not in (None, "<module>")
-    written = sources.binding(one.name, one.file, one.function)
-    return Input(name=one.name, dimensions=dimensions, dtype=dtype, local=local, written=written)
+def _input(variable: _Variable, dimensions: int, dtype: str, sources: Sources) -> Input:
+    local = variable.function not in (None, "<module>")
+    written = sources.binding(variable.name, variable.file, variable.function)
+    return Input(name=variable.name, dimensions=dimensions, dtype=dtype, local=local, written=written)
 
 
 def _holds(value: Any, key: int) -> bool:
@@ -224,7 +233,7 @@ def _loader(here: Around) -> tuple[type, str | None] | None:
     found = gc.get_referrers(*_kinds(_BaseDataLoaderIter), *_kinds(DataLoader))
     turns = [one for one in found if issubclass(type(one), _BaseDataLoaderIter)]
     loaders = [one for one in found if issubclass(type(one), DataLoader)]
-    used = [one for one in loaders if any(_is_of(turn, one) for turn in turns)]
+    used = [loader for loader in loaders if any(_is_of(turn, loader) for turn in turns)]
     names = [named(here.frames, partial(operator.is_, one)) for one in used[:MOST]]
     known = [(type(one), name.name) for one, name in zip(used, names, strict=False) if name is not None]
     if len(known) == 1:  # of those of which the step knows nothing there may be others

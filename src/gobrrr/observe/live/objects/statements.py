@@ -103,7 +103,7 @@ class Sources:
 
     def _files(self) -> list[_File]:
         if self._read is None:
-            self._read = [one for one in map(_parsed, self._names) if one is not None]
+            self._read = [file for file in map(_parsed, self._names) if file is not None]
         return self._read
 
 
@@ -135,8 +135,8 @@ def _with_statements(tree: ast.AST) -> Iterator[tuple[ast.AST, ast.stmt | None]]
 
 def _imported(nodes: Iterable[ast.AST]) -> dict[str, str]:
     """By the name in the file, the own name of what was imported."""
-    names = (one for node in nodes if isinstance(node, ast.ImportFrom) for one in node.names)
-    return {one.asname: one.name for one in names if one.asname}
+    names = (name for node in nodes if isinstance(node, ast.ImportFrom) for name in node.names)
+    return {name.asname: name.name for name in names if name.asname}
 
 
 def _last(node: ast.expr) -> str:
@@ -159,8 +159,10 @@ def _target(node: ast.AST | None) -> str | None:
 def _otherwise(call: ast.Call, given: Mapping[str, Any]) -> bool:
     """Whether a call names a value that its object was not made with."""
     return any(
-        isinstance(one.value, ast.Constant) and one.arg in given and one.value.value != given.get(one.arg or "")
-        for one in call.keywords
+        isinstance(keyword.value, ast.Constant)
+        and keyword.arg in given
+        and keyword.value.value != given.get(keyword.arg or "")
+        for keyword in call.keywords
     )
 
 
@@ -170,8 +172,8 @@ def _doubles(call: ast.Call) -> bool:
         return False
     if call.func.attr == "double":
         return not call.args and not call.keywords
-    given = [*call.args, *(one.value for one in call.keywords)]
-    return call.func.attr == "to" and any(ast.unparse(one) in _DOUBLE for one in given)
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    return call.func.attr == "to" and any(ast.unparse(expr) in _DOUBLE for expr in given)
 
 
 def _receiver(call: ast.Call) -> str | None:
@@ -240,7 +242,7 @@ def _several(file: _File, nodes: Sequence[ast.stmt]) -> Written:
     """Some statements in a row, with all else that stands on their lines."""
     first, last = nodes[0].lineno, nodes[-1].end_lineno or nodes[-1].lineno
     text: str | None = textwrap.dedent("\n".join(file.text.splitlines()[first - 1 : last]))
-    if any(_names_a_file(one) for one in nodes) or not _parses(text or ""):
+    if any(_names_a_file(node) for node in nodes) or not _parses(text or ""):
         text = None
     return Written(source=spelled(file.name, first, _function(file.tree, first)), last=last, text=text)
 
@@ -259,7 +261,7 @@ def _text(file: _File, node: ast.AST) -> str | None:
 
 def _names_a_file(node: ast.AST) -> bool:
     texts = (one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str))
-    return any("/" in one or "\\" in one or one.startswith("~") for one in texts)
+    return any("/" in text or "\\" in text or text.startswith("~") for text in texts)
 
 
 def _function(tree: ast.Module, line: int) -> str:

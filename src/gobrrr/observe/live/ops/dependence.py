@@ -76,7 +76,7 @@ def dependence(
     seen, outside = _Turns(), list[set[int]]()
     readers: list[int] = []
     for first, stop in pairwise(turns):
-        seen.shared |= {one.storage for one in unseen if one.shared and one.at <= first}
+        seen.shared |= {read.storage for read in unseen if read.shared and read.at <= first}
         for at in range(first, stop):
             access = flow[at] if at < len(flow) else None
             if access is None:
@@ -87,7 +87,7 @@ def dependence(
         seen.ended()
     if readers:
         return ("layers" if _layered(outside) else "yes"), readers
-    blind = any(one.storage is None for one in reads_within(unseen, turns))
+    blind = any(read.storage is None for read in reads_within(unseen, turns))
     if seen.unknown or blind or over_the_host(calls, turns, unseen):
         return "unknown", []
     return ("sum" if seen.sums else "no"), []
@@ -108,7 +108,7 @@ def free_products(
             if access is None:
                 return ()
             read = {one.region.storage for one in access.reads}
-            wrote = {one.storage for one in access.writes}
+            wrote = {write.storage for write in access.writes}
             if read & (earlier | needing):
                 needing |= wrote
             elif calls[at].call.name in PRODUCTS:
@@ -137,7 +137,7 @@ def _looked(seen: _Turns, name: str, access: Access) -> bool:
         if storage in seen.taken:
             took = seen.taken[storage]
             adds |= access.summed is not None
-            fine &= access.summed is not None or took in (one.storage for one in access.writes)
+            fine &= access.summed is not None or took in (write.storage for write in access.writes)
         elif seen.carried(region):
             if name in TAKEN:
                 took = storage
@@ -166,7 +166,7 @@ def _layered(outside: list[set[int]]) -> bool:
 
 def reads_within(unseen: Sequence[HostRead], turns: Sequence[int]) -> list[HostRead]:
     """What is read without an operation within the turns; behind the last operation it may be behind the loop."""
-    return [one for one in unseen if turns[0] < one.at < turns[-1]]
+    return [read for read in unseen if turns[0] < read.at < turns[-1]]
 
 
 def reads(calls: Sequence[RecordedCall], turns: Sequence[int], unseen: Sequence[HostRead]) -> int:
@@ -180,8 +180,8 @@ def again_bytes(flow: Sequence[Access | None], turns: Sequence[int]) -> int:
     """Bytes that turns read after an earlier one has read the same of them."""
     before, again = set[Region](), 0
     for first, stop in pairwise(turns):
-        mine = {read.region for one in flow[first:stop] if one is not None for read in one.reads}
-        again += sum(one.bytes for one in mine & before)
+        mine = {read.region for access in flow[first:stop] if access is not None for read in access.reads}
+        again += sum(region.bytes for region in mine & before)
         before |= mine
     return again
 
@@ -199,8 +199,8 @@ def over_the_host(calls: Sequence[RecordedCall], turns: Sequence[int], unseen: S
 def _wanders(calls: Sequence[RecordedCall], turns: Sequence[int], place: int) -> bool:
     """Whether the numbers that the `place`-th operation of the turns is called with differ, and do not count turns."""
     own = [calls[first + place].call for first, stop in pairwise(turns) if first + place < stop]
-    same = [one for one in own if one.name == own[0].name]
-    given = ([part.text for part in one.inputs if isinstance(part, Scalar)] for one in same)
+    same = [call for call in own if call.name == own[0].name]
+    given = ([part.text for part in call.inputs if isinstance(part, Scalar)] for call in same)
     return any(len(set(column)) > 1 and not _counts(column) for column in zip(*given, strict=False))
 
 

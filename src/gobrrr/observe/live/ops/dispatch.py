@@ -119,8 +119,8 @@ class Seen:
     def _sources(self) -> set[str]:
         """Lines of the program that are named somewhere."""
         held = (one.source for one in self.own if one.source)
-        called, looped = (one.source for one in self.lines), (one.source for one in self.loops or ())
-        return {*called, *held, *looped, *(one.user for one in self.sites if one.user)}
+        called, looped = (line.source for line in self.lines), (loop.source for loop in self.loops or ())
+        return {*called, *held, *looped, *(site.user for site in self.sites if site.user)}
 
 
 class Looking:
@@ -172,13 +172,13 @@ class Looking:
             return self.seen
         on.close()
         calls = self._mode.finished()
-        on_cpu = not any(one.place == "device" for one in calls)
+        on_cpu = not any(call.place == "device" for call in calls)
         self.seen = Seen(
-            calls=tuple(msgspec.structs.replace(one, place="device") for one in calls) if on_cpu else calls,
+            calls=tuple(msgspec.structs.replace(call, place="device") for call in calls) if on_cpu else calls,
             sites=tuple(self._sites.found),
             autocast=self._uses.autocast,
             unread=self._uses.unread,
-            uses=self._uses.found(training=any(one.phase == "backward" for one in calls)),
+            uses=self._uses.found(training=any(call.phase == "backward" for call in calls)),
             module_calls=self._sites.module_calls,
             on_cpu=on_cpu,
             replays=self._replays,
@@ -234,8 +234,8 @@ class Looking:
             self._unseen += 1
             return
         self._replays += 1
-        here = [self._sites.adopt(one) for one in captured.sites]
-        calls = (msgspec.structs.replace(one, site=here[one.site], replayed=True) for one in captured.calls)
+        here = [self._sites.adopt(site) for site in captured.sites]
+        calls = (msgspec.structs.replace(call, site=here[call.site], replayed=True) for call in captured.calls)
         self._mode.adopt(tuple(calls))
 
 
@@ -281,8 +281,8 @@ def _line(site: Site) -> str | None:
 
 def _tallied(seen: Seen) -> tuple[Tally, ...]:
     return _tallies(
-        ((one.call.name, _line(seen.sites[one.site])), sum(prod(given.shape) for given in one.call.tensors))
-        for one in seen.calls
+        ((call.call.name, _line(seen.sites[call.site])), sum(prod(given.shape) for given in call.call.tensors))
+        for call in seen.calls
     )
 
 
@@ -297,8 +297,8 @@ def _tallies(calls: Iterable[tuple[tuple[str, str | None], int]]) -> tuple[Tally
 
 def _files(sites: Sequence[Site]) -> list[str]:
     """The files of the user's lines."""
-    found = (_LINE.match(one.user) for one in sites if one.user)
-    return list(dict.fromkeys(one[1] for one in found if one))
+    found = (_LINE.match(site.user) for site in sites if site.user)
+    return list(dict.fromkeys(match[1] for match in found if match))
 
 
 @contextmanager

@@ -150,18 +150,18 @@ class Flow:
         return Region(self._number(tensor), first, first + length, item, dims)
 
 
-def overlap(one: Region, other: Region) -> bool:
+def overlap(region: Region, other: Region) -> bool:
     """Whether two regions of one storage share a byte; True where that is not clear."""
-    if one.storage != other.storage or one.stop <= other.first or other.stop <= one.first:
+    if region.storage != other.storage or region.stop <= other.first or other.stop <= region.first:
         return False
-    if one.item != other.item:
+    if region.item != other.item:
         return True
-    mine, theirs = dict(one.dims), dict(other.dims)
-    if len(mine) < len(one.dims) or len(theirs) < len(other.dims):
+    mine, theirs = dict(region.dims), dict(other.dims)
+    if len(mine) < len(region.dims) or len(theirs) < len(other.dims):
         return True
     steps = sorted({*mine, *theirs}, reverse=True)
     ranges = [(step, theirs.get(step, 1) - 1, mine.get(step, 1) - 1) for step in steps]
-    return _reached(other.first - one.first, ranges, one.item)
+    return _reached(other.first - region.first, ranges, region.item)
 
 
 def _reached(distance: int, ranges: list[tuple[int, int, int]], item: int) -> bool:
@@ -180,9 +180,9 @@ def _schema(func: Any) -> tuple[str, str, frozenset[int | str]]:
     """(name, overload, positions and names of the arguments that it changes)."""
     schema = func._schema
     changed: set[int | str] = set()
-    for place, one in enumerate(schema.arguments):
-        if one.alias_info is not None and one.alias_info.is_write:
-            changed |= {place, one.name}
+    for place, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            changed |= {place, argument.name}
     return schema.name.removeprefix("aten::"), schema.overload_name, frozenset(changed)
 
 
@@ -192,8 +192,8 @@ def _arguments(
     """Each tensor with the place of its argument, and whether it is changed."""
     given: Iterable[tuple[int | str, Any]] = (*enumerate(args), *kwargs.items())
     for key, value in given:
-        for one in tensors_of((value,)):
-            yield one, key if isinstance(key, int) else len(args), key in changed
+        for tensor in tensors_of((value,)):
+            yield tensor, key if isinstance(key, int) else len(args), key in changed
 
 
 def _replaces(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

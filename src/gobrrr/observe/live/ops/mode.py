@@ -100,7 +100,7 @@ class Dispatched(TorchDispatchMode):
     def adopt(self, calls: tuple[RecordedCall, ...]) -> None:
         """Take calls that were recorded before, with sites of this recording, as run now."""
         self.left_out += max(len(self.drafts) + len(calls) - MOST_CALLS, 0)
-        self.drafts += [(one, NO_TASK, False) for one in calls[: MOST_CALLS - len(self.drafts)]]
+        self.drafts += [(call, NO_TASK, False) for call in calls[: MOST_CALLS - len(self.drafts)]]
         self.flow += [None] * (len(self.drafts) - len(self.flow))
 
     def loops(self, calls: tuple[RecordedCall, ...]) -> tuple[HostLoop, ...] | None:
@@ -108,15 +108,15 @@ class Dispatched(TorchDispatchMode):
         if self.turns is None or not self.turns.whole:
             return None
         result = []
-        for one in self.turns.found():
-            depends, readers = dependence(calls, self.flow, one.turns, self.reads)
+        for found in self.turns.found():
+            depends, readers = dependence(calls, self.flow, found.turns, self.reads)
             carried = calls[readers[0]].call.name if readers else ""
             kinds = {self._kind_of(calls[at]) for at in readers}
-            through = kinds.pop() if len(kinds) == 1 and not over_the_host(calls, one.turns, self.reads) else ""
-            read = reads(calls, one.turns, self.reads)
-            again = again_bytes(self.flow, one.turns)
-            free = free_products(calls, self.flow, one.turns) if depends == "yes" and not read else ()
-            result.append(HostLoop(one.source, one.turns, depends, carried, through, read, again, free))
+            through = kinds.pop() if len(kinds) == 1 and not over_the_host(calls, found.turns, self.reads) else ""
+            read = reads(calls, found.turns, self.reads)
+            again = again_bytes(self.flow, found.turns)
+            free = free_products(calls, self.flow, found.turns) if depends == "yes" and not read else ()
+            result.append(HostLoop(found.source, found.turns, depends, carried, through, read, again, free))
         return tuple(result)
 
     def _read(self, tensor: Any, how: str) -> None:

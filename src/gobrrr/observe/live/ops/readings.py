@@ -125,15 +125,15 @@ def repeats(indices: Sequence[Any], shape: Sequence[int]) -> tuple[int, int] | N
 
     `indices`: one tensor or None a dimension. None where there is a mask among them.
     """
-    given = [(one, size) for one, size in zip(indices, shape, strict=False) if one is not None]
+    given = [(index, size) for index, size in zip(indices, shape, strict=False) if index is not None]
     if not given or any(one.dtype is torch.bool or one.dtype is torch.uint8 for one, _ in given):
         return None
     tensors = torch.broadcast_tensors(*(one for one, _ in given))
     if not 0 < tensors[0].numel() <= MOST_SORTED:
         return None
     flat = torch.zeros_like(tensors[0], dtype=torch.int64)
-    for one, (_, size) in zip(tensors, given, strict=True):
-        flat = flat * size + one % size  # negative indices count from the end
+    for tensor, (_, size) in zip(tensors, given, strict=True):
+        flat = flat * size + tensor % size  # negative indices count from the end
     return _repeated(flat)
 
 

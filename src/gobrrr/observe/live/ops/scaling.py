@@ -206,7 +206,7 @@ def _sizes(value: Any) -> list[int]:
     if isinstance(value, list | tuple):
         return [size for one in value for size in _sizes(one)]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [size for one in dataclasses.fields(value) for size in _sizes(getattr(value, one.name))]
+        return [size for field in dataclasses.fields(value) for size in _sizes(getattr(value, field.name))]
     return []
 
 
@@ -222,7 +222,9 @@ def _mapped(value: Any, batch: int, factor: int) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(_mapped(one, batch, factor) for one in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changed = {one.name: _mapped(getattr(value, one.name), batch, factor) for one in dataclasses.fields(value)}
+        changed = {
+            field.name: _mapped(getattr(value, field.name), batch, factor) for field in dataclasses.fields(value)
+        }
         return dataclasses.replace(value, **{name: one for name, one in changed.items() if one is not None})
     return value
 

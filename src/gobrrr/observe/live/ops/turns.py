@@ -43,7 +43,7 @@ class Span(NamedTuple):
 
     def holds(self, *entries: Entry) -> bool:
         """Whether all of them are in it."""
-        return all(self.first <= one.at <= self.last for one in entries)
+        return all(self.first <= entry.at <= self.last for entry in entries)
 
 
 class Entry(NamedTuple):
@@ -135,12 +135,12 @@ class Turns:
             for span in self._spans[run.code]:
                 source = spelled(run.code.co_filename, span.line, run.code.co_name)
                 result += [Found(source, turns) for turns in _turns(run, span, self._spans[run.code])]
-        return sorted(result, key=lambda one: (one.turns[0], -one.turns[-1]))
+        return sorted(result, key=lambda found: (found.turns[0], -found.turns[-1]))
 
 
 def _counts(frame: FrameType, spans: tuple[Span, ...]) -> tuple[object, ...]:
     """What the counters of loops around other ones are: between these no operation may tell one turn from the next."""
-    names = [one.counter for one in spans if one.counter]
+    names = [span.counter for span in spans if span.counter]
     if not names:
         return ()
     given = frame.f_locals
@@ -157,7 +157,7 @@ def _turns(run: Activation, span: Span, spans: tuple[Span, ...]) -> Iterator[tup
     inner = [one for one in spans if one != span and span.first <= one.first and one.last <= span.last]
     counters = [one for one in spans if one.counter]
     own = counters.index(span) if span.counter else None
-    around = [at for at, one in enumerate(counters) if one.first < span.first and span.last <= one.last]
+    around = [at for at, counter in enumerate(counters) if counter.first < span.first and span.last <= counter.last]
     mine: list[Entry] = []
     for one in (*run.entries, None):
         begun_anew = one is not None and mine and any(one.counts[at] != mine[-1].counts[at] for at in around)
@@ -184,9 +184,9 @@ def _spans_of(code: CodeType) -> tuple[Span, ...]:
     spans: dict[int, int] = {}
     jumps = [one for one in body if _jumps(one) and one.argval <= one.offset and not one.opname.endswith(WAITING)]
     begins = {one.argval for one in jumps if one.offset in _reached(body, one.argval)}
-    for one in jumps:
-        if one.argval in begins:
-            spans[one.argval] = max(spans.get(one.argval, 0), one.offset)
+    for jump in jumps:
+        if jump.argval in begins:
+            spans[jump.argval] = max(spans.get(jump.argval, 0), jump.offset)
     starts, lines = _lines_of(code)
     around = {first for first, last in spans.items() if any(first < other <= last for other in spans)}
     found = []

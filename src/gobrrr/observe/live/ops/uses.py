@@ -77,11 +77,11 @@ class Uses:
             if torch.is_autocast_enabled(kind):
                 self.autocast = str(torch.get_autocast_dtype(kind)).removeprefix("torch.")
         with apart():
-            buffers = [one for one in module._buffers.values() if one is not None]
-            kept = [one for one in buffers if one.dim() > 1 and one.element_size() == 1]
-            for one in (*module._parameters.values(), *kept):
-                if one is not None and (storage := storage_of(one)) is not None:
-                    self._weights.setdefault(storage._cdata, one)
+            buffers = [buffer for buffer in module._buffers.values() if buffer is not None]
+            kept = [buffer for buffer in buffers if buffer.dim() > 1 and buffer.element_size() == 1]
+            for parameter in (*module._parameters.values(), *kept):
+                if parameter is not None and (storage := storage_of(parameter)) is not None:
+                    self._weights.setdefault(storage._cdata, parameter)
 
     def see(self, func: Any, args: tuple[Any, ...], kwargs: Given, outputs: Any, call: RecordedCall) -> None:
         """One operation after it ran. What can't be read is left out and counted in `unread`; nothing is raised."""
@@ -96,8 +96,8 @@ class Uses:
 
     def found(self, *, training: bool) -> tuple[TensorUse, ...]:
         """What was seen. `training`: a backward pass was in the step."""
-        casts = [_cast_use(key, one, self._times, training) for key, one in self._casts.items()]
-        return (*casts, *(_use(key, one) for key, one in self._findings.items() if one.part))
+        casts = [_cast_use(key, cast, self._times, training) for key, cast in self._casts.items()]
+        return (*casts, *(_use(key, finding) for key, finding in self._findings.items() if finding.part))
 
     # -- conversions of parameters
 
@@ -191,7 +191,7 @@ class Uses:
         if not given.get("accumulate", False):
             return
         target, indices = given["self"], given["indices"]
-        first = next((one for one in indices if one is not None), target)
+        first = next((index for index in indices if index is not None), target)
         with readings.readable(first) as yes:
             repeated = readings.repeats(indices, target.shape) if yes else None
         self._duplicates(repeated, call, target)
@@ -264,49 +264,49 @@ class Uses:
         return one
 
 
-def _cast_use(key: tuple[Any, ...], one: _Casts, times: Counter[Any], training: bool) -> TensorUse:
+def _cast_use(key: tuple[Any, ...], casts: _Casts, times: Counter[Any], training: bool) -> TensorUse:
     spared = 0.0
-    for which, (here, size, learns, smaller) in one.of.items():
+    for which, (here, size, learns, smaller) in casts.of.items():
         needed = here / times[which] if training and learns and smaller else 0.0  # one, wherever it is made
         spared += size * (here - needed)
     return TensorUse(
         kind=key[0],
         op=key[1],
         source=key[2],
-        module=_module(one),
-        shapes=_shapes(one),
-        count=max(times[which] for which in one.of),
-        bytes=one.bytes,
-        share=spared / one.bytes if one.bytes else None,
-        total=sum(here for here, *_ in one.of.values()),
+        module=_module(casts),
+        shapes=_shapes(casts),
+        count=max(times[which] for which in casts.of),
+        bytes=casts.bytes,
+        share=spared / casts.bytes if casts.bytes else None,
+        total=sum(here for here, *_ in casts.of.values()),
     )
 
 
-def _use(key: tuple[Any, ...], one: _Finding) -> TensorUse:
-    whole = one.bytes if key[0] == "cat_growth" else float(one.total)
+def _use(key: tuple[Any, ...], finding: _Finding) -> TensorUse:
+    whole = finding.bytes if key[0] == "cat_growth" else float(finding.total)
     return TensorUse(
         kind=key[0],
         op=key[1],
         source=key[2],
-        module=_module(one),
-        shapes=_shapes(one),
-        count=one.calls,
-        bytes=one.bytes or None,
-        share=one.part / whole if whole else None,
-        total=one.total,
+        module=_module(finding),
+        shapes=_shapes(finding),
+        count=finding.calls,
+        bytes=finding.bytes or None,
+        share=finding.part / whole if whole else None,
+        total=finding.total,
     )
 
 
-def _module(one: _Finding) -> str | None:
+def _module(finding: _Finding) -> str | None:
     """The module's name; of several of a class, the class's."""
-    if len(one.modules) < 2:
-        return one.modules[0] if one.modules else None
-    return one.modules[0].rpartition("_")[0]
+    if len(finding.modules) < 2:
+        return finding.modules[0] if finding.modules else None
+    return finding.modules[0].rpartition("_")[0]
 
 
-def _shapes(one: _Finding) -> str:
-    first = [text if times == 1 else f"{times} x {text}" for text, times in one.shapes.most_common(MOST_SHAPES)]
-    rest = len(one.shapes) - len(first)
+def _shapes(finding: _Finding) -> str:
+    first = [text if times == 1 else f"{times} x {text}" for text, times in finding.shapes.most_common(MOST_SHAPES)]
+    rest = len(finding.shapes) - len(first)
     return ", ".join(first) + (f" and {rest} more shapes" if rest else "")
 
 

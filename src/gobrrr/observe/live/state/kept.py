@@ -74,8 +74,8 @@ class Kept:
         self._tell("putting the state back")
         self._said()
         try:
-            for one in reversed(self._kept):
-                one.restore()
+            for snapshot in reversed(self._kept):
+                snapshot.restore()
         except Exception as fault:  # a reset of the user's, or a device that an error has stopped
             self.notes.append(f"not all that the step changed is put back: {type(fault).__name__}: {fault}")
         with apart():
@@ -83,8 +83,8 @@ class Kept:
                 undo()
 
     def _said(self) -> None:
-        for one in self._kept:
-            self.notes += [note for note in one.notes if note not in self.notes]
+        for snapshot in self._kept:
+            self.notes += [note for note in snapshot.notes if note not in self.notes]
         if self._left or not self._kept:
             return
         if not self._whole:

@@ -156,8 +156,8 @@ class _Walk:
             self.thing(value.__self__, depth + 1)
             self.thing(value.__func__, depth + 1)
         elif isinstance(value, functools.partial):
-            for one in (value.func, *value.args, *value.keywords.values()):
-                self.thing(one, depth + 1)
+            for argument in (value.func, *value.args, *value.keywords.values()):
+                self.thing(argument, depth + 1)
         elif isinstance(value, FunctionType):
             self._function(value, depth)
         elif _dice(value):
@@ -187,8 +187,8 @@ class _Walk:
                 self._found.names.append((function.__globals__, name))
             if _interesting(held, function):
                 self.thing(held, depth + 1, name)
-        for one in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values(), wrapped):
-            self.thing(one, depth + 1)
+        for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values(), wrapped):
+            self.thing(default, depth + 1)
 
 
 @functools.lru_cache(maxsize=1)
@@ -201,9 +201,9 @@ def internal_names() -> frozenset[str]:
 def _names_of(code: CodeType) -> tuple[tuple[str, ...], frozenset[str]]:
     """The names that code and the functions in it look up, and those of its module that it binds."""
     read, bound = dict.fromkeys(code.co_names), set()
-    for one in dis.get_instructions(code):
-        if one.opname == "STORE_GLOBAL":
-            bound.add(str(one.argval))
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "STORE_GLOBAL":
+            bound.add(str(instruction.argval))
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             names, others = _names_of(inner)

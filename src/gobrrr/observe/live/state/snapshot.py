@@ -110,11 +110,11 @@ class Snapshot:
         parts = self._parts
         self._undo += [contents.cell_back(cell, value) for cell, value in parts.cells]
         self._undo += [contents.name_back(place, name) for place, name in parts.names]
-        self._undo += [contents.attributes_back(one, frozenset()) for one in parts.owners]
+        self._undo += [contents.attributes_back(owner, frozenset()) for owner in parts.owners]
         self._undo += [undo for one in parts.dice if (undo := contents.dice_back(one)) is not None]
         large = 0
-        for one in parts.containers:
-            undo = contents.put_back(one)
+        for container in parts.containers:
+            undo = contents.put_back(container)
             large += undo is None
             self._undo += [undo] if undo is not None else []
         if large and self._reset is None:
@@ -132,9 +132,9 @@ class Snapshot:
         """A module's own parameters, buffers and modules, and whether it trains."""
         if self._known(module):
             return
-        for one in (*module._parameters.values(), *module._buffers.values()):
-            if isinstance(one, torch.Tensor):
-                self._tensor(one)
+        for parameter in (*module._parameters.values(), *module._buffers.values()):
+            if isinstance(parameter, torch.Tensor):
+                self._tensor(parameter)
         held = [(place, dict(place)) for place in (module._parameters, module._buffers, module._modules)]
         training = module.training
 
@@ -204,11 +204,11 @@ class Snapshot:
                     _put_back(held, thaw())
                 else:
                     optimizer.state[key] = thaw()
-            if [id(one) for one in optimizer.param_groups] != [id(one) for one in groups]:
+            if [id(param_group) for param_group in optimizer.param_groups] != [id(one) for one in groups]:
                 optimizer.param_groups[:] = groups
             for group, thaw, ours in zip(groups, options, params, strict=True):
                 _put_back(group, {**thaw(), "params": group["params"]})
-                if [id(one) for one in group["params"]] != [id(one) for one in ours]:
+                if [id(one) for one in group["params"]] != [id(tensor) for tensor in ours]:
                     group["params"] = list(ours)
 
         self._undo.append(undo)
@@ -246,7 +246,7 @@ class Snapshot:
 def tensors_of(parts: Parts, seen: Mapping[int, Any]) -> Iterator[Any]:
     """The tensors that a copy of the state is made of, each once, with their gradients; none of those in `seen`."""
     known = set(seen)
-    held = [one for module in parts.modules for one in (*module.parameters(), *module.buffers())]
+    held = [parameter for module in parts.modules for parameter in (*module.parameters(), *module.buffers())]
     for optimizer in parts.optimizers:
         held += [one for group in optimizer.param_groups for one in group["params"]]
         held += leaves(dict(optimizer.state))
@@ -316,7 +316,7 @@ def random_states(generators: tuple[Any, ...] = ()) -> list[Undo]:
     states: list[tuple[Callable[[Any], Any], Any]] = [
         (torch.set_rng_state, torch.get_rng_state()),
         (random.setstate, random.getstate()),
-        *((one.set_state, one.get_state()) for one in generators),
+        *((generator.set_state, generator.get_state()) for generator in generators),
     ]
     if on_gpu():
         states.append((torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
@@ -339,9 +339,12 @@ def seeds_itself(run: Callable[[int], Any]) -> bool:
     for seed in (1, 2):
         run(seed)
         ends.append(_torch_positions())
-    unused = [one.manual_seed(one.initial_seed()).get_state() for one in _torch_generators()]
+    unused = [
+        torch_generator.manual_seed(torch_generator.initial_seed()).get_state()
+        for torch_generator in _torch_generators()
+    ]
     moved = [not torch.equal(one, other) for one, other in zip(ends[1], unused, strict=True)]
-    same = [torch.equal(one, other) for one, other in zip(*ends, strict=True)]
+    same = [torch.equal(end, other) for end, other in zip(*ends, strict=True)]
     return any(one and other for one, other in zip(same, moved, strict=True))
 
 
@@ -350,12 +353,12 @@ def _torch_generators() -> list[Any]:
 
 
 def _torch_positions() -> list[Any]:
-    return [one.get_state() for one in _torch_generators()]
+    return [torch_generator.get_state() for torch_generator in _torch_generators()]
 
 
 def _positions(generators: tuple[Any, ...]) -> list[Any]:
     found: list[Any] = [torch.get_rng_state().numpy().tobytes(), hash(random.getstate())]
-    found += [one.get_state().cpu().numpy().tobytes() for one in generators]
+    found += [generator.get_state().cpu().numpy().tobytes() for generator in generators]
     if on_gpu():
         found += [one.cpu().numpy().tobytes() for one in torch.cuda.get_rng_state_all()]
     numpy = sys.modules.get("numpy")

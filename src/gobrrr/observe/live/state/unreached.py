@@ -23,7 +23,7 @@ class Unreached:
         self._before: dict[int, tuple[weakref.ref[Any], int, str]] = {}
         with apart():
             for tensor, holder in _living():
-                if id(tensor) not in self._before and not any(one.holds(tensor) for one in kept):
+                if id(tensor) not in self._before and not any(snapshot.holds(tensor) for snapshot in kept):
                     version = _version(tensor)
                     if version is not None:
                         self._before[id(tensor)] = weakref.ref(tensor), version, holder
@@ -41,13 +41,13 @@ class Unreached:
 
 def _living() -> Iterator[tuple[Any, str]]:
     """The tensors of each module and optimizer that lives, and the name of its class."""
-    for one in gc.get_objects():
-        kind = type(one)  # not isinstance, which asks a proxy for what it stands for
+    for thing in gc.get_objects():
+        kind = type(thing)  # not isinstance, which asks a proxy for what it stands for
         if issubclass(kind, torch.nn.Module):
-            places = [vars(one).get(name) for name in ("_parameters", "_buffers")]
+            places = [vars(thing).get(name) for name in ("_parameters", "_buffers")]
             held = [tensor for place in places if isinstance(place, dict) for tensor in place.values()]
         elif issubclass(kind, torch.optim.Optimizer):
-            held = [tensor for group in vars(one).get("param_groups", ()) for tensor in group["params"]]
+            held = [tensor for group in vars(thing).get("param_groups", ()) for tensor in group["params"]]
         else:
             continue
         yield from ((tensor, kind.__name__) for tensor in held if isinstance(tensor, torch.Tensor))

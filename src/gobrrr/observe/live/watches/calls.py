@@ -164,7 +164,9 @@ class CallWatch:
         """Whether a generator goes on behind a `yield`, and does not begin."""
         code = frame.f_code
         if code not in self._yields:
-            offsets = [one.offset for one in dis.get_instructions(code) if one.opname == "YIELD_VALUE"]
+            offsets = [
+                instruction.offset for instruction in dis.get_instructions(code) if instruction.opname == "YIELD_VALUE"
+            ]
             self._yields[code] = min(offsets, default=sys.maxsize)
         return id(frame) in self.entered and frame.f_lasti >= self._yields[code]
 

@@ -13,7 +13,7 @@ from gobrrr.observe.live.watches.lines import within
 def call_in_source(*names: str) -> str | None:
     """The first line of the program's loaded modules that calls a function of one of these names, but for calls with
     False; None where there is none."""
-    for file in [getattr(one, "__file__", None) for one in list(sys.modules.values())]:
+    for file in [getattr(module, "__file__", None) for module in list(sys.modules.values())]:
         if not file or not is_users(file):
             continue
         text = "".join(linecache.getlines(file))

@@ -180,10 +180,10 @@ class CompilerWatch:
     def _read(self) -> None:
         if not self._open:
             return
-        for one in self._books.new_breaks():
-            self._breaks[_first(one.reason), of_stack(one.user_stack)] += 1
-        for one in self._books.new_compilations():
-            self._account(one)
+        for new_break in self._books.new_breaks():
+            self._breaks[_first(new_break.reason), of_stack(new_break.user_stack)] += 1
+        for new_compilation in self._books.new_compilations():
+            self._account(new_compilation)
         self._graphs += self._books.more("stats", "unique_graphs")
         self._skipped += self._books.more("inductor", "cudagraph_skips")
 
@@ -211,8 +211,8 @@ class CompilerWatch:
                 counts[function] = everything[function]
                 latest[function] = self._limits[limit_line(function)] or of_all[function]
         return tuple(
-            Recompile(function=named(one), source=one.line, count=count, reason=guard(latest[one]))
-            for one, count in counts.most_common()
+            Recompile(function=named(code), source=code.line, count=count, reason=guard(latest[code]))
+            for code, count in counts.most_common()
         )
 
     def _heard(self, record: logging.LogRecord) -> bool:

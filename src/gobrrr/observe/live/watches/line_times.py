@@ -24,7 +24,7 @@ LEAST_NS = 50_000
 MOST = 0.5
 """A line is told with more than this share of its function's own time."""
 
-BUILT_IN_TYPES = frozenset(name for name, one in vars(__import__("builtins")).items() if isinstance(one, type))
+BUILT_IN_TYPES = frozenset(name for name, var in vars(__import__("builtins")).items() if isinstance(var, type))
 """The interpreter does not tell of a call of these: they are not what is looked for."""
 
 
@@ -48,17 +48,17 @@ class LineTimes:
         if sys.gettrace() is not None:
             return
         self._frames = [one for one in _around(sys._getframe(1)) if one.f_trace is None and self._mine(one.f_code)]
-        for one in self._frames:
-            one.f_trace = self._line
+        for frame in self._frames:
+            frame.f_trace = self._line
         self._on = True
         sys.settrace(self._call)
 
     def close(self) -> None:
         """No trace function, unless the program has put in another."""
         self._on, self._at = False, None
-        for one in self._frames:
-            if one.f_trace == self._line:
-                one.f_trace = None
+        for frame in self._frames:
+            if frame.f_trace == self._line:
+                frame.f_trace = None
         self._frames = []
         if sys.gettrace() == self._call:
             sys.settrace(None)
@@ -80,7 +80,7 @@ class LineTimes:
         """The functions with much time of their own. `called`: (function, line, name) of calls that were told of."""
         result = []
         for code, lines in self._ns.items():
-            line, most = max(lines.items(), key=lambda one: one[1])
+            line, most = max(lines.items(), key=lambda item: item[1])
             total = sum(lines.values())
             if total < LEAST_NS:
                 continue
@@ -118,9 +118,9 @@ def _called_at(code: CodeType, line: int) -> set[str]:
     except SyntaxError:
         return set()
     calls = [one.func for one in ast.walk(tree) if isinstance(one, ast.Call) and one.lineno <= line <= _last(one)]
-    names = {one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "") for one in calls}
+    names = {call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "") for call in calls}
     return names - BUILT_IN_TYPES - {""}
 
 
-def _last(one: ast.Call) -> int:
-    return one.end_lineno or one.lineno
+def _last(call: ast.Call) -> int:
+    return call.end_lineno or call.lineno

@@ -43,9 +43,9 @@ def user_line(frame: FrameType | None) -> str | None:
 
 def of_stack(stack: Iterable[FrameSummary]) -> str | None:
     """The innermost line of the user's own code in a stack that was written down, outermost frame first."""
-    for one in reversed(list(stack)):
-        if is_users(one.filename):
-            return spelled(one.filename, one.lineno, one.name)
+    for summary in reversed(list(stack)):
+        if is_users(summary.filename):
+            return spelled(summary.filename, summary.lineno, summary.name)
     return None
 
 

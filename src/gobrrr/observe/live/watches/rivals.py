@@ -19,7 +19,7 @@ def recording() -> bool:
 
 def about() -> bool:
     """Whether the program holds one of torch's profilers, which may be prepared and start to record at any step."""
-    return any(issubclass(type(one), home.profile) for one in gc.get_objects())
+    return any(issubclass(type(thing), home.profile) for thing in gc.get_objects())
 
 
 class RivalWatch:

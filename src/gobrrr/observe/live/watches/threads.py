@@ -88,7 +88,7 @@ def _loaders() -> list[int]:
     """
     children: list[Any] = list(getattr(multiprocessing.process, "_children", ()))
     return [
-        one.pid
-        for one in children
-        if one.daemon and one.pid is not None and not any(word in one.name for word in _NOT_LOADERS)
+        child.pid
+        for child in children
+        if child.daemon and child.pid is not None and not any(word in child.name for word in _NOT_LOADERS)
     ]

@@ -58,23 +58,23 @@ class Watches:
 
     def open(self) -> None:
         """Hooks in place."""
-        self._tell(lambda one: one.open())
+        self._tell(lambda observer: observer.open())
 
     def window_begins(self) -> None:
         """The steps without the profiler begin now."""
-        self._tell(lambda one: one.window_begins())
+        self._tell(lambda observer: observer.window_begins())
 
     def step(self, index: int) -> None:
         """Step `index` of the window has ended."""
-        self._tell(lambda one: one.step(index))
+        self._tell(lambda observer: observer.step(index))
 
     def window_ends(self, steps: int) -> None:
         """The window is over, after `steps` steps."""
-        self._tell(lambda one: one.window_ends(steps))
+        self._tell(lambda observer: observer.window_ends(steps))
 
     def close(self) -> None:
         """Everything is as it was."""
-        self._tell(lambda one: one.close())
+        self._tell(lambda observer: observer.close())
 
     def found(self) -> dict[str, Any]:
         """The records, by the field of `Live` that they are for."""
@@ -83,21 +83,21 @@ class Watches:
         def ask(name: str, one: Observer) -> None:
             records[name] = one.found()
 
-        for name, one in list(self._each.items()):
-            self._guard(name, one, lambda watch, name=name: ask(name, watch))  # type: ignore[misc]
+        for name, observer in list(self._each.items()):
+            self._guard(name, observer, lambda watch, name=name: ask(name, watch))  # type: ignore[misc]
         return records
 
     def _tell(self, what: Callable[[Observer], None]) -> None:
-        for name, one in list(self._each.items()):
-            self._guard(name, one, what)
+        for name, observer in list(self._each.items()):
+            self._guard(name, observer, what)
 
-    def _guard(self, name: str, one: Observer, what: Callable[[Observer], None]) -> None:
+    def _guard(self, name: str, observer: Observer, what: Callable[[Observer], None]) -> None:
         try:
-            what(one)
+            what(observer)
         except Exception as error:
             del self._each[name]
             with suppress(Exception):
-                one.close()
+                observer.close()
             self.remarks.append(f"{WORDS[name]} {failed(name, error)}")
 
 
