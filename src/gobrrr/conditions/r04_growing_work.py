@@ -203,8 +203,8 @@ def _of_calls(rising: Rising) -> str:
     what = "call" if rising.counted else "element"
     ahead = units.count(rising.last + rising.rate * AHEAD)
     return (
-        f"{short_op(rising.op)}{at}: {units.things(rising.rate, what)} more in each step, {units.count(rising.last)} in "
-        f"the last recorded one; after {AHEAD:,} more steps {ahead}"
+        f"{short_op(rising.op)}{at}: {units.things(rising.rate, what)} more in each step, {units.count(rising.last)} "
+        f"in the last recorded one; after {AHEAD:,} more steps {ahead}"
     )
 
 

@@ -29,8 +29,8 @@ def flame(diagnosis: Diagnosis) -> Markup | None:
         return None
     lead = (
         f"A step of {units.duration(diagnosis.places[0].step_ns)}: the program, its functions and lines, operations "
-        "and kernels. While the device works, the time belongs to the launch; while it idles, to where the host is on the "
-        "way to the next one. A click makes a place as wide as the step; the arrow keys move."
+        "and kernels. While the device works, the time belongs to the launch; while it idles, to where the host is on "
+        "the way to the next one. A click makes a place as wide as the step; the arrow keys move."
     )
     controls = el(
         "div",
