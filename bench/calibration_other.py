@@ -1,8 +1,7 @@
 """Measured savings beside the bench of treatments: pairs of a faulty and a fixed step, and cases that ran on a CPU.
 
-Of the pairs those whose treatment is no way of the bench (waits, loaders, other code) and that the predictor was not
-made with. Of the cases on a CPU each whose finding names its fix; what was promised then is the replay's answer, its
-middle what was expected.
+The pairs are those that the predictor was not made with. The cases are those whose finding names its fix; what was
+promised then is the replay's answer, its middle what was expected.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from pathlib import Path
 from bench.calibration_fit import Sample
 from bench.pair_data import Pair, pairs
 from bench.pairs import TUNED, profile_of
-from gobrrr.analysis.replay.predictive import OTHER, Replayed, mechanism_of
+from gobrrr.analysis.replay.predictive import Replayed, mechanism_of
 from gobrrr.doors import pipeline
 from gobrrr.guarded import Parts
 from gobrrr.treatments.framework.seats import seats
@@ -30,7 +29,7 @@ def samples() -> list[Sample]:
 
 def of_pairs() -> Iterator[Sample]:
     for pair in pairs():
-        if pair.group in TUNED or mechanism_of(pair.treatments) != OTHER:
+        if pair.group in TUNED:
             continue
         replayed = _replayed(pair)
         if replayed is not None:

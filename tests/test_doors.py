@@ -9,9 +9,8 @@ FLAGS = {"live", "on_cpu"}
 """`Live` is the record of a run; `on_cpu` was its test for a CPU."""
 
 MAY = (
-    "observe/",  # the doors
-    "live.py",
-    "prediction.py",
+    "observe/",
+    "doors/",
     "model/",  # the records, which give each part a name
     "report/page/live.py",  # prints the record of a run
 )

@@ -165,7 +165,8 @@ ALWAYS_MANY = {
     "report/words.py", "report/doing.py", "observe/static/recorder.py", "observe/live/loops/step_sites.py",
     "observe/folder.py", "treatments/compile.py", "envelope/problems.py", "hardware/ceilings.py", "hardware/match.py",
     "hardware/measure/observer.py", "hardware/measure/links.py", "hardware/measure/host.py", "trials/doubts.py",
-    "trials/numerics.py", "analysis/answer/caveats.py", "cost/traffic.py", "conditions/o03_per_parameter_optimizer.py",
+    "trials/numerics.py", "analysis/answer/caveats.py", "analysis/answer/representative.py",
+    "cost/traffic.py", "conditions/o03_per_parameter_optimizer.py",
 }  # fmt: skip
 """Files in which a number before a plural is a constant, a rate, an "of many", or is told only of several."""
 

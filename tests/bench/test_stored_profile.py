@@ -26,6 +26,7 @@ from gobrrr.model.recording import (
     HostLoop,
     Kept,
     Later,
+    OwnTime,
     RecordedCall,
     Recording,
     Site,
@@ -51,6 +52,7 @@ SEEN = Recording(
     sites=(Site(("Net_0",), "a.py(1): f", None, ("Net.body",)),), peak_bytes=5, start_bytes=1, module_calls=2,
     on_cpu=False, assumptions=(Assumption("item", "1", None),), notes=("said",), versions={"torch": "2"},
     lines=(CallLine(caller="a.py(1): f", callee="cat", source="a.py(2): f"),), code={"a.py(2): f": "x = torch.cat(y)"},
+    own=(OwnTime(caller="a.py(1): f", source="a.py(3): f", callee="choice"),),
     again=(Again(kind="rows", source="a.py(2): f", module=None, op="aten::cat", calls=(0,), rows=((1, 2),)),),
     loops=(HostLoop(source="a.py(2): f", turns=(0, 1), depends="yes"),),
     later=Later(

@@ -149,11 +149,11 @@ QUICK = (Dispatches, within, by_hand)
 
 def same(seen: Any, alone: Any) -> None:
     """Equal, but that torch's own profiler, which records stacks, asks parameters for their gradients: in modules once,
-    in optimizers once.
+    in optimizers once. A loop is recorded twice: an early step, should it end soon, and the steps that count.
     """
     asked = seen.seen - alone.seen
     assert set(asked) <= {"getset_descriptor.__get__"}
-    assert asked.total() <= 2 * len(list(Embeds().parameters()))
+    assert asked.total() <= 2 * 2 * len(list(Embeds().parameters()))
     assert not alone.seen - seen.seen
 
 

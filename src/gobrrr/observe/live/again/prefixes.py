@@ -48,10 +48,12 @@ class Prefixes:
         """Whether a call of a module that has returned is to be seen: one of the size of the call before has no row
         more, and its rows stand for the same."""
         given, returned = _first(args), _first(output)
-        if given is None or returned is None or not given.dim() or not returned.dim():
+        if given is None or returned is None:
             return False
+        with torch._C.DisableTorchFunction():
+            shapes = tuple(given.shape), tuple(returned.shape)
         last = self._last.get(id(module))
-        return last is None or (last.given.shape, last.returned.shape) != (tuple(given.shape), tuple(returned.shape))
+        return all(shapes) and (last is None or (last.given.shape, last.returned.shape) != shapes)
 
     def see(self, module: Any, args: tuple[Any, ...], output: Any, invocation: int) -> None:
         """A call of a module has returned."""

@@ -18,8 +18,9 @@ def recording() -> bool:
 
 
 def about() -> bool:
-    """Whether the program holds one of torch's profilers, which may be prepared and start to record at any step."""
-    return any(issubclass(type(thing), home.profile) for thing in gc.get_objects())
+    """Whether the program holds one of torch's profilers that may start to record at any step: it has not ended yet."""
+    held = (thing for thing in gc.get_objects() if issubclass(type(thing), home.profile))
+    return any(getattr(profiler, "kineto_results", None) is None for profiler in held)
 
 
 class RivalWatch:
