@@ -10,8 +10,8 @@ FLAGS = {"live", "on_cpu"}
 
 MAY = (
     "observe/",  # the doors
-    "live.py",
-    "prediction.py",
+    "doors/live.py",
+    "doors/prediction.py",
     "model/",  # the records, which give each part a name
     "report/page/live.py",  # prints the record of a run
 )
