@@ -18,6 +18,7 @@ from gobrrr.model.work import OpCall, Tensor, Work
 
 _ITERATIVE = "an iteration whose length depends on the values: the textbook's estimate"
 _LEADING = "the leading term of LAPACK's operation count"
+"""Notes of the counts."""
 
 
 def lu_flop(rows: int, columns: int) -> float:
@@ -55,7 +56,7 @@ def _matrix(given: Tensor) -> tuple[int, int, int]:
 
 
 def _count(call: OpCall, read: Sequence[Tensor | None], flop: float, written: float, note: str = _LEADING) -> Work:
-    first = next(one for one in read if one is not None)
+    first = next(given for given in read if given is not None)
     complex_times = 4 if category(first.dtype) == 3 else 1
     made = made_bytes(call)
     return contraction(

@@ -18,6 +18,7 @@ STEADY = 0.5
 """Quartiles further apart than this share of the median: what the profiler adds, a small difference of the times of a
 busy host, is then not known."""
 HALF = "half of the fused multiply-add peak: one FLOP an instruction"
+"""The note of a rate of multiplications alone."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
