@@ -88,6 +88,6 @@ def accumulated(dtype: str) -> str:
 def arithmetic(dtype: str) -> str:
     """The type in which the vector units compute: halves are widened to float32.
 
-    Integers are put at float32 too: no device's vector units do them faster.
+    Integers count as float32 too: no device's vector units are faster with them.
     """
     return "float64" if dtype in ("float64", "complex128") else "float32"

@@ -22,29 +22,29 @@ _LEADING = "the leading term of LAPACK's operation count"
 
 
 def lu_flop(rows: int, columns: int) -> float:
-    """Of an LU factorization: m n^2 - n^3 / 3 for m >= n (2/3 n^3 for a square)."""
+    """FLOP of an LU factorization: m n^2 - n^3 / 3 for m >= n (2/3 n^3 for a square)."""
     large, small = max(rows, columns), min(rows, columns)
     return large * small**2 - small**3 / 3
 
 
 def cholesky_flop(size: int) -> float:
-    """Of a Cholesky (or LDL) factorization: n^3 / 3."""
+    """FLOP of a Cholesky (or LDL) factorization: n^3 / 3."""
     return size**3 / 3
 
 
 def qr_flop(rows: int, columns: int) -> float:
-    """Of Householder QR without forming Q: 2 m n^2 - 2/3 n^3 for m >= n."""
+    """FLOP of Householder QR without forming Q: 2 m n^2 - 2/3 n^3 for m >= n."""
     large, small = max(rows, columns), min(rows, columns)
     return 2 * large * small**2 - 2 * small**3 / 3
 
 
 def form_q_flop(rows: int, columns: int, reflectors: int) -> float:
-    """Of forming m x n of Q from k reflectors: 4 m n k - 2 (m + n) k^2 + 4/3 k^3."""
+    """FLOP of forming m x n of Q from k reflectors: 4 m n k - 2 (m + n) k^2 + 4/3 k^3."""
     return 4 * rows * columns * reflectors - 2 * (rows + columns) * reflectors**2 + 4 * reflectors**3 / 3
 
 
 def triangular_flop(size: int, columns: int) -> float:
-    """Of a triangular solve with n x n for some right-hand sides: n^2 each."""
+    """FLOP of a triangular solve with n x n for some right-hand sides: n^2 each."""
     return float(size**2 * columns)
 
 

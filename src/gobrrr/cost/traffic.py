@@ -17,15 +17,16 @@ import msgspec
 from gobrrr.cost import contractions
 from gobrrr.cost.arguments import integer, integers, tensor, tensors
 from gobrrr.cost.cache import FETCH_BYTES, READ_SHARE, Kernel, Machine, Plan, alone, kept, left, spread_bytes
+from gobrrr.cost.contractions import FLOAT_BYTES
 from gobrrr.cost.executed import BROKEN, MATMUL
+from gobrrr.cost.optimizer import CHUNK_ELEMENTS
 from gobrrr.cost.registry import Uncounted, plain
 from gobrrr.cost.shapes import ceil_divide, item_bytes, numel, read_bytes, write_bytes
 from gobrrr.model.work import OpCall, Tensor, TensorList, Work
 
 THREADS = 2048  # of a processor (compute capability 8.0 and 9.0)
 ON_CHIP_BYTES = 48 * 1024  # shared memory that a block gets without asking: longer rows are read again
-CHUNK_ELEMENTS, LAUNCH_BLOCKS = 65536, 320  # of PyTorch's multi_tensor_apply
-FLOAT_BYTES = 4  # of a float32 partial sum
+LAUNCH_BLOCKS = 320  # of one launch of PyTorch's multi_tensor_apply
 
 
 class Traffic(msgspec.Struct, frozen=True, gc=False):
@@ -37,7 +38,7 @@ class Traffic(msgspec.Struct, frozen=True, gc=False):
 
 
 def dram(call: OpCall, work: Work, *, cache_bytes: float | None, processors: int | None) -> Traffic:
-    """The DRAM traffic of a call whose `work` is `price(call)`. Never raises: what it has no model for is as counted.
+    """The DRAM traffic of a call whose `work` is `price(call)`. Never raises: without a model it is as counted.
 
     `cache_bytes`: the last-level cache; `processors`: streaming multiprocessors. Without either, or for work that is
     not on the device's memory, the count itself comes back.

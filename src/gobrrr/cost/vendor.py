@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from gobrrr.cost.arguments import maybe_tensor, tensor
 from gobrrr.cost.build import copy, vector
+from gobrrr.cost.normalization import RMS_FLOP
 from gobrrr.cost.pointwise import fused
 from gobrrr.cost.registry import Uncounted, rule
 from gobrrr.cost.shapes import numel, read_bytes, write_bytes
 from gobrrr.model.work import OpCall, Work
-
-RMS_FLOP = 4
-"""FLOP an element, as in normalization.py."""
 
 
 @rule("_C::rms_norm", "aiter::rmsnorm", "sgl_kernel::rmsnorm", "aiter::rms_norm", family="normalization")

@@ -41,7 +41,7 @@ class Notebook:
     runs: list[StageRun] = field(default_factory=list)
 
     def write(self, *found: Entry | Curve | Skipped | None) -> None:
-        """Put each record on the page it belongs to."""
+        """Add each record to those of its kind."""
         for result in found:
             if isinstance(result, Entry):
                 self.entries.append(structs.replace(result, stage=self.stage))
@@ -219,7 +219,7 @@ def _reduce(bench: Bench, page: Notebook, end_s: float) -> None:
 
 
 def _notes(device: Device, runs: list[StageRun], load: float | None) -> tuple[str, ...]:
-    """What holds of all figures; that the host was busy, where only its load average tells."""
+    """Notes on all figures: that the host was busy, where only its load average shows it, and the caveats."""
     told = any(run.contention is not None and run.contention.lost is not None for run in runs)
     processors = os.cpu_count() or 1
     if told or load is None or load < processors / 2:
