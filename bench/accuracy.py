@@ -96,16 +96,17 @@ def page(results: dict[str, Any]) -> str:
     lines = [
         "# Accuracy",
         "",
-        f"Made by `{results['command']}` ({results['date']}). What a trace alone says of the step without the",
-        "profiler, held against measurements on an NVIDIA H100 80GB HBM3 (torch 2.11.0+cu130). A step is measured with",
-        "a synchronize after each and in a loop that runs ahead; the range of both is shown. The host of that machine",
-        "is shared: host-bound times vary by half from run to run. Errors are distances from the measured range.",
+        f"Made by `{results['command']}` ({results['date']}). The time of the step without the profiler,",
+        "estimated from a trace alone and compared with measurements on an NVIDIA H100 80GB HBM3 (torch 2.11.0+cu130).",
+        "A step is measured with a synchronize after each and in a loop that runs ahead; the range of both is shown.",
+        "The host of that machine is shared: host-bound times vary by half from run to run. An error is the distance",
+        "from the measured range.",
         "",
     ]
     parts = {
         "held_out": "Held out: nothing was fitted to these",
         "pairs": "Recorded later: both steps of each further pair",
-        "shipped": "Shipped: the observer's cost was fitted here",
+        "shipped": "Shipped: the cost of recording was fitted to these",
     }
     for key, title in parts.items():
         lines += [f"## {title}", "", *summary(results[key]), "", *_table(results[key]), ""]

@@ -44,27 +44,28 @@ SEEN = ("further", "second")
 FIRST_SIGHT = ROOT / "bench" / "results" / "pairs_first_sight.json"
 
 MISSES = {
-    "bert_base_b32_s512.compile": "the compiler breaks up its attention (a mask as a tensor): no trace of the eager "
-    "step tells",
-    "dit_xl_b8_s256.compile": "the compiled step takes longer than the eager one; its trace has no more to say",
-    "dit_adaln": "the faulty step was measured at 11.8 and at 16 ms: its host",
-    "float64_statistics": "the program allows TF32, which its float64 trace does not tell: the interval goes from "
+    "bert_base_b32_s512.compile": "the compiler breaks up its attention (a mask as a tensor), which a trace of the "
+    "eager step does not show",
+    "dit_xl_b8_s256.compile": "the compiled step takes longer than the eager one, for a reason that its trace does not "
+    "show",
+    "dit_adaln": "the faulty step was measured at 11.8 and at 16 ms, because its host varied",
+    "float64_statistics": "the program allows TF32, which its float64 trace does not show: the interval goes from "
     "float32 to TF32",
     "device_bound_graph": "meant as a case without a gain; within the graph the same matrix products take 9 % less "
-    "time, which no replay of durations can tell",
-    "remade_blocks": "the host of a checkpointed step is Python between few recorded events: the estimate of the step "
-    "takes more of it for the profiler's than it is (10.5 ms said, 14.0 to 14.5 measured)",
+    "time, which a replay of durations can't predict",
+    "remade_blocks": "the host of a checkpointed step is Python between few recorded events: the estimate takes too "
+    "much of it for the cost of recording (10.5 ms estimated, 14.0 to 14.5 measured)",
     "written_layers_compile": "the compiler also fuses calls that a matrix product separates; chains end there",
 }
 """Why a saving is missed by more than ten points, as far as it was found out."""
 
 TITLES = {
-    "handed": "Pairs that the predictor was made with",
+    "handed": "Pairs that were used in development",
     "labels": "Eager and compiled forward passes of public architectures",
     "ddp": "Two ranks (gradients_one_by_one on two NVIDIA H200)",
     "holdout": "Among the held-out steps",
-    "further": "Further pairs, looked at once",
-    "second": "The second set, recorded when the first one's misses were mended",
+    "further": "Further pairs, predicted once before they were studied",
+    "second": "A second set, recorded after the misses of the first were mended",
 }
 
 
@@ -126,22 +127,21 @@ def page(results: dict[str, Any]) -> str:
         "time of the fixed step is predicted from the faulty step's profiler trace alone: the treatments that the fix",
         "consists of are applied to the trace's graph, the cost of recording is taken out, and the graph is replayed.",
         f"Both steps were timed without the profiler on an {results['device']}; the range of their timings is shown. A",
-        "saving is a share of the faulty step: as expected, and its interval in brackets; the miss is in points of it,",
-        "against the middle of the measured range.",
+        "saving is a share of the faulty step: the expected one, with its interval in brackets. A miss is the distance",
+        "from the middle of the measured range, in points of the step.",
         "",
     ]
     told = [row for row in rows if row["group"] in TUNED]
     seen = [row for row in rows if row["group"] in SEEN]
     rest = [row for row in rows if row["group"] not in (*TUNED, *SEEN)]
-    lines += [f"- made with: {_summary(told)}"]
+    lines += [f"- used in development: {_summary(told)}"]
     if seen:
         lines += [
-            f"- looked at since: {_summary(seen)}",
-            "- of them the first set at first sight, before what it showed was mended: "
-            + _summary(first_sight("further")),
-            f"- the second set at first sight, recorded after that: {_summary(first_sight('second'))}",
+            f"- studied since: {_summary(seen)}",
+            "- of these the first set, as predicted before it was studied: " + _summary(first_sight("further")),
+            f"- the second set, as predicted before it was studied: {_summary(first_sight('second'))}",
         ]
-    lines += [f"- not made with: {_summary(rest)}", ""]
+    lines += [f"- not used in development: {_summary(rest)}", ""]
     for group, title in TITLES.items():
         mine = [row for row in rows if row["group"] == group]
         if mine:
@@ -155,7 +155,7 @@ def line(results: dict[str, Any]) -> str:
     rest = [row for row in results["pairs"] if row["group"] not in (*TUNED, *SEEN)]
     return (
         f"From the faulty step's trace alone, on an H100 ({results['date']}, `{results['command']}`): "
-        f"{_summary(told)}. Of pairs that were predicted before anything about them was known: "
+        f"{_summary(told)}. Of pairs that were predicted before they were studied: "
         f"{_summary([*first_sight('further'), *rest])}; a second set, recorded after the misses of these were mended: "
         f"{_summary(first_sight('second'))}."
     )

@@ -27,13 +27,12 @@ FIRST = "first_sight"
 """In the entry of a workload that was measured anew: what it gave when the code saw it for the first time."""
 
 WHY = {
-    "columns_train": "the set with a graph of the whole step had no fused optimizer in it, because nothing predicted "
-    "that it saves anything; each recipe that was faster had one. The fused optimizer is in every set since. Then one "
-    "of three trials went to TF32, which is for the same work as the bfloat16 that was kept; it has no trial there "
-    "since",
-    "gpt_script": "nothing predicted that fetching and copying the next batch during the step saves anything, so that "
-    "it was never tried; it is in every set since where the step has a loader. It was then left out, since the step "
-    "was 4.5 % slower without it, give or take 5.5 %; what the step is more than 2 % slower without stays since",
+    "columns_train": "the set with a graph of the whole step had no fused optimizer, because no saving was predicted "
+    "for it; each recipe that was faster had one. The fused optimizer is in every set since. One of three trials went "
+    "to TF32, which does the same work as the bfloat16 that was kept; it has no trial there since",
+    "gpt_script": "no saving was predicted for fetching and copying the next batch during the step, so that it was "
+    "not tried; it is in every set since where the step has a loader. It was then left out, because the step was only "
+    "4.5 % slower without it, give or take 5.5 %; a member without which the step is more than 2 % slower stays since",
 }
 """Why treat stayed behind, of each workload in which it did when the code saw it for the first time."""
 
@@ -73,17 +72,17 @@ def page(results: Row) -> str:
         f"{results['device']} with torch {results['torch']}, driver {results.get('driver', 'unknown')}.",
         "",
         f"`gobrrr.treat` had its default budget and was ended after {TRIALS} trials. What it kept, and each recipe "
-        "that an expert would apply in one go, were then timed in turns in a process without a profiler. The recipes "
-        "(bench/gpu/treat_one.py) were chosen before anything was measured by them. All weights and data are random; "
-        "none of the workloads is one of those that predictions were set aside for.",
+        "that an expert would apply at once, were then timed in turns in a process without a profiler. The recipes "
+        "(bench/gpu/treat_one.py) were chosen before anything was measured. All weights and data are random; none of "
+        "the workloads is among those that were set aside for judging predictions.",
         "",
         *_summary(entries),
         "",
         "## Workloads",
         "",
         "The last two columns are the time of the best recipe over that of what treat kept: below 1, the recipe was "
-        "faster. Where treat kept a recipe itself, it is held against the best of the others. The figure at first "
-        "sight is of the code as it was before it had met the workload.",
+        'faster. Where treat kept one of the recipes, it is compared with the best of the others. "At first sight" is '
+        "the code as it was before it was run on the workload.",
         "",
         *_workloads(entries),
         *_unfinished(entries),

@@ -9,8 +9,9 @@ FLAGS = {"live", "on_cpu"}
 """`Live` is the record of a run; `on_cpu` was its test for a CPU."""
 
 MAY = (
-    "observe/",
-    "doors/",
+    "observe/",  # the doors
+    "doors/live.py",
+    "doors/prediction.py",
     "model/",  # the records, which give each part a name
     "report/page/live.py",  # prints the record of a run
 )

@@ -20,45 +20,45 @@ FIT, FINAL = RESULTS / "calibration.json", RESULTS / "calibration_final.json"
 
 HEAD = """# Predicted savings against measured ones
 
-A prediction is a replay of the step's graph with the change in it, and what was fitted beside such replays: the
-quantiles of the residuals that the bench of treatments measured (`bench/gpu/treatments.py`), by what a treatment works
-by. A third of the workloads was set aside before anything was fitted, and is looked at once. The form of the fit (its
-scale, its groups, how far a group is drawn to the one around it, which quantiles) was chosen by trying many on the
-workloads of the first table: left out one by one as they are, their figures are somewhat better than those of workloads
-nobody has seen.
+A predicted saving is a replay of the step's graph with the change in it, plus a correction that was fitted: the
+quantiles of the residuals that the bench of treatments measured (`bench/gpu/treatments.py`), by the mechanism of the
+treatment. A third of the workloads was set aside before anything was fitted, to be looked at once. The form of the fit
+(its scale, its groups, how strongly a small group is drawn to the one around it, which quantiles) was chosen by trying
+many on the workloads of the first table. So the figures of that table, although each workload is left out of its own
+fit, are somewhat better than those of workloads that nobody has seen.
 
-The scale has a limit. Other scales were fitted on the same workloads: from what a change saves, what it touches, the
-replay's own width, the device's idle share, whether the device or the host bounds the step, whether it trains, whether
-pieces are compiled or narrower; with one scale for both ends and with one for each. None had an interval score that was
-better by more than a point, nor a median width under 20 points. What is left of the width is what two steps that look
-alike to the replay differ by, above all under `compile` on a host that bounds the step.
+Other scales were fitted on the same workloads: what a change saves, what it touches, the replay's own width, the
+device's idle share, whether the device or the host bounds the step, whether it trains, whether pieces are compiled or
+narrower; with one scale for both ends and with one for each. None had an interval score that was better by more than a
+point, nor a median width under 20 points. The remaining width is how much two steps differ that look alike to the
+replay, above all under `compile` where the host bounds the step.
 
-Known and not in the replay: a graph lets kernels of cuDNN's recurrent layers run side by side on several streams, whose
-order on a late host the replay keeps (a GRU saved 63 %, 28 % are predicted); such layers take longer under autocast; a
-loss within a step of the user's own is not compiled with the model; larger batches fill a device that is busy already a
-little better; and the host of a step that the device hides is now half and now one and a half times as fast.
+The replay lacks these known effects. In a CUDA graph, kernels of cuDNN's recurrent layers run side by side on several
+streams; the replay keeps their order (a GRU saved 63 %, 28 % are predicted). Such layers take longer under autocast. A
+loss within the user's own step is not compiled with the model. Larger batches use a busy device a little better. Where
+the device hides the host, the host may be half or one and a half times as fast.
 
-Three columns are held against the same measurements. `replay` is the replay alone; `usual` is what a treatment saves on
-the other workloads of the same regime; `calibrated` is what is shown. In the first table each workload is predicted
-by a fit without it. An error is the distance of what was expected from what was measured, in points of the step. An
-interval is meant to cover 80 %. The interval score is its width and 10 times what a measured saving lies outside
-(Gneiting and Raftery 2007): less is better.
+Three columns are compared with the same measurements. `replay` is the replay alone; `usual` is what a treatment saves
+on the other workloads of the same regime; `calibrated` is what answers show. In the first table each workload is
+predicted by a fit without it. The error is the distance between the expected and the measured saving, in points of the
+step. An interval is meant to cover 80 %. The interval score is its width plus 10 times the distance of a measured
+saving outside it (Gneiting and Raftery 2007): less is better.
 
-Each prediction is for the step as long as it was when that way was measured. Between the profile and the measurement
-hosts became up to twice as fast or as slow. Where the host bounds the step, its time in the replay is scaled until the
-step has the length that was measured without the treatment; `gobrrr treat` does the same with what a trial times. The
-intervals hold for such a step: that a host changes its speed between a diagnosis and a trial is not covered by the
-interval of the diagnosis. Where the device hides the host, its time is what issuing one step to an idle device took. A
-live run measures that itself; for the workloads here it was measured on another day (`bench/gpu/issue_time.py`).
+Each prediction is for a step of the length that was measured together with the treatment. Between the profile and that
+measurement hosts became up to twice as fast or as slow. Where the host bounds the step, its time in the replay is
+scaled until the step has the measured length; `gobrrr treat` does the same for a trial. The intervals hold for such a
+step. The interval of a diagnosis does not cover that the host changes its speed before a trial. Where the device hides
+the host, the host's time is that of issuing one step to an idle device. A live run measures it; for the workloads here
+it was measured on another day (`bench/gpu/issue_time.py`).
 
-A saving's high end is never above the time of the work that a change touches and the idle time that it can fill. What
-was measured above that is missed, by law.
+The high end of a saving is never above the time of the work that a change touches and the idle time that it can fill.
+A measured saving above that lies outside by construction.
 """
 
 SPREADS = """## What was fitted
 
-Residuals in units of a saving's scale (`src/gobrrr/analysis/replay/predictive.py`): quantiles, after groups with few
-workloads were drawn to the group around them. "Left out": each workload by a fit without it.
+Quantiles of the residuals, in units of a saving's scale (`src/gobrrr/analysis/replay/predictive.py`), after groups with
+few workloads were drawn to the group around them. "Left out": each workload by a fit without it.
 """
 
 

@@ -1,4 +1,4 @@
-"""Write docs/counting.md: what is counted and how, and what it was held against; `--check` says if it is current.
+"""Write docs/counting.md: what is counted and how, and what it was compared with; `--check` says if it is current.
 
 Figures come from bench/results: closed_forms.json, compare_counters.json and h100_counters.json, each with the command
 that wrote it.
@@ -23,8 +23,8 @@ PASSES = ("forward", "training")
 
 HEAD = """# Counting
 
-Made by `python -m tools.make_counting` from `bench/results/`. FLOPs and bytes are the ground of every verdict: a count
-that is silently wrong makes a wrong diagnosis that looks right. So gobrrr counts, or says that it doesn't know.
+Made by `python -m tools.make_counting` from `bench/results/`. Every verdict rests on FLOPs and bytes: a count that is
+silently wrong makes a wrong diagnosis that looks right. So gobrrr counts, or says that it doesn't know.
 
 ```python
 import gobrrr
@@ -38,7 +38,7 @@ Every operation of a step is one of these, and their shares by calls, bytes and 
 
 | certainty | what it means |
 | --- | --- |
-| exact | the arguments say all |
+| exact | follows from the arguments |
 | bounded | an interval, or a count that rests on an assumption which is named: the note says which |
 | view | moves and computes nothing |
 | unknown | no rule, or arguments that don't say enough: missing from the sums, and listed |
@@ -62,7 +62,7 @@ Bytes three ways.
 The same model counts the same on the CPU, on meta and on a GPU, eager and compiled, whichever kernel is dispatched:
 `nn.MultiheadAttention`'s fast path and its parts, scaled dot-product attention by its fused kernels and by plain
 products, recurrent layers in one kernel or step by step (tests/static/test_same_everywhere.py). An operation of your
-own is unknown, and seen, until it has a rule of three lines ([rules.md](rules.md)):
+own is unknown, and listed, until it has a rule of three lines ([rules.md](rules.md)):
 
 ```python
 import gobrrr.cost as cost
@@ -81,8 +81,8 @@ SHORT = """## What falls short
 - A recurrent layer in one kernel counts the gradient of its first state whether or not that is asked for; step by step
   (meta) the first step's product is left out where it is not.
 - Sparse products count what is stored where that is known; a sparse tensor that the step itself makes is unknown.
-- Contractions are held to closed forms; pointwise work is counted by a figure an element (5 for a softmax, 8 for a
-  layer norm), which a kernel may undercut or exceed.
+- Contractions are compared with closed forms; pointwise work is counted by a figure an element (5 for a softmax, 8 for
+  a layer norm), which a kernel may undercut or exceed.
 - `flex_attention` can't be run on fake tensors here: the step is refused, with its line. So is a size that depends on
   data (`x[mask]`).
 - Autocast does not reach tensors on meta, as in torch itself: FLOPs are the same there, bytes those of float32.

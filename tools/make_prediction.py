@@ -25,7 +25,7 @@ def page(found: dict[str, Any]) -> str:
     """The page."""
     rows = found["rows"]
     parts = [_intro(found), "## How far off\n", _summary(found), "## Every step\n", _table(rows)]
-    parts += ["## Against the handed labels\n", _handed(found["handed"])]
+    parts += ["## Against measurements of another session\n", _handed(found["handed"])]
     if found["again"]:
         parts += ["## On another card, with its own ceilings\n", _again(found["again"])]
     parts += ["## Memory\n", _memory(rows), "## How long it takes\n", _speed(), "## What falls short\n", _short(rows)]
@@ -35,10 +35,10 @@ def page(found: dict[str, Any]) -> str:
 def _intro(found: dict[str, Any]) -> str:
     return f"""# Predicting a step without its device
 
-`gobrrr predict file.py:workload --on h100,a100-80gb` runs the step on fake tensors, prices every operation, gives each
-the time that such operations reach of their floor, and plays host and device against each other. Nothing here is fitted
-to what it is judged by: each model is predicted by shares and dispatch costs that were fitted to single operations and
-to the *other* models (leave one model out).
+`gobrrr predict file.py:workload --on h100,a100-80gb` runs the step on fake tensors, computes the floor of every
+operation, gives each the share of its floor that such operations reach, and simulates host and device. No model is
+judged by a fit that saw it: its shares and dispatch costs were fitted to single operations and to the *other* models
+(leave one model out).
 
 Measured on an {found["device"]} (torch {found["torch_there"]}, transformers {found["transformers_there"]},
 {found["date"]}): `bench/gpu/op_sweep.py` (single operations over sizes), `bench/gpu/labels.py` (whole models).
@@ -184,10 +184,10 @@ def _short(rows: Sequence[Row]) -> str:
         + """
 
 The stored shares are one card's. On other machines the same shares of their own ceilings are assumed, and the interval
-is widened by what one efficiency a GPU misses on another (17 %, leave-one-GPU-out over twelve GPUs; computed from the
-published measurements of arXiv 2407.13853). The host that was measured is slow and shared: the same host-bound step
-took up to 1.93 times as long when it was run again, which is more than the model can be held to. Compiled steps are not
-predicted: a compiled function is run as it is written. Collectives are not simulated.
+is widened by the error of one efficiency per GPU on other GPUs (17 %, leave-one-GPU-out over twelve GPUs; computed from
+the published measurements of arXiv 2407.13853). The host that was measured is slow and shared: the same host-bound step
+took up to 1.93 times as long when it was run again, which no model can predict. Compiled steps are not predicted: a
+compiled function is run as it is written. Collectives are not simulated.
 """
     )
 

@@ -25,6 +25,7 @@ from gobrrr.model.work import Count, OpCall, Tensor, Work
 
 TF32_PRODUCTS = 3  # of float32 numbers split into two of TF32 each: the product of the small parts is left out
 _VECTOR_ARCHITECTURE = re.compile(r"fmha_cutlass[FB]_\w*_sm(50|70|75)")
+"""Memory-efficient kernels for devices without TF32."""
 ROWS_BYTES = 4  # the log-sum-exp, float32, one a query row and head
 
 
@@ -41,6 +42,7 @@ class Places(NamedTuple):
     output: int = -1  # backward: the forward's result, read again
 
 
+# By operation, from its schema.
 _PLACES: dict[str, Places] = {
     "aten::scaled_dot_product_attention": Places("bhsd", 5, bias=3),
     "aten::_scaled_dot_product_flash_attention": Places("bhsd", 4),
@@ -113,7 +115,7 @@ def _sizes(call: OpCall, places: Places) -> Sizes:
     heads, rows = (1, 2) if places.layout == "bhsd" else (2, 1)
     lengths = maybe_tensor(call, places.lengths)
     if lengths is not None and lengths.shape and query.shape[0] == 1 and lengths.shape[0] > 2:
-        return _packed(call, places, *(Tensor(one.shape[1:], one.dtype) for one in (query, key, value)))
+        return _packed(call, places, *(Tensor(part.shape[1:], part.dtype) for part in (query, key, value)))
     return Sizes(
         query.shape[0], query.shape[heads], query.shape[rows], key.shape[rows], query.shape[3], value.shape[3], True
     )
@@ -196,7 +198,7 @@ def _traffic(call: OpCall, places: Places, sizes: Sizes) -> tuple[float, float]:
     read = read_bytes(query, key, value, maybe_tensor(call, places.bias))
     if not places.backward:
         return read, result + rows * ROWS_BYTES
-    gradients = sum(write_bytes(one.shape, one.dtype) for one in (query, key, value))
+    gradients = sum(write_bytes(part.shape, part.dtype) for part in (query, key, value))
     gradients += _bias_gradient(call, places)
     return read + read_bytes(tensor(call, 0)) + result + rows * ROWS_BYTES, gradients
 
@@ -263,7 +265,7 @@ def _encoder_layer(call: OpCall) -> Work:
     # Every weight matrix meets every token once.
     flop = FMA_FLOP * batch * rows * sum(numel(matrix.shape) for matrix in matrices)
     flop += 2 * FMA_FLOP * batch * rows * rows * width
-    everything = [one for one in call.inputs if isinstance(one, Tensor)]
+    everything = [argument for argument in call.inputs if isinstance(argument, Tensor)]
     return contraction(
         call,
         flop=flop,

@@ -23,6 +23,7 @@ _KINDS: tuple[tuple[str, str], ...] = (
     ("recv", "receive"), ("scatter", "scatter"), ("gather", "gather"), ("reduce", "reduce"), ("barrier", "barrier"),
 )  # fmt: skip
 _SHARED = ("all_gather", "reduce_scatter", "all_to_all", "scatter", "gather")
+"""Collectives in which each rank keeps its own share of S: (n - 1) / n of it moves."""
 
 
 class Size(NamedTuple):

@@ -18,8 +18,10 @@ from gobrrr.cost.waves import Product
 from gobrrr.model.work import OpCall, Tensor, Work
 
 TRITON_TILE = waves.Tiling(128, 128)
+"""Taken for a Triton product, whose name tells no tile."""
 FLASH_ROWS = 128  # query rows of a block
 FLOAT_BYTES = 4
+"""Of a float32 partial sum."""
 
 
 def matmul(call: OpCall, work: Work, machine: Machine) -> Plan:
@@ -47,7 +49,7 @@ def template(call: OpCall, work: Work, machine: Machine) -> Plan:
     left, right, out = buffers[0], buffers[1], buffers[-1]
     inner = (numel(left.shape) * numel(right.shape) / numel(out.shape)) ** 0.5
     rows, columns = round(numel(left.shape) / inner), round(numel(right.shape) / inner)
-    product = Product(1, rows, columns, round(inner), *(item_bytes(one.dtype) for one in (left, right, out)))
+    product = Product(1, rows, columns, round(inner), *(item_bytes(buffer.dtype) for buffer in (left, right, out)))
     read = waves.reads(product, TRITON_TILE, cache_bytes=machine.cache_bytes, processors=machine.processors)
     rest = (work.bytes_read or 0.0) - read_bytes(left, right)
     return [Kernel(read + rest, work.bytes_written or 0.0)], "panels of the operands are read again from wave to wave"
@@ -85,7 +87,7 @@ def convolution(call: OpCall, work: Work, machine: Machine) -> Plan:
 
 def _turned(inputs: list[Tensor], main: Kernel, outputs: list[float]) -> list[Kernel]:
     """A kernel on channels-last copies of its inputs, and copies of its outputs back."""
-    before = [Kernel(read_bytes(one), read_bytes(one)) for one in inputs]
+    before = [Kernel(read_bytes(given), read_bytes(given)) for given in inputs]
     return [*before, main, *(Kernel(output, output) for output in outputs)]
 
 
@@ -149,7 +151,7 @@ def flash_backward(call: OpCall, work: Work, machine: Machine) -> Plan:
     """dQ is summed in float32: zeroed, added into, and converted, each a pass. Other layouts are copied first."""
     grad, query, key, value, out = (tensor(call, place, 4) for place in range(5))
     sums = numel(query.shape) * FLOAT_BYTES
-    own = [Kernel(read_bytes(one), read_bytes(one)) for one in (grad, out) if not _by_token(one)]
+    own = [Kernel(read_bytes(part), read_bytes(part)) for part in (grad, out) if not _by_token(part)]
     gradients = write_bytes(query.shape, query.dtype)
     others = read_bytes(key, value)
     kernels = [
@@ -161,9 +163,9 @@ def flash_backward(call: OpCall, work: Work, machine: Machine) -> Plan:
     return kernels, "dQ is summed in float32 in memory"
 
 
-def _by_token(one: Tensor) -> bool:
+def _by_token(given: Tensor) -> bool:
     """Whether a (batch, heads, tokens, size) tensor lies as (batch, tokens, heads, size), as the kernels want it."""
-    return one.strides is not None and one.strides[1] < one.strides[2]
+    return given.strides is not None and given.strides[1] < given.strides[2]
 
 
 def efficient_backward(call: OpCall, work: Work, machine: Machine) -> Plan:

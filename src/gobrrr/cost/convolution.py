@@ -20,6 +20,7 @@ from gobrrr.model.work import Count, OpCall, Tensor, Work
 
 _MATRIX_KERNEL = re.compile(r"tensorop|hmma|xmma|cutlass|s16816|s1688|_h884|wgmma|implicit_gemm", re.IGNORECASE)
 _VECTOR_KERNEL = re.compile(r"depthwise|2d_c1_k1|grouped_direct|simt", re.IGNORECASE)
+"""What kernels on the matrix units and on the vector units are called."""
 
 
 class Places(NamedTuple):
@@ -36,6 +37,7 @@ class Places(NamedTuple):
     added: int = -1
 
 
+# By operation, from its schema.
 _FORWARD: dict[str, Places] = {
     "aten::convolution": Places(2, 3, 4, 5, 8, 6, 7),
     "aten::convolution_overrideable": Places(2, 3, 4, 5, 8, 6, 7),

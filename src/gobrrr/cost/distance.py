@@ -107,7 +107,7 @@ def _trilinear(call: OpCall) -> Work:
     """Two products one after the other: the first sums over what the third tensor lacks, the second over the rest."""
     parts = [tensor(call, place) for place in range(3)]
     missing, summed = [integers(call, place) for place in (3, 4, 5)], integers(call, 6)
-    if summed is None or any(one is None for one in missing):
+    if summed is None or any(dims is None for dims in missing):
         raise Uncounted("the summed dimensions are not recorded")
     rank = len(parts[0].shape) + len(missing[0] or ())
     sizes = [_expanded(part, gone or (), rank) for part, gone in zip(parts, missing, strict=True)]

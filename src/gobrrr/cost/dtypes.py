@@ -9,8 +9,10 @@ from gobrrr.model.work import Argument, Scalar, Tensor
 
 _INTS = ("uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64")
 _FLOAT_ORDER = ("float8", "float16", "float32", "float64")
+"""From narrow to wide: promotion takes the widest."""
 _DEFAULTS = {0: "bool", 1: "int64", 2: "float32", 3: "complex64"}  # of a Python number, by category
 _HALVES = ("float16", "bfloat16", "complex32")
+"""Types of 16 bits a number."""
 
 
 def category(dtype: str) -> int:
@@ -86,6 +88,6 @@ def accumulated(dtype: str) -> str:
 def arithmetic(dtype: str) -> str:
     """The type in which the vector units compute: halves are widened to float32.
 
-    Integers are put at float32 too: no device's vector units do them faster.
+    Integers count as float32 too: no device's vector units are faster with them.
     """
     return "float64" if dtype in ("float64", "complex128") else "float32"

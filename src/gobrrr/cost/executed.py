@@ -23,6 +23,7 @@ BROKEN = (ArithmeticError, LookupError, TypeError, ValueError, Uncounted)
 """What arguments that are not those of the op raise."""
 
 _BLOCKS = re.compile(r"Flash_\w+_kernel_traits<\d+, (\d+), (\d+)|(?:aligned|sdpa\w*_flash\w*?)_(\d+)x(\d+)")
+"""The block of queries and keys in the name of an attention kernel."""
 
 
 def tensor_flop(call: OpCall, work: Work) -> float | None:

@@ -12,6 +12,7 @@ from gobrrr.cost.shapes import numel, read_bytes, write_bytes
 from gobrrr.model.work import OpCall, Scalar, Work
 
 DEFAULT = "float32"
+"""torch's default type."""
 
 
 @rule("aten::fill_", "aten::zero_", "aten::fill", "aten::zero", "aten::fill_diagonal_", family="movement")
@@ -79,7 +80,7 @@ def _handed(call: OpCall) -> float | None:
     made = made_bytes(call)
     if made is not None:
         return made
-    last = next((one for one in reversed(list(tensors(call))) if one.shape and one.shape != (0,)), None)
+    last = next((given for given in reversed(list(tensors(call))) if given.shape and given.shape != (0,)), None)
     return None if last is None else write_bytes(last.shape, last.dtype)
 
 
@@ -173,6 +174,7 @@ def _random_numbers(shape: tuple[int, ...], kind: str) -> Work:
 
 
 _IN_PLACE = "bernoulli normal uniform random exponential log_normal cauchy geometric _philox_normal _philox_uniform"
+"""Operations that fill a tensor with random numbers."""
 
 
 @rule(*(f"aten::{name}_" for name in _IN_PLACE.split()), family="pointwise")
@@ -204,7 +206,7 @@ def _normal(call: OpCall) -> Work:
         if shape is None:
             raise Uncounted("the size is not recorded")
         return _random_numbers(shape, dtype(call, 4) or DEFAULT)
-    target = max(given, key=lambda one: numel(one.shape))
+    target = max(given, key=lambda candidate: numel(candidate.shape))
     flop = 3 * numel(target.shape)  # draw, scale, shift
     kind = floating(target.dtype)
     return vector(flop=flop, dtype=kind, read=read_bytes(*given), written=write_bytes(target.shape, kind))

@@ -15,8 +15,10 @@ from gobrrr.cost.shapes import numel, read_bytes, write_bytes
 from gobrrr.model.work import OpCall, Tensor, Work
 
 COMPLEX_FLOP, REAL_FLOP = 5.0, 2.5
+"""Times N log2 N: see above."""
 _COMPLEX = {"float16": "complex32", "float32": "complex64", "float64": "complex128"}
 _REAL = {value: key for key, value in _COMPLEX.items()}
+"""The complex type of a real one, and back."""
 
 
 def transform_flop(points: int, *, real: bool) -> float:

@@ -18,6 +18,7 @@ from gobrrr.cost.shapes import broadcast, item_bytes, numel, read_bytes, write_b
 from gobrrr.model.work import OpCall, Tensor, TensorList, Work
 
 _ROWS = "each row is taken as read once: which rows, only the indices tell"
+"""The note of a count of rows."""
 
 
 @rule("aten::embedding", family="movement")
@@ -131,6 +132,7 @@ def _renorm(call: OpCall) -> Work:
 
 
 _ALONE = "elements are taken as lying at random: neighbours in order move less"
+"""The note of a count of single elements."""
 
 
 def _run(given: Tensor, index: Tensor, axis: int | None) -> tuple[int, int, int]:
@@ -311,6 +313,7 @@ def _index_list(call: OpCall) -> tuple[Tensor, ...]:
 
 
 _GATHER = re.compile(r"index_elementwise_kernel<(\d+), (\d+)")
+"""Threads of a block, and elements of a thread."""
 
 
 def by_blocks(call: OpCall, blocks: int | None) -> Work | None:
@@ -336,7 +339,7 @@ def by_blocks(call: OpCall, blocks: int | None) -> Work | None:
 
 @rule("aten::nonzero", "aten::masked_select", "aten::nonzero_static", "aten::masked_scatter_", family="movement")
 def _selected(call: OpCall) -> Work:
-    given = [one for one in (maybe_tensor(call, 0), maybe_tensor(call, 1)) if one is not None]
+    given = [operand for operand in (maybe_tensor(call, 0), maybe_tensor(call, 1)) if operand is not None]
     if not given:
         tensor(call, 0)
     made = made_bytes(call)

@@ -26,11 +26,13 @@ _WORDS: dict[str, int] = {
     "addmm": 1, "convolution": 1, "rms": 4,
 }  # fmt: skip
 _PARTIAL = ("embedding", "gather", "index", "scatter", "nll_loss", "select", "slice", "split", "narrow")
+"""Words of kernels that may read a part of a buffer only."""
 _MATRIX_WORDS = ("mm", "bmm", "addmm", "convolution")
+"""Words of template kernels that are matrix products."""
 
 
 def _buffers(call: OpCall) -> list[Tensor]:
-    buffers = [one for one in call.inputs if isinstance(one, Tensor)]
+    buffers = [argument for argument in call.inputs if isinstance(argument, Tensor)]
     if not buffers:
         raise Uncounted("the Triton kernel's buffers are not recorded")
     return buffers
@@ -83,7 +85,7 @@ def _outputs(call: OpCall, buffers: list[Tensor], space: int) -> tuple[int, bool
     if call.name.startswith("triton_poi_"):
         in_place = last < space <= sizes[0]
         return (0, True) if in_place else (1, False)
-    place = max(place for place, one in enumerate(call.inputs) if isinstance(one, Tensor))
+    place = max(place for place, argument in enumerate(call.inputs) if isinstance(argument, Tensor))
     rows = integer(call, place + 1)
     if not call.name.startswith(("triton_red_", "triton_per_")) or not rows or rows >= space:
         return 1, False
@@ -102,6 +104,7 @@ def _read(call: OpCall, tensor: Tensor, space: int) -> float:
 
 
 _MOVING_WORDS = frozenset(("view", "unsafe", "t", "transpose", "clone", "to", "copy", "slice", "split", "cat", ""))
+"""Words that compute nothing."""
 
 
 def _gated_backward(name: str, buffers: list[Tensor], space: int) -> bool:

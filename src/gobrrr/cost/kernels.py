@@ -24,7 +24,7 @@ _TYPES: tuple[tuple[str, str], ...] = (
 )
 _PATTERNS = tuple((re.compile(pattern), dtype) for pattern, dtype in _TYPES)
 _SIZE = re.compile(r"OpaqueType<(\d+)")
-_TEMPLATE = re.compile(r"<.*>")
+"""Bytes of an element, where PyTorch's copying kernels say no more of its type."""
 
 _TF32 = re.compile(r"tf32|s1688gemm|s1688fprop|s1688dgrad|s1688wgrad|s1688cudnn", re.IGNORECASE)
 _VECTOR32 = re.compile(
@@ -33,11 +33,12 @@ _VECTOR32 = re.compile(
     re.IGNORECASE,
 )
 _ROCM_VECTOR32 = re.compile(r"Cijk_\w*_(S|SB)_")
+"""Names of float32 contractions: with TF32, on the vector units, and on those of AMD."""
 _UNITS = {
     "bfloat16": "bfloat16", "float16": "float16", "float64": "float64", "int8": "int8", "uint8": "int8",
     "float4_e2m1fn_x2": "float4",
 }  # fmt: skip
-
+"""The matrix unit of an element type, where the type alone decides."""
 
 ON_CPU = "CPU "
 """How the live door names what an operation computes on the host's own processor."""
@@ -104,3 +105,4 @@ _DIRECTIONS = (
     ("htod", "HtoD"), ("hosttodevice", "HtoD"), ("dtoh", "DtoH"), ("devicetohost", "DtoH"),
     ("dtod", "DtoD"), ("devicetodevice", "DtoD"), ("ptop", "PtoP"), ("peer", "PtoP"), ("htoh", "HtoH"),
 )  # fmt: skip
+"""How drivers spell the direction of a copy."""

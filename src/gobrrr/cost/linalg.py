@@ -18,32 +18,33 @@ from gobrrr.model.work import OpCall, Tensor, Work
 
 _ITERATIVE = "an iteration whose length depends on the values: the textbook's estimate"
 _LEADING = "the leading term of LAPACK's operation count"
+"""Notes of the counts."""
 
 
 def lu_flop(rows: int, columns: int) -> float:
-    """Of an LU factorization: m n^2 - n^3 / 3 for m >= n (2/3 n^3 for a square)."""
+    """FLOP of an LU factorization: m n^2 - n^3 / 3 for m >= n (2/3 n^3 for a square)."""
     large, small = max(rows, columns), min(rows, columns)
     return large * small**2 - small**3 / 3
 
 
 def cholesky_flop(size: int) -> float:
-    """Of a Cholesky (or LDL) factorization: n^3 / 3."""
+    """FLOP of a Cholesky (or LDL) factorization: n^3 / 3."""
     return size**3 / 3
 
 
 def qr_flop(rows: int, columns: int) -> float:
-    """Of Householder QR without forming Q: 2 m n^2 - 2/3 n^3 for m >= n."""
+    """FLOP of Householder QR without forming Q: 2 m n^2 - 2/3 n^3 for m >= n."""
     large, small = max(rows, columns), min(rows, columns)
     return 2 * large * small**2 - 2 * small**3 / 3
 
 
 def form_q_flop(rows: int, columns: int, reflectors: int) -> float:
-    """Of forming m x n of Q from k reflectors: 4 m n k - 2 (m + n) k^2 + 4/3 k^3."""
+    """FLOP of forming m x n of Q from k reflectors: 4 m n k - 2 (m + n) k^2 + 4/3 k^3."""
     return 4 * rows * columns * reflectors - 2 * (rows + columns) * reflectors**2 + 4 * reflectors**3 / 3
 
 
 def triangular_flop(size: int, columns: int) -> float:
-    """Of a triangular solve with n x n for some right-hand sides: n^2 each."""
+    """FLOP of a triangular solve with n x n for some right-hand sides: n^2 each."""
     return float(size**2 * columns)
 
 
@@ -55,7 +56,7 @@ def _matrix(given: Tensor) -> tuple[int, int, int]:
 
 
 def _count(call: OpCall, read: Sequence[Tensor | None], flop: float, written: float, note: str = _LEADING) -> Work:
-    first = next(one for one in read if one is not None)
+    first = next(given for given in read if given is not None)
     complex_times = 4 if category(first.dtype) == 3 else 1
     made = made_bytes(call)
     return contraction(

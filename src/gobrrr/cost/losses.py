@@ -15,7 +15,7 @@ LATTICE_FLOP = 12  # the log-sum-exp of three neighbours, and the emission
 @rule("aten::multi_margin_loss", "aten::multilabel_margin_loss_forward", family="reduction")
 @rule("aten::multi_margin_loss_backward", "aten::multilabel_margin_loss_backward", family="reduction")
 def _margin(call: OpCall) -> Work:
-    """Against one class: an element each. Against several: at most each class with each."""
+    """One target class: each score once. Several: at most each class against each."""
     backward = call.name.endswith("backward")
     scores = tensor(call, 1 if backward else 0)
     several = scores.shape[-1] if "multilabel" in call.name and scores.shape else 1

@@ -198,7 +198,7 @@ def _scaled_mm(call: OpCall) -> Work:
     out = dtype(call, 9 if second else 6) or left.dtype
     bias = maybe_tensor(call, 8 if second else 4)
     lists = (call.inputs[place] for place in (2, 5) if place < len(call.inputs)) if second else ()
-    in_lists = (item for one in lists if isinstance(one, TensorList) for item in one.items)
+    in_lists = (item for argument in lists if isinstance(argument, TensorList) for item in argument.items)
     scales = read_bytes(*in_lists) if second else read_bytes(maybe_tensor(call, 2), maybe_tensor(call, 3))
     return product_of(call, left, right, added=bias, out=out, extra_read=scales)
 

@@ -161,6 +161,7 @@ def _pad_backward(call: OpCall) -> Work:
     )  # fmt: skip
 
 
+# Operations that make a view, or allocate.
 _VIEWS = (
     "view reshape _reshape_alias _unsafe_view view_as reshape_as flatten unflatten t transpose transpose_ t_ mT "
     "permute movedim moveaxis swapaxes swapdims expand expand_as broadcast_to slice select narrow chunk split "

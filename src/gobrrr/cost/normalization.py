@@ -15,6 +15,7 @@ from gobrrr.model.work import OpCall, Tensor, Work
 FORWARD_FLOP = 8
 RMS_FLOP = 4
 BACKWARD_FACTOR = 2
+"""FLOP an element, and the backward pass over the forward pass: see above."""
 STATISTIC_BYTES = 4  # mean and 1/std are float32
 
 
@@ -70,7 +71,9 @@ def _row_backward(
     """One kernel for the input's gradient, one for those of weight and bias: each reads both big tensors."""
     if mask is None:
         raise Uncounted("which gradients are computed is not recorded")
-    weights = [one for one, wanted in zip(affine, mask[1:], strict=False) if wanted and one is not None]
+    weights = [
+        parameter for parameter, wanted in zip(affine, mask[1:], strict=False) if wanted and parameter is not None
+    ]
     passes = int(mask[0]) + int(bool(weights))
     read = passes * read_bytes(grad, given, *statistics) + (read_bytes(affine[0]) if mask[0] else 0.0)
     written = sum(write_bytes(weight.shape, weight.dtype) for weight in weights)

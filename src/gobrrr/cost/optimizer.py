@@ -21,35 +21,37 @@ CHUNK_ELEMENTS = 65536
 """Elements that one block of PyTorch's multi_tensor_apply takes (its kChunkSize)."""
 
 CHUNK_NOTE = f"the tensor lists are not recorded: at most {CHUNK_ELEMENTS:,} elements for each thread block launched"
+"""The note of a list whose size is bounded by the launches."""
 
 _FLOP: dict[str, int] = {
     "addcmul": 3, "addcdiv": 3, "lerp": 3, "copy": 0, "zero": 0, "sqrt": 1, "norm": 2, "clamp": 2, "sigmoid": 3,
 }  # fmt: skip
+"""FLOP an element by the word in the operation's name; 1 for every other."""
 
 
 def fill(call: OpCall, blocks: int | None) -> OpCall | None:
     """The call with one tensor for each unrecorded list, as large as `blocks` can handle; None: nothing to do."""
-    lists = [one for one in call.inputs if isinstance(one, TensorList)]
+    lists = [argument for argument in call.inputs if isinstance(argument, TensorList)]
     if blocks is None or blocks <= 0 or not lists or any(tensors.items for tensors in lists):
         return None
     kind = element_type(tuple(name for name in call.kernels if "multi_tensor_apply" in name))
     stand_in = TensorList((Tensor((blocks * CHUNK_ELEMENTS,), kind),))
-    inputs = tuple(stand_in if isinstance(one, TensorList) else one for one in call.inputs)
+    inputs = tuple(stand_in if isinstance(argument, TensorList) else argument for argument in call.inputs)
     return msgspec.structs.replace(call, inputs=inputs)
 
 
 def _written(tensors: Iterable[Tensor]) -> float:
-    return sum(write_bytes(one.shape, one.dtype) for one in tensors)
+    return sum(write_bytes(tensor.shape, tensor.dtype) for tensor in tensors)
 
 
 def _update(lists: list[tuple[Tensor, ...]], written: list[tuple[Tensor, ...]], flop: int) -> Work:
     """Every list read once; those in `written` written too."""
     first = lists[0]
-    count = sum(numel(one.shape) for one in first)
+    count = sum(numel(tensor.shape) for tensor in first)
     return vector(
         flop=flop * count,
         dtype=first[0].dtype,
-        read=read_bytes(*(one for each in lists for one in each)),
+        read=read_bytes(*(tensor for each in lists for tensor in each)),
         written=sum(_written(each) for each in written),
     )
 
@@ -87,7 +89,7 @@ def _unscale(call: OpCall) -> Work:
 @rule("aten::_foreach_norm", "aten::_foreach_max", "aten::_foreach_powsum", family="optimizer")
 def _foreach_reduce(call: OpCall) -> Work:
     given = tensor_list(call, 0)
-    count = sum(numel(one.shape) for one in given)
+    count = sum(numel(tensor.shape) for tensor in given)
     written = write_bytes((len(given),), given[0].dtype)
     return vector(flop=2 * count, dtype=given[0].dtype, read=read_bytes(*given), written=written)
 
@@ -130,7 +132,7 @@ def _foreach_addcmul(call: OpCall) -> Work:
 def _foreach(call: OpCall) -> Work:
     """Pointwise over lists: every list argument read, one list written (the first, if in place)."""
     name = call.name.partition("_foreach_")[2].rstrip("_")
-    lists = [tensor_list(call, place) for place, one in enumerate(call.inputs) if isinstance(one, TensorList)]
+    lists = [tensor_list(call, place) for place, argument in enumerate(call.inputs) if isinstance(argument, TensorList)]
     if not lists:
         raise Uncounted("no tensor list is recorded")
     return _update(lists, [lists[0]], _FLOP.get(name, 1))

@@ -19,7 +19,9 @@ _SPELLINGS: dict[str, str] = {
     "complexdouble": "complex128", "__nv_bfloat16": "bfloat16", "__half": "float16", "at::half": "float16",
 }  # fmt: skip
 MOST_ELEMENTS = 2**63 - 1
+"""Torch counts elements in 64 bits with a sign."""
 _NOT_TENSORS = ("scalar", "scalarlist", "genericlist", "string", "device", "none", "optional")
+"""What the profiler calls arguments that are no tensors."""
 
 
 def dtype_name(spelling: str) -> str:
@@ -104,12 +106,12 @@ def parse_outputs(given: Any) -> tuple[Tensor, ...] | None:
     if not isinstance(given, list):
         return None
     found = []
-    for one in given:
-        shape = _ints(_at(one, 0)) if isinstance(one, list) else None
+    for entry in given:
+        shape = _ints(_at(entry, 0)) if isinstance(entry, list) else None
         if shape is None or not _possible(shape):
             return None
-        kind = _at(one, 1)
-        found.append(Tensor(shape, dtype_name(kind) if isinstance(kind, str) else "", _strides(_at(one, 2), shape)))
+        kind = _at(entry, 1)
+        found.append(Tensor(shape, dtype_name(kind) if isinstance(kind, str) else "", _strides(_at(entry, 2), shape)))
     return tuple(found)
 
 

@@ -53,7 +53,7 @@ def _flop(name: str) -> int:
 
 def _operands(call: OpCall, count: int) -> tuple[list[Tensor], list[Argument], Tensor | None]:
     """The tensors among the first `count` arguments, those arguments, and the `out` tensor after them."""
-    heads = [one for one in (argument(call, index) for index in range(count)) if one is not None]
+    heads = [value for value in (argument(call, index) for index in range(count)) if value is not None]
     given = [head for head in heads if isinstance(head, Tensor)]
     last = call.inputs[-1] if len(call.inputs) > count else None
     if not given:
@@ -153,7 +153,7 @@ def _frexp(call: OpCall) -> Work:
 @rule("aten::addcmul", "aten::addcmul_", "aten::addcdiv", "aten::addcdiv_", family="pointwise")
 @rule("aten::lerp", "aten::lerp_", family="pointwise")
 def _ternary(call: OpCall) -> Work:
-    given = [one for one in (maybe_tensor(call, index) for index in range(3)) if one is not None]
+    given = [operand for operand in (maybe_tensor(call, index) for index in range(3)) if operand is not None]
     return elementwise(given, promote(given), flop_per_element=3)
 
 
@@ -198,7 +198,7 @@ def _several(call: OpCall) -> Work:
     given = list(tensors(call))
     if not given:
         raise Uncounted("shapes are not recorded")
-    largest, made = max(given, key=lambda one: numel(one.shape)), made_bytes(call)
+    largest, made = max(given, key=lambda operand: numel(operand.shape)), made_bytes(call)
     written = write_bytes(largest.shape, largest.dtype) if made is None else made
     return vector(
         flop=4 * numel(largest.shape), dtype=largest.dtype, read=read_bytes(*given), written=written,
@@ -215,6 +215,7 @@ def _glu_backward(call: OpCall) -> Work:
 
 
 _REDUCTION_PLACE = {"aten::binary_cross_entropy": 3, "aten::binary_cross_entropy_with_logits": 4}
+"""The position of a loss's `reduction`; 2 for every other."""
 
 
 @rule("aten::mse_loss", "aten::l1_loss", "aten::smooth_l1_loss", "aten::huber_loss", family="pointwise")
@@ -224,7 +225,7 @@ def _loss(call: OpCall) -> Work:
     place = _REDUCTION_PLACE.get(call.name, 2)
     weights = (maybe_tensor(call, index) for index in range(2, place))
     given = [tensor(call, 0), tensor(call, 1), *(weight for weight in weights if weight is not None)]
-    shape = broadcast(*(one.shape for one in given[:2]))
+    shape = broadcast(*(operand.shape for operand in given[:2]))
     reduces = integer(call, place) != 0  # Reduction: 0 none, 1 mean, 2 sum
     result = () if reduces else shape
     return vector(

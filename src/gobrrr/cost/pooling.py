@@ -155,6 +155,7 @@ def _unpool(call: OpCall) -> Work:
 
 _TAPS = {"nearest": 0, "linear": 3, "bilinear": 8, "trilinear": 24, "bicubic": 32, "lanczos": 72}
 """FLOP an output element: weights times the neighbours, and their sum."""
+# Operations that resize an image.
 _MODES = [f"upsample_{mode}" for mode in ("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "bicubic2d")]
 _MODES += ["upsample_trilinear3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_bilinear2d_aa"]
 _MODES += ["_upsample_nearest_exact3d", "_upsample_bicubic2d_aa", "_upsample_lanczos2d_aa"]

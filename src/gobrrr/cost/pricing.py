@@ -14,11 +14,13 @@ from gobrrr.cost.tags import by_tag
 from gobrrr.model.work import Argument, OpCall, Tensor, TensorList, Work
 
 _BROKEN = (ArithmeticError, LookupError, TypeError, ValueError, RecursionError)
+"""What a rule raises for arguments that are not those of the op: it is then unknown."""
 _TYPES_NOTE = "element types read from kernel names"
+_NO_TENSOR = "a shape that no tensor can have"
+"""Notes of counts."""
 
 MOST_BYTES = 2**63 - 1
 """Torch counts the bytes of a storage in 64 bits with a sign; elements: `parse`."""
-_NO_TENSOR = "a shape that no tensor can have"
 
 _FAMILIES = families.FAMILIES  # importing them registered the rules
 
@@ -78,12 +80,12 @@ def _labelled(work: Work, family: str, *, named: bool, filled: bool) -> Work:
 
 def _with_types(call: OpCall) -> tuple[OpCall, bool]:
     """The call with unrecorded element types taken from the kernels' names, and whether there were any."""
-    if not any(_untyped(one) for one in call.inputs):
+    if not any(_untyped(argument) for argument in call.inputs):
         return call, False
     kind = element_type(call.kernels)
     if not kind:
         return call, False
-    return msgspec.structs.replace(call, inputs=tuple(_typed(one, kind) for one in call.inputs)), True
+    return msgspec.structs.replace(call, inputs=tuple(_typed(argument, kind) for argument in call.inputs)), True
 
 
 def _untyped(value: Argument) -> bool:

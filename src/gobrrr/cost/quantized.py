@@ -10,6 +10,7 @@ from gobrrr.cost.shapes import FMA_FLOP, numel, read_bytes, write_bytes
 from gobrrr.model.work import OpCall, Work
 
 _PACKED = "a quantized layer keeps its weights in a packed object that the profiler doesn't record"
+"""Why such a layer is not counted."""
 QUANTIZE_FLOP = 4  # scale, shift, round, clamp
 
 
@@ -83,7 +84,7 @@ def _packed(call: OpCall) -> Work:
 def _observed(call: OpCall) -> Work:
     """Quantized and dequantized at once; what a backward pass sums for the scale is not counted apart."""
     given, made = list(tensors(call)), made_bytes(call)
-    largest = max(given, key=lambda one: numel(one.shape), default=None)
+    largest = max(given, key=lambda operand: numel(operand.shape), default=None)
     if largest is None:
         raise Uncounted("shapes are not recorded")
     return vector(

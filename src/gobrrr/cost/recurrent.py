@@ -11,6 +11,7 @@ from gobrrr.cost.shapes import FMA_FLOP, numel, read_bytes, write_bytes
 from gobrrr.model.work import OpCall, Tensor, TensorList, Work
 
 _NOTE = "weights and input are taken as read once; the steps read the weights again if they don't stay in the cache"
+"""The note of every recurrent layer."""
 
 
 def _layers(
@@ -21,7 +22,7 @@ def _layers(
     tokens = numel(given.shape[:-1])
     kind = given.dtype
     typed = [Tensor(weight.shape, weight.dtype or kind, weight.strides) for weight in weights]
-    matrices = [one for one in typed if len(one.shape) == 2]
+    matrices = [matrix for matrix in typed if len(matrix.shape) == 2]
     width = hidden or min((matrix.shape[1] for matrix in matrices), default=0)
     read = read_bytes(given, *typed)
     return contraction(
@@ -52,7 +53,7 @@ def _vendor_rnn_backward(call: OpCall) -> Work:
 @rule("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu", family="recurrent")
 def _composite(call: OpCall) -> Work:
     """(input, state, weights, ...); packed sequences have their batch sizes second: (data, sizes, state, weights)."""
-    places = [place for place, one in enumerate(call.inputs) if isinstance(one, TensorList)]
+    places = [place for place, argument in enumerate(call.inputs) if isinstance(argument, TensorList)]
     if not places:
         raise Uncounted("the weights are not recorded")
     last = places[-1]
@@ -63,7 +64,7 @@ def _composite(call: OpCall) -> Work:
 @rule("aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward", family="recurrent")
 def _mkldnn(call: OpCall) -> Work:
     """One layer in one direction; the backward pass has a product for the input's gradient and one for the weights'."""
-    weights = [one for one in (maybe_tensor(call, place) for place in range(1, 5)) if one is not None]
+    weights = [weight for weight in (maybe_tensor(call, place) for place in range(1, 5)) if weight is not None]
     passes = 2 if call.name.endswith("backward") else 1
     return _layers(call, tensor(call, 0), weights, hidden=None, directions=1, passes=passes)
 
@@ -71,7 +72,7 @@ def _mkldnn(call: OpCall) -> Work:
 @rule("aten::_thnn_fused_lstm_cell_backward_impl", "aten::_thnn_fused_gru_cell_backward", family="recurrent")
 def _fused_cell_backward(call: OpCall) -> Work:
     """Pointwise over the saved gates; writes the gates' gradient and the state's."""
-    given = [one for one in call.inputs if isinstance(one, Tensor)]
+    given = [argument for argument in call.inputs if isinstance(argument, Tensor)]
     saved = tensor(call, 4 if "lstm" in call.name else 1)
     made = made_bytes(call)
     return vector(
@@ -87,7 +88,7 @@ def _fused_cell_backward(call: OpCall) -> Work:
 @rule("aten::lstm_cell", "aten::gru_cell", "aten::rnn_tanh_cell", "aten::rnn_relu_cell", family="recurrent")
 def _cell(call: OpCall) -> Work:
     given = tensor(call, 0, 2)
-    weights = [one for one in (maybe_tensor(call, 2), maybe_tensor(call, 3)) if one is not None]
+    weights = [weight for weight in (maybe_tensor(call, 2), maybe_tensor(call, 3)) if weight is not None]
     return _layers(call, given, weights, hidden=None, directions=1, passes=1)
 
 

@@ -13,7 +13,9 @@ from gobrrr.cost.shapes import item_bytes, numel, read_bytes, reduced, write_byt
 from gobrrr.model.work import OpCall, Tensor, Work
 
 INDEX = "int64"
+"""The type of positions: what argmax returns."""
 _REAL = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
+"""The type of a norm or an absolute value."""
 
 
 def _reduce(given: Tensor, dims: Sequence[int] | None, outputs: Sequence[str], flop_per_element: float = 1.0) -> Work:
@@ -78,7 +80,7 @@ def _hash(call: OpCall) -> Work:
 @rule("aten::equal", "aten::_is_all_true", "aten::_is_any_true", family="reduction")
 def _whole(call: OpCall) -> Work:
     """One bool of all elements; the first difference may end it."""
-    given = [one for one in (tensor(call, 0), maybe_tensor(call, 1)) if one is not None]
+    given = [operand for operand in (tensor(call, 0), maybe_tensor(call, 1)) if operand is not None]
     return vector(
         flop=numel(given[0].shape), dtype=given[0].dtype, read=read_bytes(*given), written=write_bytes((), "bool"),
         count="bounded", note="all elements are taken as compared",
@@ -257,7 +259,7 @@ def _segments(call: OpCall) -> Work:
     """A reduction whose output depends on values: its inputs once, 2 FLOP an element of the largest."""
     given, made = list(tensors(call)), made_bytes(call)
     first = tensor(call, 0)
-    largest = max(given, key=lambda one: numel(one.shape))
+    largest = max(given, key=lambda operand: numel(operand.shape))
     return vector(
         flop=2 * numel(largest.shape),
         dtype=first.dtype,

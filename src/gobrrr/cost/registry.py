@@ -23,6 +23,7 @@ class Uncounted(Exception):
 
 _RULES: dict[str, tuple[Rule, str]] = {}
 _PREFIXES: dict[str, tuple[Rule, str]] = {}
+"""The rule and the family of each name, and of each beginning of a name."""
 
 
 def register(name: str, function: Rule, *, family: str = "") -> None:

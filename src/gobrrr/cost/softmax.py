@@ -13,6 +13,7 @@ from gobrrr.model.work import OpCall, Work
 
 FORWARD_FLOP = 5
 BACKWARD_FLOP = 4
+"""FLOP an element: see above."""
 
 
 @rule("aten::_softmax", "aten::_log_softmax", "aten::_safe_softmax", family="softmax")

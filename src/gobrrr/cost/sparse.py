@@ -17,12 +17,15 @@ from gobrrr.model.work import OpCall, Tensor, Work
 INDEX_BYTES = 8  # an int64 column index for each stored element; COO has a row index as well
 NOTE = "indices are taken as one int64 for each stored element"
 _KERNELS = re.compile(r"cusparse|csrmm|csrmv|coomm|coomv|spmm|spmv|sddmm", re.IGNORECASE)
+"""What kernels of sparse libraries are called."""
 
 
 def is_sparse(call: OpCall) -> bool:
     """Whether an operand is sparse, or a kernel of a sparse library ran."""
     given = (maybe_tensor(call, place) for place in range(3))
-    return any(one is not None and one.nnz is not None for one in given) or any(map(_KERNELS.search, call.kernels))
+    return any(operand is not None and operand.nnz is not None for operand in given) or any(
+        map(_KERNELS.search, call.kernels)
+    )
 
 
 def stored(given: Tensor) -> int:

@@ -17,7 +17,7 @@ def spectral_flop(call: OpCall) -> float | None:
         return None
     if "backward" in call.name or "transpose" in call.name:
         return None
-    size = math.prod(one + kernel - 1 for one, kernel in zip(given.shape[2:], weight.shape[2:], strict=True))
+    size = math.prod(length + kernel - 1 for length, kernel in zip(given.shape[2:], weight.shape[2:], strict=True))
     if size < 2:
         return None
     pairs = math.prod(weight.shape[:2])

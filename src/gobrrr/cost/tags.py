@@ -18,6 +18,7 @@ from gobrrr.cost.shapes import broadcast, numel, read_bytes, write_bytes
 from gobrrr.model.work import OpCall, Tensor, Work
 
 PATH = Path(__file__).with_name("data") / "op_tags.json"
+"""The tags: made by tools/make_op_tags.py."""
 
 
 class Tags(msgspec.Struct, frozen=True):

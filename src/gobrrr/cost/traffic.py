@@ -17,15 +17,16 @@ import msgspec
 from gobrrr.cost import contractions
 from gobrrr.cost.arguments import integer, integers, tensor, tensors
 from gobrrr.cost.cache import FETCH_BYTES, READ_SHARE, Kernel, Machine, Plan, alone, kept, left, spread_bytes
+from gobrrr.cost.contractions import FLOAT_BYTES
 from gobrrr.cost.executed import BROKEN, MATMUL
+from gobrrr.cost.optimizer import CHUNK_ELEMENTS
 from gobrrr.cost.registry import Uncounted, plain
 from gobrrr.cost.shapes import ceil_divide, item_bytes, numel, read_bytes, write_bytes
 from gobrrr.model.work import OpCall, Tensor, TensorList, Work
 
 THREADS = 2048  # of a processor (compute capability 8.0 and 9.0)
 ON_CHIP_BYTES = 48 * 1024  # shared memory that a block gets without asking: longer rows are read again
-CHUNK_ELEMENTS, LAUNCH_BLOCKS = 65536, 320  # of PyTorch's multi_tensor_apply
-FLOAT_BYTES = 4
+LAUNCH_BLOCKS = 320  # of one launch of PyTorch's multi_tensor_apply
 
 
 class Traffic(msgspec.Struct, frozen=True, gc=False):
@@ -37,7 +38,7 @@ class Traffic(msgspec.Struct, frozen=True, gc=False):
 
 
 def dram(call: OpCall, work: Work, *, cache_bytes: float | None, processors: int | None) -> Traffic:
-    """The DRAM traffic of a call whose `work` is `price(call)`. Never raises: what it has no model for is as counted.
+    """The DRAM traffic of a call whose `work` is `price(call)`. Never raises: without a model it is as counted.
 
     `cache_bytes`: the last-level cache; `processors`: streaming multiprocessors. Without either, or for work that is
     not on the device's memory, the count itself comes back.
@@ -70,7 +71,7 @@ def _once(call: OpCall, work: Work) -> Plan:
     read, written = work.bytes_read or 0.0, work.bytes_written or 0.0
     if work.family not in ("pointwise", "reduction", "movement", "softmax"):
         return [Kernel(read, written)], ""
-    extra = sum(max(0.0, spread_bytes(one) - read_bytes(one)) for one in tensors(call) if one.dtype)
+    extra = sum(max(0.0, spread_bytes(operand) - read_bytes(operand)) for operand in tensors(call) if operand.dtype)
     return [Kernel(read + extra, written)], "whole sectors of strided inputs" if extra else ""
 
 
@@ -193,8 +194,8 @@ def _embedding_backward(call: OpCall, work: Work, machine: Machine) -> Plan:
 
 def _lists(call: OpCall, work: Work, machine: Machine) -> Plan:
     """Several launches, each of which leaves its last writes in the cache."""
-    lists = [one.items for one in call.inputs if isinstance(one, TensorList) and one.items]
-    blocks = sum(ceil_divide(numel(one.shape), CHUNK_ELEMENTS) for one in lists[0])
+    lists = [argument.items for argument in call.inputs if isinstance(argument, TensorList) and argument.items]
+    blocks = sum(ceil_divide(numel(item.shape), CHUNK_ELEMENTS) for item in lists[0])
     named = sum("multi_tensor_apply" in name for name in call.kernels)
     launches = named or max(1, ceil_divide(blocks, LAUNCH_BLOCKS))
     each = Kernel((work.bytes_read or 0.0) / launches, (work.bytes_written or 0.0) / launches)
@@ -203,6 +204,7 @@ def _lists(call: OpCall, work: Work, machine: Machine) -> Plan:
 
 _Model = Callable[[OpCall, Work, Machine], Plan]
 _SDPA = "aten::_scaled_dot_product"
+# The model of each operation; every other reads and writes once.
 _MODELS: dict[str, _Model] = {
     **dict.fromkeys(MATMUL, contractions.matmul),
     **dict.fromkeys(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from gobrrr.cost.arguments import maybe_tensor, tensor
 from gobrrr.cost.build import copy, vector
+from gobrrr.cost.normalization import RMS_FLOP
 from gobrrr.cost.pointwise import fused
 from gobrrr.cost.registry import Uncounted, rule
 from gobrrr.cost.shapes import numel, read_bytes, write_bytes
 from gobrrr.model.work import OpCall, Work
-
-RMS_FLOP = 4
 
 
 @rule("_C::rms_norm", "aiter::rmsnorm", "sgl_kernel::rmsnorm", "aiter::rms_norm", family="normalization")
@@ -66,12 +65,12 @@ def _rotary(call: OpCall) -> Work:
         rotated.append(key)
     rows = min(numel(positions.shape), table.shape[0]) if table is not None and table.shape else 0
     angles = write_bytes((rows, *table.shape[1:]), table.dtype) if table is not None else 0.0
-    count = sum(numel(one.shape) for one in rotated)
+    count = sum(numel(part.shape) for part in rotated)
     return vector(
         flop=3 * count,
         dtype=rotated[0].dtype,
         read=read_bytes(positions, *rotated) + angles,
-        written=sum(write_bytes(one.shape, one.dtype) for one in rotated),
+        written=sum(write_bytes(part.shape, part.dtype) for part in rotated),
         count="bounded",
         note="each position's angles are taken as read once",
     )

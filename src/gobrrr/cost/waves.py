@@ -107,7 +107,7 @@ def touched(grouped: int, other: int, group: int, processors: int) -> Touched:
             width = min(group, grouped - number * group)
             first, last = max(start - number * whole, 0), min(end - number * whole, width * other) - 1
             count = last - first + 1
-            offsets = range(width) if count >= width else [one % width for one in range(first, last + 1)]
+            offsets = range(width) if count >= width else [place % width for place in range(first, last + 1)]
             panels.update(number * group + offset for offset in offsets)
             others.update(range(first // width, last // width + 1))
         again += len(panels & before)
@@ -126,7 +126,7 @@ def _sampled(grouped: int, other: int, processors: int) -> Touched:
     columns = min(other, max(1, most // rows))
     count = touched(rows, columns, min(GROUP, rows), processors)
     whole = (grouped * other) / (rows * columns)
-    return count if whole == 1 else Touched(*(round(one * whole) for one in count))
+    return count if whole == 1 else Touched(*(round(amount * whole) for amount in count))
 
 
 def reads(product: Product, tile: Tiling, *, cache_bytes: float, processors: int) -> float:

@@ -1,6 +1,6 @@
 """Which figures of a measurement are only bounds: the machine was busy, or the repeats differ. What to measure again.
 
-The best repeat of a rate is a lower bound of what the machine can do, however busy it was: it has done it. Pure.
+However busy the machine was, the best repeat of a rate is a lower bound of what it can do. Pure.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ RELIABLE = 0.25
 """Where the quartiles are further apart than this share of the median, the median is no ceiling: the best repeat is a
 lower bound of it."""
 MOST_TRIES = 4
-"""A stage is not measured again by itself after this many runs: repeats that differ then do so on a quiet machine."""
+"""A stage is not measured again by itself after this many runs: its repeats then differ on a quiet machine too."""
 
 CEILINGS = ("matrix", "vector", "memory", "host")
 """Groups whose figures are ceilings of floors; beside them the curve of the caches."""
 ON_HOST = ("python", "dispatch", "launch", "observer")
 """Groups that the host's processors decide, also where the device is a GPU."""
 CACHE_CURVE = "bandwidth by working set"
+"""The name of the curve of the caches."""
 
 
 def at_least(amount: Quantity) -> float:
-    """Of a rate: what was certainly reached. Without the best repeat: the upper quartile, which some repeats passed."""
+    """The rate that was certainly reached: the best repeat, or the upper quartile, which some repeats passed."""
     best = amount.best if amount.best is not None and isfinite(amount.best) else 0.0
     return max(best, amount.high)
 
 
 def at_most(amount: Quantity) -> float:
-    """Of a time: what it certainly needs no more than."""
+    """The time that is certainly enough: the best repeat, or the lower quartile."""
     best = amount.best if amount.best is not None and amount.best > 0 else inf
     return min(best, amount.low)
 
@@ -81,7 +82,7 @@ def _lost(shared: Contention) -> float:
 def unsettled(measured: Measurement, groups: Iterable[str] = CEILINGS) -> list[str]:
     """Stages worth running again on a quiet machine: those whose `groups` hold bounds, and those that lacked time.
 
-    Time is lacking on a slow machine too, each time anew: only where others were there is it worth another try.
+    A slow machine lacks time in every run: a stage without time is tried again only where others used the machine.
     """
     wanted = set(groups)
     names = {entry.stage for entry in measured.entries if entry.group in wanted and doubt(measured, entry)}
@@ -111,7 +112,7 @@ def merged(kept: Measurement, new: Measurement) -> Measurement:
         runs.append(msgspec.structs.replace(run, tries=run.tries + older[name].tries) if known else run)
         entries += [entry for entry in source.entries if entry.stage == name]
         curves += [curve for curve in source.curves if curve.stage == name]
-        skipped += [one for one in source.skipped if one.stage == name]
+        skipped += [left_out for left_out in source.skipped if left_out.stage == name]
     return msgspec.structs.replace(
         new, entries=tuple(entries), curves=tuple(curves), skipped=tuple(skipped), stages=tuple(runs)
     )
@@ -134,7 +135,7 @@ def _older_is_better(kept: Measurement, new: Measurement, stage: str) -> bool:
 
 
 def _reached(measured: Measurement, stage: str) -> float:
-    """How much the first figure of a stage says: the rate that was reached, the inverse of the time that was needed."""
+    """The first figure of a stage, larger for a faster machine: the rate reached, or the inverse of the time needed."""
     for entry in measured.entries:
         if entry.stage == stage:
             return at_least(entry.amount) if entry.unit != "s" else 1.0 / at_most(entry.amount)

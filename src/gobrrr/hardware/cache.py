@@ -104,7 +104,7 @@ def measured_as(name: str, where: Path | None = None) -> Measurement | None:
         sheet = datasheet_of(measurement.environment.device_name, measurement.environment.memory_bytes)
         if sheet is not None and sheet.name == name:
             found.append(measurement)
-    return max(found, key=lambda one: one.environment.date, default=None)
+    return max(found, key=lambda measurement: measurement.environment.date, default=None)
 
 
 def newest(device_name: str | None, where: Path | None = None) -> tuple[Measurement | None, tuple[str, ...]]:

@@ -15,9 +15,10 @@ from gobrrr.model.measured import Entry, Measurement, Quantity
 
 LAST = "last level"
 STEADY = 0.5
-"""Quartiles further apart than this share of the median: what the profiler adds, a small difference of the times of a
-busy host, is then not known."""
+"""Where the quartiles are further apart than this share of the median, what the profiler adds is not known: it is a
+small difference of times of a busy host. Chosen, not measured."""
 HALF = "half of the fused multiply-add peak: one FLOP an instruction"
+"""The note of a rate of multiplications alone."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +98,7 @@ def _on_matrix_units(dtype: str, measured: Measurement, sheet: Machine | None) -
 def machine_of(measured: Measurement, datasheet: Machine | None = None) -> Machine:
     """The measured ceilings; those that were not measured are the datasheet's, or unknown.
 
-    Of a ceiling that is only known from below (`bounds.doubt`) the datasheet's is taken, and without one the bound.
+    Where only a lower bound is known (`bounds.doubt`), the datasheet's ceiling is taken, and without one the bound.
     """
     base = datasheet or Machine(name=measured.environment.device_name)
     memory = [measured.entry("memory", name) for name in ("copy", "scale", "read")]
@@ -120,7 +121,7 @@ def machine_of(measured: Measurement, datasheet: Machine | None = None) -> Machi
 
 
 def _observer(measured: Measurement, source: str) -> ObserverCosts | None:
-    """What the profiler adds, by mode; a mode in which that of an operation is not known steadily is left out."""
+    """What the profiler adds, by mode; a mode in which the cost of an operation varies too much is left out."""
     modes = {}
     for mode in RECORDING_MODES:
         found = {
@@ -152,7 +153,7 @@ def source_of(measured: Measurement, stage: str = "") -> str:
 
 
 def _ceiling(measured: Measurement, quoted: Ceiling | None, entries: Sequence[Entry | None]) -> Ceiling | None:
-    """The largest figure. One in doubt counts with its best repeat, and only where nothing `quoted` is above it."""
+    """The largest figure. A figure in doubt counts with its best repeat, and only where no `quoted` one is above it."""
     found = [entry for entry in entries if entry is not None]
     steady = [entry for entry in found if not doubt(measured, entry)]
     top = max(steady, key=lambda entry: entry.amount.value, default=None)
@@ -194,8 +195,9 @@ def _vector(measured: Measurement, base: Machine) -> dict[str, Ceiling]:
 def _caches(measured: Measurement, base: Machine) -> dict[str, Ceiling | None]:
     """The last cache's bandwidth from the curve: the best within it.
 
-    A CPU's curve is one thread's: times the threads it bounds them all. Its caches differ by much, so that the last
-    one's is that of working sets over an eighth of it, and the best of all is what no kernel beats.
+    A CPU's curve is measured with one thread: times the number of threads it is an upper bound. Its caches differ much.
+    So the last cache's bandwidth is that of working sets over an eighth of its size, and the best of the whole curve is
+    kept apart, as what no kernel exceeds.
     """
     quoted = base.cache_bytes_per_s
     if measured.environment.kind != "cpu":

@@ -18,6 +18,7 @@ from gobrrr.model.measured import Measurement
 from gobrrr.model.recording import RecordedCall
 
 FILE = "data/dispatch.json"
+"""The stored model: bench/fit_dispatch.py makes it."""
 Host = Literal["fast", "middle", "slow"]
 
 
@@ -120,7 +121,7 @@ class Hosts(msgspec.Struct, frozen=True, kw_only=True):
 
 def listed(recorded: RecordedCall) -> int:
     """Tensors in the longest list that a call is given."""
-    return max((len(getattr(one, "items", ())) for one in recorded.call.inputs), default=0)
+    return max((len(getattr(argument, "items", ())) for argument in recorded.call.inputs), default=0)
 
 
 @cache

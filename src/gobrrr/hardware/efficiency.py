@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 FILE = "data/efficiency.json"
+"""The stored table: bench/fit_efficiency.py makes it."""
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):

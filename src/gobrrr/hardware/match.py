@@ -1,4 +1,4 @@
-"""From what a driver, a trace or a user calls a card to its row, or a refusal: a wrong roof is worse than none.
+"""The table's row for a card as a driver, a trace or a user names it, or a refusal: a wrong roof is worse than none.
 
 A driver's name must match as a whole ("NVIDIA H200" is not "NVIDIA H200 NVL", a MIG slice is not its card). Properties
 decide only for a device whose name says nothing ("", "AMD Radeon Graphics") or names an engineering board of a family
@@ -21,7 +21,9 @@ How = Literal["name", "properties"]
 
 NAMELESS = re.compile(r"(AMD Radeon Graphics|(NVIDIA )?Graphics Device)?", re.IGNORECASE)
 BOARD = re.compile(r"(?:NVIDIA )?([A-Z]+\d+)-P[GC]\d+-\d+", re.IGNORECASE)
+"""Names that say nothing, and names of engineering boards with their family."""
 SEPARATORS = re.compile(r"[\s_-]+")
+"""Left out where short names are compared."""
 
 REPORTED_MEMORY = (0.90, 1.01)
 """What drivers report of the nominal GiB: 0.985 on HBM, 1.0 on AMD, 0.92 on GDDR with ECC (1/16 goes to the code)."""

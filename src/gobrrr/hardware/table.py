@@ -18,6 +18,7 @@ TERA = 1e12
 GIGA = 1e9
 GIB = 2**30
 MIB = 2**20
+"""The units of the file's columns."""
 
 PCIE_GT_PER_S = {3: 8, 4: 16, 5: 32}
 """Transfers a second and lane, in 1e9, by PCI Express generation."""
@@ -93,6 +94,7 @@ MATRIX = {
 """Column by dtype of the matrix units; NVIDIA's have no float32, so its cells are empty."""
 
 VECTOR = {"float32": "fp32", "float64": "fp64"}
+"""Column by dtype of the vector units."""
 
 
 @cache

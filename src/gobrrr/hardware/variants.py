@@ -1,4 +1,4 @@
-"""What of an operation's arguments decides which kernel runs, as a word: layout, alignment, direction, mode.
+"""The property of an operation's arguments that decides which kernel runs, as a word: layout, alignment, mode.
 
 Calls of one operation reach very different shares of the ceilings: a matrix product whose rows are not 16-byte aligned,
 a copy that turns a matrix, a batch norm in inference. The stored shares are kept by this word.
@@ -63,6 +63,7 @@ def hidden_copy(op: str, call: OpCall) -> Tensor | None:
 _ROWS_ONLY = frozenset(
     ("native_layer_norm", "native_layer_norm_backward", "_fused_rms_norm", "_fused_rms_norm_backward")
 )
+"""Operations whose kernels take rows only."""
 
 
 def _product(call: OpCall) -> str:
@@ -124,7 +125,9 @@ def _attention(call: OpCall) -> str:
 
 
 def _batch_norm(call: OpCall) -> str:
-    flags = [one.text for one in call.inputs if isinstance(one, Scalar) and one.text in ("True", "False")]
+    flags = [
+        argument.text for argument in call.inputs if isinstance(argument, Scalar) and argument.text in ("True", "False")
+    ]
     layout = next((_layout(tensor) for tensor in call.tensors if len(tensor.shape) == 4), "")
     inference = flags[:1] == ["False"] or call.name.endswith(_INFERENCE)
     return f"{'eval' if inference else 'train'}.{layout}"
@@ -177,9 +180,9 @@ def _gaps(tensor: Tensor) -> bool:
 def _reduction(call: OpCall) -> str:
     """Which dimensions go: "all", the last ("inner"), or others ("outer")."""
     data = next(tensor for tensor in call.tensors if tensor.shape)
-    texts = [one.text for one in call.inputs if isinstance(one, Scalar)]
+    texts = [argument.text for argument in call.inputs if isinstance(argument, Scalar)]
     name = call.name.partition("::")[2].partition(".")[0]
-    text = next((one for one in texts[name in _NUMBER_FIRST :] if one[:1] in "[-0123456789"), "")
+    text = next((text for text in texts[name in _NUMBER_FIRST :] if text[:1] in "[-0123456789"), "")
     places = [int(part) % len(data.shape) for part in text.strip("[]").split(",") if part.strip().lstrip("-").isdigit()]
     if not places or len(places) == len(data.shape):
         return "all"
@@ -191,6 +194,7 @@ _NUMBER_FIRST = frozenset(("norm", "linalg_vector_norm", "linalg__powsum", "topk
 
 
 Rule = Callable[[OpCall], str]
+# The variant of an operation, and of any other operation by its family.
 _BY_OP: dict[str, Rule] = {
     "native_batch_norm": _batch_norm,
     "native_batch_norm_backward": _batch_norm,

@@ -108,7 +108,9 @@ def code_generator(device: Device) -> str | None:
     """What torch.compile would generate code with here: Triton for a GPU, a C++ compiler for a CPU; None: nothing."""
     if device.is_cpu:
         named = os.environ.get("CXX", "").split()
-        found = next((path for one in (*named[:1], "g++", "c++", "clang++", "cl") if (path := shutil.which(one))), None)
+        found = next(
+            (path for name in (*named[:1], "g++", "c++", "clang++", "cl") if (path := shutil.which(name))), None
+        )
         return Path(found).name if found else None
     try:
         import triton

@@ -101,8 +101,10 @@ def multiplication(bench: Bench, dtype: str, m: int, k: int, n: int) -> Callable
     if dtype == "float8":
         a = torch.randn(m, k, device=spec).to(native)
         b = torch.randn(n, k, device=spec).to(native).t()  # the library wants the second operand by columns
-        one = torch.ones((), device=spec)
-        return lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True)
+        unit_scale = torch.ones((), device=spec)
+        return lambda: torch._scaled_mm(
+            a, b, scale_a=unit_scale, scale_b=unit_scale, out_dtype=torch.bfloat16, use_fast_accum=True
+        )
     a = torch.randn(m, k, device=spec, dtype=torch.float32).to(native)
     b = torch.randn(k, n, device=spec, dtype=torch.float32).to(native)
     out = torch.empty(m, n, device=spec, dtype=native)

@@ -122,6 +122,6 @@ def repeated_copy(half: int, rows: int) -> Callable[[], None]:
     target = np.ones_like(source)
     shape, strides = (rows, half // 8), (ROW_SHIFT_BYTES, 8)
     src, dst = (
-        np.lib.stride_tricks.as_strided(one, shape, strides, writeable=one is target) for one in (source, target)
+        np.lib.stride_tricks.as_strided(array, shape, strides, writeable=array is target) for array in (source, target)
     )
     return lambda: np.copyto(dst, src)

@@ -1,16 +1,16 @@
 """What the profiler adds to the host's time, by kind of recorded event: the same loops with and without it.
 
-Each loop repeats one tiny call, so that the host is the bound, and the host's time of a turn is taken without the
-profiler and under each of its modes, one after the other and all of that again and again: the differences of one round
-are the same host's of the same moment. A turn of a loop holds known numbers of events, which gives one unknown a loop:
+Each loop repeats one tiny call, so that the host is the bound. A round times a turn of each loop without the profiler
+and under each of its modes, and rounds are repeated: differences are taken within a round, so that the host was equally
+fast. A turn of a loop holds known numbers of events, which gives one unknown a loop:
 
     frames:       python                                 a call of an empty Python function
     views:        op + frames x python                   an operation that launches nothing
     annotations:  annotation + frames x python           an empty `record_function`
     kernels:      op + runtime + frames x python         an operation that launches one kernel (GPUs only)
 
-Frames are recorded with stacks only; how many a turn has is counted by Python's own profile hook, which calls of C
-functions reach as well, as they do the profiler's.
+Frames are recorded only with stacks. Python's own profile hook counts how many a turn has; like the profiler, it also
+sees calls of C functions.
 """
 
 from __future__ import annotations
@@ -40,8 +40,11 @@ OFF = "off"
 CHATTER = (b"USDT:", b"ERROR: External init callback must run in same thread")
 """How the lines begin that torch's profiler itself writes to standard error."""
 NOTE = "gobrrr calibration"
+"""The name of the empty annotation."""
 LAUNCH = re.compile(r"^(cuda|hip|cu)\w*Launch\w*Kernel", re.I)
+"""Calls of a driver that launch a kernel."""
 AT = f"{TURNS} turns of a tiny call"
+"""What the figures were measured at."""
 
 Loops = Mapping[str, Call]
 Samples = Mapping[str, Mapping[str, Sequence[float]]]
@@ -225,12 +228,12 @@ def costs(mode: str, samples: Samples, frames: Mapping[str, int]) -> dict[str, Q
     found: dict[str, Quantity] = {}
     python = 0.0
     if "with_stack" in mode.split("+"):
-        found["python"] = quantity([one / frames["frames"] for one in added["frames"]])
+        found["python"] = quantity([sample / frames["frames"] for sample in added["frames"]])
         python = max(found["python"].value, 0.0)
-    op = quantity([one - frames["views"] * python for one in added["views"]])
+    op = quantity([sample - frames["views"] * python for sample in added["views"]])
     found["op"] = op
-    found["annotation"] = quantity([one - frames["annotations"] * python for one in added["annotations"]])
+    found["annotation"] = quantity([sample - frames["annotations"] * python for sample in added["annotations"]])
     if "kernels" in added:
         less = frames["kernels"] * python + max(op.value, 0.0)
-        found["runtime"] = quantity([one - less for one in added["kernels"]])
+        found["runtime"] = quantity([sample - less for sample in added["kernels"]])
     return found

@@ -24,6 +24,7 @@ from gobrrr.model.measured import Curve, Entry, Measurement, Skipped, StageRun
 LIMIT_S = 57.0
 """The whole measurement: a stage that might end later is skipped."""
 VECTOR = (("float32", "fma"), ("float32", "multiply"), ("float64", "fma"))
+"""What is measured of the vector units: type and instruction."""
 
 Progress = Callable[[str, int, int], None]
 """Called with what is measured now, how many stages are done, and how many there are."""
@@ -40,14 +41,14 @@ class Notebook:
     runs: list[StageRun] = field(default_factory=list)
 
     def write(self, *found: Entry | Curve | Skipped | None) -> None:
-        """Put each record on the page it belongs to."""
-        for one in found:
-            if isinstance(one, Entry):
-                self.entries.append(structs.replace(one, stage=self.stage))
-            elif isinstance(one, Curve):
-                self.curves.append(structs.replace(one, stage=self.stage))
-            elif one is not None:
-                self.skipped.append(structs.replace(one, stage=self.stage))
+        """Add each record to those of its kind."""
+        for result in found:
+            if isinstance(result, Entry):
+                self.entries.append(structs.replace(result, stage=self.stage))
+            elif isinstance(result, Curve):
+                self.curves.append(structs.replace(result, stage=self.stage))
+            elif result is not None:
+                self.skipped.append(structs.replace(result, stage=self.stage))
 
     def is_late(self, stage: str) -> bool:
         """Whether a stage had no time."""
@@ -130,7 +131,7 @@ def _measure(bench: Bench, plan: list[Stage], progress: Progress | None, limit_s
 def _once(bench: Bench, plan: list[Stage], end_s: float, progress: Progress | None, watch: Watch) -> Measurement:
     page, before, load = Notebook(), watch.device_share(), watch.system.load()
     run_stages(bench, plan, page, end_s, progress, watch)
-    shares = [one for one in (before, watch.device_share(after=True)) if one is not None]
+    shares = [share for share in (before, watch.device_share(after=True)) if share is not None]
     return Measurement(
         environment=bench.device.environment(),
         entries=tuple(page.entries),
@@ -218,7 +219,7 @@ def _reduce(bench: Bench, page: Notebook, end_s: float) -> None:
 
 
 def _notes(device: Device, runs: list[StageRun], load: float | None) -> tuple[str, ...]:
-    """What holds of all figures; that the host was busy, where only its load average tells."""
+    """Notes on all figures: that the host was busy, where only its load average shows it, and the caveats."""
     told = any(run.contention is not None and run.contention.lost is not None for run in runs)
     processors = os.cpu_count() or 1
     if told or load is None or load < processors / 2:

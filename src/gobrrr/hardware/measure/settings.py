@@ -1,4 +1,4 @@
-"""What torch is set to is the caller's: `preserved` puts it back, also after an exception."""
+"""torch's settings belong to the caller: `preserved` restores them, also after an exception."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 SEED = 20220315
-"""Of every random number here."""
+"""The seed of every random number here."""
 
 
 @contextmanager

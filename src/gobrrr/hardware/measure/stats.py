@@ -13,7 +13,7 @@ PEAK_PATIENCE = 2
 
 
 def quantity(samples: Sequence[float]) -> Quantity:
-    """Of times: median, least and quartiles (linear interpolation between two samples). Raises ValueError for none."""
+    """Median, least and quartiles of times (linear interpolation between samples). Raises ValueError for none."""
     if not samples:
         raise ValueError("no samples")
     ordered = sorted(samples)

@@ -28,6 +28,7 @@ PIPELINE_S = 0.1
 BATCH = 20
 """Samples on a GPU that are queued before the host looks at the clock."""
 GRAPH_CALLS = 20
+"""Calls in a captured graph, and at most in a pipelined sample."""
 
 
 @dataclass

@@ -16,8 +16,11 @@ from gobrrr.model.measured import Entry, Skipped
 CHAINS = 8
 """Independent chains an element: enough to hide the latency of an instruction (4 cycles, two pipes)."""
 STEPS = 64
+"""Instructions of a chain: 512 a loaded element, so that memory is no bound."""
 GPU_ELEMENTS, CPU_ELEMENTS = 2**24, 2**18
+"""Of the tensor; on a CPU, for each thread."""
 FLOP_OF = {"multiply": 1, "fma": 2}
+"""FLOP of one instruction."""
 
 Chain = Callable[[Any, Any, Any, Any], Any]
 
@@ -26,13 +29,13 @@ def chain(kind: str) -> Chain:
     """`kind` ("multiply" or "fma"), STEPS times on CHAINS independent values an element; their sum is stored."""
 
     def multiply(out: Any, x: Any, factor: Any, offset: Any) -> Any:
-        values = [x + one for one in range(CHAINS)]
+        values = [x + number for number in range(CHAINS)]
         for _ in range(STEPS):
             values = [value * factor for value in values]
         return out.copy_(sum(values[1:], values[0]))
 
     def fma(out: Any, x: Any, factor: Any, offset: Any) -> Any:
-        values = [x + one for one in range(CHAINS)]
+        values = [x + number for number in range(CHAINS)]
         for _ in range(STEPS):
             values = [value * factor + offset for value in values]
         return out.copy_(sum(values[1:], values[0]))

@@ -16,10 +16,11 @@ from gobrrr.system.reading import Reading, System
 LOOK_S = 0.3
 """How long the processors are looked at before something is measured again."""
 SETTLE_S = 1.0
-"""A GPU's utilization is that of up to the last second (nvidia-smi's manual): so long nothing of ours may run."""
+"""A GPU's utilization covers up to the last second (nvidia-smi's manual): nothing of ours may run for so long."""
 ASK_S = 5.0
-"""The driver's tool may take so long to answer."""
+"""How long the driver's tool may take to answer."""
 PCI = Path("/sys/bus/pci/devices")
+"""Where Linux lists the cards."""
 
 
 def _asked(command: list[str]) -> str:
@@ -46,7 +47,7 @@ class Watch:
         return self.system.reading()
 
     def end(self, before: Reading) -> Contention:
-        """What others had since."""
+        """How much others used since."""
         return self.system.since(before)
 
     def is_quiet(self) -> bool:
@@ -73,7 +74,7 @@ class Watch:
         """Percent, as the driver says it: AMD's in a file of the card, NVIDIA's by its tool."""
         if self.device.torch.version.hip is not None:
             card = (getattr(properties, f"pci_{part}_id", None) for part in ("domain", "bus", "device"))
-            where = [one for one in card if isinstance(one, int)]
+            where = [column for column in card if isinstance(column, int)]
             if len(where) < 3:
                 return ""
             folder = self.pci / "{:04x}:{:02x}:{:02x}.0".format(*where)
