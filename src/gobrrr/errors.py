@@ -27,11 +27,11 @@ class NotATraceError(InputError):
 
 
 class EmptyTraceError(InputError):
-    """A trace, but without one event that has a duration."""
+    """A trace without a single event that has a duration."""
 
 
 class UnknownDeviceError(GobrrrError):
-    """No datasheet row matches, or `several` do; `known` lists the names that would, or those that do."""
+    """No datasheet row matches the name, or `several` do. `known`: the names that are known, or those that match."""
 
     def __init__(self, name: str, known: tuple[str, ...], *, several: bool = False) -> None:
         self.name = name

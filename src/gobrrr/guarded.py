@@ -1,4 +1,4 @@
-"""Parts of an answer that may fail: one that does costs the answer that part alone, and the answer says so.
+"""Parts of an answer that may fail: when one fails, the answer lacks that part alone and says so.
 
 The traceback goes to the log (the logger "gobrrr", at DEBUG), which `--debug` prints.
 """
@@ -12,24 +12,24 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 LOG = logging.getLogger("gobrrr")
+"""The package's logger."""
 
 STRICT = "GOBRRR_STRICT"
-"""A variable of the environment. Where it is set, what fails in a part is raised: the tests set it, because a defect
-that is no more than a line of an answer is soon overlooked."""
+"""An environment variable. Where it is set, an error in a part is raised. The tests set it, so that no defect hides
+behind a line of an answer."""
 
 UNCHECKED = "could not be checked"
-"""How the line of a part that failed begins."""
+"""The line about a part that failed begins with this."""
 
 MOST_SAID = 200
-"""Characters of an error's own text."""
+"""Characters of an error's own text that are shown. Chosen, not measured."""
 
 Made = TypeVar("Made")
 
 
 def failed(part: str, error: Exception) -> str:
-    """What an answer says of a part that failed: "could not be checked: KeyError: 'x'". Raises `error` under `STRICT`.
-
-    `part` names it in the log.
+    """What an answer says about a part that failed: "could not be checked: KeyError: 'x'". Raises `error` under
+    `STRICT`. `part` names the part in the log.
     """
     if os.environ.get(STRICT):
         raise error
@@ -40,7 +40,7 @@ def failed(part: str, error: Exception) -> str:
 
 @dataclass
 class Parts:
-    """Makes the parts of one answer. `failed`: the name of each one that failed, and what the answer says of it."""
+    """Makes the parts of one answer. `failed`: the name of each part that failed, and what the answer says about it."""
 
     failed: dict[str, str] = field(default_factory=dict)
 

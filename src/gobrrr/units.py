@@ -12,7 +12,7 @@ DIGITS = 3
 """Significant digits: more would claim an accuracy that neither a trace nor a datasheet has."""
 
 MOST_STEPS = 50
-"""Of more steps than this a mean is told as a decimal."""
+"""A mean below 1 is shown as "2 in 3 steps" up to this many steps, as a decimal beyond. Chosen, not measured."""
 
 TIME = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
 """Nanoseconds in each unit, largest first."""
@@ -34,14 +34,14 @@ def duration(ns: float | None) -> str:
 
 
 def faster(saved_ns: float | None) -> str:
-    """A time that is saved: "39.4 ms faster"; of one that is lost: "39.4 ms slower". A difference always has a sign."""
+    """A saved time as "39.4 ms faster", a lost one (below 0) as "39.4 ms slower"."""
     if not _finite(saved_ns):
         return UNKNOWN
     return f"{duration(abs(saved_ns))} {'faster' if saved_ns > 0 else 'slower'}" if saved_ns else "no faster or slower"
 
 
 def duration_range(low_ns: float | None, high_ns: float | None) -> str:
-    """Two times in nanoseconds with one unit: "12.1 to 15.3 ms"; one time where both read the same."""
+    """Two times in nanoseconds in a common unit: "12.1 to 15.3 ms"; a single time where both read the same."""
     if not _finite(low_ns) or not _finite(high_ns):
         low, high = duration(low_ns), duration(high_ns)
         return UNKNOWN if low == high else f"{low} to {high}"
@@ -56,13 +56,13 @@ def duration_range(low_ns: float | None, high_ns: float | None) -> str:
 
 
 def duration_within(value_ns: float, low_ns: float, high_ns: float) -> str:
-    """A time and its interval with one unit: "23.1 ms (9.2 to 31.4)"; the time alone where all read the same."""
-    both = duration_range(low_ns, high_ns)
-    if not _finite(low_ns) or not _finite(high_ns) or both == duration(value_ns):
-        return both
+    """A time and its interval in a common unit: "23.1 ms (9.2 to 31.4)"; the time alone where all read the same."""
+    interval = duration_range(low_ns, high_ns)
+    if not _finite(low_ns) or not _finite(high_ns) or interval == duration(value_ns):
+        return interval
     scale, unit = _time_unit(max(abs(low_ns), abs(high_ns), 1.0))
     middle = _fixed(value_ns / scale, _places(max(abs(low_ns), abs(high_ns)) / scale))
-    return f"{middle} {unit} ({both.removesuffix(f' {unit}')})"
+    return f"{middle} {unit} ({interval.removesuffix(f' {unit}')})"
 
 
 def bytes_(n: float | None) -> str:
@@ -76,13 +76,13 @@ def flop(n: float | None) -> str:
 
 
 def rate(per_s: float | None, of: str = "B") -> str:
-    """Something a second: `rate(3.35e12)` is "3.35 TB/s", `rate(989.4e12, "FLOP")` is "989 TFLOP/s"."""
+    """A rate per second: `rate(3.35e12)` is "3.35 TB/s", `rate(989.4e12, "FLOP")` is "989 TFLOP/s"."""
     text = _scaled(per_s, of)
     return text if text == UNKNOWN else f"{text}/s"
 
 
 def percent(share: float | None) -> str:
-    """A share of one as "42 %", with a decimal below 10 and above 99. Only 0 reads "0 %" and only 1 reads "100 %"."""
+    """A fraction as "42 %", with a decimal below 10 and above 99. Only 0 reads "0 %" and only 1 reads "100 %"."""
     if not _finite(share):
         return UNKNOWN
     if share < 0:
@@ -99,30 +99,30 @@ def percent(share: float | None) -> str:
 
 
 def count(n: float | None) -> str:
-    """How many: "1,848"; a mean that is no whole number keeps three significant digits ("12.5")."""
+    """A count as "1,848"; a mean that is not whole keeps three significant digits ("12.5")."""
     if not _finite(n):
         return UNKNOWN
     return f"{int(n):,}" if float(n).is_integer() else _digits(n)
 
 
-def things(n: float | None, one: str) -> str:
-    """How many of what, given as one of them: "1 chain", "28 chains", "2 copies of weights"."""
-    return f"{count(n)} {one if n == 1 else many(one)}"
+def things(n: float | None, noun: str) -> str:
+    """A count with its noun, which is given in the singular: "1 chain", "28 chains", "2 copies of weights"."""
+    return f"{count(n)} {noun if n == 1 else many(noun)}"
 
 
-def many(one: str) -> str:
-    """The plural of a noun, before an "of" where there is one."""
-    noun, of, what = one.partition(" of ")
+def many(phrase: str) -> str:
+    """The plural of a noun phrase: of the noun before "of" where there is one."""
+    noun, of, what = phrase.partition(" of ")
     if re.search("[^aeiou]y$", noun):
         return f"{noun[:-1]}ies{of}{what}"
     return f"{noun}{'es' if noun.endswith(('s', 'x', 'ch')) else 's'}{of}{what}"
 
 
-def a_step(n: float | None, one: str = "") -> str:
-    """How many in a step: "3 waits a step", "12 a step"; of a mean under one what it is the mean of: "2 in 3 steps"."""
+def a_step(n: float | None, noun: str = "") -> str:
+    """A count per step: "3 waits a step", "12 a step"; a mean below 1 as a fraction: "2 in 3 steps"."""
 
     def named(n: float | None) -> str:
-        return things(n, one) if one else count(n)
+        return things(n, noun) if noun else count(n)
 
     if _finite(n) and 0 < n < 1:
         part = Fraction(n).limit_denominator(MOST_STEPS)
@@ -147,7 +147,7 @@ def _scaled(n: float | None, unit: str) -> str:
 
 
 def _time_unit(ns: float) -> tuple[float, str]:
-    """The largest unit of which there is at least one after rounding, so that 999.9 us reads 1.00 ms."""
+    """The largest unit in which the rounded value is at least 1, so that 999.9 us reads 1.00 ms."""
     rounded = abs(_rounded(ns))
     return next(((scale, unit) for scale, unit in TIME if rounded >= scale), TIME[-1])
 
@@ -167,7 +167,7 @@ def _digits(value: float) -> str:
 
 
 def _fixed(value: float, places: int) -> str:
-    """With a given number of decimals; what is not 0 never reads 0."""
+    """`value` with a given number of decimals; only 0 reads "0"."""
     smallest = 10.0**-places
     if value == 0:
         return "0"

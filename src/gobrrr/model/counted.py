@@ -1,4 +1,4 @@
-"""What one step must do: FLOPs and bytes three ways each, and what could not be counted."""
+"""The work of one step: FLOPs and bytes, three definitions of each, and what could not be counted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gobrrr.model.work import Count
 
 
 class CountedOp(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of call in a step. FLOPs and bytes are of all its calls; None: not known."""
+    """One kind of call in a step. FLOPs and bytes are the sum over its calls; None: not known."""
 
     op: str
     shapes: str
@@ -22,12 +22,11 @@ class CountedOp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
-    """A step's work (docs/design.md, section 5). Sums are of what is known, and None where nothing is;
+    """A step's work (docs/design.md, section 5). Sums include what is known, and are None where nothing is;
     `unknown` says what is missing.
 
-    `flop_contraction`: of `flop_model`, that in matrix products, convolutions and attention, which is what counters of
-    FLOPs count.
-    `calls`: how many calls of each certainty. `unknown`: calls without a rule, by operation.
+    `flop_contraction`: the part of `flop_model` in matrix products, convolutions and attention, which is what FLOP
+    counters usually count. `calls`: the number of calls by certainty. `unknown`: calls without a rule, by operation.
     """
 
     target: str

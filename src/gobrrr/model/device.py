@@ -1,7 +1,7 @@
 """The device model: how work, waiting and launching behave on the device that ran a step.
 
-Analysis, conditions, treatments and reports ask it what they need to know; none of them asks by which door a profile
-came. `ACCELERATOR` is a GPU, or what behaves like one; `PROCESSOR` is the host's own processor.
+Analysis, conditions, treatments and reports ask this model; none of them asks through which door a profile came.
+`ACCELERATOR` is a GPU, or a device that behaves like one; `PROCESSOR` is the host's own processor.
 """
 
 from __future__ import annotations
@@ -12,49 +12,50 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceModel:
-    """One way in which devices behave."""
+    """How a kind of device behaves."""
 
     torch_name: Literal["cpu", "cuda"]
     """The device's type as torch names it; ROCm's is "cuda" as well."""
 
     asynchronous: bool
-    """The host launches work and goes on; it may wait for the device, which idles until the next launch comes. Where
-    not, an operation computes within its own event, nothing waits in a queue, and idle time is dispatch or Python."""
+    """The host launches work and continues. It may wait for the device, and the device idles until the next launch.
+    Otherwise an operation computes within its own event, nothing waits in a queue, and idle time is dispatch or
+    Python."""
 
     on_host: bool
-    """The step computes on the host's processors: workers, more threads and other processes take time from it."""
+    """The step computes on the host's processors, so that workers, threads and other processes take time from it."""
 
     own_memory: bool
-    """Data is copied to the device's memory from the host's."""
+    """Data is copied from the host's memory to the device's own."""
 
     captures: bool
     """Launches can be captured once and replayed as a graph."""
 
     tensor_cores: bool
-    """It has matrix units, which ask for sizes and types of their own, and TF32."""
+    """The device has matrix units, which need certain sizes and types, and TF32."""
 
     narrow_is_faster: bool
-    """Work on 16-bit numbers takes half the time of work on 32-bit numbers wherever memory bounds it."""
+    """Memory-bound work on 16-bit numbers takes half the time of the same work on 32-bit numbers."""
 
     bytes_alone: bool
-    """A pass over memory is bounded by its bytes. Where not, arithmetic, threads or caches may bound it, and what share
-    of the bandwidth a fused pass reaches was not measured."""
+    """Bytes alone bound a pass over memory. Otherwise arithmetic, threads or caches may bound it, and the share of the
+    bandwidth that a fused pass reaches was not measured."""
 
     adds_rows_in_turn: bool
-    """Adding to repeated indices goes row by row on one thread, at a rate that was measured."""
+    """Adding to repeated indices runs row by row on one thread, at a measured rate."""
 
     onednn: bool
-    """Convolutions and products are oneDNN's: one library, which makes code for each shape and changes layouts within
-    the call. Where not, the library chooses among kernels, whose names tell which one ran."""
+    """oneDNN computes convolutions and products: it generates code for each shape and changes layouts within the call.
+    Otherwise a library chooses among kernels, and a kernel's name says which one ran."""
 
     fused_attention: bool
-    """The fused attention takes a dropout and inputs in any layout, and reaches the roof."""
+    """The fused attention supports dropout and inputs in any layout, and reaches the roof."""
 
     fused_rms_norm: bool
-    """There is a fused kernel for an RMS norm."""
+    """A fused kernel for the RMS norm exists."""
 
     comparable: bool
-    """The step's time on another machine follows from the floors of its kernels there."""
+    """The step's time on another machine can be predicted from the floors of its kernels there."""
 
     launches: str
     """What the host issues, in words."""
@@ -63,7 +64,7 @@ class DeviceModel:
     """What the device runs, in words."""
 
     idles_for: str
-    """The words in front of a duration that the host keeps the device from its work."""
+    """The words before a duration for which the host keeps the device idle."""
 
 
 ACCELERATOR = DeviceModel(
@@ -106,5 +107,5 @@ PROCESSOR = DeviceModel(
 
 
 def model_of(kind: Literal["cpu", "cuda"] | None) -> DeviceModel:
-    """The model of a device of a type of torch's; None: a trace's, which has work of an accelerator or none."""
+    """The model of torch's device type `kind`. None: a trace, whose device work is an accelerator's."""
     return PROCESSOR if kind == "cpu" else ACCELERATOR

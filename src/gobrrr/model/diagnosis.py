@@ -1,7 +1,7 @@
 """The diagnosis: the one record that every renderer reads and the one file on disk (format 1).
 
-Field names are the contract of docs/design.md, section 9: other programs hold on to them. Times are nanoseconds of one
-step (the mean of the steps analysed) unless the name says total.
+Field names are the contract of docs/design.md, section 9: other programs rely on them. Times are nanoseconds of one
+step (the mean of the analysed steps) unless the name says total.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Interval = tuple[float, float]
 
 
 class Wall(msgspec.Struct, frozen=True, kw_only=True):
-    """The step's wall time without the profiler, with its interval."""
+    """The step's wall time without the profiler, and its interval."""
 
     value: float | None
     low: float | None
@@ -37,7 +37,7 @@ class Wall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """One device over the whole trace, by set arithmetic; exact."""
+    """One device over the whole trace; exact, by set arithmetic."""
 
     rank: int
     device: int
@@ -47,7 +47,8 @@ class DeviceTotals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BudgetLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the budget. `cause`: of overhead, why; of below_roof, its kernels' bound ("compute" or "memory")."""
+    """One line of the budget. `cause`: why there is overhead; for below_roof, the kernels' bound ("compute" or
+    "memory")."""
 
     line: Line
     cause: str | None
@@ -56,7 +57,7 @@ class BudgetLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a finding is; `count` how often in a step, `ns` the device or host time there in a step."""
+    """Where a finding is. `count`: how often in a step; `ns`: the device or host time there in a step."""
 
     op: str | None
     module: str | None = None
@@ -67,9 +68,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """A condition that holds here. `evidence` are numbers of this trace by which a reader can check the claim.
+    """A condition that holds here. `evidence`: numbers of this trace with which a reader can check the claim.
 
-    `place`: the id of the place that it is about, in `Diagnosis.places`; None where it is known of none.
+    `place`: the id of its place in `Diagnosis.places`; None where no place is known.
     """
 
     code: str
@@ -83,19 +84,19 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotChecked(msgspec.Struct, frozen=True, kw_only=True):
-    """A condition that could not be looked at, with what it needs. It never reads as healthy."""
+    """A condition that could not be checked, and what the check needs. It never counts as healthy."""
 
     code: str
     needs: str
 
 
 class Prescription(msgspec.Struct, frozen=True, kw_only=True):
-    """A treatment, and what it saves when it alone is applied: the step replayed with and without it.
+    """A treatment, and what it saves when applied alone: the step replayed with and without it.
 
-    `mends`: the codes of the findings that it answers, the one that it saves most of first; `finding` is that one.
-    `mends_ns`: what it is expected to save of each of them alone, in the same order; they overlap, and do not sum to
-    `expected_ns`. Empty where the step can't be replayed.
-    `expected_ns` is what is expected within the interval; None where the step can't be replayed. `then`: what bounds
+    `mends`: the codes of the findings that it answers, largest saving first; `finding` is the first of them.
+    `mends_ns`: the expected saving for each of them alone, in the same order. These overlap, so they do not sum to
+    `expected_ns`; empty where the step can't be replayed.
+    `expected_ns`: the expected saving, within the interval; None where the step can't be replayed. `then`: what bounds
     the step afterwards.
     """
 
@@ -110,13 +111,13 @@ class Prescription(msgspec.Struct, frozen=True, kw_only=True):
     mends_ns: list[float] = []
 
     def __post_init__(self) -> None:
-        if not self.mends:  # a file from before there was the list
+        if not self.mends:  # an older file, without the list
             msgspec.structs.force_setattr(self, "mends", [self.finding])
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """A treatment applied, and what came of it. Times are None where it was not timed, `predicted_saving_ns` where
-    nothing predicts it; `why` says why there is no gain, or that the numbers differ."""
+    """An applied treatment and its result. Times are None where it was not timed, `predicted_saving_ns` where nothing
+    predicts it; `why` says why there is no gain, or that the numbers differ."""
 
     treatment: str
     before_ns: float | None
@@ -129,7 +130,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is priced: by device time, by launches, by bytes. None: nothing to take a share of."""
+    """The priced share of device time, of launches and of bytes. None: there is nothing to take a share of."""
 
     device_time: float | None
     calls: float | None
@@ -139,12 +140,12 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
     """Sums over one step; None where nothing of the kind could be counted.
 
-    `flop` is what the device executes ("hardware": with what it computes again); `flop_executed` counts each product
-    once, `flop_model` what the maths needs. Of the last, `flop_contraction` is in matrix products, convolutions and
+    `flop`: what the device executes ("hardware" FLOPs, recomputation included); `flop_executed` counts each product
+    once; `flop_model`: what the maths needs, of which `flop_contraction` is in matrix products, convolutions and
     attention. `bytes_as_run`: each call reads its inputs and writes its outputs; `bytes_fused`: chains that a compiler
-    can join do so once, keeping what a backward pass reads; `bytes_compulsory`: inputs and outputs of maximal fusible
+    can join do so once, and keep what a backward pass reads; `bytes_compulsory`: inputs and outputs of maximal fusible
     regions alone, with the epilogues of contractions and whole attentions among them. `bytes_dram`: what the DRAM's own
-    counters would show on this machine, with operands read again tile by tile and what its cache keeps (modelled).
+    counters would show on this machine (modelled: operands read again tile by tile, less what the cache keeps).
     """
 
     flop: float | None
@@ -160,7 +161,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of call (same op, arguments and kernels) in a step: what the tables and the roofline show."""
+    """One kind of call (same op, arguments and kernels) in a step: a row of the tables, a point of the roofline."""
 
     op: str
     shapes: str
@@ -178,7 +179,7 @@ class OpRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
-    """All work on the device of one name in a step. `ops`: the rows of `Diagnosis.ops` that launch it, where known."""
+    """All device work of one name in a step. `ops`: the rows of `Diagnosis.ops` that launch it, where known."""
 
     name: str
     calls: float
@@ -187,10 +188,10 @@ class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostTrack(msgspec.Struct, frozen=True, kw_only=True):
-    """What one thread of the host does in the step of a timeline: columns, in ns from the step's begin.
+    """What one host thread does in the step of a timeline: columns, in ns from the step's begin.
 
-    Each entry is one time that a place was entered: `place` is its index in `Diagnosis.places`, `depth` how many of the
-    other entries lie around it.
+    An entry is one visit of a place: `place` is its index in `Diagnosis.places`, `depth` the number of entries that
+    enclose it.
     """
 
     thread: str
@@ -203,11 +204,11 @@ class HostTrack(msgspec.Struct, frozen=True, kw_only=True):
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     """One step as the device ran it, on the timeline of the budget: columns, in ns from the step's begin.
 
-    Work: `start_ns`, `duration_ns`, `stream` (index into `streams`), `op` (index into `Diagnosis.ops`, -1 if it is in
-    none), `kind` ("compute", "communication", "transfer" by index into `kinds`). Gaps: `gap_start_ns`,
-    `gap_duration_ns` and `gap_cause`, the cause that most of the gap has (index into `causes`). `left_out`: pieces of
-    work of the step beyond `MOST_WORK`, which are not in the columns. `host`: the host's threads, that of the program
-    first; `host_left_out`: the shortest of their entries, which are not in the columns.
+    Work: `start_ns`, `duration_ns`, `stream` (index into `streams`), `op` (index into `Diagnosis.ops`, -1 for none),
+    `kind` ("compute", "communication", "transfer": index into `kinds`). Gaps: `gap_start_ns`, `gap_duration_ns` and
+    `gap_cause`, the cause of the largest part of the gap (index into `causes`). `left_out`: pieces of work beyond
+    `MOST_WORK`, which are not in the columns. `host`: the host's threads, the program's own first; `host_left_out`: how
+    many of their entries, the shortest, are not in the columns.
     """
 
     device: int
@@ -229,12 +230,12 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModuleRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What the device computes for one step in one nn.Module, forward and backward pass, children included.
+    """The device's computing in one nn.Module in a step: forward and backward pass, children included.
 
-    `path`: the modules around it, outermost first, and the module itself; each is called as in `OpRow.module`. An empty
-    path is of what is in no module, or not known to be in one. Rows without a parent and that one sum to the
-    time that the device computes: copies and communication are in none. `ops`: the rows of `Diagnosis.ops` that run
-    under it (and may run elsewhere too).
+    `path`: the enclosing modules, outermost first, and the module itself, named as in `OpRow.module`. The row with an
+    empty path has the computing outside of every known module. It and the rows without a parent sum to the device's
+    computing time; copies and communication are in no row. `ops`: the rows of `Diagnosis.ops` that run under the module
+    (they may run elsewhere too).
     """
 
     path: list[str]
@@ -247,9 +248,9 @@ class ModuleRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Roof(msgspec.Struct, frozen=True, kw_only=True):
-    """One ceiling as the page draws it: FLOP/s for a unit ("compute"), bytes/s for a level ("memory").
+    """One ceiling as the page draws it: FLOP/s of a unit ("compute"), bytes/s of a level ("memory").
 
-    `at_least`: why it is only a lower bound; "" where it is the ceiling.
+    `at_least`: why the value is only a lower bound; "" where it is the ceiling.
     """
 
     name: str
@@ -261,7 +262,7 @@ class Roof(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangedOp(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of call whose bound is another on another machine; `ns` is its time in a step there."""
+    """A kind of call with a different bound on another machine; `ns` is its time in a step there."""
 
     op: str
     shapes: str
@@ -270,10 +271,10 @@ class ChangedOp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MachineRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One machine's prediction of the step. `fits`: the memory peak is within the machine's memory; None: not known.
+    """The step as predicted on one machine. `fits`: the memory peak is within the machine's memory; None: not known.
 
-    `changed`: the calls whose bound differs from that on the first machine, most time first. `ridge_flop_per_byte` is
-    the dense 16-bit peak over the memory bandwidth, `step_flop_per_byte` what the step has of its own.
+    `changed`: the calls whose bound differs from that on the first machine, longest first. `ridge_flop_per_byte`: the
+    dense 16-bit peak over the memory bandwidth; `step_flop_per_byte`: the step's own arithmetic intensity.
     """
 
     machine: str
@@ -296,8 +297,8 @@ class MachineRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MovedOp(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of `Diagnosis.ops` after a change: its time and floor in a step, its bytes as run; calls that are part of
-    another kernel then have no time of their own."""
+    """A row of `Diagnosis.ops` after a change: its time and floor in a step, and its bytes as run. Calls that became
+    part of another kernel have no time of their own."""
 
     op: int
     ns: float
@@ -308,12 +309,12 @@ class MovedOp(msgspec.Struct, frozen=True, kw_only=True):
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     """The step with treatments applied together, on this machine or another: its graph, changed and replayed.
 
-    `machine` None: the machine that it ran on. `step_ns` is what is expected, `low_ns` to `high_ns` its interval;
-    `expected_ns` is the saving against the step as it is, `saving_ns` its interval (negative: it takes longer).
-    `lines`: its budget, which sums to `step_ns`; `regime` is that of the budget. `then` says in words what bounds the
-    step. `ops`: the rows of `Diagnosis.ops` whose time changes. `work`: how many times today's work such a step does.
-    `there_ns`: of treatments on another machine, the step there without them. `asked`: it is the one that was asked for
-    (`--what-if`); the others are the panel's.
+    `machine` None: the machine that the step ran on. `step_ns`: the expected time, `low_ns` to `high_ns` its interval;
+    `expected_ns`: the saving against the step as it is, `saving_ns` its interval (negative: the step takes longer).
+    `lines`: the budget, which sums to `step_ns`; `regime` follows from it. `then`: what bounds the step, in words.
+    `ops`: the rows of `Diagnosis.ops` whose time changes. `work`: the work of such a step, in steps of today.
+    `there_ns`: for treatments on another machine, the step there without them. `asked`: the user asked for it
+    (`--what-if`); the others belong to the page's panel.
     """
 
     treatments: list[str]
@@ -357,7 +358,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     trials: list[Trial] = []
     notes: list[str] = []
     caveats: list[str] = []  # what a reader must know before the numbers: shown in the first lines
-    lower_bounds: list[str] = []  # ceilings that floors rest on here and that are only known from below
+    lower_bounds: list[str] = []  # ceilings that floors rest on here and of which only a lower bound is known
     machine: str | None = None  # the datasheet row or measured machine that the floors rest on
     steps_from: str = ""  # how the steps were found
     ops: list[OpRow] = []
@@ -367,17 +368,17 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     modules: list[ModuleRow] = []  # empty where no module is known: Python frames were not read
     roofs: list[Roof] = []
     memory_peak_bytes: float | None = None  # the most that tensors on the device held at once during the step
-    machines: list[MachineRow] = []  # of a prediction: each machine that was asked for
+    machines: list[MachineRow] = []  # of a prediction: the requested machines
     what_ifs: list[WhatIf] = []  # treatments and machines together; the first one is the step as it is
     what_if_roofs: dict[str, list[Roof]] = {}  # the ceilings of each other machine among them
-    versions: dict[str, str] = {}  # what the trace says of the software that it was recorded with
+    versions: dict[str, str] = {}  # the software that the trace was recorded with
     live: Live | None = None  # of a live run: what it measured beside the profiler's events
     version: str = ""
     places: list[PlaceNode] = []  # the tree of places, the program first; empty where it is not known
-    # the id of the deepest place, kernels left out, that has more than half of the step; where no function is known and
-    # no operation has that much, the operation that leads; where none leads, the program
+    # the id of the deepest place, kernels aside, with more than half of the step; where no function is known and no
+    # operation has that much, the operation with the largest part; without a clear largest, the program
     held_by: int | None = None
-    places_from: str = ""  # what the places are known from
+    places_from: str = ""  # where the places are known from
 
     @property
     def device_model(self) -> DeviceModel:
@@ -391,7 +392,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def threads(self) -> Threads | None:
-        """The program's threads and the processors that they have; None where nobody looked."""
+        """The program's threads and processors; None where they were not observed."""
         return self.live.threads if self.live is not None else None
 
     @property

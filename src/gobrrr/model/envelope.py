@@ -1,4 +1,4 @@
-"""The back of an envelope: what an expression or an op costs on a machine, op by op and fused."""
+"""Back-of-the-envelope estimates: what an expression or an op costs on a machine, op by op and fused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Bound = Literal["compute", "memory", "communication", "transfer"]
 
 
 class Roof(msgspec.Struct, frozen=True, kw_only=True):
-    """A compute ceiling that the work meets. `ridge`: the FLOP a byte from which it, not memory, is the bound."""
+    """A compute ceiling of the work. `ridge`: the arithmetic intensity from which it, not memory, is the bound."""
 
     name: str
     flop_per_s: float
@@ -25,7 +25,7 @@ class Roof(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Kernel(msgspec.Struct, frozen=True, kw_only=True):
-    """One kernel, launched `calls` times. Figures are of one call; None is not known (`bytes`: read and written)."""
+    """One kernel, launched `calls` times. Figures are per call; None: not known (`bytes`: read and written)."""
 
     name: str
     calls: int = 1
@@ -48,7 +48,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The kernels that do the work, and their sums. `bound_share`: the part of the floor that `bound` holds."""
+    """The kernels that do the work, and their sums. `bound_share`: the part of the floor in kernels with `bound`."""
 
     kernels: tuple[Kernel, ...]
     launches: int
@@ -67,10 +67,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Balance(msgspec.Struct, frozen=True, kw_only=True):
-    """A pointwise kernel's own arithmetic: operations an element, now and where compute becomes the bound.
+    """A pointwise kernel's arithmetic in operations per element: as it is, and where compute becomes the bound.
 
-    `needed` is for a peak that counts a fused multiply-add as two; `needed_without_fma`, the half of it, for
-    operations that do not pair up (the article's `x * 2`, repeated).
+    `needed` is for a peak that counts a fused multiply-add as two operations; `needed_without_fma`, half of it, is for
+    operations that can't be fused in pairs (the article's `x * 2`, repeated).
     """
 
     elements: float
@@ -81,7 +81,7 @@ class Balance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
-    """What `calc` answers. Floors are for operands in DRAM; printing it prints the page that a terminal shows."""
+    """The answer of `calc`. Floors are for operands in DRAM; printing it prints what a terminal shows."""
 
     format: int = FORMAT
     what: str
@@ -103,7 +103,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure of the article beside the same figure computed. `agrees`: the computed one rounds to the claimed."""
+    """A figure of the article, and the same figure computed. `agrees`: the computed figure rounds to the claimed."""
 
     quote: str
     claimed: str
@@ -114,7 +114,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
-    """A data-centre GPU's ratio of dense 16-bit matrix (and float32 vector) FLOP/s to memory bandwidth, FLOP a byte."""
+    """A data-centre GPU's ratio of dense 16-bit matrix (and float32 vector) FLOP/s to memory bandwidth, in FLOP per
+    byte."""
 
     name: str
     vendor: str
@@ -137,7 +138,7 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Doubling(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the article's table of improvements: a factor a year, years, or a factor; None where it has "--"."""
+    """A row of the article's table of improvements: a factor per year, years, or a factor; None for its "--"."""
 
     row: str
     processor: float | None = None
@@ -155,7 +156,7 @@ class OperatorClass(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Article(msgspec.Struct, frozen=True, kw_only=True):
-    """The article's arithmetic: its figures computed, and its tables as they stand in the data."""
+    """The article's arithmetic: its figures computed, and its tables as stored in the data."""
 
     format: int = FORMAT
     claims: tuple[Claim, ...]

@@ -1,4 +1,4 @@
-"""Events as columns. A trace has millions of them, so no Python object is made for each one.
+"""Events as columns. A trace has millions of events, so there is no Python object for each.
 
 Times are int64 nanoseconds from the start of the trace. An integer column holds -1 where the trace says nothing.
 """
@@ -16,14 +16,17 @@ from numpy.typing import NDArray
 
 I8 = NDArray[np.int64]
 I4 = NDArray[np.int32]
+F8 = NDArray[np.float64]
+"""Types of columns: integer or float, and the bytes of an item."""
 Mask = NDArray[np.bool_]
 RawJson = bytes
 
 ABSENT = -1
+"""In an integer column: the trace says nothing."""
 
 
 class Kind(IntEnum):
-    """What an event is, decided by its category alone (never by which arguments it carries)."""
+    """What an event is, decided by its category alone (never by its arguments)."""
 
     OP = 1  # a framework operation on the host (`aten::addmm`)
     ANNOTATION = 2  # record_function, ProfilerStep, Optimizer.step
@@ -34,28 +37,28 @@ class Kind(IntEnum):
     KERNEL = 10
     MEMCPY = 11
     MEMSET = 12
-    GPU_ANNOTATION = 20  # the shadow that an annotation casts on a stream; not work
+    GPU_ANNOTATION = 20  # an annotation as it is repeated on a stream; not work
     OTHER = 30
 
 
 DEVICE_KINDS = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
+"""The kinds that are work on a device."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EventTable:
-    """Struct of arrays, one row an event, sorted by start (ties: longest first, so that a parent precedes its child).
+    """A struct of arrays, a row per event, sorted by start (ties: longest first, so that a parent precedes its child).
 
-    `name` is an index into `names`, `thread` into `threads` ("process/thread" as the trace calls them), and `dims`,
-    `types`, `strides`, `concrete` and `extra` are indices into `texts`: raw JSON as it stands in the trace, parsed only
-    for the operations that are asked for. Whoever parses it must expect any JSON, and invalid UTF-8 in its strings.
-    Names hold what the trace holds, control characters too: a renderer cleans them.
+    `name` is an index into `names`, `thread` into `threads` ("process/thread" as in the trace). `dims`, `types`,
+    `strides`, `concrete` and `extra` are indices into `texts`: raw JSON from the trace, parsed only for the operations
+    that need it. A parser must expect any JSON, and invalid UTF-8 in its strings. Names are those of the trace, control
+    characters included: a renderer removes them.
 
     `device` and `stream` are set for work on a device, its annotations and its waits. `correlation` joins work on a
     device to the call that launched it, `external_id` a call to its operation, `sequence` an operation of the backward
-    pass to that of the forward pass. `bytes` is what a copy, a set or an allocation says of itself, `blocks` the
-    thread blocks of a kernel's grid. `extra` is a JSON
-    object with what a collective ("collective", "in_elements", "out_elements", "group_size", "dtype") or a wait
-    ("sync_kind", "wait_on_stream", "wait_on_record") records.
+    pass to its operation of the forward pass. `bytes`: the size that a copy, a set or an allocation records; `blocks`:
+    the thread blocks of a kernel's grid. `extra`: a JSON object with what a collective ("collective", "in_elements",
+    "out_elements", "group_size", "dtype") or a wait ("sync_kind", "wait_on_stream", "wait_on_record") records.
     """
 
     kind: NDArray[np.uint8]
@@ -84,13 +87,13 @@ class EventTable:
 
     @cached_property
     def end_ns(self) -> I8:
-        """Where each event ends, in ns from the start of the trace; read-only, because it is kept."""
+        """The end of each event, in ns from the start of the trace; read-only, because the array is shared."""
         ends = self.start_ns + self.duration_ns
         ends.setflags(write=False)
         return ends
 
     def of(self, *kinds: Kind) -> NDArray[np.int64]:
-        """Row numbers of the given kinds, in order of start."""
+        """The rows of the given kinds, in order of start."""
         mask = np.zeros(len(self), dtype=bool)
         for kind in kinds:
             mask |= self.kind == int(kind)
@@ -98,7 +101,7 @@ class EventTable:
 
     @property
     def on_device(self) -> I8:
-        """Rows of the work on the device's timeline: kernels, copies and sets."""
+        """The rows of device work: kernels, copies and sets."""
         return self.of(*DEVICE_KINDS)
 
     def take(self, rows: NDArray[np.int64]) -> EventTable:
@@ -119,6 +122,7 @@ class EventTable:
 
 
 COLUMN_TYPES: dict[str, type[np.generic]] = {
+    # the dtype of each column of `EventTable`
     "kind": np.uint8,
     "name": np.int32,
     "start_ns": np.int64,

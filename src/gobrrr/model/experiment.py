@@ -1,4 +1,4 @@
-"""What an experiment of the lab found: tables, plots, and each claim of the article beside what holds here."""
+"""The results of the lab's experiments: tables, plots, and each claim of the article with what was measured here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Cell = str | float | Quantity | None
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence of the article, word for word, under a number of its own ("1a")."""
+    """A sentence of the article, word for word, with a number ("1a")."""
 
     number: str
     quote: str
@@ -24,7 +24,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim beside this device: `here` is what was measured, `rule` when the claim counts as holding."""
+    """A claim tested on this device. `here`: what was measured; `rule`: when the claim counts as holding."""
 
     claim: Claim
     verdict: Verdict
@@ -33,14 +33,14 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
-    """A column's head and the unit of its numbers: "s", "B", "B/s", "FLOP", "FLOP/s", "1/s", "share", "x" or ""."""
+    """A column's title and the unit of its numbers: "s", "B", "B/s", "FLOP", "FLOP/s", "1/s", "share", "x" or ""."""
 
     name: str
     unit: str = ""
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of cells; None is not known."""
+    """Rows of cells; None: not known."""
 
     title: str
     columns: tuple[Column, ...]
@@ -48,14 +48,14 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
-    """Points (x, y) of one curve."""
+    """One curve as points (x, y)."""
 
     name: str
     points: tuple[tuple[float, float], ...]
 
 
 class Plot(msgspec.Struct, frozen=True, kw_only=True):
-    """Curves over both logarithmic axes; `marks` are vertical lines with a name."""
+    """Curves on two logarithmic axes; `marks` are vertical lines with a name."""
 
     title: str
     x: str
@@ -66,7 +66,7 @@ class Plot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
-    """A box of a flame graph: seconds from its left edge, and how deep it lies."""
+    """A box of a flame graph: its start in seconds from the left edge, its width, and its depth."""
 
     name: str
     depth: int
@@ -98,7 +98,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LabReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The experiments that were run on one device."""
+    """The experiments of one device."""
 
     environment: Environment
     experiments: tuple[Experiment, ...]

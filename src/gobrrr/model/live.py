@@ -1,6 +1,6 @@
-"""What only a live run can tell: the step's time without the profiler, and what the program was set to and did.
+"""What only a live run can observe: the step's time without the profiler, and the program's settings and actions.
 
-None means that it was not observed; an empty tuple that it was looked for and did not happen. Times are nanoseconds.
+None: not observed. An empty tuple: looked for, and none found. Times are nanoseconds.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from gobrrr.model.program import Program
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Steps that ran without the profiler.
 
-    `ns` holds each step: between its begin and the next one's, as the device passes them where there is one, else on
-    the host; none where the time is estimated from a recorded step. `wall_ns` is their median, the figure that the
-    budget sums to; `low_ns` and `high_ns`: the quartiles, of under four steps the extremes, of under three more than
-    these. `drift`: how much longer the last third's median is than the first third's, as a share of the first; None for
-    under six steps.
+    `ns`: each step, from its begin to the next one's, by the device's clock where there is a device, else by the
+    host's; empty where the time is estimated from a recorded step. `wall_ns`: their median, to which the budget sums.
+    `low_ns`, `high_ns`: the quartiles; for fewer than four steps the extremes, for fewer than three a wider interval.
+    `drift`: how much longer the last third's median is than the first third's, as a share of the first; None for fewer
+    than six steps.
     """
 
     wall_ns: float
@@ -34,7 +34,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GraphBreak(msgspec.Struct, frozen=True, kw_only=True):
-    """One place where the compiler gave the graph up. `source`: the user's line, "path/file.py(12): function"."""
+    """One graph break of the compiler. `source`: the user's line, "path/file.py(12): function"."""
 
     reason: str
     source: str | None = None
@@ -44,7 +44,7 @@ class GraphBreak(msgspec.Struct, frozen=True, kw_only=True):
 class Recompile(msgspec.Struct, frozen=True, kw_only=True):
     """A function that was compiled again `count` times in steady state, and the guard that failed last.
 
-    Of a function that the compiler gave up, all times count: it may have done so during warm-up.
+    Where the compiler gave the function up, `count` includes the warm-up, in which that may have happened.
     """
 
     function: str
@@ -54,10 +54,10 @@ class Recompile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compiled(msgspec.Struct, frozen=True, kw_only=True):
-    """What the compiler did: `graphs` that it made in all, breaks, and what it compiled again.
+    """What the compiler did: all `graphs` that it made, graph breaks and recompilations.
 
-    `steady_compiles`: compilations in the steps after warm-up. `limit_hit`: it gave a function up after too many.
-    `cudagraph_skips`: why a CUDA graph was not used, with how often.
+    `steady_compiles`: compilations in the steps after warm-up. `limit_hit`: it gave a function up after too many
+    compilations. `cudagraph_skips`: (why a CUDA graph was not used, how often).
     """
 
     graphs: int
@@ -77,7 +77,7 @@ class HostSync(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Collection(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of Python's garbage collector in the window: in which step, how long, of which generation."""
+    """One run of Python's garbage collector: in which step, how long, and of which generation."""
 
     step: int
     ns: float
@@ -85,7 +85,7 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Collector(msgspec.Struct, frozen=True, kw_only=True):
-    """Python's garbage collector over `steps` steps without the profiler. `tracked`: objects that it has to visit."""
+    """Python's garbage collector over `steps` steps without the profiler. `tracked`: objects that it must visit."""
 
     steps: int
     enabled: bool
@@ -95,15 +95,15 @@ class Collector(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ns_per_step(self) -> float:
-        """Nanoseconds in the collector, the mean of a step."""
+        """Mean time in the collector per step."""
         return sum(run.ns for run in self.runs) / self.steps if self.steps else 0.0
 
 
 class Switches(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings that cost or give time. `tracer`, `profiler`: what hangs on sys.settrace and sys.setprofile, if any.
+    """Settings that cost or save time. `tracer`, `profiler`: the functions set with sys.settrace and sys.setprofile.
 
-    `monitoring`: tools that have registered with sys.monitoring. `matmul_precision`: "highest", "high" or "medium";
-    `autocast`: the dtype that autocast was seen to use in the step, None where it was off.
+    `monitoring`: tools registered with sys.monitoring. `matmul_precision`: "highest", "high" or "medium"; `autocast`:
+    the dtype that autocast used in the step, None where it was off.
     """
 
     anomaly: bool = False
@@ -127,12 +127,12 @@ class Switches(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Threads(msgspec.Struct, frozen=True, kw_only=True):
-    """How many threads torch uses within an operation, and how many processors this process may use.
+    """The threads that torch uses within an operation (`intra`) and across them, and this process's processors.
 
-    `usable`: the affinity mask's; `quota`: processors' worth of time that the control group allows, None: unlimited or
-    not known. `workers`: processes that a data loader started, `worker_threads` the operating system's threads of the
-    median one. `load`: the load average before the first step. `waited_ns`: what all threads of this process together
-    waited for a processor, ready to run.
+    `usable`: processors in the affinity mask; `quota`: processors' worth of time that the control group allows, None:
+    unlimited or not known. `workers`: processes that a data loader started; `worker_threads`: the operating system's
+    threads of the median worker. `load`: the load average before the first step. `waited_ns`: how long all threads of
+    this process together were ready to run without a processor.
     """
 
     intra: int
@@ -143,21 +143,21 @@ class Threads(msgspec.Struct, frozen=True, kw_only=True):
     workers: int | None = None
     worker_threads: float | None = None
     load: float | None = None
-    involuntary_switches: float | None = None  # of a step
-    waited_ns: float | None = None  # of a step
+    involuntary_switches: float | None = None  # per step
+    waited_ns: float | None = None  # per step
     contention: Contention | None = None  # with other processes, while the step was timed
 
     @property
     def available(self) -> float:
-        """Processors that this process really has."""
+        """Processors that this process can really use."""
         return min(float(self.usable), self.quota) if self.quota else float(self.usable)
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """The device's memory over the window: peaks in bytes, the allocator's calls to the driver as counts of a step.
+    """The device's memory over the window: peaks in bytes, and the allocator's calls to the driver per step.
 
-    `capacity_bytes` is the device's, `peak_bytes` the most that tensors held, `reserved_bytes` what the allocator took.
-    On a CPU `peak_bytes` is the process's growth and `mallocs`, `frees`, `retries` are None.
+    `capacity_bytes`: the device's memory; `peak_bytes`: the most that tensors held; `reserved_bytes`: what the
+    allocator took. On a CPU `peak_bytes` is the process's growth, and `mallocs`, `frees`, `retries` are None.
     """
 
     peak_bytes: int | None = None
@@ -169,9 +169,9 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scaling(msgspec.Struct, frozen=True, kw_only=True):
-    """The step with its batch multiplied: (factor, wall ns, FLOP or None) for each size, from 1 on.
+    """The step with larger batches: (factor, wall ns, FLOP or None) for each size, from factor 1 on.
 
-    `bytes`: what each size moves, beside `points`; empty where it was not counted.
+    `bytes`: what each size moves, parallel to `points`; empty where it was not counted.
     """
 
     points: tuple[tuple[float, float, float | None], ...]
@@ -180,13 +180,13 @@ class Scaling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TensorUse(msgspec.Struct, frozen=True, kw_only=True):
-    """A call of one step that was looked at as it was dispatched, where its arguments' values or identity matter.
+    """A finding about one call of a step, from the values or the identity of its arguments as it was dispatched.
 
-    `kind` says what was seen. "weight_cast": a parameter was converted, `share` of its `bytes` without need. "padding":
-    `share` of `total` ids, mask or target entries are padding. "flagged_mask": a mask tensor hides what a flag hides;
-    `share` of `total` scores are seen. "duplicates": `share` of `total` indices repeat an earlier one. "rows": `share`
-    of `total` rows of a table are used. "cat_growth": a tensor was appended to by copying all of it.
-    gobrrr.observe.live.ops.uses defines each exactly.
+    `kind` says what was seen. "weight_cast": a parameter was converted; `share` of its `bytes` was not needed.
+    "padding": `share` of `total` ids, mask or target entries are padding. "flagged_mask": a mask tensor hides the same
+    as a flag; `share` of `total` scores are visible. "duplicates": `share` of `total` indices repeat an earlier index.
+    "rows": `share` of `total` rows of a table are used. "cat_growth": a tensor was appended to by copying all of it.
+    gobrrr.observe.live.ops.uses defines each kind exactly.
     """
 
     kind: str
@@ -201,7 +201,7 @@ class TensorUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
-    """FLOPs and bytes of one step as its operations were dispatched, eager or forced to be. None: not all are known."""
+    """FLOPs and bytes of one step, from its operations as dispatched eagerly. None: not all are known."""
 
     flop: float | None
     bytes: float | None
@@ -211,7 +211,7 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProfilerCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What recording an operation and a Python call adds to the host's time here, as measured in this run."""
+    """Host time that recording adds to an operation and to a Python call, measured in this run."""
 
     op_ns: float
     python_ns: float
@@ -220,8 +220,8 @@ class ProfilerCost(msgspec.Struct, frozen=True, kw_only=True):
 class Live(msgspec.Struct, frozen=True, kw_only=True):
     """All that a live run observed beside the profiler's events. None: not looked at.
 
-    `ended_after`: the steps after which the loop ended, where that was before all was measured; then one of its first
-    steps was recorded, and `times` may have few steps or none.
+    `ended_after`: the number of steps after which the loop ended, where that was before all was measured. One of its
+    first steps was recorded then, and `times` may have few steps or none.
     """
 
     kind: Literal["cpu", "cuda"]
@@ -240,7 +240,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     uses: tuple[TensorUse, ...] | None = None
     counted: Counted | None = None
     dispatch_ns: float | None = None  # what an operation on one element takes on this host without the profiler
-    issue_ns: float | None = None  # until a step has returned that began on an idle device; None on a CPU
+    issue_ns: float | None = None  # how long issuing a step to an idle device takes; None on a CPU
     observer: ProfilerCost | None = None
     program: Program | None = None
     seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""A machine's ceilings, each with where it comes from. None means that the ceiling is not known, never that it is 0."""
+"""A machine's ceilings, each with its provenance. None: the ceiling is not known, which never means 0."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import msgspec
 
 
 class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
-    """One ceiling: `value` in FLOP/s, bytes/s, bytes or seconds, as the field that holds it says.
+    """One ceiling. `value`: in FLOP/s, bytes/s, bytes or seconds, as its field in `Machine` says.
 
-    `at_least`: why it is only a lower bound, as a clause; "" where it is the ceiling. A floor that rests on a lower
-    bound is itself an upper bound.
+    `at_least`: why the value is only a lower bound, as a clause; "" where it is the ceiling. A floor that rests on a
+    lower bound is itself an upper bound.
     """
 
     value: float
@@ -23,11 +23,10 @@ RECORDING_MODES = ("plain", "record_shapes", "with_stack", "record_shapes+with_s
 
 
 class RecordingCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What recording one event adds to the host's time, in ns, by kind of event; None: not known, never free.
+    """Host time in ns that recording one event adds, by kind of event; None: not known, which never means free.
 
-    `runtime_ns` is that of a call of the device's runtime with the record of what it launches, `python_ns` that of one
-    call of a Python or C function, which only stacks record. `spread`: distance of the quartiles of `op_ns` over its
-    median, a share of one.
+    `runtime_ns`: for a call of the device's runtime, including the record of what it launches. `python_ns`: for a call
+    of a Python or C function, which only stacks record. `spread`: the interquartile range of `op_ns` over its median.
     """
 
     op_ns: float
@@ -38,7 +37,7 @@ class RecordingCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObserverCosts(msgspec.Struct, frozen=True, kw_only=True):
-    """The profiler's cost on this machine by mode (`RECORDING_MODES`); a mode that is not there is not known."""
+    """The profiler's cost on this machine by mode (`RECORDING_MODES`); missing modes are not known."""
 
     modes: dict[str, RecordingCost]
     provenance: str = "measured"
@@ -46,15 +45,15 @@ class ObserverCosts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """Ceilings of one device.
+    """The ceilings of one device.
 
-    `matrix_flop_per_s` is dense, by dtype ("bfloat16", "float16", "tf32", "float8", "int8", "float64", "float4");
-    `vector_flop_per_s` by dtype counts a fused multiply-add as 2. `memory_bytes_per_s` is DRAM, `link_bytes_per_s`
-    device to device over all links, both directions summed as vendors print it; `host_bytes_per_s` one direction.
+    `matrix_flop_per_s`: dense, by dtype ("bfloat16", "float16", "tf32", "float8", "int8", "float64", "float4");
+    `vector_flop_per_s`: by dtype, a fused multiply-add counts as 2. `memory_bytes_per_s`: DRAM; `link_bytes_per_s`:
+    device to device over all links, both directions summed as vendors print it; `host_bytes_per_s`: one direction.
     """
 
     name: str
-    device_name: str | None = None  # what the driver calls it, when it was matched from a trace
+    device_name: str | None = None  # the driver's name, where it was matched from a trace
     vendor: str = ""
     architecture: str = ""
     matrix_flop_per_s: dict[str, Ceiling] = {}
@@ -62,10 +61,10 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes_per_s: Ceiling | None = None
     cache_bytes_per_s: Ceiling | None = None
     cache_bytes: Ceiling | None = None
-    inner_cache_bytes_per_s: Ceiling | None = None  # of the caches before the last: what no kernel beats
+    inner_cache_bytes_per_s: Ceiling | None = None  # of the caches before the last: no kernel is faster
     memory_bytes: Ceiling | None = None
     link_bytes_per_s: Ceiling | None = None
     host_bytes_per_s: Ceiling | None = None
     processors: int | None = None  # streaming multiprocessors or compute units
-    observer: ObserverCosts | None = None  # what torch's profiler adds to the host's time
+    observer: ObserverCosts | None = None  # host time that torch's profiler adds
     notes: tuple[str, ...] = ()

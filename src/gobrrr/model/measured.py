@@ -1,4 +1,4 @@
-"""What was measured on a machine: each figure with its spread, and where, when and with what it was measured."""
+"""Measurements of a machine: each figure with its spread, and where, when and with what it was measured."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ FORMAT = 1
 
 
 class Quantity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The median of `runs` samples with their quartiles `low` and `high`, in the unit that its holder says.
+    """The median of `runs` samples with their quartiles `low` and `high`; the record that holds it says the unit.
 
-    `best`: the best sample, the least time or the highest rate; None: it was not kept.
+    `best`: the best sample (the least time or the highest rate); None: it was not kept.
     """
 
     value: float
@@ -26,7 +26,7 @@ class Quantity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def spread(self) -> float:
-        """Distance of the quartiles over the median, a share of one; 0 for a median of 0."""
+        """The interquartile range over the median; 0 for a median of 0."""
         return (self.high - self.low) / abs(self.value) if self.value else 0.0
 
     def scaled(self, factor: float) -> Quantity:
@@ -36,15 +36,16 @@ class Quantity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             value=self.value * factor, low=self.low * factor, high=self.high * factor, runs=self.runs, best=best
         )
 
-    def rate(self, amount: float) -> Quantity:
-        """`amount` a second, where this is seconds: the slow quartile becomes the low rate, the least time the best."""
+    def rate(self, work: float) -> Quantity:
+        """`work` per second, where this is seconds: the slow quartile becomes the low rate, the least time the best."""
         least = self.low if self.best is None else self.best
-        value, low, high, best = (amount / one if one else inf for one in (self.value, self.high, self.low, least))
+        value, low, high, best = (work / time if time else inf for time in (self.value, self.high, self.low, least))
         return Quantity(value=value, low=low, high=high, runs=self.runs, best=None if self.best is None else best)
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and with what: `driver` is the GPU driver's version, or the kernel's for a CPU; `date` is UTC, ISO 8601."""
+    """Where and with what it was measured. `driver`: the version of the GPU's driver, or of the kernel for a CPU;
+    `date`: UTC, ISO 8601."""
 
     device_name: str
     kind: str  # "cpu" or "cuda" (which ROCm uses as well)
@@ -53,7 +54,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     driver: str | None = None
     torch: str = ""
     toolkit: str | None = None  # CUDA or ROCm that torch was built for
-    compiler: str | None = None  # what the fusing compiler generates code with; None: there is none
+    compiler: str | None = None  # the code generator of the fusing compiler; None: there is none
     python: str = ""
     platform: str = ""
     threads: int = 1
@@ -62,9 +63,9 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StageRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A stage of the measuring: when it ran (UTC), and with whom it had to share the machine.
+    """A stage of the measuring: when it ran (UTC), and what other processes had of the machine.
 
-    `tries`: how often it has run, until now.
+    `tries`: how often the stage has run so far.
     """
 
     name: str
@@ -76,7 +77,7 @@ class StageRun(msgspec.Struct, frozen=True, kw_only=True):
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One figure. `group` and `name` say which ("matrix", "bfloat16"), `at` under which conditions ("n = 8192").
 
-    `stage`: the one that measured it, of `Measurement.stages`; "" in files from before there were any.
+    `stage`: the name of the stage that measured it; "" in older files, without stages.
     """
 
     group: str
@@ -106,7 +107,7 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Skipped(msgspec.Struct, frozen=True, kw_only=True):
-    """What was not measured, and why: never the same as zero. `late`: there was no time left for it."""
+    """What was not measured, and why; it never counts as zero. `late`: there was no time left for it."""
 
     what: str
     why: str
@@ -115,7 +116,7 @@ class Skipped(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
-    """One device's ceilings as they were measured, in SI units; a fused multiply-add is 2 FLOP."""
+    """One device's measured ceilings, in SI units; a fused multiply-add is 2 FLOP."""
 
     environment: Environment
     entries: tuple[Entry, ...] = ()
@@ -127,7 +128,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
 
     def stage(self, name: str) -> StageRun | None:
-        """The run of a stage; None where none of that name is known."""
+        """The stage of that name; None where there is none."""
         return next((stage for stage in self.stages if stage.name == name), None)
 
     def entry(self, group: str, name: str) -> Entry | None:

@@ -1,24 +1,25 @@
-"""The text of a value that somebody else's program holds: of numbers, strings and nothing else.
+"""The text of a value in the user's program: of numbers and strings, and of nothing else.
 
-Anything else decides for itself what its text is: a storage prints all of its bytes, an object may raise.
+Other objects define their own text: a storage prints all of its bytes, an object may raise.
 """
 
 from __future__ import annotations
 
 MOST_ITEMS, MOST_CHARACTERS = 4_096, 8_192
-"""What is looked at of a list and of a text: torch's own limits for the arguments in its execution traces."""
+"""Limits of a list and of a text: torch's own for the arguments in its execution traces."""
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 NUMBERS = (bool, int, float, complex)
+"""The types that have a text here, and the numbers among them."""
 
-_LONG_BITS = 1_024  # the digits of a longer number are refused by Python, or take long
+_LONG_BITS = 1_024  # Python refuses to print the digits of a longer number, or takes long
 
 
 def plain_text(value: object) -> str | None:
-    """The text of a number, of a string (its beginning), of None; None for everything else."""
+    """The text of a number, a string (its beginning) or None; None for every other value."""
     if value is None or isinstance(value, bool):
         return str(value)
-    # not what a subclass makes of it
+    # the base class's text: a subclass may define its own
     if isinstance(value, int):
         return int.__repr__(value) if int.bit_length(value) <= _LONG_BITS else hex(value)[:MOST_CHARACTERS]
     if isinstance(value, float):
@@ -33,7 +34,7 @@ def plain_text(value: object) -> str | None:
 
 
 def plain_list(values: list[object] | tuple[object, ...]) -> str:
-    """The text of a list of such values, "[1, True, ]": nothing stands for what has no text, and for a list that is
+    """The text of a list of such values, "[1, True, ]": items without a text are left empty, and so is a list that is
     too long."""
     if len(values) > MOST_ITEMS:
         return ""

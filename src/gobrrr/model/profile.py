@@ -1,4 +1,4 @@
-"""What a door observed: events of every rank, what the file says of itself, and what was wrong with it."""
+"""What a door observed: the events of every rank, and what else is known of the recording."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gobrrr.model.recording import Recording
 
 
 class DeviceProperties(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of the trace's `deviceProperties`; None where the entry lacks it."""
+    """One entry of the trace's `deviceProperties`; None where the entry lacks a value."""
 
     id: int
     name: str | None = None
@@ -39,7 +39,7 @@ class DeviceProperties(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceMeta(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trace file says of itself.
+    """What a trace file says about itself.
 
     `recorded`: the profiler's switches that were on ("record_shapes", ...); "replayed" where gobrrr wrote the timeline.
     """
@@ -55,9 +55,9 @@ class TraceMeta(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class RankProfile:
-    """One process's events, and what else was observed of it.
+    """One process's events, and what else was observed.
 
-    Who needs more than the events asks for it by its name, and gets None where this profile does not have it.
+    Everything beside the events is a property of its own, None where this profile does not have it.
     """
 
     meta: TraceMeta
@@ -67,11 +67,11 @@ class RankProfile:
     live: Live | None = None  # of a live run: what it measured beside the events
     seen: Recording | None = None  # of a live run: one step's operations as they were dispatched
     devices: tuple[DeviceTotals, ...] = ()  # of the whole recording, where the events are a part of it
-    ends: tuple[float, float] | None = None  # the timeline is unprofiled: least and most step time, as multiples of it
+    ends: tuple[float, float] | None = None  # of an unprofiled timeline: least and most step time, as multiples of it
 
     @property
     def rank(self) -> int:
-        """The rank that the file claims, 0 where it says nothing."""
+        """The rank that the file names; 0 where it names none."""
         return self.meta.rank
 
     @property
@@ -80,7 +80,7 @@ class RankProfile:
         return model_of(self.live.kind if self.live is not None else None)
 
     def run_record(self, counted: Counted | None) -> Live | None:
-        """What a run of the steps observed beside the events, with the sums of a step as it was dispatched."""
+        """What a live run observed beside the events, with the sums over a step as it was dispatched."""
         if self.live is None or counted is None:
             return self.live
         return msgspec.structs.replace(self.live, counted=counted)
@@ -92,12 +92,12 @@ class RankProfile:
 
     @property
     def observer(self) -> ProfilerCost | None:
-        """What recording costs here, as measured; None where it was not."""
+        """The measured cost of recording; None where it was not measured."""
         return self.live.observer if self.live is not None else None
 
     @property
     def syncs(self) -> tuple[HostSync, ...] | None:
-        """The program's lines that wait for the device; None where nobody watched."""
+        """The program's lines that wait for the device; None where this was not observed."""
         return self.live.syncs if self.live is not None else None
 
     @property
@@ -107,52 +107,52 @@ class RankProfile:
 
     @property
     def dispatch_ns(self) -> float | None:
-        """What an operation on one element takes here without the profiler; None where it was not measured."""
+        """How long an operation on one element takes without the profiler; None where it was not measured."""
         return self.live.dispatch_ns if self.live is not None else None
 
     @property
     def ended_after(self) -> int | None:
-        """The steps after which the loop ended, where that was before all was measured; None where it was not."""
+        """The number of steps after which the loop ended, where that was before all was measured; else None."""
         return self.live.ended_after if self.live is not None else None
 
     @property
     def compiled(self) -> Compiled | None:
-        """What torch.compile did while the steps ran; None where nobody watched."""
+        """What torch.compile did while the steps ran; None where this was not observed."""
         return self.live.compiled if self.live is not None else None
 
     @property
     def collector(self) -> Collector | None:
-        """What the garbage collector did while the steps ran; None where nobody watched."""
+        """What the garbage collector did while the steps ran; None where this was not observed."""
         return self.live.collector if self.live is not None else None
 
     @property
     def switches(self) -> Switches | None:
-        """What the program has set of torch and Python; None where it is not known."""
+        """The program's settings of torch and Python; None where they are not known."""
         return self.live.switches if self.live is not None else None
 
     @property
     def threads(self) -> Threads | None:
-        """The program's threads and the processors that they have; None where nobody looked."""
+        """The program's threads and processors; None where they were not observed."""
         return self.live.threads if self.live is not None else None
 
     @property
     def memory(self) -> Memory | None:
-        """What the allocator counted; None where it was not asked."""
+        """The allocator's counters; None where they were not read."""
         return self.live.memory if self.live is not None else None
 
     @property
     def scaling(self) -> Scaling | None:
-        """The step with larger batches; None where that was not tried."""
+        """The step with larger batches; None where they were not tried."""
         return self.live.scaling if self.live is not None else None
 
     @property
     def uses(self) -> tuple[TensorUse, ...] | None:
-        """What was seen in the values of tensors; None where nobody looked."""
+        """Findings from the values of tensors; None where these were not observed."""
         return self.live.uses if self.live is not None else None
 
     @property
     def program(self) -> Program | None:
-        """The program's own objects; None where they were not seen."""
+        """The program's own objects; None where they were not observed."""
         return self.live.program if self.live is not None else None
 
 

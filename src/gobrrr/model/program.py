@@ -1,6 +1,6 @@
-"""The user's own objects that a remedy speaks of: their classes, their names, and how the source makes them.
+"""The user's own objects that a remedy names: their classes, their names, and the source that creates them.
 
-None: not seen, or not known for sure. A place is spelled "path/file.py(12): function".
+None: not seen, or not known for sure. A place is written "path/file.py(12): function".
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import msgspec
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """A statement of the user's source as it stands there, on one line or several, and its first and last line.
+    """A statement of the user's source, word for word, on one line or several. `source`: its first line; `last`: the
+    number of its last.
 
-    `call`: the part of it that is meant, as it stands there. Texts are None where they name a file: such a text is
-    nobody else's business, and a diagnosis is passed on.
+    `call`: the relevant part of the statement, word for word. Texts are None where they name a file: that is private,
+    and a diagnosis is passed on.
     """
 
     source: str
@@ -26,9 +27,9 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
 class Made(msgspec.Struct, frozen=True, kw_only=True):
     """One object of the program.
 
-    `kind`: its class as it is imported ("torch.optim.Adam", "train.GPT"); `base`: of an optimizer that class of
-    torch.optim whose step it runs. `name`: what the program calls it ("optimizer", "self.net"). `written`: the only
-    statement that makes such an object, in the files that the step passes through.
+    `kind`: its class as imported ("torch.optim.Adam", "train.GPT"); `base`: for an optimizer the class of torch.optim
+    whose step it runs. `name`: the program's name for it ("optimizer", "self.net"). `written`: the only statement that
+    creates such an object, in the files that the step passes through.
     """
 
     kind: str
@@ -40,7 +41,7 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
 class Input(msgspec.Struct, frozen=True, kw_only=True):
     """A tensor that the model is called with, by its name in the program.
 
-    `local`: a variable of the function that calls the model. `written`: the only statement that gives it its value.
+    `local`: it is a variable of the function that calls the model. `written`: the only statement that assigns it.
     """
 
     name: str
@@ -51,9 +52,9 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wide(msgspec.Struct, frozen=True, kw_only=True):
-    """What brings float64 into the step: torch's default type, the model's parameters, or a tensor that comes in.
+    """What brings float64 into the step: torch's default type, the model's parameters, or an input tensor.
 
-    `name`: of the tensor. `written`: the statement that makes it so.
+    `name`: of the tensor. `written`: the statement that causes it.
     """
 
     kind: Literal["default", "parameters", "tensor"]
@@ -62,7 +63,7 @@ class Wide(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """What one step was seen to use. `forward`: the statements from the model's call to the loss, before backward."""
+    """The objects that one step used. `forward`: the statements from the model's call to the loss, before backward."""
 
     model: Made | None = None
     optimizers: tuple[Made, ...] = ()

@@ -1,4 +1,4 @@
-"""What the static door observes: every operation of one step as it was dispatched, with no device and no time."""
+"""What the static door observes: every operation of one step as dispatched, without a device and without times."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from gobrrr.model.work import OpCall
 Phase = Literal["forward", "backward", "optimizer"]
 Place = Literal["device", "host"]
 Dependence = Literal["no", "sum", "yes", "layers", "unknown"]
-"""Whether a turn of a loop needs what an earlier one made: no; only by adding to it (sum); yes; yes, and each turn has
-tensors of its own, as the layers of a model have; not known."""
+"""Whether an iteration of a loop needs an earlier one's result: no; only to add to it (sum); yes; yes, and each
+iteration has tensors of its own, as the layers of a model have (layers); not known."""
 
 
 class RecordedCall(msgspec.Struct, frozen=True, gc=False):
     """One operation. `site` is an index into `Recording.sites`.
 
-    `place`: where its tensors live. `waits`: the host needs the result before it can go on (`.item()` of a tensor on
-    the device). `recomputed`: it repeats, in the backward pass, what the forward pass did (activation checkpointing).
-    `needed` is the share of its FLOPs that the maths needs: about half where a causal mask leaves half of the result.
-    `host_copy`: its tensors cross the link between host and device, in this direction.
+    `place`: where its tensors are. `waits`: the host needs the result to continue (`.item()` of a tensor on the
+    device). `recomputed`: it repeats, in the backward pass, an operation of the forward pass (activation
+    checkpointing). `needed`: the share of its FLOPs that the maths needs: about half under a causal mask.
+    `host_copy`: it copies between host and device, in this direction.
     """
 
     call: OpCall
@@ -32,36 +32,36 @@ class RecordedCall(msgspec.Struct, frozen=True, gc=False):
     recomputed: bool = False
     needed: float = 1.0
     host_copy: Literal["", "HtoD", "DtoH"] = ""
-    node: str = ""  # of the backward pass: the autograd node that runs it
-    new_bytes: int = 0  # of storages that it made
+    node: str = ""  # in the backward pass: the autograd node that runs it
+    new_bytes: int = 0  # of new storages
     counter: bool = False  # of an optimizer's step count: on the host, wherever the parameters are
-    replayed: bool = False  # dispatched when a CUDA graph was captured, and run by a replay of it
+    replayed: bool = False  # dispatched when a CUDA graph was captured, and run by its replay
 
 
 class Site(msgspec.Struct, frozen=True, gc=False):
-    """Where in the program an operation is: the nn.Modules around it, outermost first, and the line that called it.
+    """Where in the program an operation is: the enclosing nn.Modules, outermost first, and the line that called it.
 
-    `modules` in the profiler's spelling ("LlamaMLP_3"); `source` as "path/file.py(12): function", the innermost line
-    outside torch; `user` the innermost outside any installed package. Operations of the backward pass carry the site of
-    the forward operation that they differentiate.
+    `modules`: in the profiler's spelling ("LlamaMLP_3"); `source`: the innermost line outside of torch,
+    "path/file.py(12): function"; `user`: the innermost line outside of all installed packages. An operation of the
+    backward pass has the site of its forward operation.
     """
 
     modules: tuple[str, ...] = ()
     source: str | None = None
     user: str | None = None
-    paths: tuple[str, ...] = ()  # of the same modules, as the program would write them: "GPT.blocks.3.attention"
+    paths: tuple[str, ...] = ()  # of the same modules, as in the program: "GPT.blocks.3.attention"
 
     @property
     def path(self) -> str | None:
-        """That of the innermost module; None outside of every module."""
+        """The path of the innermost module; None outside of every module."""
         return self.paths[-1] if self.paths else None
 
 
 class CallLine(msgspec.Struct, frozen=True, gc=False):
-    """One call that a function of the program made, in the step that was looked at.
+    """One call by a function of the program, in the observed step.
 
-    `caller` as the profiler names it, by the line that the function begins at: "path/file.py(12): train"; `callee`: the
-    bare name of what it called; `source`: the line of the call, "path/file.py(28): train".
+    `caller`: as the profiler names it, by the function's first line: "path/file.py(12): train"; `callee`: the bare name
+    of the called function; `source`: the line of the call, "path/file.py(28): train".
     """
 
     caller: str
@@ -70,11 +70,11 @@ class CallLine(msgspec.Struct, frozen=True, gc=False):
 
 
 class OwnTime(msgspec.Struct, frozen=True, gc=False):
-    """A function of the program with much time of its own, in which it calls nothing that a profiler has a frame for.
+    """A function of the program with much time of its own, in which it calls nothing with a frame in the profile.
 
-    `caller` as in `CallLine`; `source`: the line with most of that time, None where it is spread over several;
-    `callee`: the only call on that line which the interpreter did not tell of, such as one of Cython's; "" for none,
-    where the line is the interpreter's own work.
+    `caller`: as in `CallLine`; `source`: the line with most of that time, None where it is spread over several lines;
+    `callee`: the only call on that line that the interpreter does not report, such as one of Cython's; "" for none:
+    the line itself is the interpreter's work.
     """
 
     caller: str
@@ -83,15 +83,15 @@ class OwnTime(msgspec.Struct, frozen=True, gc=False):
 
 
 class HostLoop(msgspec.Struct, frozen=True, gc=False):
-    """A loop of the program, as the step that was looked at went through it once.
+    """One run of a loop of the program, in the observed step. A turn is one iteration.
 
-    `source`: its line, "path/file.py(12): forward". `turns`: indices into `Recording.calls`, of the first call of each
-    turn and of what follows the last one. `carried`: an operation that reads what an earlier turn made; `within`: the
-    kind of module that all of these are in, such as "GRUCell", "" where they are not all in one. `reads`: how often the
-    program reads values of tensors in it, those reads included that dispatch nothing (`tolist`). `again_bytes`: what
-    its turns read after an earlier one has read the same, such as weights: one operation on all turns reads it once.
-    `free`: of a loop whose turns need each other, the products (into `Recording.calls`) that do not: each turn makes
-    them with the same weight, out of nothing that an earlier turn made.
+    `source`: its line, "path/file.py(12): forward". `turns`: indices into `Recording.calls`: the first call of each
+    turn, and the end of the last turn. `carried`: an operation that reads an earlier turn's result; `within`: the kind
+    of module that all of these are in, such as "GRUCell", "" where they are not all in one. `reads`: how often the
+    program reads values of tensors in the loop, including reads that dispatch nothing (`tolist`). `again_bytes`: bytes
+    that an earlier turn has read as well, such as weights: one operation on all turns would read them once.
+    `free`: in a loop whose turns need each other, the matrix products (into `Recording.calls`) that do not: each turn
+    computes them with the same weight, from inputs that no earlier turn made.
     """
 
     source: str
@@ -105,7 +105,7 @@ class HostLoop(msgspec.Struct, frozen=True, gc=False):
 
 
 class Assumption(msgspec.Struct, frozen=True, gc=False):
-    """A value that the program asked for and that only real data could give: what was put in its place, and where."""
+    """A value that the program read and that only real data has: the value that was used instead, and where."""
 
     what: str
     value: str
@@ -116,13 +116,13 @@ AgainKind = Literal["steps", "turns", "rows"]
 
 
 class Again(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Operations of the step that need not run, at one place: what they compute had been computed before.
+    """Operations at one place of the step that repeat earlier computing, so that they need not run.
 
-    `kind`: "steps": the step before computed it as well, of what no step changes; "turns": this step itself had,
-    `times` in all; "rows": some of it, in earlier turns with fewer rows: `rows` has (before, now) for each of `calls`.
-    `calls`: positions in `Recording.calls`; `op`: the main one, of "rows" the function, if it is no module; `whole`:
-    they are all that a module's call computes. `of`: "numbers" (shapes and constants of the program), "weights", or
-    "tensors" from outside.
+    `kind`: "steps": the step before computed the same, from inputs that no step changes; "turns": this step itself did,
+    `times` in all; "rows": earlier turns computed a part of it, with fewer rows: `rows` has (before, now) for each of
+    `calls`. `calls`: indices into `Recording.calls`; `op`: the main operation, for "rows" the function unless it is a
+    module; `whole`: they are everything that a module's call computes. `of`: what it is computed from: "numbers"
+    (shapes and constants of the program), "weights", or "tensors" from outside.
     """
 
     kind: AgainKind
@@ -137,7 +137,7 @@ class Again(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Operations of one name at one line, in a step: how many, and the elements of the tensors that they were given."""
+    """Operations of one name at one line, in a step: how many, and the elements of their input tensors."""
 
     op: str
     source: str | None
@@ -146,9 +146,9 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What the program held when `step` steps had run.
+    """What the program held after `step` steps.
 
-    `nodes`: of autograd's graphs, reached from the results that were there; None: too many to count. `tensors` and
+    `nodes`: of autograd's graphs, reached from the tensors that existed; None: too many to count. `tensors` and
     `bytes`: those that Python knows; `device_bytes`: all that tensors hold on the GPU; `hooks`: on modules and tensors.
     """
 
@@ -161,9 +161,9 @@ class Held(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A result that is there when the next step has ended.
+    """A result of a step that still exists at the end of the next step.
 
-    `nodes`: that its graph has; `chain`: its graph goes through those of earlier steps, and is longer in each;
+    `nodes`: the size of its graph; `chain`: its graph passes through those of earlier steps and grows in each step;
     `bytes`: of its storage.
     """
 
@@ -175,10 +175,10 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Later(msgspec.Struct, frozen=True, kw_only=True):
-    """What a second look, at the step behind the first one, and the boundaries between steps tell of growth.
+    """What grows from step to step, from a second recorded step and from the boundaries between steps.
 
-    `first`, `second`: both steps by operation and line; `before`: steps that the loop had made before the first
-    recorded one, None where that is not known.
+    `first`, `second`: both steps by operation and line; `before`: how many steps ran before the first recorded one,
+    None where that is not known.
     """
 
     first: tuple[Tally, ...]
@@ -189,10 +189,10 @@ class Later(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recording(msgspec.Struct, frozen=True, kw_only=True):
-    """One step as it was dispatched. Independent of the machine that it is later predicted on.
+    """One step as it was dispatched; independent of the machine that it is later predicted on.
 
-    `peak_bytes` is the most that tensors on the device held at once during the step, `start_bytes` what they held when
-    it began (weights, optimizer state, inputs). `modules`: calls of nn.Module.forward.
+    `peak_bytes`: the most that tensors on the device held at once during the step; `start_bytes`: what they held at its
+    begin (weights, optimizer state, inputs). `module_calls`: calls of nn.Module.forward.
     """
 
     target: str
@@ -202,11 +202,11 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     start_bytes: int
     module_calls: int
     lines: tuple[CallLine, ...] = ()  # calls that the program's own functions made, in order; of a live run
-    own: tuple[OwnTime, ...] = ()  # functions that hold the host by themselves; of a live run
-    code: dict[str, str] = {}  # what stands on the program's lines, by their source; of a live run
-    again: tuple[Again, ...] | None = None  # of a live run: work that had been done before; None: not looked for
+    own: tuple[OwnTime, ...] = ()  # functions with much time of their own; of a live run
+    code: dict[str, str] = {}  # the text of the program's lines, by their source; of a live run
+    again: tuple[Again, ...] | None = None  # of a live run: repeated work; None: not looked for
     loops: tuple[HostLoop, ...] | None = None  # of a live run; None: not known
-    later: Later | None = None  # of a live run: the step behind it; None: not looked at
+    later: Later | None = None  # of a live run: the next step; None: not looked at
     streams: dict[str, str] = {}  # file objects of other processes, by address: "pipe", "socket"; of a live run
     on_cpu: bool  # nothing was on a GPU: the CPU's operations were taken as the device's
     assumptions: tuple[Assumption, ...] = ()

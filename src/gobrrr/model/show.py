@@ -1,4 +1,4 @@
-"""How a record prints itself: the report layer above registers its renderers here, so that imports only point down."""
+"""How a record prints itself: the report layer registers its renderers here, so that imports only point down."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What holds of every diagnosis beyond the types of its fields: no number below 0, sums, intervals, places in lists.
+"""What every diagnosis fulfils beyond the types of its fields: no number below 0, sums, intervals, valid indices.
 
-A file may be damaged, or edited by hand: what renders a diagnosis relies on these.
+A file may be damaged, or edited by hand, and the renderers rely on these.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import msgspec
 from gobrrr.model.diagnosis import BudgetLine, Diagnosis, Interval, Timeline, WhatIf
 
 DIFFERENCES = frozenset({"expected_ns", "saving_ns", "predicted_saving_ns", "drift", "numerics", "device", "rank"})
-"""Fields whose numbers may be below 0; what is said of their intervals stands below."""
+"""Fields whose numbers may be below 0; `_intervals` and `_what_if` check them."""
 
 LARGEST = 1e60
-"""No time, count or size is larger: what the wildest shapes of a damaged trace multiply to is below it."""
+"""No time, count or size is larger. The product of the largest shapes in a damaged trace stays below it."""
 
 ROUNDING = 1e-6
-"""How far a sum may be off, as a share of it."""
 ROUNDING_NS = 2.0
+"""How far a sum may be off: this share of it, and this much more. Chosen, not measured."""
 
 
 def fault(diagnosis: Diagnosis) -> str | None:
-    """The first thing that can't be in a diagnosis, in words; None where all is sound."""
+    """The first fault of a diagnosis, in words; None where it is sound."""
     return next(_faults(diagnosis), None)
 
 
@@ -35,8 +35,8 @@ def _faults(diagnosis: Diagnosis) -> Iterator[str]:
     yield from _intervals(diagnosis)
     wall = diagnosis.unprofiled_wall_ns.value if diagnosis.unprofiled_wall_ns.how != "unknown" else diagnosis.wall_ns
     yield from _sums("budget", diagnosis.budget, wall)
-    for at, each in enumerate(diagnosis.what_ifs):
-        yield from _what_if(f"what_ifs[{at}]", each, len(diagnosis.ops))
+    for at, what_if in enumerate(diagnosis.what_ifs):
+        yield from _what_if(f"what_ifs[{at}]", what_if, len(diagnosis.ops))
     yield from _places(diagnosis)
     yield from _tree(diagnosis)
     if diagnosis.timeline is not None:
@@ -45,7 +45,7 @@ def _faults(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _numbers(value: Any, at: str) -> Iterator[str]:
-    """Numbers that are none, or are below 0 where they may not be."""
+    """Numbers that are not finite, or below 0 where they may not be."""
     if isinstance(value, msgspec.Struct):
         for name in value.__struct_fields__:
             if name not in DIFFERENCES:
@@ -79,19 +79,19 @@ def _counts(diagnosis: Diagnosis) -> Iterator[str]:
 
 def _intervals(diagnosis: Diagnosis) -> Iterator[str]:
     wall = diagnosis.unprofiled_wall_ns
-    known = [number for number in (wall.low, wall.value, wall.high) if number is not None]
-    if known != sorted(known) or (wall.value is None) != (wall.how == "unknown"):
+    numbers = [number for number in (wall.low, wall.value, wall.high) if number is not None]
+    if numbers != sorted(numbers) or (wall.value is None) != (wall.how == "unknown"):
         yield "unprofiled_wall_ns is no interval around its value"
     for name in ("device_time", "calls", "bytes"):
         if (getattr(diagnosis.coverage, name) or 0.0) > 1 + ROUNDING:
             yield f"coverage.{name} is more than all"
-    given = {
-        **{f"findings[{at}].at_stake_ns": each.at_stake_ns for at, each in enumerate(diagnosis.findings)},
-        **{f"prescriptions[{at}].predicted_saving_ns": each.predicted_saving_ns
-           for at, each in enumerate(diagnosis.prescriptions)},
+    intervals = {
+        **{f"findings[{at}].at_stake_ns": finding.at_stake_ns for at, finding in enumerate(diagnosis.findings)},
+        **{f"prescriptions[{at}].predicted_saving_ns": prescription.predicted_saving_ns
+           for at, prescription in enumerate(diagnosis.prescriptions)},
     }  # fmt: skip
     most = max((number for number in (wall.value, diagnosis.wall_ns) if number is not None), default=LARGEST)
-    for name, (low, high) in given.items():
+    for name, (low, high) in intervals.items():
         if not 0 <= low <= high <= most * (1 + ROUNDING) + ROUNDING_NS:
             yield f"{name} is from {low:g} to {high:g}"
     for at, row in enumerate(diagnosis.machines):
@@ -100,7 +100,7 @@ def _intervals(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _sums(name: str, lines: Sequence[BudgetLine], wall_ns: float | None) -> Iterator[str]:
-    """Lines sum to the wall, their shares to one."""
+    """The lines sum to the wall time, their shares to one."""
     total = sum(line.ns for line in lines)
     if lines and wall_ns is not None and abs(total - wall_ns) > ROUNDING * wall_ns + ROUNDING_NS:
         yield f"{name} sums to {total:g} ns of {wall_ns:g}"
@@ -114,7 +114,7 @@ def _what_if(name: str, what_if: WhatIf, ops: int) -> Iterator[str]:
         yield f"{name} is no interval around its step"
     if not abs(what_if.expected_ns) <= LARGEST:
         yield f"{name}.expected_ns is {what_if.expected_ns:g}"
-    if any(each.op >= ops for each in what_if.ops):
+    if any(moved.op >= ops for moved in what_if.ops):
         yield f"{name}.ops names a row that ops does not have"
 
 
@@ -124,7 +124,7 @@ def _ordered(interval: Interval) -> bool:
 
 
 def _places(diagnosis: Diagnosis) -> Iterator[str]:
-    """Rows that name other rows."""
+    """Rows that refer to other rows."""
     named = {
         **{f"kernels[{at}]": row.ops for at, row in enumerate(diagnosis.kernels)},
         **{f"modules[{at}]": row.ops for at, row in enumerate(diagnosis.modules)},
@@ -132,8 +132,11 @@ def _places(diagnosis: Diagnosis) -> Iterator[str]:
     for name, ops in named.items():
         if any(index >= len(diagnosis.ops) for index in ops):
             yield f"{name}.ops names a row that ops does not have"
-    for at, each in enumerate(diagnosis.prescriptions):
-        if each.finding != each.mends[0] or len(each.mends_ns) not in (0, len(each.mends)):
+    for at, prescription in enumerate(diagnosis.prescriptions):
+        if prescription.finding != prescription.mends[0] or len(prescription.mends_ns) not in (
+            0,
+            len(prescription.mends),
+        ):
             yield f"prescriptions[{at}].mends does not begin with its finding, or has not one saving each"
     paths = {tuple(row.path) for row in diagnosis.modules}
     for at, row in enumerate(diagnosis.modules):
@@ -142,23 +145,23 @@ def _places(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _tree(diagnosis: Diagnosis) -> Iterator[str]:
-    """The places of the step: a tree, each parent before its children, and what names one of them."""
-    for at, each in enumerate(diagnosis.places):
-        if each.id != at:
-            yield f"places[{at}].id is {each.id}"
-        if (each.parent is None) != (at == 0) or (each.parent is not None and each.parent >= at):
+    """The places of the step: a tree, each parent before its children, and all references to a place."""
+    for at, place in enumerate(diagnosis.places):
+        if place.id != at:
+            yield f"places[{at}].id is {place.id}"
+        if (place.parent is None) != (at == 0) or (place.parent is not None and place.parent >= at):
             yield f"places[{at}] does not come after the place that it lies in"
     named = {
         "held_by": diagnosis.held_by,
-        **{f"findings[{at}].place": each.place for at, each in enumerate(diagnosis.findings)},
+        **{f"findings[{at}].place": finding.place for at, finding in enumerate(diagnosis.findings)},
     }
-    for name, place in named.items():
-        if place is not None and place >= len(diagnosis.places):
-            yield f"{name} names number {place} of {len(diagnosis.places)} places"
+    for name, index in named.items():
+        if index is not None and index >= len(diagnosis.places):
+            yield f"{name} names number {index} of {len(diagnosis.places)} places"
 
 
 def _columns(line: Timeline, ops: int) -> Iterator[str]:
-    """Columns of one length, that name what there is, within the step."""
+    """Columns have one length, valid indices, and times within the step."""
     work = {"start_ns": line.start_ns, "duration_ns": line.duration_ns, "stream": line.stream, "op": line.op,
             "kind": line.kind}  # fmt: skip
     gaps = {"gap_start_ns": line.gap_start_ns, "gap_duration_ns": line.gap_duration_ns, "gap_cause": line.gap_cause}
@@ -176,7 +179,7 @@ def _columns(line: Timeline, ops: int) -> Iterator[str]:
 
 
 def _host(line: Timeline, places: int) -> Iterator[str]:
-    """The same of the host's threads."""
+    """The same for the host's threads."""
     for at, track in enumerate(line.host):
         name, columns = f"timeline.host[{at}]", (track.start_ns, track.duration_ns, track.place, track.depth)
         if len({len(values) for values in columns}) > 1:

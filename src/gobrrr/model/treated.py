@@ -1,4 +1,4 @@
-"""What `gobrrr treat` found: each trial, predicted and measured, and what was kept. Times are ns of one step."""
+"""The results of `gobrrr treat`: each trial, predicted and measured, and what was kept. Times are ns per step."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ class Errors(msgspec.Struct, frozen=True, kw_only=True):
 class Numerics(msgspec.Struct, frozen=True, kw_only=True):
     """What a treatment did to the numbers.
 
-    `reference` is what both arms are held against. `steps` were taken from the same state. `parameters_change` is None
-    where there is nothing to train. `ok` is None where nothing could be compared, and `why` says why, or what failed.
+    `reference`: what both arms are compared with. `steps`: how many were taken from the same state.
+    `parameters_change`: None where there is nothing to train. `ok`: None where nothing could be compared. `why`: why
+    not, or what failed.
     """
 
     reference: Literal["float64", "float32", "baseline", "none"]
@@ -41,7 +42,7 @@ class Numerics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """Both arms timed in turns: medians of rounds, and the spread that a gain must exceed. ns of one step."""
+    """Both arms timed in turns, in ns per step: medians of rounds, and the spread that a gain must exceed."""
 
     before_ns: float
     after_ns: float
@@ -51,7 +52,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Versions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trial ran on."""
+    """The device and the software of a trial."""
 
     device: str
     driver: str | None
@@ -61,18 +62,18 @@ class Versions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One way of a treatment on top of those that were kept: what the ledger holds.
+    """The trial of one way of a treatment, on top of the ways that were kept: an entry of the ledger.
 
-    `predicted_saving_ns` and `expected_ns` are None where nothing predicts the way. `timing`, `numerics` and memory are
-    None where they were not measured (on a CPU the allocator's peak is not known); `why` then says why, as it does for
-    every verdict. `work`: of what a step does then, in steps of before; savings are per unit of work.
-    `replayed_saving_ns` and `replayed_expected_ns` are the prediction before errors of earlier trials widened or
-    narrowed it, of a step of `step_ns`. `instead_of`: the one of `kept` that it was tried in place of, and is measured
-    against. `from_ledger`: the date of the trial, where it was not run again. `died`: the process that ran it died or
-    hung, which it is taken for after a silence of `limit_s` (None: as long as gobrrr itself waits). `late`: it was
-    ended by the budget, after `seconds`. `unapplied`: the way found out that it can't be applied here. `members`: the
-    ways of a set that is tried at once; `unfit_member`: which of them can't be applied. `leaves_out`: the one of `kept`
-    that was left out, against all of them. `contention`: what other processes had while it was timed.
+    `predicted_saving_ns`, `expected_ns`: None where nothing predicts the way. `timing`, `numerics` and memory: None
+    where they were not measured (on a CPU the allocator's peak is not known). `why`: the reason of the verdict, or why
+    something was not measured. `work`: the work of a treated step, in steps of before; savings are per unit of work.
+    `replayed_saving_ns`, `replayed_expected_ns`: the prediction for a step of `step_ns`, before it was corrected by the
+    errors of earlier trials. `instead_of`: the way of `kept` that it replaces and is measured against. `from_ledger`:
+    the date of the trial, where it was not run again. `died`: its process died or hung, which means that it was silent
+    for `limit_s` (None: gobrrr's own limit). `late`: the budget ended it, after `seconds`. `unapplied`: the way turned
+    out not to apply here. `members`: the ways of a set that is tried at once; `unfit_member`: the one that can't be
+    applied. `leaves_out`: the way of `kept` that was left out, to compare with all of them. `contention`: what other
+    processes had while it was timed.
     """
 
     way: str
@@ -113,14 +114,14 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def saving_ns(self) -> float | None:
-        """What was measured: time per unit of work before less after; None where it was not."""
+        """The measured saving per unit of work: the time before less the time after; None where it was not timed."""
         if self.timing is None:
             return None
         return self.timing.before_ns - self.timing.after_ns / self.work
 
     @property
     def disturbed(self) -> bool:
-        """Whether it was timed while others had the processors."""
+        """Whether it was timed while other processes used the processors."""
         return self.timing is not None and self.contention is not None and self.contention.disturbed
 
 
@@ -132,9 +133,9 @@ class Untried(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Advised(msgspec.Struct, frozen=True, kw_only=True):
-    """What only the user's own source can change: predicted and measured by nothing.
+    """A change that only the user can make, in the source; it can't be tried here.
 
-    `mends`: the codes of the findings that it answers, `finding` first, whose place `where` is.
+    `mends`: the codes of the findings that it answers, `finding` first; `where`: the place of `finding`.
     """
 
     treatment: str
@@ -147,15 +148,14 @@ class Advised(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Treated(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole of a treatment. `kept` are the ways that helped, in the order of being kept.
+    """A whole treatment. `kept`: the ways that helped, in the order in which they were kept.
 
-    `step_before_ns`: the step as it was, in turns with the treated one in the trial that measured all that is kept, or
-    in the first trial that helped where there was none; as it was diagnosed where nothing is kept. `step_after_ns`:
-    with all that is kept, per unit of work, of the trial that measured that last. `faster`: how many times as fast it
-    became: the ratio of the two where they are of one trial, else what the trials gave one upon the other, multiplied.
-    `together`: several kept ways at once against the step as it was; None where that was not measured. `needs_s`: the
-    least budget in which one trial can be decided, where this one was too short for it; else None. `caveats`: what a
-    reader must know before the numbers.
+    `step_before_ns`: the untreated step, from the trial that measured all kept ways at once, else from the first trial
+    that helped; from the diagnosis where nothing is kept. `step_after_ns`: the step with all kept ways, per unit of
+    work, from the last trial that measured it. `faster`: the speedup: the ratio of the two where they are from one
+    trial, else the product of the trials' speedups. `together`: all kept ways at once against the untreated step; None
+    where that was not measured. `needs_s`: the shortest budget that can decide one trial, where this budget was too
+    short; else None. `caveats`: what a reader must know before the numbers.
     """
 
     target: str
@@ -183,12 +183,12 @@ class Treated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErrorRow(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the predictions of a treatment were off, over the ledger's trials.
+    """The errors of a treatment's predictions, over the ledger's trials.
 
-    `predicted`: trials that have both a prediction and a time. The points are of the step, |predicted - measured|;
-    None where there is no such trial, as is the median of measured over expected. `covered`: the share of them whose
-    measured saving lies in the interval that was promised; `width_points`: the median width of those intervals. Both
-    None where none was promised.
+    `predicted`: how many trials have both a prediction and a time. `median_points`, `p90_points`: |predicted -
+    measured| in percentage points of the step; these and `measured_over_expected` (the median) are None without such
+    trials. `covered`: the share of them whose measured saving lies in the predicted interval; `width_points`: the
+    median width of those intervals. Both are None where there is no interval.
     """
 
     treatment: str
@@ -203,9 +203,9 @@ class ErrorRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LedgerErrors(msgspec.Struct, frozen=True, kw_only=True):
-    """What `gobrrr ledger` shows: the errors by treatment, of all trials in a folder.
+    """What `gobrrr ledger` shows: the errors by treatment, over all trials in a folder.
 
-    `repeated`: trials that were run again later; of those the newest alone counts, and is in `errors`.
+    `repeated`: how many trials were run again later; `errors` counts only the newest run of each.
     """
 
     folder: str

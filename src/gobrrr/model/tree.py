@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from gobrrr.model.events import ABSENT, I8, EventTable, Kind
+from gobrrr.model.events import ABSENT, I8, EventTable, Kind, Mask
 
 HOST_KINDS = (Kind.OP, Kind.ANNOTATION, Kind.PYTHON, Kind.RUNTIME)
+"""The kinds of events on the host's threads."""
 STEP_MARK = "ProfilerStep"
-"""How the name of a step's mark begins."""
+"""Names of step annotations begin with this."""
 SLACK_NS = 1_000
-"""Dialects with whole microseconds round each end on its own, so a child may stick out of its parent by one."""
+"""A child may end this much after its parent: dialects in whole microseconds round each time on its own."""
 
 
 def parents(events: EventTable, *kinds: Kind) -> I8:
     """For each row, the row of the innermost event of `kinds` that encloses it on its thread, or -1.
 
-    Rows of other kinds get -1 and are no parents, and neither are marks of steps: a step may begin within a call, which
-    ends within the mark then. Pointer jumping over all rows at once: a guess always has only closed events between
-    itself and the row, so a guess that has ended before the row ends can be replaced by its own.
+    Rows of other kinds get -1 and are no parents. Step annotations are not parents either: a step may begin within a
+    call that ends within the step. Pointer jumping over all rows at once: only closed events lie between a guess and
+    the row, so a guess that has ended before the row ends can be replaced by its own guess.
     """
     result = np.full(len(events), ABSENT, dtype=np.int64)
     rows = events.of(*(kinds or HOST_KINDS))
@@ -44,15 +45,16 @@ def parents(events: EventTable, *kinds: Kind) -> I8:
     return result
 
 
-def _closed(stop: I8, start: I8, limit: I8, guess: I8, rows: I8) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _closed(stop: I8, start: I8, limit: I8, guess: I8, rows: I8) -> Mask:
     """Whether the guessed parent has ended before the row: it ends before the row's start, or well before its end."""
     end = stop[guess[rows]]
-    return (end < limit[rows]) | (end <= start[rows]) & (stop[rows] > start[rows])
+    closed: Mask = (end < limit[rows]) | (end <= start[rows]) & (stop[rows] > start[rows])
+    return closed
 
 
-def outermost(parent: I8, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> I8:
+def outermost(parent: I8, mask: Mask) -> I8:
     """For each row, its outermost ancestor (itself included) within `mask`, or -1."""
-    # `current` is the outermost among a row and its next 1, 3, 7, ... ancestors, `jump` the ancestor behind those
+    # `current`: the outermost among a row and its next 1, 3, 7, ... ancestors; `jump`: the next ancestor after those
     current = np.where(mask, np.arange(len(parent)), ABSENT)
     jump = parent.copy()
     rows = np.flatnonzero(jump >= 0)
@@ -77,22 +79,22 @@ def depths(parent: I8) -> I8:
 
 
 def sums_below(parent: I8, values: I8) -> I8:
-    """For each row, the sum of `values` over all rows within it, itself left out."""
+    """For each row, the sum of `values` over all its descendants."""
     total = values.copy()
-    inner = np.flatnonzero(parent >= 0)
-    depth = depths(parent)[inner]
-    inner = inner[np.argsort(-depth, kind="stable")]
+    inner_rows = np.flatnonzero(parent >= 0)
+    depth = depths(parent)[inner_rows]
+    inner_rows = inner_rows[np.argsort(-depth, kind="stable")]
     bounds = np.flatnonzero(np.diff(np.sort(-depth), prepend=1))
-    for level in np.split(inner, bounds[1:]):
+    for level in np.split(inner_rows, bounds[1:]):
         np.add.at(total, parent[level], total[level])
     return total - values
 
 
 def ancestors(parent: I8, row: int) -> list[int]:
     """`row`'s ancestors, innermost first."""
-    found = []
+    rows = []
     row = int(parent[row])
     while row >= 0:
-        found.append(row)
+        rows.append(row)
         row = int(parent[row])
-    return found
+    return rows

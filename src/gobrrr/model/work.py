@@ -1,4 +1,4 @@
-"""What an operation is called with, and what it must do: the two ends of counting."""
+"""The arguments of an operation, and the work that it must do: input and output of the counting rules."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Link = Literal["memory", "host", "network"]
 
 
 class Tensor(msgspec.Struct, frozen=True, gc=False):
-    """A tensor argument: `shape` in elements, `dtype` in torch's short names ("bfloat16"); `strides` in elements.
+    """A tensor argument: `shape` and `strides` in elements, `dtype` by torch's short name ("bfloat16").
 
-    `nnz`: how many elements a sparse tensor stores; None for a dense one, and where a trace doesn't tell.
+    `nnz`: how many elements a sparse tensor stores; None for a dense one, and where a trace does not say.
     """
 
     shape: tuple[int, ...]
@@ -25,7 +25,7 @@ class Tensor(msgspec.Struct, frozen=True, gc=False):
 
 
 class Scalar(msgspec.Struct, frozen=True, gc=False):
-    """A non-tensor argument as the profiler printed it ("0.5", "True", "[1, 1]"); "" when it was not recorded."""
+    """A non-tensor argument as the profiler prints it ("0.5", "True", "[1, 1]"); "" where it was not recorded."""
 
     text: str = ""
 
@@ -40,7 +40,7 @@ Argument = Tensor | Scalar | TensorList
 
 
 class Collective(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What the profiler records of a collective. Element counts are per rank; None where not recorded."""
+    """A collective as the profiler records it. Element counts are per rank; None where not recorded."""
 
     name: str
     dtype: str | None = None
@@ -50,12 +50,12 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class OpCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One framework operation as it was called, with the kernels that it launched.
+    """One framework operation with its arguments, and the kernels that it launched.
 
-    Outputs are not recorded by the profiler: a rule derives them from inputs and scalars. A recorder below autograd
-    sees them, and not the ops that the op calls inside itself: where `outputs` is given, the call stands for those too
-    (the zeros behind an embedding's gradient). `kernels` are the names of the kernels, the last resort for what the
-    arguments do not say (was TF32 on?).
+    The profiler does not record outputs: a rule derives them from inputs and scalars. A recorder below autograd sees
+    the outputs, but not the ops that an op calls inside itself: where `outputs` is given, the call includes those (the
+    zeros for an embedding's gradient). `kernels`: the names of the kernels, a last resort for what the arguments do not
+    say (was TF32 on?).
     """
 
     name: str
@@ -68,38 +68,38 @@ class OpCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def tensors(self) -> list[Tensor]:
         """The tensor arguments, lists flattened."""
-        found: list[Tensor] = []
-        for one in self.inputs:
-            if isinstance(one, Tensor):
-                found.append(one)
-            elif isinstance(one, TensorList):
-                found.extend(one.items)
-        return found
+        flat: list[Tensor] = []
+        for argument in self.inputs:
+            if isinstance(argument, Tensor):
+                flat.append(argument)
+            elif isinstance(argument, TensorList):
+                flat.extend(argument.items)
+        return flat
 
     def retyped(self, types: Mapping[str, str]) -> OpCall:
-        """The same call on tensors of other types: those that `types` names become what it says."""
+        """The same call with other element types. `types`: old type to new type; others stay."""
 
-        def other(tensor: Tensor) -> Tensor:
+        def cast(tensor: Tensor) -> Tensor:
             return structs.replace(tensor, dtype=types.get(tensor.dtype, tensor.dtype))
 
-        def argument(one: Argument) -> Argument:
-            if isinstance(one, TensorList):
-                return TensorList(tuple(map(other, one.items)))
-            return other(one) if isinstance(one, Tensor) else one
+        def recast(argument: Argument) -> Argument:
+            if isinstance(argument, TensorList):
+                return TensorList(tuple(map(cast, argument.items)))
+            return cast(argument) if isinstance(argument, Tensor) else argument
 
-        return structs.replace(self, inputs=tuple(map(argument, self.inputs)), outputs=None, kernels=())
+        return structs.replace(self, inputs=tuple(map(recast, self.inputs)), outputs=None, kernels=())
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What an op must do. Work adds: FLOPs and bytes sum; the weaker certainty wins.
+    """The work of an op. Works add up: FLOPs and bytes sum; the weaker certainty wins.
 
-    `matrix_flop` runs on the matrix units (tensor cores) when `matrix_dtype` has them, `vector_flop` on the vector
-    units. One fused multiply-add is 2 FLOP. `bytes_*` are DRAM bytes as run (each input read once, each output
-    written once) for `link` "memory", and bytes over the link otherwise. None is not 0: it means not known.
+    `matrix_flop`: on the matrix units (tensor cores) where there are some for `matrix_dtype`; `vector_flop`: on the
+    vector units. One fused multiply-add is 2 FLOP. `bytes_*`: DRAM bytes as run (each input read once, each output
+    written once) for `link` "memory", else bytes over the link. None: not known, which never means 0.
 
-    FLOPs three ways (docs/design.md, section 5): `flop` is hardware, everything that the kernels execute, with what
-    they compute again; `executed_flop` leaves out the second computing; `needed_flop` is the model's, what the maths
-    needs. Model FLOP utilization divides the last, hardware utilization the first.
+    Three counts of FLOPs (docs/design.md, section 5): `flop`, the hardware FLOPs, is everything that the kernels
+    execute; `executed_flop` leaves out recomputation; `needed_flop`, the model FLOPs, is what the maths needs. Model
+    FLOP utilization uses the last, hardware FLOP utilization the first.
     """
 
     count: Count
@@ -107,8 +107,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     matrix_dtype: str | None = None
     vector_flop: float | None = None
     vector_dtype: str | None = None
-    recomputed_flop: float = 0.0  # the part of matrix_flop that repeats a product made before (attention's backward)
-    model_flop: float | None = None  # what the maths needs, on both units, where that is less than what is executed
+    recomputed_flop: float = 0.0  # the part of matrix_flop that repeats an earlier product (attention's backward)
+    model_flop: float | None = None  # what the maths needs, on both units, where that is less than executed
     bytes_read: float | None = None
     bytes_written: float | None = None
     link: Link = "memory"
@@ -119,14 +119,14 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def flop(self) -> float | None:
-        """Hardware FLOPs: all that the kernels execute, on both units; None if neither is known."""
+        """Hardware FLOPs: everything that the kernels execute, on both units; None if neither is known."""
         if self.matrix_flop is None and self.vector_flop is None:
             return None
         return (self.matrix_flop or 0.0) + (self.vector_flop or 0.0)
 
     @property
     def executed_flop(self) -> float | None:
-        """FLOPs executed once: `flop` without what a kernel computes again inside itself; None if not known."""
+        """FLOPs without recomputation inside a kernel; None if not known."""
         return None if self.flop is None else self.flop - self.recomputed_flop
 
     @property
@@ -148,6 +148,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 UNKNOWN = Work(count="unknown")
+"""The work of an op without a rule."""
 
 ITEM_BYTES: dict[str, float] = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "tf32": 4,
@@ -157,4 +158,4 @@ ITEM_BYTES: dict[str, float] = {
     "complex32": 4, "complex64": 8, "complex128": 16,
     "qint8": 1, "quint8": 1, "qint32": 4,
 }  # fmt: skip
-"""Bytes an element, by torch's dtype name."""
+"""Bytes per element, by torch's dtype name."""

@@ -1,4 +1,4 @@
-"""What a user hands over to have a step looked at."""
+"""The step that a user hands over to be diagnosed or treated."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ class Workload:
     `optimizer.zero_grad()` where there is a `loss` (without an optimizer the gradients are dropped), else
     `model(*inputs)` under `torch.no_grad()`. `optimizer` is what it steps with, if it does.
 
-    `loader` stands for `inputs` and `targets`: each step takes its next batch, the first one again after the last. A
-    batch is what the step is called with, a tuple or a list item by item; with a `loss` the first item is the model's
-    and the others are the loss's. Without a `step` its tensors are moved to the model's device.
+    `loader` replaces `inputs` and `targets`: each step takes its next batch, and starts over after the last. A step is
+    called with a batch, a tuple or a list item by item; with a `loss` the first item is the model's input and the
+    others go to the loss. Without a `step` the batch's tensors are moved to the model's device.
 
-    `reset` puts back what a step changes beyond model and optimizer: a cache's position, say. What `around` makes is
-    entered around the forward and the loss, or around the whole `step`: `lambda: torch.autocast("cuda")`.
+    `reset` restores what a step changes beyond model and optimizer: a cache's position, say. The context managers that
+    `around` makes are entered around the forward pass and the loss, or around the whole `step`:
+    `lambda: torch.autocast("cuda")`.
     """
 
     model: Any = None

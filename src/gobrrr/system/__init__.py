@@ -1,1 +1,1 @@
-"""What the operating system says and holds: processors, memory, quotas, paths, files written whole."""
+"""The operating system: processors, memory, quotas, paths, and files that are written whole."""

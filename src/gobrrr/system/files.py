@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and small files that are read without waiting for anybody."""
+"""Files that are written whole or not at all, and small files that are read without blocking on a pipe."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from pathlib import Path
 from gobrrr.errors import UsageError
 
 MOST_BYTES = 64_000_000
-"""What is kept beside others in a folder is far smaller: a trial or a measurement has some kilobytes."""
+"""Bytes of a file that `read` accepts. Chosen, not measured: a trial or a measurement has some kilobytes."""
 
 _DEVICES = ("/dev/", "/proc/")
+"""Files below these are written in place, never replaced."""
 
 
 def write(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write `data` to `path`, whole or not at all: a link stays a link, a file keeps its mode.
+    """Write `data` to `path`, whole or not at all. A link stays a link, and a file keeps its mode.
 
     Raises UsageError when it can't be written.
     """
@@ -50,19 +51,19 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 def read(path: Path) -> bytes:
-    """A small file's bytes. Raises OSError where it is none: reading a pipe would wait for one who writes into it."""
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
-        raise OSError(0, f"is {_kind(found.st_mode)}, not a file")
-    if found.st_size > MOST_BYTES:
-        raise OSError(0, f"has {found.st_size:,} bytes, more than such a file can have")
+    """A small file's bytes. Raises OSError for anything else: reading a pipe would block until somebody writes."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(0, f"is {_kind(status.st_mode)}, not a file")
+    if status.st_size > MOST_BYTES:
+        raise OSError(0, f"has {status.st_size:,} bytes, more than such a file can have")
     return path.read_bytes()
 
 
 def listed(folder: Path, begin: str = "", end: str = "") -> list[Path]:
-    """What is in a folder under names that begin and end so, sorted; nothing where there is no such folder.
+    """The folder's entries whose names begin with `begin` and end with `end`, sorted; none where there is no folder.
 
-    Raises OSError where it can't be listed.
+    Raises OSError where the folder can't be listed.
     """
     try:
         names = os.listdir(folder)
@@ -72,7 +73,7 @@ def listed(folder: Path, begin: str = "", end: str = "") -> list[Path]:
 
 
 def _stays(target: Path) -> bool:
-    """Whether it is written where it is, not replaced: a pipe, a device, what a descriptor stands for."""
+    """Whether `target` is written in place, not replaced: a pipe, a device, a file descriptor's path."""
     return (target.exists() and not target.is_file()) or os.path.abspath(target).startswith(_DEVICES)
 
 
@@ -94,9 +95,9 @@ def _replace(target: Path, data: bytes) -> None:
             before.st_uid,
             before.st_gid,
         ):
-            with suppress(OSError):  # only who may give files away can
+            with suppress(OSError):  # changing the owner needs a privilege
                 os.chown(temporary, before.st_uid, before.st_gid)
-        # mkstemp's own mode is for the owner alone
+        # mkstemp's own mode lets only the owner read
         os.chmod(temporary, stat.S_IMODE(before.st_mode) if before is not None else 0o666 & ~_umask())
         os.replace(temporary, target)
     except BaseException:

@@ -1,4 +1,4 @@
-"""How a file is named in what is shown, saved and passed on: never by the home folder of whoever ran it."""
+"""How files are named in everything that is shown, saved or passed on: never with anybody's home folder."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from functools import lru_cache
 
 HOME = "~"
 COMPILED = "torchinductor_user"
-"""What stands for the folder of compiled code: torch names it after the user."""
+"""Replaces the name of the folder of compiled code, which torch names after the user."""
 
 _BEFORE = r"(?<![\w.~-])"  # a path begins here
 _NAME = r"[^\\/\s\"'<>:]+"
 _OTHERS = rf"{_BEFORE}(?:/home/{_NAME}|/Users/{_NAME}|/root|[A-Za-z]:[\\/]+Users[\\/]+{_NAME})(?=[\\/])"
-"""Home folders where systems have them: a trace comes from somebody else's machine."""
+"""Home folders in the usual places of each system: a trace may come from somebody else's machine."""
 _SIGNS = ("/home/", "/root", "Users")
-"""One of these is in each of them."""
+"""Every match of `_OTHERS` contains one of these."""
 
 _COMPILED_SIGN = "torchinductor_"
 _COMPILED = re.compile(rf"(?<=[\\/]){_COMPILED_SIGN}{_NAME}(?=[\\/])")
+"""The folder of compiled code, and the beginning of its name."""
 
 
 def short(path: str, folders: Iterable[str]) -> str:
-    """The path below the innermost of the folders that hold it, as an import would find it; else below the home folder.
+    """`path` relative to the innermost of `folders` that contains it; else with "~" for the home folder.
 
-    A folder that holds the home folder itself is left out: what it leaves would name its owner.
+    A folder that contains the home folder itself is not used: the rest of the path would name the owner.
     """
     above = tuple(os.path.dirname(home) + os.sep for home in _homes(os.path.expanduser("~")))
     ends = (os.path.join(folder, "") for folder in folders if folder)
@@ -34,31 +35,31 @@ def short(path: str, folders: Iterable[str]) -> str:
 
 
 def without_home(text: str) -> str:
-    """The text with each home folder in it called "~": this user's, and those where systems have them."""
+    """The text with "~" for each home folder in it: this user's, and those in the usual places of each system."""
     homes = _homes(os.path.expanduser("~"))
-    if any(sign in text for sign in (*_SIGNS, *_spelled(homes))):  # looking for a few words is a thousand times faster
+    if any(sign in text for sign in (*_SIGNS, *_spelled(homes))):  # a thousand times faster than the pattern
         text = _pattern(homes).sub(HOME, text)
     return _COMPILED.sub(COMPILED, text) if _COMPILED_SIGN in text else text
 
 
 def bytes_without_home(data: bytes) -> bytes:
-    """The same of UTF-8, such as JSON."""
+    """`without_home` for UTF-8 text, such as JSON."""
     return without_home(data.decode("utf-8")).encode("utf-8")
 
 
 @lru_cache(maxsize=4)
 def _homes(home: str) -> tuple[str, ...]:
-    """A home folder, and its real name where that is another; none where there is none, or it is the root."""
-    found = dict.fromkeys(one.rstrip("/\\") for one in (home, os.path.realpath(home)))
-    return tuple(one for one in found if one and os.path.isabs(home))
+    """The home folder, and its real path where that differs; none where there is no home folder, or it is the root."""
+    paths = dict.fromkeys(path.rstrip("/\\") for path in (home, os.path.realpath(home)))
+    return tuple(path for path in paths if path and os.path.isabs(home))
 
 
 def _spelled(homes: tuple[str, ...]) -> tuple[str, ...]:
-    """Each plain, and as it stands in JSON."""
+    """Each home folder as it is, and as JSON escapes it."""
     return tuple(dict.fromkeys(form for home in homes for form in (home, home.replace("\\", "\\\\"))))
 
 
 @lru_cache(maxsize=4)
 def _pattern(homes: tuple[str, ...]) -> re.Pattern[str]:
-    mine = [rf"{_BEFORE}{re.escape(one)}(?![\w-]|\.\w)" for one in sorted(_spelled(homes), key=len, reverse=True)]
-    return re.compile("|".join([*mine, _OTHERS]))
+    own = [rf"{_BEFORE}{re.escape(home)}(?![\w-]|\.\w)" for home in sorted(_spelled(homes), key=len, reverse=True)]
+    return re.compile("|".join([*own, _OTHERS]))

@@ -1,4 +1,4 @@
-"""The processors read twice: what other processes had of them in between, and how long this one waited for them."""
+"""What other processes had of the processors between two readings, and how long this process waited for one."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from gobrrr.model.contention import Contention
 from gobrrr.system import cgroup
 
 BUSY = (0, 1, 2, 5, 6, 7)
-"""Fields of a processor's line in /proc/stat: user, nice, system, irq, softirq, steal. The rest is idle or in user."""
+"""Fields of a processor's line in /proc/stat that count as busy: user, nice, system, irq, softirq, steal. The others
+are idle time, or are contained in user."""
 OWN = slice(11, 15)
-"""utime, stime, cutime and cstime in /proc/PID/stat, counted behind the name (proc_pid_stat(5): fields 14 to 17)."""
-
+"""utime, stime, cutime and cstime in /proc/PID/stat, counted from behind the name (proc_pid_stat(5): fields 14 to
+17)."""
 
 LEAST_TICKS = 20
-"""Each processor's time comes in whole ticks: over fewer of them what others had is off by more than 5 % of one."""
+"""Clock ticks that a reading must span. Processor time comes in whole ticks: over fewer, the share of other processes
+is off by more than 5 % of a processor."""
 
 
 def _own_s() -> float:
-    """Processor time of this process, and of its children that have ended and were waited for."""
+    """Processor time of this process and of its children that have ended and were waited for."""
     times = os.times()
     return time.process_time() + times.children_user + times.children_system
 
@@ -34,7 +36,7 @@ def usable() -> frozenset[int]:
 
 
 def load_average() -> float | None:
-    """Of the last minute; None where the system has none."""
+    """The load average of the last minute; None where the system has none."""
     try:
         return os.getloadavg()[0]
     except (AttributeError, OSError):
@@ -50,7 +52,8 @@ def _ticks() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """One instant. `busy_s`: what the usable processors have worked, for anybody; None: not known."""
+    """The counters at one instant. `busy_s`: time that the usable processors were busy for any process; None: not
+    known."""
 
     at_s: float
     busy_s: float | None
@@ -61,7 +64,7 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """Where the operating system says what this process has and others have; tests give their own."""
+    """Where the operating system keeps the counters; tests pass their own."""
 
     group: Path = cgroup.PROC
     mount: Path = cgroup.MOUNT
@@ -77,12 +80,12 @@ class System:
         return cgroup.quota(self.group, self.mount)
 
     def threads_of(self, pid: int) -> int | None:
-        """Threads of a process of this machine."""
+        """How many threads a process of this machine has."""
         lines = _text(self.proc / str(pid) / "status").splitlines()
         return next((int(line.split()[1]) for line in lines if line.startswith("Threads:")), None)
 
     def reading(self) -> Reading:
-        """All of it, now."""
+        """All counters, now."""
         return Reading(
             at_s=self.now(),
             busy_s=self._busy_s(),
@@ -92,7 +95,7 @@ class System:
         )
 
     def since(self, before: Reading) -> Contention:
-        """What others had since an earlier reading."""
+        """What other processes had since an earlier reading."""
         now = self.reading()
         seconds = now.at_s - before.at_s
         return Contention(
@@ -104,37 +107,37 @@ class System:
         )
 
     def waits_ns(self) -> dict[str, int]:
-        """What each thread of this process has waited for a processor so far; empty where Linux does not tell.
+        """How long each thread of this process has waited for a processor so far; empty where the system does not say.
 
-        The second number of `schedstat`: time on a run queue (Documentation/scheduler/sched-stats).
+        It is the second number of `schedstat`: time on a run queue (Documentation/scheduler/sched-stats).
         """
-        found = {}
+        waits = {}
         for task in (self.proc / "self" / "task").glob("*/schedstat"):
             words = _text(task).split()
             if len(words) > 1 and words[1].isdigit():  # else the thread has ended
-                found[task.parent.name] = int(words[1])
-        return found
+                waits[task.parent.name] = int(words[1])
+        return waits
 
     def _busy_s(self) -> float | None:
         wanted = {f"cpu{processor}" for processor in self.processors()}
-        ticks = found = 0
+        ticks = seen = 0
         for line in _text(self.proc / "stat").splitlines():
             name, *numbers = line.split()[:11] or [""]
             if name in wanted and len(numbers) > max(BUSY) and all(number.isdigit() for number in numbers):
-                found += 1
+                seen += 1
                 ticks += sum(int(numbers[at]) for at in BUSY)
-        return ticks / self.ticks if found == len(wanted) else None
+        return ticks / self.ticks if seen == len(wanted) else None
 
     def _descendants(self) -> list[int]:
-        """The processes that this one has started, and those that they have."""
-        found, left = set[int](), [self.proc / "self"]
-        while left:
-            for task in left.pop().glob("task/*/children"):
+        """The processes that this process has started, and their descendants."""
+        pids, folders = set[int](), [self.proc / "self"]
+        while folders:
+            for task in folders.pop().glob("task/*/children"):
                 for pid in _text(task).split():
-                    if pid.isdigit() and int(pid) not in found:
-                        found.add(int(pid))
-                        left.append(self.proc / pid)
-        return sorted(found)
+                    if pid.isdigit() and int(pid) not in pids:
+                        pids.add(int(pid))
+                        folders.append(self.proc / pid)
+        return sorted(pids)
 
     def _used_s(self, pid: int) -> float:
         numbers = _text(self.proc / str(pid) / "stat").rpartition(")")[2].split()[OWN]
@@ -146,14 +149,13 @@ def _others(before: Reading, now: Reading, seconds: float) -> float | None:
         return None
     busy, own = now.busy_s - before.busy_s, max(now.own_s - before.own_s, 0.0)
     if busy == 0 and own > 0.1 * seconds:
-        return None  # a sandbox whose numbers stand still
+        return None  # a sandbox whose counters do not move
     return max(busy - own, 0.0) / seconds
 
 
 def _waited(before: dict[str, int], now: dict[str, int], seconds: float) -> float | None:
-    """The share of the time that the thread which waited longest waited; one that is new may have waited before.
-
-    A wait counts when it ends: one that began before the time does may be longer than all of it.
+    """The longest waiting time of a thread, as a share of `seconds`. New threads do not count: they may have waited
+    before. Linux counts a wait when it ends, so a wait that began earlier may be longer than `seconds`: at most 1.
     """
     waits = [now[task] - ns for task, ns in before.items() if task in now]
     return min(max(max(waits), 0) / 1e9 / seconds, 1.0) if waits and seconds > 0 else None

@@ -18,15 +18,16 @@ from gobrrr.model.events import I8, EventTable
 Key = tuple[str, str | None]
 
 ORDER: tuple[Line, ...] = ("compute", "memory", "below_roof", "unpriced", "communication", "transfer", "overhead")
+"""The lines of a budget, in the order in which they are shown."""
 
 
 @dataclass(frozen=True)
 class DeviceBudget:
     """One device's window. `lines`: (line, cause or side) -> ns over the whole window; they sum to its length.
 
-    `work`, `own_ns`: the device's pieces of work (indices into `priced.links.device`) and the nanoseconds that are
-    counted as each one's own; where kernels overlap, an instant belongs to the one that began first. `pieces`: the work
-    of all devices. `gaps`: the idle stretches.
+    `work`, `own_ns`: the device's pieces of work (indices into `priced.links.device`) and the time that counts for each
+    of them; where kernels overlap, an instant belongs to the one that began first. `pieces`: how many pieces of work
+    all devices have. `gaps`: the idle stretches.
     """
 
     device: int
@@ -39,8 +40,8 @@ class DeviceBudget:
 
     @property
     def owned_ns(self) -> I8:
-        """`own_ns` for each piece of work of all devices (parallel to `priced.links.device`): 0 for the others'."""
-        # made anew each time: kept for each of thousands of devices it would fill the memory
+        """`own_ns` for the work of all devices (parallel to `priced.links.device`): 0 for other devices' work."""
+        # computed each time: stored for each of thousands of devices it would fill the memory
         owned = np.zeros(self.pieces, dtype=np.int64)
         owned[self.work] = self.own_ns
         return owned
@@ -49,35 +50,36 @@ class DeviceBudget:
 def device_budget(
     events: EventTable, priced: Priced, steps: Steps, device: int, host: HostTime | None = None
 ) -> DeviceBudget:
-    """The budget of `device` over the window of `steps`. `host`: what `host_time` gives, for several devices."""
+    """The budget of `device` over the window of `steps`. `host`: the result of `host_time`, where several devices
+    share it."""
     rows = priced.links.device
-    here = np.flatnonzero(events.device[rows] == device)
-    begin = events.start_ns[rows[here]]
+    on_device = np.flatnonzero(events.device[rows] == device)
+    begin = events.start_ns[rows[on_device]]
     start = np.clip(begin, steps.start, steps.stop)
-    stop = np.clip(begin + events.duration_ns[rows[here]], steps.start, steps.stop)
+    stop = np.clip(begin + events.duration_ns[rows[on_device]], steps.start, steps.stop)
     lines: dict[Key, float] = defaultdict(float)
-    own = np.zeros(len(here), dtype=np.int64)
+    own = np.zeros(len(on_device), dtype=np.int64)
     busy = EMPTY
     for kind in Class:
-        mine = priced.kind[here] == kind
-        spans = union(start[mine], stop[mine])
+        of_kind = priced.kind[on_device] == kind
+        spans = union(start[of_kind], stop[of_kind])
         if kind is Class.COMPUTE:
-            own[mine] = _owned(start[mine], stop[mine])
-            _add_compute(lines, priced, here[mine], own[mine], events)
-        elif free := subtract(spans, busy).length:
-            lines["communication" if kind is Class.COMMUNICATION else "transfer", None] += free
-            own[mine] = _owned_outside(start[mine], stop[mine], busy)
+            own[of_kind] = _owned(start[of_kind], stop[of_kind])
+            _add_compute(lines, priced, on_device[of_kind], own[of_kind], events)
+        elif exposed := subtract(spans, busy).length:
+            lines["communication" if kind is Class.COMMUNICATION else "transfer", None] += exposed
+            own[of_kind] = _owned_outside(start[of_kind], stop[of_kind], busy)
         busy = union(np.concatenate([busy.start, spans.start]), np.concatenate([busy.stop, spans.stop]))
     idle = complement(clip(busy, steps.start, steps.stop), steps.start, steps.stop)
     gaps = gaps_of(events, priced.links, idle, device, host)
     for cause, ns in zip(CAUSES, gaps.ns.sum(axis=0).tolist(), strict=True):
         if ns:
             lines["overhead", cause] += ns
-    return DeviceBudget(device, dict(lines), here, own, len(rows), gaps, busy.length)
+    return DeviceBudget(device, dict(lines), on_device, own, len(rows), gaps, busy.length)
 
 
 def lines_of(budget: DeviceBudget, priced: Priced, events: EventTable, wanted: NDArray[np.bool_]) -> dict[Key, float]:
-    """The same lines of some of the device's work alone. `wanted`: one flag for each of `priced.links.device`."""
+    """The budget's lines for a part of the device's work. `wanted`: a flag for each of `priced.links.device`."""
     lines: dict[Key, float] = defaultdict(float)
     for kind in Class:
         at = np.flatnonzero(wanted[budget.work] & (priced.kind[budget.work] == kind))
@@ -91,7 +93,7 @@ def lines_of(budget: DeviceBudget, priced: Priced, events: EventTable, wanted: N
 
 
 def _owned(start: I8, stop: I8) -> I8:
-    """Exclusive nanoseconds of each interval, in the order given."""
+    """Exclusive nanoseconds of each interval, in their order."""
     order = np.lexsort((np.arange(len(start)), start))
     result = np.empty(len(start), dtype=np.int64)
     result[order] = exclusive(start[order], stop[order])
@@ -99,7 +101,7 @@ def _owned(start: I8, stop: I8) -> I8:
 
 
 def _owned_outside(start: I8, stop: I8, busy: Spans) -> I8:
-    """The same, without what `busy` covers."""
+    """`_owned`, less what `busy` covers."""
     order = np.argsort(start, kind="stable")
     reach = np.maximum.accumulate(stop[order])
     opens = np.maximum(start[order], np.concatenate([[start[order][0]], reach[:-1]])) if len(order) else start
@@ -109,17 +111,17 @@ def _owned_outside(start: I8, stop: I8, busy: Spans) -> I8:
     return result
 
 
-def _add_compute(lines: dict[Key, float], priced: Priced, here: I8, ns: I8, events: EventTable) -> None:
-    """Compute kernels: the floor to its bound, the rest below the roof, what has no floor to `unpriced`."""
+def _add_compute(lines: dict[Key, float], priced: Priced, work: I8, ns: I8, events: EventTable) -> None:
+    """Add compute kernels: the floor counts to its bound, the rest as below the roof; without a floor, as unpriced."""
     own = ns.astype(np.float64)
-    duration = events.duration_ns[priced.links.device[here]].astype(np.float64)
-    floor = priced.floor_ns[here]
+    duration = events.duration_ns[priced.links.device[work]].astype(np.float64)
+    floor = priced.floor_ns[work]
     known = ~np.isnan(floor)
     share = np.divide(own, duration, out=np.zeros_like(own), where=duration > 0)
     at_roof = np.where(known, np.minimum(floor * share, own), 0.0)
-    used, index = np.unique(priced.group[here], return_inverse=True)
-    floors = [priced.groups[one].floor for one in used.tolist()]
-    bound = np.array([one.bound if one else "" for one in floors] or [""])[np.asarray(index).reshape(-1)]
+    used, which = np.unique(priced.group[work], return_inverse=True)
+    floors = [priced.groups[group].floor for group in used.tolist()]
+    bound = np.array([floor_.bound if floor_ else "" for floor_ in floors] or [""])[np.asarray(which).reshape(-1)]
     for side in ("compute", "memory", "communication", "transfer"):
         mask = known & (bound == side)
         if not mask.any():
@@ -131,7 +133,7 @@ def _add_compute(lines: dict[Key, float], priced: Priced, here: I8, ns: I8, even
 
 
 def budget_lines(sums: dict[Key, float], wall: float) -> list[BudgetLine]:
-    """The lines of a step of `wall` ns, in the budget's order, without empty ones."""
+    """The non-empty lines of a step of `wall` ns, in the budget's order."""
     order = {str(line): at for at, line in enumerate(ORDER)}
     ranked = sorted(sums.items(), key=lambda item: (order[item[0][0]], -item[1]))
     return [

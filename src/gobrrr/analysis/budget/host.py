@@ -9,37 +9,34 @@ from gobrrr.analysis.events.calls import Call, classify
 from gobrrr.analysis.events.intervals import EMPTY, Spans, clip, complement, subtract, union
 from gobrrr.analysis.events.steps import Steps
 from gobrrr.model.events import EventTable, Kind
+from gobrrr.model.tree import STEP_MARK
 
 
 def host_budget(events: EventTable, steps: Steps) -> dict[tuple[str, str | None], float]:
-    """(line, cause) -> ns of one step. Operations of the busiest thread are work without a floor; the rest is overhead.
+    """(line, cause) -> ns per step. Operations of the busiest thread are work without a floor; the rest is overhead.
 
-    A CPU's operations run inside their dispatch, so that a trace can't tell the two apart.
+    A CPU's operations run inside their dispatch, so a trace can't tell the two apart.
     """
     thread = _busiest(events)
-    here = events.thread == thread
+    on_thread = events.thread == thread
     call = classify(events.names)[events.name]
+    marked = np.array([name.startswith(STEP_MARK) for name in events.names], dtype=bool)
     lines: dict[tuple[str, str | None], float] = {}
     taken = EMPTY
     for key, mask in (
-        (("overhead", INPUT), here & (call == Call.INPUT)),
-        (("overhead", COMPILING), here & (call == Call.COMPILE)),
-        (("unpriced", None), here & (events.kind == Kind.OP) & ~_steps(events)),
+        (("overhead", INPUT), on_thread & (call == Call.INPUT)),
+        (("overhead", COMPILING), on_thread & (call == Call.COMPILE)),
+        (("unpriced", None), on_thread & (events.kind == Kind.OP) & ~marked[events.name]),
     ):
         spans = clip(union(events.start_ns[mask], events.end_ns[mask]), steps.start, steps.stop)
-        fresh = subtract(spans, taken)
-        lines[key] = fresh.length / steps.count
+        new = subtract(spans, taken)
+        lines[key] = new.length / steps.count
         taken = union(np.concatenate([taken.start, spans.start]), np.concatenate([taken.stop, spans.stop]))
     rest = complement(taken, steps.start, steps.stop)
     silent = _silent(rest)
     lines["overhead", PYTHON] = (rest.length - silent) / steps.count
     lines["overhead", UNEXPLAINED] = silent / steps.count
     return lines
-
-
-def _steps(events: EventTable) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    marks = np.array([name.startswith("ProfilerStep") for name in events.names], dtype=bool)
-    return marks[events.name]
 
 
 def _busiest(events: EventTable) -> int:
@@ -49,6 +46,6 @@ def _busiest(events: EventTable) -> int:
 
 
 def _silent(rest: Spans) -> int:
-    """Stretches too long to be Python between two operations."""
-    long = (rest.stop - rest.start) >= UNSEEN_NS
-    return int((rest.stop - rest.start)[long].sum())
+    """Time in stretches that are too long to be Python between two operations."""
+    length = rest.stop - rest.start
+    return int(length[length >= UNSEEN_NS].sum())

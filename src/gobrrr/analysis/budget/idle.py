@@ -17,18 +17,23 @@ from gobrrr.model.tree import sums_below
 LAUNCHING, PYTHON, DRAINING, INPUT = "launching", "python", "sync_drain", "input"
 ALLOCATOR, COLLECTING, COMPILING, HOST_WORK, UNEXPLAINED = "allocator", "gc", "compile", "host_compute", "unexplained"
 CAUSES = (LAUNCHING, PYTHON, DRAINING, INPUT, ALLOCATOR, COLLECTING, COMPILING, HOST_WORK, UNEXPLAINED)
+"""The causes of idle time, as the budget names them."""
 
 HOST_OP_NS = 100_000
-"""An operation without device work that takes this long is computing on the host, not dispatching."""
+"""An operation without device work that takes at least this long computes on the host; a shorter one dispatches."""
 
 STUCK_NS = 200_000
+"""Work that begins at least this long after its launch call returned, on an idle device, waited for something that is
+not in the trace. Chosen, not measured: a usual launch takes some microseconds."""
+
 LOADING_NS = 1_000_000
+"""A launch call that takes at least this long on an idle device first loads the kernel's code. Chosen, not measured."""
 
 DRAIN_NS = 200_000
-"""A wait returns some microseconds after the device is done; what it holds the host beyond this is not the drain."""
+"""A wait returns some microseconds after the device is done. Time in the wait beyond this limit is not draining."""
 
 UNSEEN_NS = 1_000_000
-"""A stretch this long without any recorded host event is not observed, rather than spent in Python."""
+"""A stretch of at least this length without any recorded host event counts as not observed, not as Python."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Gaps:
-    """All idle stretches of a device as columns; `ns` has a row a gap and a column a cause (`CAUSES`)."""
+    """All idle stretches of a device as columns; `ns` has a row per gap and a column per cause (`CAUSES`)."""
 
     start: I8
     stop: I8
@@ -68,20 +73,22 @@ class Gaps:
         return chosen
 
     def take(self, mask: NDArray[np.bool_]) -> Gaps:
-        """The gaps that are marked."""
+        """The gaps in `mask`."""
         return Gaps(self.start[mask], self.stop[mask], self.next_work[mask], self.ns[mask])
 
 
 ORDER = (DRAINING, COLLECTING, COMPILING, ALLOCATOR, INPUT, HOST_WORK, LAUNCHING)
-"""Where a thread's events overlap, an instant belongs to the first of these that has it."""
+"""Where a thread's events overlap, an instant belongs to the first cause in this order."""
 
 FARTHEST_NS = 1 << 62
+"""Length of an `Axis`: instants on it, and their sums with a trace's times, fit int64."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Host time of some threads, one thread behind the other on one axis, as each has its own time from `low` to
-    `high`. `taken`: what the first 0, 1, 2, ... causes of `ORDER` cover together.
+    """Host time of several threads, laid one after the other on one axis; each thread spans `low` to `high`.
+
+    `taken`: what the first 0, 1, 2, ... causes of `ORDER` cover together.
     """
 
     threads: I8  # sorted
@@ -90,7 +97,7 @@ class Axis:
     taken: tuple[Ruler, ...]
 
     def at(self, thread: I8, when: I8) -> I8:
-        """Where an instant of a thread lies."""
+        """The position of a thread's instant."""
         place = np.searchsorted(self.threads, thread)
         moved: I8 = np.clip(when, self.low, self.high) + place * (self.high - self.low)
         return moved
@@ -98,10 +105,10 @@ class Axis:
 
 @dataclass(frozen=True)
 class HostTime:
-    """What the threads that launch did: the same for all devices of a trace.
+    """What the launching threads did: the same for all devices of a trace.
 
-    `usual`: the thread that launches most; `inward`: one flag a name, whether it is a copy's to the device;
-    `anything`: all that was recorded on any thread; `dispatch`: operations, annotations or Python were recorded.
+    `usual`: the thread that launches most; `inward`: for each name, whether it is a copy to the device; `anything`: all
+    that was recorded on any thread; `dispatch`: operations, annotations or Python were recorded.
     """
 
     usual: int
@@ -112,7 +119,7 @@ class HostTime:
 
 
 def host_time(events: EventTable, links: Links) -> HostTime:
-    """Host time by what it was spent on. Takes time in proportion to the events, whatever the number of threads."""
+    """Host time by cause. Linear in the number of events, whatever the number of threads."""
     usual = _usual(events, links)
     threads = np.unique(np.append(events.thread[links.launch[links.launch >= 0]], usual)).astype(np.int64)
     inward = np.array(["HtoD" in name or "Host -> Device" in name for name in events.names], dtype=bool)
@@ -121,15 +128,15 @@ def host_time(events: EventTable, links: Links) -> HostTime:
 
 
 def gaps_of(events: EventTable, links: Links, idle: Spans, device: int, host: HostTime | None = None) -> Gaps:
-    """Explain each span of `idle` on `device`. `host`: what `host_time` gives, where several devices are looked at."""
+    """Explain each span of `idle` on `device`. `host`: the result of `host_time`, where several devices share it."""
     amounts = np.zeros((len(idle.start), len(CAUSES)), dtype=np.int64)
     rows = links.device
-    here = np.flatnonzero(events.device[rows] == device)
-    if not len(idle.start) or not len(here):
+    on_device = np.flatnonzero(events.device[rows] == device)
+    if not len(idle.start) or not len(on_device):
         amounts[:, CAUSES.index(UNEXPLAINED)] = idle.stop - idle.start
         return Gaps(idle.start, idle.stop, np.full_like(idle.start, ABSENT), amounts)
     host = host or host_time(events, links)
-    order = here[np.argsort(events.start_ns[rows[here]], kind="stable")]
+    order = on_device[np.argsort(events.start_ns[rows[on_device]], kind="stable")]
     starts = events.start_ns[rows[order]]
     at = np.searchsorted(starts, idle.stop)
     following = np.where(at < len(order), order[np.minimum(at, len(order) - 1)], ABSENT)
@@ -140,22 +147,22 @@ def gaps_of(events: EventTable, links: Links, idle: Spans, device: int, host: Ho
     returned = np.where(launch >= 0, events.start_ns[call] + events.duration_ns[call], idle.stop)
     copies = _before_copy(events, links, following, host.inward)
     for axis in host.axes:
-        mine = np.flatnonzero(np.isin(threads, axis.threads))
-        times = (idle.start[mine], idle.stop[mine], called[mine], returned[mine])
-        amounts[mine] = _causes(host, axis, threads[mine], *times, copies[mine])
+        selected = np.flatnonzero(np.isin(threads, axis.threads))
+        times = (idle.start[selected], idle.stop[selected], called[selected], returned[selected])
+        amounts[selected] = _causes(host, axis, threads[selected], *times, copies[selected])
     next_work = np.where(following >= 0, rows[np.maximum(following, 0)], ABSENT)
     return Gaps(idle.start, idle.stop, next_work, amounts)
 
 
 def _usual(events: EventTable, links: Links) -> int:
-    """The thread that launches most; where none does, the one with most host events."""
+    """The thread that launches most; where no launch is recorded, the thread with most host events."""
     known = links.launch[links.launch >= 0]
     known = known if len(known) else events.of(Kind.OP, Kind.RUNTIME, Kind.ANNOTATION)
     return int(np.bincount(events.thread[known]).argmax()) if len(known) else ABSENT
 
 
 def _before_copy(events: EventTable, links: Links, following: I8, inward: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Whether the work behind each gap brings data from the host: host computing before it prepares input."""
+    """Whether the work after each gap copies data from the host: what the host computes before it prepares input."""
     row = links.device[np.maximum(following, 0)] if len(links.device) else following
     is_copy = (following >= 0) & (events.kind[np.maximum(row, 0)] == Kind.MEMCPY)
     result: NDArray[np.bool_] = is_copy & inward[events.name[np.maximum(row, 0)]]
@@ -163,7 +170,7 @@ def _before_copy(events: EventTable, links: Links, following: I8, inward: NDArra
 
 
 def _axes(events: EventTable, links: Links, threads: I8) -> tuple[Axis, ...]:
-    """The threads one behind the other, on as many axes as it takes to stay within int64."""
+    """The threads, on as many axes as int64 needs."""
     call = classify(events.names)
     working = _computes_on_host(events, call, links.op_parent)
     rows = np.flatnonzero(np.isin(events.thread, threads))
@@ -179,38 +186,38 @@ def _axes(events: EventTable, links: Links, threads: I8) -> tuple[Axis, ...]:
         HOST_WORK: working[rows],
         LAUNCHING: driver | (events.kind[rows] == Kind.OP),
     }
-    most = max(FARTHEST_NS // max(high - low, 1), 1)
+    threads_per_axis = max(FARTHEST_NS // max(high - low, 1), 1)
     axes = []
-    for first in range(0, len(threads), most):
-        some = threads[first : first + most]
-        axis = Axis(some, low, high, ())
-        here = np.isin(events.thread[rows], some)
-        thread = events.thread[rows[here]].astype(np.int64)
-        start, stop = axis.at(thread, begin[here]), axis.at(thread, end[here])
-        parts = [union(start[marked[cause][here]], stop[marked[cause][here]]) for cause in ORDER]
-        axes.append(Axis(some, low, high, _taken(parts)))
+    for first in range(0, len(threads), threads_per_axis):
+        group = threads[first : first + threads_per_axis]
+        axis = Axis(group, low, high, ())
+        in_group = np.isin(events.thread[rows], group)
+        thread = events.thread[rows[in_group]].astype(np.int64)
+        start, stop = axis.at(thread, begin[in_group]), axis.at(thread, end[in_group])
+        parts = [union(start[marked[cause][in_group]], stop[marked[cause][in_group]]) for cause in ORDER]
+        axes.append(Axis(group, low, high, _taken(parts)))
     return tuple(axes)
 
 
 def loads(events: EventTable, call: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """One flag a row: whether it loads input. A function that makes a batch in less than `HOST_OP_NS`, as an operation
-    does that is not taken for work of the host's, is no input pipeline, whatever it is called.
+    """For each row, whether it loads input. A Python function that takes less than `HOST_OP_NS` is no input pipeline,
+    whatever its name.
     """
     quick = (events.kind == Kind.PYTHON) & (events.duration_ns < HOST_OP_NS)
-    found: NDArray[np.bool_] = (call[events.name] == Call.INPUT) & ~quick
-    return found
+    loading: NDArray[np.bool_] = (call[events.name] == Call.INPUT) & ~quick
+    return loading
 
 
 def _taken(parts: list[Spans]) -> tuple[Ruler, ...]:
-    both = [EMPTY]
+    sums = [EMPTY]
     for part in parts:
-        before = both[-1]
-        both.append(union(np.concatenate([before.start, part.start]), np.concatenate([before.stop, part.stop])))
-    return tuple(map(ruler, both))
+        before = sums[-1]
+        sums.append(union(np.concatenate([before.start, part.start]), np.concatenate([before.stop, part.stop])))
+    return tuple(map(ruler, sums))
 
 
 def _computes_on_host(events: EventTable, call: NDArray[np.uint8], around: I8) -> NDArray[np.bool_]:
-    """Operations that take long and issue nothing to the device, nor does anything within them."""
+    """Long operations that issue nothing to the device, and in which nothing does."""
     long: NDArray[np.bool_] = (events.kind == Kind.OP) & (events.duration_ns >= HOST_OP_NS)
     if not long.any():
         return long
@@ -240,24 +247,22 @@ def _causes(
     returned: I8,
     before_copy: NDArray[np.bool_],
 ) -> I8:
-    """For each gap [start, stop) whose next work a call from `called` to `returned` launches: nanoseconds by cause.
+    """For each gap [start, stop) whose next work is launched by a call from `called` to `returned`: ns by cause.
 
-    After the launch call the driver has the work: launching. Before it, host time by what it was spent on; time in no
-    recorded event is Python, or not observed where it is long and no thread recorded anything. A gap that begins
-    inside a wait is the bubble that the wait left: its dispatching and Python are the wait's as well, unless the host
-    then did something else for long.
+    From the launch call on, the time is launching. Before it, the host's causes count; time in no recorded event is
+    Python, or not observed where it is long and no thread recorded anything. A gap that begins inside a wait is the
+    bubble that the wait left: its dispatching and Python count as draining too, unless the host did something else for
+    long.
     """
     reach = np.clip(called, start, stop)
-    late = stop - reach  # in the driver's hands
+    late = stop - reach  # the driver has the work
     within = np.clip(np.minimum(returned, stop) - reach, 0, None)
-    # issued, the call back, and yet not begun for long: what it waited for is not in the trace
     stuck = np.where(late - within >= STUCK_NS, late - within, 0)
-    # a launch call that takes this long on an idle device loads the kernel's code first
     loading = np.where((within >= LOADING_NS) & ~before_copy, within, 0)
     late = late - stuck - loading
     begin, end = axis.at(thread, start), axis.at(thread, reach)
-    taken = [one.until(end) - one.until(begin) for one in axis.taken]
-    amounts = {cause: both - before for cause, before, both in zip(ORDER, taken[:-1], taken[1:], strict=True)}
+    taken = [ruler.until(end) - ruler.until(begin) for ruler in axis.taken]
+    amounts = {cause: after - before for cause, before, after in zip(ORDER, taken[:-1], taken[1:], strict=True)}
     beyond = np.maximum(amounts[DRAINING] - DRAIN_NS, 0)
     amounts[DRAINING] = amounts[DRAINING] - beyond
     known = beyond + sum(amounts.values(), np.zeros_like(start))
@@ -269,8 +274,8 @@ def _causes(
     amounts[UNEXPLAINED] = unseen + beyond + stuck
     amounts[COMPILING] = amounts[COMPILING] + loading
     amounts[LAUNCHING] = amounts[LAUNCHING] + late
-    # what is computed on the host just before a copy to the device is that copy's data, with all that lies between the
-    # operations that compute it, and so is staging it
+    # the host computes the data of a copy just before it: this counts as input, with all that lies between the
+    # computing operations and with staging the data
     prepares = before_copy & (amounts[HOST_WORK] > 0)
     for cause in (HOST_WORK, PYTHON, UNEXPLAINED):
         amounts[INPUT] = amounts[INPUT] + np.where(prepares, amounts[cause], 0)

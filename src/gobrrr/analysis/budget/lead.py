@@ -1,10 +1,10 @@
-"""A loop that runs ahead: gaps at the begin of a step are hidden by the work that the step before left to do.
+"""A host that runs ahead: work left over from the previous step hides idle time at the begin of a step.
 
-A recording begins with an idle device, a loop does not. Where the host is done with the steps and the device is not,
-the device still works for that long, b, when the next step begins on the host. Work then begins by b later than in the
-recording, and by less after each gap: by b - g where the device has idled for g so far. So the first b of idle time are
-no part of a step of the loop; where the gaps are shorter than that, none is. A step that waits for the device at its
-end leaves nothing to do. Only marked steps say where the host is done with one.
+A recording begins with an idle device, a loop does not. Where the host finishes the recorded steps before the device
+does, the device still has work for some time b when the next step begins on the host. In the loop, work then begins b
+later than in the recording, and b - g later once the device has idled for g. So the first b ns of idle time are not
+part of the loop's step; gaps that are shorter in total vanish. A step that waits for the device at its end leaves no
+work. Only marked steps show when the host has finished.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from gobrrr.model.events import I8, EventTable, Kind
 
 
 def running(events: EventTable, links: Links, steps: Steps, needed_ns: float = 0.0) -> tuple[EventTable, Steps]:
-    """The timeline and its steps as a loop goes on with them, both unchanged where it hides nothing.
+    """The timeline and its steps as in a running loop; both are unchanged where nothing is hidden.
 
-    The host's events and the end of the window stay; the window begins later by what is hidden, and work in front of
-    hidden gaps moves towards its end. `needed_ns`: what the host needs for the window's steps, which nothing hides.
+    The host's events and the end of the window stay. The window begins later by the hidden time, and work before hidden
+    gaps moves towards its end. `needed_ns`: the host's time for the window's steps, which nothing hides.
     """
     rows = links.device
     rows = rows[(events.start_ns[rows] >= steps.start) & (events.start_ns[rows] < steps.stop)]
@@ -43,8 +43,7 @@ def running(events: EventTable, links: Links, steps: Steps, needed_ns: float = 0
 def _idle(events: EventTable, links: Links, rows: I8, steps: Steps) -> Spans:
     """When the device waits for the host within the window.
 
-    Not its own pause between pieces of work that were queued: as long as the median of those it would pause between
-    others as well, had they been.
+    The device's own pause between queued pieces of work is excluded: its median is subtracted from each gap.
     """
     start, end = events.start_ns[rows], events.end_ns[rows]
     order = np.argsort(start, kind="stable")
@@ -62,7 +61,7 @@ def _idle(events: EventTable, links: Links, rows: I8, steps: Steps) -> Spans:
 
 
 def loading(events: EventTable) -> Spans:
-    """When the host loads data: how long that takes without the profiler is the least known, and nothing hides it."""
+    """When the host loads data. Its time without the profiler is the least certain, so it is never hidden."""
     rows = events.of(Kind.OP, Kind.ANNOTATION, Kind.PYTHON)
     rows = rows[classify(events.names)[events.name[rows]] == Call.INPUT]
     return union(events.start_ns[rows], events.end_ns[rows])

@@ -1,4 +1,4 @@
-"""Where the host is in the code that records the step: between two steps, and in what is wrapped around the program."""
+"""When the host runs the code that records the step: between two steps, and in wrappers around the program."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from gobrrr.model.frame_names import is_users
 from gobrrr.model.tree import HOST_KINDS, parents
 
 OBSERVER = "gobrrr/"
+"""The folder of this package, as the profiler names it."""
 PASSING = re.compile(
     r"torch/(profiler/|autograd/profiler\.py|_ops\.py|_jit_internal\.py)|\S*contextlib\.py\(|<built-in |ProfilerStep"
 )
-"""What the observer calls for itself, where it is called from its frames."""
+"""What the observer's frames call for themselves."""
 
 
 def observing(events: EventTable, at: I8) -> NDArray[np.bool_]:
-    """For each stretch between two of the instants, sorted begins and ends of events, whether a thread is in a frame of
-    this package, or in what such a frame calls for itself; not in the program that it calls."""
+    """For each stretch between two instants of `at` (sorted begins and ends of events), whether a thread is in a frame
+    of this package, or in what such a frame calls for itself. The program, which such a frame calls too, is excluded.
+    """
     names = [
         (name.startswith(OBSERVER) and not is_users(name), PASSING.match(name) is not None) for name in events.names
     ]
@@ -35,17 +37,17 @@ def observing(events: EventTable, at: I8) -> NDArray[np.bool_]:
         rows = events.of(*HOST_KINDS)
         rows = rows[events.thread[rows] == thread]
         inside = _innermost(events, around, rows, at[:-1])
-        while len(on := np.flatnonzero((inside >= 0) & passing[events.name[np.maximum(inside, 0)]])):
-            inside[on] = around[inside[on]]
+        while len(skipped := np.flatnonzero((inside >= 0) & passing[events.name[np.maximum(inside, 0)]])):
+            inside[skipped] = around[inside[skipped]]
         result |= (inside >= 0) & ours[events.name[np.maximum(inside, 0)]]
     return result
 
 
 def _innermost(events: EventTable, around: I8, rows: I8, when: I8) -> I8:
-    """The innermost of one thread's events at each instant; -1 for none."""
+    """The innermost of a thread's events `rows` at each instant; -1 for none."""
     rows = rows[np.lexsort((-events.duration_ns[rows], events.start_ns[rows]))]
     place = np.searchsorted(events.start_ns[rows], when, side="right") - 1
-    found = np.where(place >= 0, rows[np.maximum(place, 0)], -1)
-    while len(over := np.flatnonzero((found >= 0) & (events.end_ns[np.maximum(found, 0)] <= when))):
-        found[over] = around[found[over]]
-    return found
+    row = np.where(place >= 0, rows[np.maximum(place, 0)], -1)
+    while len(ended := np.flatnonzero((row >= 0) & (events.end_ns[np.maximum(row, 0)] <= when))):
+        row[ended] = around[row[ended]]
+    return row

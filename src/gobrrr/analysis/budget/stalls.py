@@ -1,4 +1,4 @@
-"""Calls of a CPU that took far longer than their equals in the same recording: another process had the processor."""
+"""Calls on a CPU that took far longer than equal calls in the recording, because another process had the processor."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from gobrrr.analysis.events.links import Links
 from gobrrr.model.events import I8, EventTable
 
 STALLED = 2.0
-"""Times the shortest of equal calls that a call may take by itself: cold memory, another clock."""
+"""How many times as long as the shortest equal call a call may take without a stall: cold memory, another clock.
+Chosen, not measured."""
 
 
 def stalls(events: EventTable, links: Links) -> NDArray[np.float64]:
-    """For each piece of device work the nanoseconds beyond `STALLED` times the shortest with equal operation and sizes.
+    """For each piece of device work, ns beyond `STALLED` times the shortest call with the same operation and sizes.
 
-    0 for work without recorded sizes, and where the recording holds no equal.
+    0 for work without recorded sizes, and where the recording has no equal call.
     """
     ns = events.duration_ns[links.device].astype(np.float64)
     beyond = np.zeros(len(ns))
@@ -24,7 +25,7 @@ def stalls(events: EventTable, links: Links) -> NDArray[np.float64]:
         return beyond
     op, of_piece = np.unique(links.op[known], return_inverse=True)
     of_piece = np.asarray(of_piece).reshape(-1)
-    took = np.bincount(of_piece, weights=ns[known])  # a call may compute in several pieces
+    took = np.bincount(of_piece, weights=ns[known])  # a call may have several pieces of work
     key = np.stack([events.name[op], events.dims[op], events.types[op], events.strides[op]], axis=1)
     _, kind = np.unique(key, axis=0, return_inverse=True)
     kind = np.asarray(kind).reshape(-1)
@@ -36,11 +37,11 @@ def stalls(events: EventTable, links: Links) -> NDArray[np.float64]:
 
 
 def stalled_until(events: EventTable, links: Links, at: I8) -> NDArray[np.float64]:
-    """Nanoseconds of stalls before each instant, each spread evenly over its piece of work."""
+    """Nanoseconds of stalls before each instant; each stall is spread evenly over its piece of work."""
     rows, beyond = links.device, stalls(events, links)
     if not len(rows):
         return np.zeros(len(at))
     edges = np.stack([events.start_ns[rows], events.end_ns[rows]], axis=1).reshape(-1)
     passed = np.cumsum(np.stack([np.zeros(len(rows)), beyond], axis=1).reshape(-1))
-    found: NDArray[np.float64] = np.interp(at, np.maximum.accumulate(edges), passed)
-    return found
+    stalled: NDArray[np.float64] = np.interp(at, np.maximum.accumulate(edges), passed)
+    return stalled
