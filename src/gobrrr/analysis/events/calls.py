@@ -1,4 +1,4 @@
-"""What the runtime calls and annotations mean, by name: launches, waits, allocations, input, compilation."""
+"""What runtime calls and annotations do, by their names: launches, waits, allocations, input, compilation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gobrrr.model.frame_names import users_function
 
 NAME_CHARACTERS = 512
-"""How much of a name is looked at: what a call is stands in front, and a template's arguments can be endless."""
+"""How much of a name is searched: a name begins with what it is, and a template's arguments can be endless."""
 
 
 class Call(IntEnum):
@@ -29,6 +29,7 @@ class Call(IntEnum):
     COLLECT = 7  # garbage collection
 
 
+# The first rule that matches a name decides.
 _RULES: tuple[tuple[Call, re.Pattern[str]], ...] = (
     (Call.WAIT, re.compile(r"^(cuda|hip|cu|mtia|xpu)?_?(Device|Stream|Event|Ctx|Thread|Context)Synchronize")),
     (Call.WAIT, re.compile(r"^synchronize(Stream|Event|Device)?$")),  # MTIA
@@ -57,14 +58,13 @@ _RULES: tuple[tuple[Call, re.Pattern[str]], ...] = (
 )
 
 _OF_FUNCTIONS = tuple(rule for rule in _RULES if rule[0] in (Call.COMPILE, Call.INPUT))
-"""What a program's own function does, by its name."""
+"""The rules for the program's own functions."""
 
 _NO_COMPILER = re.compile(r"^(?!.*torch/_(dynamo|inductor|functorch)/).*\.py\(\d+\): (_compile|inner)$|^_compile$")
-"""Python frames that sound like a compiler's: of regular expressions, and around functions that dynamo leaves alone."""
+"""Python frames whose names look like a compiler's: of regular expressions, and of functions that dynamo skips."""
 
 _LOADERS = re.compile(r"(^|[/\\])data_?loaders?\.py\(\d+\): ", re.I)
-"""Frames of a file that is called after what it does."""
-
+"""Frames of a file whose name says that it loads data."""
 
 NOT_COMPILING = (
     "## Call CompiledFxGraph",
@@ -73,26 +73,26 @@ NOT_COMPILING = (
     "torch/_compile.py",  # Python frames of the wrapper that keeps the compiler out
     "torch/compiler/",
 )
-"""Names of the compiler's own in which nothing is compiled."""
+"""Names of the compiler's events in which nothing is compiled."""
 
 
 def classify(names: Sequence[str]) -> NDArray[np.uint8]:
-    """`Call` of each interned name; read-only, because it is kept for the next caller."""
+    """`Call` of each interned name; read-only, because the result is cached."""
     return _classified(tuple(names))
 
 
 @lru_cache(maxsize=4)
 def _classified(names: tuple[str, ...]) -> NDArray[np.uint8]:
-    column = np.array([_one(name[:NAME_CHARACTERS]) for name in names], dtype=np.uint8)
+    column = np.array([_call(name[:NAME_CHARACTERS]) for name in names], dtype=np.uint8)
     column.setflags(write=False)
     return column
 
 
-def _one(name: str) -> int:
+def _call(name: str) -> int:
     function, rules = users_function(name), _RULES
     if _LOADERS.search(name):
         return int(Call.INPUT)
-    if function is not None:  # the program's own folders and files may be called anything
+    if function is not None:  # the program's own folders and files may have any name
         name, rules = function, _OF_FUNCTIONS
     if name.startswith(NOT_COMPILING) or _NO_COMPILER.search(name):
         return int(Call.OTHER)
@@ -103,16 +103,16 @@ def _one(name: str) -> int:
 
 
 _FREES = re.compile(r"^(cuda|hip)(Free|FreeHost|HostFree)$|^cuMem(Free|FreeHost)(_v2)?$")
-"""Calls that give memory back once the device is done with all that was issued (CUDA's runtime API, cudaFree)."""
+"""Calls that free memory after the device has finished all issued work (CUDA's runtime API, cudaFree)."""
 
 
 def frees(names: Sequence[str]) -> NDArray[np.bool_]:
-    """Whether each interned name is that of a call that gives memory back, for which it waits for the device."""
+    """Whether each interned name is a call that frees memory and waits for the device first."""
     return np.array([_FREES.search(name[:NAME_CHARACTERS]) is not None for name in names], dtype=bool)
 
 
 def compiles(names: tuple[str, ...]) -> bool:
-    """Whether any event is of torch.compile: dynamo, inductor, a compiled region. Loading a module is not."""
+    """Whether any event belongs to torch.compile: dynamo, inductor, a compiled region. Loading a module does not."""
     begins = (name[:NAME_CHARACTERS] for name in names)
     return any(_COMPILER.search(users_function(name) or name) for name in begins)
 
@@ -120,15 +120,16 @@ def compiles(names: tuple[str, ...]) -> bool:
 _COMPILER = re.compile(
     r"compile_inner|compile_fx|_compile\b|dynamo|inductor|triton_compile|CompiledFxGraph|Torch-Compiled Region", re.I
 )
+"""Names of torch.compile's events."""
 
 COMMUNICATION = re.compile(
     r"nccl|rccl|mscclpp?|\bhccl|oneccl|nvshmem|rocshmem|deep_?ep|::ep::|multimem|all_?reduce|all_?gather|"
     r"reduce_?scatter|all_?to_?all|cross_device_reduce|symm_mem|quick_?reduce|sendrecv|two_shot|one_shot_all",
     re.IGNORECASE,
 )
-"""Kernels that move data between devices: by library and by what custom collectives are called."""
+"""Kernels that move data between devices, by the names of libraries and of custom collectives."""
 
 
 def communicates(names: tuple[str, ...]) -> NDArray[np.bool_]:
-    """Whether each interned name is that of a communication kernel."""
+    """Whether each interned name is a communication kernel's."""
     return np.array([bool(COMMUNICATION.search(name[:NAME_CHARACTERS])) for name in names], dtype=bool)

@@ -1,6 +1,6 @@
-"""The host's record of a window: what it did between the begins and ends of its events, and where it waited.
+"""The host's record of a window: what the host did between the begins and ends of its events, and where it waited.
 
-From it comes what the host needs without the profiler, for any cost of recording.
+It gives the host's time without the profiler, for any cost of recording.
 """
 
 from __future__ import annotations
@@ -14,26 +14,22 @@ from gobrrr.analysis.events.calls import Call, classify, frees
 from gobrrr.analysis.events.intervals import EMPTY, Spans, covered, union
 from gobrrr.analysis.events.links import Links
 from gobrrr.analysis.events.observer import ObserverCost
-from gobrrr.model.events import I8, EventTable, Kind
-
-F8 = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-
-HOST_KINDS = (Kind.OP, Kind.ANNOTATION, Kind.PYTHON, Kind.RUNTIME)
+from gobrrr.model.events import F8, I8, EventTable, Kind, Mask
+from gobrrr.model.tree import HOST_KINDS
 
 INPUT_SHARE = 0.9
-"""While data is loaded the host computes (decoding, collating) and dispatches little: little of that time is the
-profiler's."""
+"""The least share that stays of host time in which data is loaded: the host computes then (decoding, collating) and
+dispatches little, so little of the time is the profiler's. Chosen, not measured."""
 
 
 @dataclass(frozen=True)
 class HostRecord:
-    """`at`: all begins and ends of the host's events, sorted, unique; the others are of the stretches between them.
+    """`at`: all begins and ends of the host's events, sorted, unique. Stretches lie between them.
 
-    In ns: `elapsed`, and `apart` as far as the profiler recorded its own work there. `boundaries`: for each of
-    `HOST_KINDS`, begins and ends of such events that are charged to a stretch (a half of each to both of its sides).
-    `loading`: data is loaded there; `blocked`: the host waits. `waits`: the rows of those calls, by start, and `until`
-    when each has waited. `once`: the share of a stretch that first uses have, which no later step has.
+    Of each stretch: `elapsed` ns, of which `apart` is what the profiler recorded as its own work; `boundaries`: for
+    each of `HOST_KINDS`, the begins and ends of such events that are charged to the stretch (half of each to either
+    side); `loading`: data is loaded; `blocked`: the host waits; `once`: the share of first uses, which no later step
+    has. Of each wait: `waits`, the row of the call, by start, and `until`, when the waiting ended.
     """
 
     at: I8
@@ -47,7 +43,7 @@ class HostRecord:
     once: F8
 
     def left(self, cost: ObserverCost) -> F8:
-        """What the host needs in each stretch with recording at `cost` taken out, and without waits."""
+        """The host's time in each stretch, less recording at `cost` and less waits."""
         elapsed = np.maximum(self.elapsed - self.apart, 0) if cost.own_work else self.elapsed
         share = np.where(self.loading, max(cost.least_share, INPUT_SHARE), cost.least_share)
         left: F8 = np.maximum(elapsed - self.charges(cost), share * elapsed) * cost.pace
@@ -55,20 +51,20 @@ class HostRecord:
         return left * (1.0 - self.once)
 
     def charges(self, cost: ObserverCost) -> F8:
-        """What recording costs each stretch: half of an event at its begin, half at its end."""
+        """The cost of recording in each stretch: half of an event's cost at its begin, half at its end."""
         prices = np.array([cost.op_ns, cost.annotation_ns, cost.python_ns, cost.runtime_ns]) / 2
         result: F8 = prices @ self.boundaries
         return result
 
 
 def host_record(events: EventTable, links: Links, start: int, stop: int, once: Spans = EMPTY) -> HostRecord:
-    """The host's record in the window [start, stop). `once`: what it did in first uses
+    """The host's record in the window [start, stop). `once`: when the host was in first uses
     (analysis/budget/first_uses.py)."""
     rows = _host_rows(events, start, stop)
-    both = np.concatenate([events.start_ns[rows], events.end_ns[rows]])
+    ends = np.concatenate([events.start_ns[rows], events.end_ns[rows]])
     waits, until = _waits(events, links, rows)
-    at, where = np.unique(np.concatenate([both, until]), return_inverse=True)
-    where = np.asarray(where).reshape(-1)[: len(both)]
+    at, where = np.unique(np.concatenate([ends, until]), return_inverse=True)
+    where = np.asarray(where).reshape(-1)[: len(ends)]
     blocked = union(events.start_ns[waits], until)
     return HostRecord(
         at=at,
@@ -84,19 +80,19 @@ def host_record(events: EventTable, links: Links, start: int, stop: int, once: S
 
 
 def _covered(spans: Spans, at: I8) -> F8:
-    """How much of each stretch some spans cover."""
+    """How many ns of each stretch `spans` covers."""
     if not len(spans.start) or len(at) < 2:
         return np.zeros(max(len(at) - 1, 0))
     return covered(spans, at[:-1], at[1:]).astype(np.float64)
 
 
 def _boundaries(kind: NDArray[np.uint8], where: I8, size: int) -> F8:
-    """Begins and ends charged to each stretch, a row a kind."""
+    """Begins and ends charged to each stretch, a row per kind."""
     result = np.zeros((len(HOST_KINDS), max(size - 1, 0)))
-    for row, one in enumerate(HOST_KINDS):
-        mine = np.tile(kind == int(one), 2)
-        if mine.any():
-            result[row] = _charged(np.bincount(where[mine], minlength=size).astype(np.float64))
+    for row, kind_ in enumerate(HOST_KINDS):
+        of_kind = np.tile(kind == int(kind_), 2)
+        if of_kind.any():
+            result[row] = _charged(np.bincount(where[of_kind], minlength=size).astype(np.float64))
     return result
 
 
@@ -112,19 +108,19 @@ def _input(events: EventTable, rows: I8) -> Spans:
 
 
 def _charged(charge: F8) -> F8:
-    """Half of a boundary's cost to the stretch before it, half to the one after."""
+    """Half of a boundary's cost to the stretch before it, half to the stretch after."""
     return (charge[:-1] + charge[1:]) / 2
 
 
 def _overhead(events: EventTable) -> Spans:
-    """Time that the profiler itself recorded as its own."""
+    """Time that the profiler recorded as its own."""
     rows = events.of(Kind.OVERHEAD)
     return union(events.start_ns[rows], events.end_ns[rows]) if len(rows) else EMPTY
 
 
 def _waits(events: EventTable, links: Links, rows: I8) -> tuple[I8, I8]:
-    """Calls that block the host until the device is done, and when each has waited: synchronizations, copies to
-    pageable memory, and calls that free memory, which work on their own behind that.
+    """(calls that block the host until the device is done, when each stops waiting): synchronizations, copies to
+    pageable memory, and calls that free memory, which continue with work of their own after the wait.
     """
     call = classify(events.names)
     runtime = rows[events.kind[rows] == Kind.RUNTIME]
@@ -142,7 +138,7 @@ def _waits(events: EventTable, links: Links, rows: I8) -> tuple[I8, I8]:
 
 
 def _freeing(events: EventTable, links: Links, runtime: I8) -> tuple[I8, I8]:
-    """Calls that free memory while the device works, and when it is done."""
+    """(calls that free memory while the device works, when the device is done)."""
     rows = runtime[frees(events.names)[events.name[runtime]]]
     ends = np.sort(events.end_ns[links.device])
     if not len(rows) or not len(ends):
@@ -153,18 +149,18 @@ def _freeing(events: EventTable, links: Links, runtime: I8) -> tuple[I8, I8]:
 
 
 def _others_busy(events: EventTable, waits: I8, runtime: I8) -> Mask:
-    """Whether another thread issues work while this one waits: then the wait is not on the path."""
+    """Whether another thread issues work during the wait: then the wait is not on the path."""
     if not len(waits):
         return np.empty(0, dtype=bool)
     busy = np.zeros(len(waits), dtype=bool)
     order = np.argsort(events.start_ns[runtime], kind="stable")
     starts, threads = events.start_ns[runtime][order], events.thread[runtime][order]
     for thread in np.unique(events.thread[waits]):
-        mine = np.flatnonzero(events.thread[waits] == thread)
+        here = np.flatnonzero(events.thread[waits] == thread)
         other = starts[threads != thread]
-        first = np.searchsorted(other, events.start_ns[waits[mine]], side="right")
-        last = np.searchsorted(other, events.end_ns[waits[mine]], side="left")
-        busy[mine] = last > first
+        first = np.searchsorted(other, events.start_ns[waits[here]], side="right")
+        last = np.searchsorted(other, events.end_ns[waits[here]], side="left")
+        busy[here] = last > first
     return busy
 
 

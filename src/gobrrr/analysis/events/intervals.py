@@ -23,10 +23,11 @@ class Spans(NamedTuple):
 
 
 EMPTY = Spans(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+"""No spans."""
 
 
 def union(start: I8, stop: I8) -> Spans:
-    """The union of any intervals, in any order; empty ones vanish, touching ones join."""
+    """The union of intervals in any order; empty ones vanish, touching ones join."""
     kept = stop > start
     start, stop = start[kept], stop[kept]
     if not len(start):
@@ -40,12 +41,12 @@ def union(start: I8, stop: I8) -> Spans:
 
 
 def clip(spans: Spans, start: int, stop: int) -> Spans:
-    """What of `spans` lies in [start, stop)."""
+    """The part of `spans` in [start, stop)."""
     return union(np.clip(spans.start, start, stop), np.clip(spans.stop, start, stop))
 
 
 def complement(spans: Spans, start: int, stop: int) -> Spans:
-    """What of [start, stop) no span covers."""
+    """The part of [start, stop) that no span covers."""
     inside = clip(spans, start, stop)
     opens = np.concatenate([[start], inside.stop])
     closes = np.concatenate([inside.start, [stop]])
@@ -53,7 +54,7 @@ def complement(spans: Spans, start: int, stop: int) -> Spans:
 
 
 def intersection(left: Spans, right: Spans) -> Spans:
-    """What both cover."""
+    """What both `left` and `right` cover."""
     if not len(left.start) or not len(right.start):
         return EMPTY
     low = int(min(left.start[0], right.start[0]))
@@ -84,16 +85,16 @@ def until(spans: Spans, at: I8) -> I8:
 
 
 def inside_spans(when: I8, begin: I8, end: I8) -> NDArray[np.bool_]:
-    """One flag an instant: whether it lies within any of the spans, which are sorted and do not overlap."""
+    """Whether each instant lies within a span; the spans are sorted and do not overlap."""
     if not len(begin):
         return np.zeros(len(when), dtype=bool)
     at = np.searchsorted(begin, when, side="right") - 1
-    found: NDArray[np.bool_] = (at >= 0) & (when < end[np.maximum(at, 0)])
-    return found
+    inside: NDArray[np.bool_] = (at >= 0) & (when < end[np.maximum(at, 0)])
+    return inside
 
 
 def latest(at: I8, value: I8, when: I8) -> I8:
-    """For each `when`: itself, or the largest value of what comes before it where that is later."""
+    """For each `when`: itself, or the largest `value` whose `at` is before it, whichever is later."""
     if not len(at):
         return when
     order = np.argsort(at, kind="stable")
@@ -104,7 +105,7 @@ def latest(at: I8, value: I8, when: I8) -> I8:
 
 
 class Ruler(NamedTuple):
-    """Spans that are measured many times. `before`: nanoseconds covered before each span begins."""
+    """Spans prepared for many measurements. `before`: nanoseconds covered before each span begins."""
 
     spans: Spans
     before: I8
@@ -122,7 +123,7 @@ class Ruler(NamedTuple):
 
 
 def ruler(spans: Spans) -> Ruler:
-    """`spans`, ready to be measured."""
+    """`spans`, prepared for many measurements."""
     width = spans.stop - spans.start
     return Ruler(spans, np.cumsum(width) - width)
 

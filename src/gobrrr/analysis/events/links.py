@@ -6,26 +6,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gobrrr.model.events import ABSENT, I8, EventTable, Kind
+from gobrrr.model.events import ABSENT, I8, EventTable, Kind, Mask
 from gobrrr.model.tree import parents
 
 GRAPH_LAUNCH = ("cudaGraphLaunch", "hipGraphLaunch", "cuGraphLaunch")
+"""Calls that launch a captured graph."""
 
 
 @dataclass(frozen=True)
 class Links:
     """Rows into the event table; -1 where there is no such event.
 
-    `device`: rows of device work, by start. `launch`, `op`: for each of them, the runtime call that launched it and
-    the innermost operation around that call. `op_parent`: for each row, the operation around it.
-    `in_graph`: launched as part of a CUDA or HIP graph, so that no operation stands behind it.
+    `device`: rows of device work, by start. `launch`, `op`: for each of them, the runtime call that launched it and the
+    innermost operation around that call. `op_parent`: for each row of the table, the operation around it. `in_graph`:
+    the work was launched as part of a CUDA or HIP graph, so that no operation owns it.
     """
 
     device: I8
     launch: I8
     op: I8
     op_parent: I8
-    in_graph: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    in_graph: Mask
 
     def before(self, rows: int) -> Links:
         """The links among the first `rows` rows of the table."""
@@ -49,7 +50,7 @@ class Links:
 
 
 def link(events: EventTable) -> Links:
-    """Join by correlation and enclosure; by external id where a launch is not recorded or stands alone."""
+    """Join by correlation and enclosure; by external id where no launch, or no operation around it, is recorded."""
     device = events.on_device
     launch = launches(events, device)
     around = parents(events, Kind.OP, Kind.RUNTIME)
@@ -62,7 +63,7 @@ def link(events: EventTable) -> Links:
     in_graph = np.zeros(len(device), dtype=bool)
     if len(graph):
         in_graph[known] = graph[events.name[launch[known]]]
-    # a replay is launched inside some operation or none: neither says what its kernels do
+    # the operation around a graph launch, if any, does not say what its kernels do
     op[in_graph] = ABSENT
     return Links(device, launch, op, _operation_parent(events, around), in_graph)
 
@@ -78,13 +79,13 @@ def launches(events: EventTable, device: I8) -> I8:
     order = np.argsort(keys, kind="stable")
     at = np.searchsorted(keys[order], wanted)
     at = np.minimum(at, len(order) - 1)
-    found = (keys[order][at] == wanted) & (wanted > 0)
-    return np.where(found, runtime[order][at], ABSENT)
+    matches = (keys[order][at] == wanted) & (wanted > 0)
+    return np.where(matches, runtime[order][at], ABSENT)
 
 
 def _operation(events: EventTable, around: I8, rows: I8) -> I8:
     """The innermost operation around each row (runtime calls may nest in each other)."""
-    # from each row as far out as calls reach, in steps that double: calls of one instant nest thousands deep
+    # follow nested calls outward in doubling steps: calls of one instant may nest thousands deep
     outward = np.append(np.where(events.kind == Kind.RUNTIME, around, np.arange(len(around))), ABSENT)
     while not np.array_equal(farther := outward[outward], outward):
         outward = farther
@@ -100,7 +101,7 @@ def _operation_parent(events: EventTable, around: I8) -> I8:
 
 
 def _by_external_id(events: EventTable, device: I8) -> I8:
-    """The operation with the kernel's external id, where that id is not just its correlation id repeated (2022)."""
+    """The operation with the kernel's external id, unless traces repeat the correlation id there (torch of 2022)."""
     ops = events.of(Kind.OP)
     ops = ops[events.external_id[ops] > 0]
     wanted = events.external_id[device]
@@ -113,12 +114,12 @@ def _by_external_id(events: EventTable, device: I8) -> I8:
     keys = events.external_id[ops]
     order = np.argsort(keys, kind="stable")
     at = np.minimum(np.searchsorted(keys[order], wanted), len(order) - 1)
-    found = (keys[order][at] == wanted) & (wanted > 0)
-    return np.where(found, ops[order][at], ABSENT)
+    matches = (keys[order][at] == wanted) & (wanted > 0)
+    return np.where(matches, ops[order][at], ABSENT)
 
 
 def launch_call_ns(events: EventTable, launch: I8) -> float | None:
-    """The median duration of those of some calls (rows) that launch kernels, as recorded; None where there are none."""
+    """The median recorded duration of those of the calls (rows) that launch kernels; None where there are none."""
     named = np.array(["LaunchKernel" in name for name in events.names], dtype=bool)
     rows = launch[named[events.name[launch]]]
     return float(np.median(events.duration_ns[rows])) if len(rows) else None

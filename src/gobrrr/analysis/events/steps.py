@@ -1,4 +1,4 @@
-"""Which part of the trace is a step, and how often it repeats."""
+"""Which part of a trace is a step, and how often it repeats."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from gobrrr.model.events import I8, EventTable, Kind
 
 PROFILER_STEP = re.compile(r"^ProfilerStep\s*#\s*\d+")
 LEAST_MATCH = 0.98
-"""Share of launches that must equal the launch one period later for a sequence to count as repeating."""
+"""The share of launches that must equal the launch one period later for the sequence to count as repeating."""
 FEW_MISSING = 0.02
-"""A launch in fifty may have no work of its own (an empty grid); more, and records are lost."""
+"""The largest share of launches without device work (an empty grid has none); beyond it, records are lost."""
 
 OUTLIER = 1.2
-"""A first step this many times the median of the others is left out of the estimate of the steady step."""
+"""A first step of more than this many times the median of the others is no steady step, and is left out."""
 _CANDIDATES = 400
+"""How many occurrences of a kernel, and how many periods, are tried. Chosen, not measured: it bounds the time."""
 
 
 @dataclass(frozen=True)
 class Steps:
     """The analysed window [start, stop) and the number of steps in it.
 
-    The window runs from the first step's begin on the host to the end of the last piece of work, on host or device:
-    the host may be far ahead of the device, so a step's annotation alone says nothing about the device's time.
-    Device work launched before the recording began is not of these steps: the window begins when it is done.
-    `begins` are the steps' begins on the host and `host_stop` the last one's end there; `marked`: the trace itself says
-    where steps begin. `missing`: share of the steps' launches that have no device record.
+    The window runs from the first step's begin on the host to the end of the last piece of work, on host or device: the
+    host may be far ahead of the device, so a step's annotation alone says nothing about the device's time. Device work
+    launched before the recording is not part of these steps: the window begins when it is done.
+    `begins`: the steps' begins on the host; `host_stop`: the last step's end there; `marked`: the trace itself says
+    where steps begin. `missing`: the share of the steps' launches without a device record.
     """
 
     start: int
@@ -66,10 +67,10 @@ def find_steps(events: EventTable, links: Links) -> Steps:
 
 
 def steady(events: EventTable, links: Links, steps: Steps) -> Steps:
-    """The steps without the first one where that one is an outlier: the profiler's own start falls into it.
+    """The steps, without the first one where that is an outlier: it contains the profiler's own start.
 
-    A step begins when the host begins it and the device is done with what was launched before. Only for three steps
-    or more.
+    A step begins when the host begins it and the device has finished all earlier work. Fewer than three steps stay as
+    they are.
     """
     begins = _beginnings(events, links, steps)
     if begins is None:
@@ -81,7 +82,7 @@ def steady(events: EventTable, links: Links, steps: Steps) -> Steps:
 
 
 def without_first(events: EventTable, links: Links, steps: Steps) -> Steps:
-    """The steps without the first one, as `steady` leaves it out; unchanged for fewer than three."""
+    """The steps without the first one; unchanged for fewer than three."""
     begins = _beginnings(events, links, steps)
     if begins is None:
         return steps
@@ -89,19 +90,18 @@ def without_first(events: EventTable, links: Links, steps: Steps) -> Steps:
 
 
 def step_lengths(events: EventTable, links: Links, steps: Steps) -> NDArray[np.int64]:
-    """What each step takes, in ns: the window from its begin, as `steady` has it, to that of the next."""
+    """The length of each step in ns: from its begin, as in `steady`, to the next step's."""
     begins = _beginnings(events, links, steps) or [steps.start, *steps.begins[1:]]
     return np.diff([*begins, steps.stop])
 
 
 def marks(names: Sequence[str]) -> NDArray[np.bool_]:
-    """Which names are those of the profiler's annotations of steps."""
+    """Which names are the profiler's step annotations."""
     return np.array([bool(PROFILER_STEP.match(name)) for name in names], dtype=bool)
 
 
 def _beginnings(events: EventTable, links: Links, steps: Steps) -> list[int] | None:
-    """When each step begins: with the host, and not before the work launched earlier is done; None for fewer than three
-    steps."""
+    """When each step begins: with the host, but not before earlier work is done; None for fewer than three steps."""
     if steps.count < 3 or len(steps.begins) != steps.count or not len(links.device):
         return None
     launched = np.where(links.launch >= 0, events.start_ns[np.maximum(links.launch, 0)], events.start_ns[links.device])
@@ -116,7 +116,7 @@ def _annotated(events: EventTable, links: Links) -> Steps | None:
     rows = rows[events.duration_ns[rows] > 0]
     if not len(rows):
         return None
-    # one row a name: the autograd thread may carry a copy
+    # one row per name: the autograd thread may repeat an annotation
     _, first = np.unique(events.name[rows], return_index=True)
     rows = np.sort(rows[first])
     missing = _missing(events, links, rows)
@@ -133,7 +133,7 @@ def _annotated(events: EventTable, links: Links) -> Steps | None:
 
 
 def _missing(events: EventTable, links: Links, rows: I8) -> NDArray[np.float64]:
-    """For each annotation, the share of the launches within it whose work is not in the trace."""
+    """For each annotation, the share of its launches whose work is not in the trace."""
     calls = events.of(Kind.RUNTIME)
     calls = calls[(classify(events.names)[events.name[calls]] == Call.LAUNCH) & (events.correlation[calls] > 0)]
     lost = ~np.isin(events.correlation[calls], events.correlation[links.device])
@@ -145,7 +145,7 @@ def _missing(events: EventTable, links: Links, rows: I8) -> NDArray[np.float64]:
 
 
 def _complete(missing: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The longest run of steps whose launches all have their work; all steps if there is none."""
+    """The longest run of steps whose launches have their work; all steps if there is none."""
     sound = missing <= FEW_MISSING
     if sound.all() or not sound.any():
         return np.arange(len(missing))
@@ -154,7 +154,7 @@ def _complete(missing: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _backlog(events: EventTable, links: Links, begin: int) -> int:
-    """The end of the work that the device still had when the steps began: launched before, or before the recording."""
+    """The end of the work that the device still had when the steps began, launched earlier or before the recording."""
     known = links.launch >= 0
     if not known.any():
         return 0
@@ -178,10 +178,10 @@ def _last_end(events: EventTable, links: Links, start: int, stop: int) -> int:
 
 
 def _span(events: EventTable, links: Links) -> tuple[int, int]:
-    """From the first to the last device work; without device work, all that the host recorded.
+    """From the first to the last device work; without device work, everything that the host recorded.
 
-    Where no step is marked, the start of the recording is not the start of a step: what the host did before the first
-    piece of device work may belong to none.
+    Without step annotations the recording need not begin with a step: the host's time before the first device work may
+    belong to none.
     """
     if len(links.device):
         return int(events.start_ns[links.device].min()), int(events.end_ns[links.device].max())
@@ -203,7 +203,7 @@ def _period(events: EventTable, links: Links) -> tuple[tuple[int, ...], int] | N
     names = events.name[rows]
     for period in _candidates(names):
         match = float((names[period:] == names[:-period]).mean())
-        # all of the trace must be repetitions, but for a ragged edge
+        # the whole trace must consist of repetitions, except for 5 % of one at the edge
         count = round(len(names) / period)
         if match >= LEAST_MATCH and count >= 2 and abs(len(names) - count * period) <= 0.05 * period:
             begins = tuple(int(events.start_ns[launch[min(i * period, len(launch) - 1)]]) for i in range(count))
@@ -212,7 +212,7 @@ def _period(events: EventTable, links: Links) -> tuple[tuple[int, ...], int] | N
 
 
 def _candidates(names: NDArray[np.int32]) -> list[int]:
-    """Distances at which the rarest early kernels come again, shortest first."""
+    """Distances between occurrences of the rarest repeated kernels, shortest first."""
     if len(names) < 4:
         return []
     values, counts = np.unique(names, return_counts=True)
@@ -220,8 +220,8 @@ def _candidates(names: NDArray[np.int32]) -> list[int]:
     if not len(rare):
         return []
     rare = rare[np.argsort(counts[counts >= 2], kind="stable")][:4]
-    found: set[int] = set()
+    distances: set[int] = set()
     for value in rare:
         at = np.flatnonzero(names == value)[:_CANDIDATES]
-        found.update(int(distance) for distance in at[1:] - at[0])
-    return sorted(distance for distance in found if 4 <= distance <= len(names) // 2)[:_CANDIDATES]
+        distances.update(int(distance) for distance in at[1:] - at[0])
+    return sorted(distance for distance in distances if 4 <= distance <= len(names) // 2)[:_CANDIDATES]

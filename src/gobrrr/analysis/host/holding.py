@@ -1,9 +1,9 @@
-"""What holds the host while the device idles, beside launching: functions that work or wait, with the lines that call
-them.
+"""What occupies the host while the device idles, other than launching: functions that work or wait, and the lines that
+call them.
 
-A function of a known kind (analysis/host/host_kinds.py) holds the host with all that it does, its own launches
-included, and on a CPU what it computes. Of anything else only stretches count that are too long to be Python between
-two launches, in every step, and not those of torch itself.
+For a function of a known kind (analysis/host/host_kinds.py) all of its time counts: its own launches, and on a CPU
+what it computes. For other functions only stretches count that occur in every step, are too long to be Python between
+two launches, and are not torch's.
 """
 
 from __future__ import annotations
@@ -23,46 +23,47 @@ from gobrrr.analysis.host.reports import reporting
 from gobrrr.analysis.places import Where
 from gobrrr.analysis.places.labels import Sort
 from gobrrr.analysis.places.where import LONG_NS
-from gobrrr.model.events import ABSENT, I8, Kind
+from gobrrr.model.events import ABSENT, F8, I8, Kind
 from gobrrr.model.frame_names import file_of, is_users
 from gobrrr.model.recording import OwnTime
 from gobrrr.model.tree import depths, outermost
 
-F8 = NDArray[np.float64]
-
 OWN = (PYTHON, UNEXPLAINED)
 """Causes of idle time that are the program's Python, or what it calls; on a GPU also operations that the host computes
-(`HOST_WORK`). Loading, compiling, allocating, collecting and waiting for the device are other conditions'."""
+(`HOST_WORK`). Loading, compiling, allocating, collecting and waiting for the device belong to other conditions."""
 
 WITHIN = (*OWN, HOST_WORK, LAUNCHING)
-"""Causes within a function of a known kind."""
+"""Causes that count within a function of a known kind."""
 
 LEAST = 0.1
-"""A line that calls something of a known kind is told from this share of the step on. In live runs of eight programs
-without a fault (mended forms of known ones, on a CPU) no line had more than 1 %."""
+"""The least share of the step that is reported for a line whose call is of a known kind. In live runs of eight
+programs without a fault (mended forms of known ones, on a CPU) no line had more than 1 %."""
 
 LEAST_UNKNOWN = 0.2
-"""A line that holds the host with what nobody knows is told from here on. In those runs the most was 2 %; where the
-machine was so busy that a thread waited two thirds of the time for a processor, 11 and 16 %."""
+"""The least share of the step that is reported for a line whose call is of no known kind. In those runs the largest was
+2 %; on a machine so busy that a thread waited two thirds of the time for a processor, 11 and 16 %."""
 
 LONGEST_NS = 1_000_000
-"""Without frames nobody knows whose the Python is: 99.9 % of these stretches are shorter than 0.8 ms."""
+"""Without frames, shorter stretches of Python count as dispatching: 99.9 % of such stretches are shorter than 0.8 ms.
+"""
 
 UPDATES = ("Optimizer.step#", "Optimizer.zero_grad#")
-"""Annotations of torch's own: Python in these is an optimizer's, however long it goes on without a launch."""
+"""torch's annotations of an optimizer: Python in these is the optimizer's, however long it runs without a launch."""
 
 FRAMEWORK = ("torch/", "triton/", "gobrrr/")
 OBSERVING = ("torch/profiler/", "gobrrr/")
 IMPORTING = "<frozen importlib"
+"""Beginnings of the names of frames of the framework, of the profiler with this package, and of imports."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """One line of the program, and what it calls that holds the host.
+    """One line of the program, and the function called there that occupies the host.
 
-    `kind`: None where what it does has none; `what`: the function; `row`: the first of its host events; `ns`: of each
-    of the budget's gaps, in the window; `calls`, `call_ns`: what it computes, on a CPU; `count`: how often in the
-    window; `inside`: what the function was seen to do by itself, in a live run.
+    `kind`: None where the function is of no known kind; `what`: the function; `row`: the first of its host events;
+    `gap`, `ns`: the budget's gaps in which it runs, and its ns of each, over the window; `calls`, `call_ns`: on a CPU
+    the calls within it, and the ns of each; `count`: how often it runs in the window, None: not known; `inside`: the
+    function's own time, as a live run saw it.
     """
 
     kind: HostKind | None
@@ -78,7 +79,7 @@ class Holder:
 
     @property
     def own(self) -> bool:
-        """Whether it was seen to be Python of the program itself."""
+        """Whether a live run saw that it is Python of the program itself."""
         return self.inside is not None and not self.inside.callee
 
     @property
@@ -88,15 +89,15 @@ class Holder:
 
 
 def holders(evidence: Evidence) -> list[Holder]:
-    """The lines that hold the host, most time first; nothing where no frames were read. What reports is left out."""
+    """The lines that occupy the host, longest time first; none where no frames were read. Reporting is left out."""
     if not evidence.profile.frames:
         return []
     return [holder for holder in every_holder(evidence) if holder.total >= _least(evidence, holder)]
 
 
 def _least(evidence: Evidence, holder: Holder) -> float:
-    """From how much on a line is told. What is known to be the program's has what the usual step has of it, and is
-    held against the usual step; what nobody knows, against all of them: it may be a thread that waits."""
+    """The least time of a line that is reported, in ns over the window. What is known to be the program's is compared
+    with the usual step; what is not known is compared with the mean step, because it may be a thread that waits."""
     steps = evidence.steps
     share = LEAST_UNKNOWN if holder.kind is None else LEAST
     if (holder.kind is None and holder.inside is None) or not steps.begins:
@@ -106,9 +107,9 @@ def _least(evidence: Evidence, holder: Holder) -> float:
 
 
 def own_python(evidence: Evidence, gaps: I8) -> F8:
-    """Of each of `gaps` (indices into the budget's) the Python that is the program's own and no dispatching, in ns.
+    """For each of `gaps` (indices into the budget's), the ns of Python that is the program's own, without dispatching.
 
-    It is what holders have of it; without frames that of long stretches outside of an optimizer's step.
+    It is the holders' part; without frames, the part of long stretches outside of an optimizer's step.
     """
     python = evidence.budget.gaps.of(PYTHON)[gaps].astype(np.float64)
     if evidence.profile.frames:
@@ -118,8 +119,8 @@ def own_python(evidence: Evidence, gaps: I8) -> F8:
         return np.minimum(held[gaps], python)
     python[python < LONGEST_NS] = 0.0
     for at in np.flatnonzero(python).tolist():
-        told = evidence.budget.gaps
-        python[at] *= not _in_update(evidence, int(told.start[gaps[at]]), int(told.stop[gaps[at]]))
+        gaps_ = evidence.budget.gaps
+        python[at] *= not _in_update(evidence, int(gaps_.start[gaps[at]]), int(gaps_.stop[gaps[at]]))
     return python
 
 
@@ -133,7 +134,7 @@ def _in_update(evidence: Evidence, start: int, stop: int) -> bool:
 
 
 def every_holder(evidence: Evidence) -> list[Holder]:
-    """All lines that hold the host, however shortly, most time first."""
+    """All lines that occupy the host, however shortly, longest time first."""
     where = evidence.where
     kinds = _kinds(evidence)
     frame = np.isin(evidence.replayed.kind, [int(Kind.PYTHON)])
@@ -154,10 +155,10 @@ def every_holder(evidence: Evidence) -> list[Holder]:
     return _grouped(evidence, where, outer, kinds, held, ns)
 
 
-def claim_of(evidence: Evidence, found: list[Holder]) -> Claim:
-    """What holders have of idle time, and of what a CPU computes: at the most all of it, at the least nothing."""
+def claim_of(evidence: Evidence, held_by: list[Holder]) -> Claim:
+    """The holders' part of idle time, and of a CPU's computing: all of it at most, nothing at least."""
     ns, computed = np.zeros(len(evidence.budget.gaps)), np.zeros(len(evidence.calls))
-    for holder in found:
+    for holder in held_by:
         ns[holder.gap] += holder.ns
         computed[holder.calls] += holder.call_ns
     gaps, calls = np.flatnonzero(ns), np.flatnonzero(computed)
@@ -177,7 +178,7 @@ def _kinds(evidence: Evidence) -> list[HostKind | None]:
 
 
 def _innermost(parent: I8, wanted: NDArray[np.bool_]) -> I8:
-    """For each row the innermost of the wanted ones around it, itself included; -1 for none."""
+    """For each row, the innermost wanted row around it, itself included; -1 for none."""
     result = np.where(wanted, np.arange(len(parent)), ABSENT)
     depth = depths(parent)
     order = np.argsort(depth, kind="stable")
@@ -188,46 +189,46 @@ def _innermost(parent: I8, wanted: NDArray[np.bool_]) -> I8:
 
 
 def _left_out(evidence: Evidence, where: Where, frame: NDArray[np.bool_], ignored: I8) -> NDArray[np.bool_]:
-    """Rows within frames that are ignored, load, collect or import, and what the profiler or this package does between
-    steps."""
+    """Rows within ignored frames, within loading, collecting, compiling or importing, and what the profiler or this
+    package does between steps."""
     names, name = evidence.replayed.names, evidence.replayed.name
-    theirs = np.array([one.startswith(OBSERVING) and not is_users(one) for one in names] or [False], dtype=bool)
-    users = np.array([is_users(one) for one in names] or [False], dtype=bool)
-    imports = np.array([IMPORTING in one for one in names] or [False], dtype=bool)
-    # they are around the step as well: the program's own frames lie within them then
-    nearest = _innermost(where.parent, frame & (theirs | users)[name])
+    observer = np.array([text.startswith(OBSERVING) and not is_users(text) for text in names] or [False], dtype=bool)
+    users = np.array([is_users(text) for text in names] or [False], dtype=bool)
+    imports = np.array([IMPORTING in text for text in names] or [False], dtype=bool)
+    # the observer's frames are around the step as well: there the nearest frame is the program's
+    nearest = _innermost(where.parent, frame & (observer | users)[name])
     elsewhere = np.isin(classify(evidence.replayed.names), (Call.COLLECT, Call.INPUT, Call.COMPILE))
     wanted = (frame & imports[name]) | elsewhere[name]
     wanted[ignored] = True
     result: NDArray[np.bool_] = outermost(where.parent, wanted) >= 0
-    observing: NDArray[np.bool_] = (nearest >= 0) & theirs[name[np.maximum(nearest, 0)]]
+    observing: NDArray[np.bool_] = (nearest >= 0) & observer[name[np.maximum(nearest, 0)]]
     return result | observing
 
 
 def _of_torch(evidence: Evidence, where: Where, frame: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Rows whose innermost frame with a file is torch's or a module's call: launching has that."""
+    """Rows whose innermost frame with a file is torch's or a module's call: these count as launching."""
     names = evidence.replayed.names
     filed = np.array([file_of(name) is not None or name.startswith("nn.Module: ") for name in names] or [False])
-    theirs = np.array(
+    of_torch = np.array(
         [(name.startswith(FRAMEWORK) and not is_users(name)) or name.startswith("nn.Module: ") for name in names]
         or [False]
     )
     inner = _innermost(where.parent, frame & filed[evidence.replayed.name])
-    result: NDArray[np.bool_] = (inner < 0) | theirs[evidence.replayed.name[np.maximum(inner, 0)]]
+    result: NDArray[np.bool_] = (inner < 0) | of_torch[evidence.replayed.name[np.maximum(inner, 0)]]
     return result
 
 
 def _grouped(
     evidence: Evidence, where: Where, outer: I8, kinds: list[HostKind | None], held: I8, ns: F8
 ) -> list[Holder]:
-    """By the line and the kind of what it calls there; what has no kind, also by what is called."""
+    """Group by line and kind; functions of no known kind also by the function."""
     idle = where.idle
     parts: dict[tuple[HostKind | None, str, str | None], list[int]] = {}
-    told: dict[int, tuple[HostKind | None, str, str | None]] = {}
+    labels: dict[int, tuple[HostKind | None, str, str | None]] = {}
     for piece, row in zip(held.tolist(), idle.row[held].tolist(), strict=True):
-        if row not in told:
-            told[row] = _told(evidence, where, row, int(outer[row]), kinds)
-        kind, what, source = told[row]
+        if row not in labels:
+            labels[row] = _told(evidence, where, row, int(outer[row]), kinds)
+        kind, what, source = labels[row]
         parts.setdefault((kind, what if kind is None else "", source), []).append(piece)
     result = []
     for (kind, _, source), pieces in parts.items():
@@ -238,28 +239,29 @@ def _grouped(
         if kind is None:
             share = of_every_step(evidence, evidence.budget.gaps.stop[gap] - 1, total)
             inside = where.own_times.get(evidence.replayed.name_of(longest))
-            what = told[longest][1]
+            what = labels[longest][1]
             result.append(Holder(None, what, source, longest, gap, total * share, None, _NONE, _NONE_NS, inside))
             continue
         rows = np.unique(outer[idle.row[at]])
-        result.append(_of_kind(evidence, kind, told[longest][1], source, rows, gap, total))
+        result.append(_of_kind(evidence, kind, labels[longest][1], source, rows, gap, total))
     return sorted(result, key=lambda holder: -holder.total)
 
 
 _NONE, _NONE_NS = np.empty(0, dtype=np.int64), np.empty(0)
+"""No calls, and their ns."""
 
 
 def _of_kind(evidence: Evidence, kind: HostKind, what: str, source: str | None, rows: I8, gap: I8, total: F8) -> Holder:
-    """The holder of the calls `rows`; on a CPU with what they compute. Of work that each step does it is what the usual
-    step has of it: a thread that waits for a processor does so anywhere."""
-    first = evidence.replayed.start_ns[rows]
-    inside = (first >= evidence.steps.start) & (first < evidence.steps.stop)
+    """The holder of the calls `rows`; on a CPU with what they compute. Work that each step does counts as much as in
+    the usual step, because a thread may wait for a processor anywhere."""
+    begun = evidence.replayed.start_ns[rows]
+    inside = (begun >= evidence.steps.start) & (begun < evidence.steps.stop)
     calls, call_ns = _NONE, _NONE_NS
     if not evidence.device.asynchronous:
         spent = spent_under(evidence, rows)
         calls, call_ns = spent.calls, spent.call_ns
     begins = np.array(evidence.steps.begins or (evidence.steps.start,))
-    if not kind.waits and len(np.unique(np.searchsorted(begins, first, side="right"))) == len(begins):
+    if not kind.waits and len(np.unique(np.searchsorted(begins, begun, side="right"))) == len(begins):
         total = total * of_every_step(evidence, evidence.budget.gaps.stop[gap] - 1, total)
         call_ns = call_ns * of_every_step(evidence, evidence.calls.start_ns[calls], call_ns)
     count = None if kind.resumed else int(inside.sum())
@@ -269,7 +271,7 @@ def _of_kind(evidence: Evidence, kind: HostKind, what: str, source: str | None, 
 def _told(
     evidence: Evidence, where: Where, row: int, outer: int, kinds: list[HostKind | None]
 ) -> tuple[HostKind | None, str, str | None]:
-    """(the kind, what is called, the line) of a host event."""
+    """(the kind, the called function, the line) of a host event."""
     events, tree = evidence.replayed, where.tree
     kind = kinds[int(events.name[outer])] if outer >= 0 else None
     what, source, at = called(events.name_of(outer)) if outer >= 0 else "", None, int(where.node_of[row])

@@ -1,6 +1,6 @@
-"""What a function does that holds the host, by its name: kinds of host work that is not launching, each with a remedy.
+"""Kinds of host work other than launching, known by the names of functions, each with a remedy.
 
-A kind is known by what is called and not by one program's pattern. What has no kind here has no remedy either.
+A kind is defined by the called function, never by one program's pattern. A function without a kind has no remedy.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from functools import lru_cache
 from gobrrr.model.frame_names import FROM_LIBRARY
 
 BUILT_IN = r"^<built-in (?:function|method) "
+"""Frames of built-in functions begin with this."""
 
 
 @dataclass(frozen=True)
 class HostKind:
-    """One kind. `does`: in words, of what is called; `waits`: it waits for something and is no work of the processor's;
-    `remedy`: what takes it out of the step; `resumed`: what is called yields, and has a frame for each element."""
+    """One kind of host work. `does`: what the function does, as a clause without a subject; `remedy`: how to take it
+    out of the step; `waits`: it waits, and does not use the processor; `resumed`: it is a generator, and has a frame
+    for each element."""
 
     does: str
     remedy: str
@@ -26,6 +28,7 @@ class HostKind:
     resumed: bool = False
 
 
+# The kinds. Their texts are shown to the user.
 TENSORS = HostKind(
     "reads Python objects element by element to build tensors",
     "build one array first, torch.from_numpy(np.stack(arrays)), or keep the tensor from step to step",
@@ -79,6 +82,7 @@ PIPE = HostKind(
 NETWORK = HostKind("waits for the network", "ask ahead in a thread, and read the answer a step later", waits=True)
 
 _IO = r"of (?:_io\.)?(?:TextIOWrapper|Buffered\w+|FileIO)\b"
+"""Python's file objects."""
 
 _BY_NAME = (
     (VALIDATION, r"torch/distributions/(constraints|distribution)\.py\(\d+\): (check|__init__|_validate_sample)$"),
@@ -109,7 +113,7 @@ _BY_NAME = (
     (RANDOM, r"random\.py\(\d+\): (sample|shuffle|choices?|randint|randrange|uniform|gauss)$"),
     (ARRAYS, r"numpy/"),
 )  # fmt: skip
-"""Files and functions of libraries, as the profiler names their frames."""
+"""Files and functions of libraries, as the profiler names their frames; the first match decides."""
 
 _BY_BUILT_IN = (
     (TENSORS, r"(?:tensor|as_tensor|asarray) of type "),
@@ -129,12 +133,14 @@ _BY_BUILT_IN = (
     (RANDOM, r"(?:random|getrandbits|randbytes) of (?:_random\.)?Random\b"),
     (ARRAYS, r"(?:array|fromiter|concatenate|frombuffer|ascontiguousarray|zeros|empty|copyto)>|\w+ of numpy\."),
 )  # fmt: skip
+"""The same for built-in functions."""
 
 _PATTERNS = tuple((kind, re.compile(FROM_LIBRARY + f"(?:{text})")) for kind, text in _BY_NAME) + tuple(
     (kind, re.compile(BUILT_IN + f"(?:{text})")) for kind, text in _BY_BUILT_IN
 )
 
 _STREAM = re.compile(BUILT_IN + rf"(?P<function>\w+) {_IO}.* at (?P<address>0x[0-9a-f]+)>")
+"""A method of a file object, with the object's address."""
 
 
 @lru_cache(maxsize=1 << 14)
@@ -143,26 +149,27 @@ def _named(name: str) -> HostKind | None:
 
 
 def kind_of(name: str, streams: Mapping[str, str]) -> HostKind | None:
-    """The kind of a Python frame, by the name that the profiler gives it; None of what has none.
+    """The kind of a Python frame, by its name in the profile; None where it has none.
 
-    `streams`: what a file object is connected to, by its address, where that was looked at (`Recording.streams`).
+    `streams`: what each file object is connected to, by its address, where that is known (`Recording.streams`).
     """
     return PIPE if to_another(name, streams) else _named(name)
 
 
 def to_another(name: str, streams: Mapping[str, str]) -> bool:
-    """Whether a frame reads or writes a pipe or a socket, whose other end another process has."""
-    found = _STREAM.match(name) if streams else None
-    return found is not None and found["address"] in streams
+    """Whether a frame reads or writes a pipe or a socket to another process."""
+    match = _STREAM.match(name) if streams else None
+    return match is not None and match["address"] in streams
 
 
 _CALLED = re.compile(r"<built-in (?:function|method) (?P<name>[^ >]+)(?: of (?P<owner>type|[\w.]+))?")
 _FRAME = re.compile(r"(?P<file>[^<>()]+)\.py\(\d+\): (?P<function>.+)", re.DOTALL)
+"""The name of a function in a frame's name: of a built-in one, and of one with a file."""
 
 
 def called(name: str) -> str:
-    """A function as people say it: "tensor()", "own()"."""
-    if found := _CALLED.match(name):
-        return f"{found['name']}()"
-    found = _FRAME.fullmatch(name)
-    return f"{found['function']}()" if found is not None else name
+    """The name of a frame's function, with parentheses: "tensor()", "own()"."""
+    if match := _CALLED.match(name):
+        return f"{match['name']}()"
+    match = _FRAME.fullmatch(name)
+    return f"{match['function']}()" if match is not None else name

@@ -1,4 +1,4 @@
-"""Input on the path of a step: loaders, operations that compute on the host, copies from the host."""
+"""Input on the critical path of a step: loaders, operations that compute on the host, copies from the host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.model.events import ABSENT, I8, Kind
 
 INPUT_BYTES = 1 << 20
-"""A copy from the host of at least this size brings input; smaller ones are scalars, indices and shapes."""
+"""A copy from the host of at least this many bytes brings input; smaller ones are scalars, indices and shapes. Chosen,
+not measured."""
 
 
 def inward_copies(evidence: Evidence) -> I8:
@@ -20,20 +21,20 @@ def inward_copies(evidence: Evidence) -> I8:
     events, device = evidence.events, evidence.priced.links.device
     inward = np.array(["HtoD" in name or "Host -> Device" in name for name in events.names], dtype=bool)
     large = events.bytes[device] >= INPUT_BYTES
-    here = events.device[device] == evidence.budget.device
-    return np.flatnonzero(here & large & (events.kind[device] == Kind.MEMCPY) & inward[events.name[device]])
+    on_device = events.device[device] == evidence.budget.device
+    return np.flatnonzero(on_device & large & (events.kind[device] == Kind.MEMCPY) & inward[events.name[device]])
 
 
 def pageable_copies(evidence: Evidence) -> I8:
     """Copies of at least `INPUT_BYTES` between pageable memory and the budget's device (into `links.device`)."""
     events, device = evidence.events, evidence.priced.links.device
     pageable = np.array(["pageable" in name.lower() for name in events.names], dtype=bool)
-    here = (events.device[device] == evidence.budget.device) & (events.kind[device] == Kind.MEMCPY)
-    return np.flatnonzero(here & (events.bytes[device] >= INPUT_BYTES) & pageable[events.name[device]])
+    on_device = (events.device[device] == evidence.budget.device) & (events.kind[device] == Kind.MEMCPY)
+    return np.flatnonzero(on_device & (events.bytes[device] >= INPUT_BYTES) & pageable[events.name[device]])
 
 
 def input_stretches(evidence: Evidence) -> I8:
-    """Idle stretches in which a loader ran, or that end in a copy of input, as indices into the budget's gaps."""
+    """Idle stretches in which a loader ran, or that end with a copy of input, as indices into the budget's gaps."""
     gaps = evidence.budget.gaps
     copies = evidence.priced.links.device[inward_copies(evidence)]
     return np.flatnonzero(np.isin(gaps.next_work, copies) | (gaps.of(INPUT) > 0))
@@ -47,7 +48,7 @@ def input_gaps(evidence: Evidence) -> tuple[Gap, ...]:
 
 
 def host_rows(evidence: Evidence) -> I8:
-    """Loaders, and outermost operations of at least `HOST_OP_NS` that compute on the host: nothing launched in them."""
+    """Loaders, and outermost operations of at least `HOST_OP_NS` that launch nothing: they compute on the host."""
     events = evidence.replayed
     loads = loading(events, classify(events.names))
     loads &= np.isin(events.kind, (Kind.OP, Kind.ANNOTATION, Kind.PYTHON))
@@ -58,7 +59,7 @@ def host_rows(evidence: Evidence) -> I8:
 
 
 def _launching(evidence: Evidence) -> NDArray[np.bool_]:
-    """One flag a row: whether it, or an operation within it, calls the driver or launches device work."""
+    """For each row, whether it or an operation within it calls the driver or launches device work."""
     events, parent = evidence.events, evidence.priced.links.op_parent
     result = np.zeros(len(events), dtype=bool)
     current = parent[events.of(Kind.RUNTIME)]

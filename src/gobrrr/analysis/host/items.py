@@ -1,4 +1,5 @@
-"""A loader's turns in this thread: whether they index a data set in memory item by item; and the start of workers."""
+"""Turns of a loader that runs in the program's thread, and whether they index a data set in memory item by item; the
+start of worker processes."""
 
 from __future__ import annotations
 
@@ -13,27 +14,30 @@ from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.model.events import I8, Kind
 
 SINGLE = "_SingleProcessDataLoaderIter"
+"""In the names of a turn of a loader without workers."""
 PICKS = frozenset(
     f"aten::{name}"
     for name in ("select", "slice", "narrow", "index", "index_select", "unsqueeze", "view", "as_strided", "detach")
 )
-"""What takes an item out of a tensor."""
+"""Operations that take an item out of a tensor."""
 JOINS = frozenset({"aten::stack", "aten::cat"})
-"""What makes one tensor of many items."""
+"""Operations that join many items to one tensor."""
 LEAST_ITEMS = 2
+"""The least number of items in a batch."""
 MOST_OF = 0.5
-"""Of a batch's time: the greater part passes in picking and joining, and not in what makes an item."""
+"""The least share of a batch's time that is spent on picking and joining items, rather than on making them."""
 
 _COLLATES = re.compile(r"torch/utils/data/_utils/collate\.py\(\d+\): ")
 _STARTS = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator$")
 _ENDS = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): _shutdown_workers$")
 _PROCESS = re.compile(r"multiprocessing/process\.py\(\d+\): start$")
+"""Frames that join items to a batch, start and end the workers of a loader, and start a process."""
 
 
 @dataclass(frozen=True)
 class Items:
-    """Turns that index item by item, as recorded. `items`: in a batch. Shares of the turns' time: `picking` passes in
-    picking and joining, `copying` in the one copy that a batch needs however it is indexed."""
+    """Turns that index item by item, as recorded. `items`: per batch. `picking`: the share of the turns' time that is
+    spent on picking and joining; `copying`: the share of the one copy that every batch needs."""
 
     turns: Spans
     items: float
@@ -42,9 +46,8 @@ class Items:
 
 
 def indexed(evidence: Evidence) -> Items | None:
-    """The loader's turns that pick and join items one by one; None where making the items is the greater part.
-
-    An item is then there sooner than any operation that counts as computing on the host (`HOST_OP_NS`).
+    """The loader's turns that pick and join items one by one; None where making the items takes most of the time, or
+    an item takes as long as an operation that counts as computing on the host (`HOST_OP_NS`).
     """
     turns = _inside(evidence, [SINGLE in name for name in evidence.events.names], Kind.OP, Kind.ANNOTATION)
     spans = _spans(evidence, turns)
@@ -56,7 +59,7 @@ def indexed(evidence: Evidence) -> Items | None:
     items = max(len(picks), unsqueezed) / len(joins)
     collating = _inside(evidence, [bool(_COLLATES.match(name)) for name in evidence.events.names], Kind.PYTHON)
     length = evidence.events.duration_ns
-    picking = float(covered(spans, *_edges(_spans(evidence, np.concatenate([joins, picks, collating])))).sum())
+    picking = float(covered(spans, *_spans(evidence, np.concatenate([joins, picks, collating]))).sum())
     copies = below[evidence.events.name[below] == _id(evidence, "aten::cat")]
     copying = float(length[copies].sum()) if len(copies) else float(length[joins].sum())
     batches = max(len(turns), 1)
@@ -66,7 +69,7 @@ def indexed(evidence: Evidence) -> Items | None:
 
 
 def starts(evidence: Evidence) -> Spans:
-    """When the step starts and ends worker processes of a loader, as recorded: known by Python's frames alone."""
+    """When the step starts and ends a loader's worker processes, as recorded; known only from Python frames."""
     names = evidence.events.names
     begun = _inside(evidence, [bool(_STARTS.search(name)) for name in names], Kind.PYTHON)
     started = _inside(evidence, [bool(_PROCESS.search(name)) for name in names], Kind.PYTHON)
@@ -78,12 +81,12 @@ def starts(evidence: Evidence) -> Spans:
 
 
 def _inside(evidence: Evidence, wanted: list[bool], *kinds: Kind) -> I8:
-    """Rows of the recorded steps with one of the wanted names."""
+    """Rows of the recorded steps whose names are wanted (a flag per name)."""
     events, steps = evidence.events, evidence.recorded_steps
     rows = events.of(*kinds)
     rows = rows[np.array(wanted, dtype=bool)[events.name[rows]]]
-    found: I8 = rows[(events.start_ns[rows] >= steps.start) & (events.start_ns[rows] < steps.stop)]
-    return found
+    inside_steps: I8 = rows[(events.start_ns[rows] >= steps.start) & (events.start_ns[rows] < steps.stop)]
+    return inside_steps
 
 
 def _spans(evidence: Evidence, rows: I8) -> Spans:
@@ -91,20 +94,16 @@ def _spans(evidence: Evidence, rows: I8) -> Spans:
     return clip(union(evidence.events.start_ns[rows], evidence.events.end_ns[rows]), steps.start, steps.stop)
 
 
-def _edges(spans: Spans) -> tuple[I8, I8]:
-    return spans.start, spans.stop
-
-
 def _outermost(evidence: Evidence, spans: Spans, names: frozenset[str]) -> I8:
-    """Operations of these names within the spans that no other operation calls."""
+    """Operations of these names within the spans that no other operation, except a turn, calls."""
     events, parent = evidence.events, evidence.priced.links.op_parent
     rows = _inside(evidence, [name in names for name in events.names], Kind.OP)
     rows = rows[covered(spans, events.start_ns[rows], events.end_ns[rows]) > 0]
     above = parent[rows]
     called = (above >= 0) & (events.kind[np.maximum(above, 0)] == Kind.OP)
-    turn = np.array([SINGLE in name for name in events.names], dtype=bool)
-    found: I8 = rows[~called | turn[events.name[np.maximum(above, 0)]]]
-    return found
+    is_turn = np.array([SINGLE in name for name in events.names], dtype=bool)
+    outer: I8 = rows[~called | is_turn[events.name[np.maximum(above, 0)]]]
+    return outer
 
 
 def _below(evidence: Evidence, rows: I8) -> I8:

@@ -1,9 +1,9 @@
 """Loops on the host: as a live run saw them, else by the index that they count up: `x[t]`, `w[e]`, `idx == e`.
 
-A live run knows the program's loops by their lines, and whether their turns need each other's results. A trace does
-not: the profiler records the integers that an operation was called with. Where the same operation on the same shapes is
-called with 0, 1, 2, ... in turn, the host runs a loop over timesteps, experts or rows. Layers of a model repeat as
-well, but nothing counts them.
+A turn is one iteration. A live run knows the program's loops by their lines, and whether their turns need each other's
+results. A trace does not, but it has the integer arguments of operations. Where the same operation on the same shapes
+is called with 0, 1, 2, ... in turn, the host runs a loop over timesteps, experts or rows. A model's layers repeat as
+well, but without such an index.
 """
 
 from __future__ import annotations
@@ -18,38 +18,37 @@ import numpy as np
 
 from gobrrr.analysis.events.intervals import covered, union
 from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.origins import NODE
 from gobrrr.model.events import I8, Kind
 from gobrrr.model.recording import Dependence, HostLoop
 
 COUNTED = ("aten::select", "aten::narrow", "aten::slice", "aten::eq", "aten::index_select")
 """Operations that take the index of a turn: of a row, a timestep, an expert."""
 
-NODE = "autograd::engine::evaluate_function"
-
 INTEGER = re.compile(r"-?[0-9]{1,18}")
-"""Whole numbers as the profiler prints them; longer ones don't count turns."""
+"""Whole numbers as the profiler prints them; longer ones are no index of a turn."""
 
 LEAST_TURNS = 16
-"""With fewer turns a loop's launches are few; attention heads, chunks and micro-batches are counted like that."""
-
+"""The least number of turns of a loop. Fewer turns have few launches: attention heads, chunks, micro-batches. Chosen,
+not measured."""
 
 CELL_MODULES = ("LSTMCell", "GRUCell", "RNNCell")
 CELLS = ("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell")
-"""One timestep of a recurrent layer: the next one needs its result."""
-
+"""One timestep of a recurrent layer, as a module and as an operation: the next timestep needs its result."""
 
 LEAST_CALLS = 128
-"""Operations of a live run's loop that has fewer turns: four micro-batches of a model, tasks, samples."""
+"""The least number of operations of a live run's loop that has fewer turns: four micro-batches of a model, tasks,
+samples. Chosen, not measured."""
 
 
 @dataclass(frozen=True)
 class Loop:
     """One loop of the recorded steps. `begins`: where each turn begins on the host, on the recorded timeline, in ns.
 
-    `row`: the first operation of its first turn; of a trace the one that counts. `end`: None: not known. `calls`: of a
-    live run, the first of `seen.calls` of each turn, and the end of the last one. `depends`, `carried`, `source`,
-    `reads`, `again_bytes` and `free` as `HostLoop` has them. `cell`: a recurrent layer's timestep, where a turn is one
-    ("lstm_cell", "GRUCell").
+    `row`: the first operation of its first turn; in a trace the operation with the index. `end`: None: not known.
+    `calls`: in a live run, the first of `seen.calls` of each turn, and the end of the last turn. `depends`, `carried`,
+    `source`, `reads`, `again_bytes` and `free`: as in `HostLoop`. `cell`: where each turn is a timestep of a recurrent
+    layer, its name ("lstm_cell", "GRUCell").
     """
 
     row: int
@@ -66,12 +65,12 @@ class Loop:
 
     @property
     def stop(self) -> int:
-        """Where the last turn ends; where that is not known it is taken to be as long as the median one."""
+        """The end of the last turn; where it is not known, the last turn is taken to be as long as the median turn."""
         return self.end if self.end is not None else int(self.begins[-1] + np.median(np.diff(self.begins)))
 
     @property
     def apart(self) -> bool:
-        """Whether its turns are known not to need each other's results, but for a sum."""
+        """Whether its turns are known not to need each other's results, except to sum them."""
         return self.depends in ("no", "sum")
 
     @property
@@ -81,8 +80,8 @@ class Loop:
 
 
 def find_loops(evidence: Evidence) -> list[Loop]:
-    """The loops of the recorded steps with at least `LEAST_TURNS` turns a step; those of a live run may lie within each
-    other. Layers of a model are none."""
+    """The loops of the recorded steps with at least `LEAST_TURNS` turns per step, without the layers of a model; those
+    of a live run may be nested."""
     if evidence.profile.seen is not None and evidence.profile.seen.loops is not None:
         return _seen(evidence, evidence.profile.seen.loops)
     return [_with_cells(evidence, loop) for loop in _counted(evidence)]
@@ -93,18 +92,18 @@ def _seen(evidence: Evidence, loops: Sequence[HostLoop]) -> list[Loop]:
     turns: Counter[str] = Counter()
     for loop in loops:
         turns[loop.source] += len(loop.turns) - 1
-    calls = {one.source: one.turns[-1] - one.turns[0] for one in loops}
-    often = [one for one in loops if turns[one.source] >= LEAST_TURNS or calls[one.source] >= LEAST_CALLS]
-    wanted = [one for one in often if _of_interest(evidence, one)]
+    calls = {loop.source: loop.turns[-1] - loop.turns[0] for loop in loops}
+    long = [loop for loop in loops if turns[loop.source] >= LEAST_TURNS or calls[loop.source] >= LEAST_CALLS]
+    wanted = [loop for loop in long if _of_interest(evidence, loop)]
     if not wanted:
         return []
     row, begin, end = _calls(evidence)
-    placed = (_placed(one, row[step], begin[step], end[step]) for step in range(len(row)) for one in wanted)
-    return [one for one in placed if one is not None]
+    placed = (_placed(loop, row[step], begin[step], end[step]) for step in range(len(row)) for loop in wanted)
+    return [loop for loop in placed if loop is not None]
 
 
 def _of_interest(evidence: Evidence, loop: HostLoop) -> bool:
-    """Not the layers of a model, and no loop of training steps."""
+    """Whether the loop is neither the layers of a model nor a loop of training steps."""
     assert evidence.profile.seen is not None
     if loop.depends == "layers":
         return False
@@ -114,13 +113,13 @@ def _of_interest(evidence: Evidence, loop: HostLoop) -> bool:
 
 
 def _calls(evidence: Evidence) -> tuple[I8, I8, I8]:
-    """(the row, the begin and the end on the host) of each dispatched call in each recorded step; begin LATE: none."""
+    """(row, begin on the host, end on the host) of each dispatched call in each recorded step; begin `LATE`: none."""
     events, steps = evidence.events, evidence.recorded_steps
     rows = np.flatnonzero(evidence.dispatched >= 0)
     step = np.maximum(np.searchsorted(np.array(steps.begins), events.start_ns[rows], side="right") - 1, 0)
     shape = (len(steps.begins), len(evidence.profile.seen.calls) if evidence.profile.seen is not None else 0)
     row, begin, end = np.full(shape, -1, dtype=np.int64), np.full(shape, LATE), np.zeros(shape, dtype=np.int64)
-    order = np.argsort(-events.start_ns[rows], kind="stable")  # the first one, which is around the others, stays
+    order = np.argsort(-events.start_ns[rows], kind="stable")  # the first row, which encloses the others, wins
     rows, step = rows[order], step[order]
     call = evidence.dispatched[rows]
     row[step, call], begin[step, call] = rows, events.start_ns[rows]
@@ -129,10 +128,11 @@ def _calls(evidence: Evidence) -> tuple[I8, I8, I8]:
 
 
 LATE = np.iinfo(np.int64).max
+"""The begin of a call that a step does not have."""
 
 
 def _placed(loop: HostLoop, row: I8, begin: I8, end: I8) -> Loop | None:
-    """A loop in one recorded step; None where too few of its turns are found there."""
+    """A loop in one recorded step; None where fewer than half of its turns are found there."""
     first, stop = loop.turns[0], loop.turns[-1]
     begins = np.minimum.reduceat(begin[first:stop], np.array(loop.turns[:-1]) - first)
     begins = np.unique(begins[begins < LATE])
@@ -150,13 +150,13 @@ def _placed(loop: HostLoop, row: I8, begin: I8, end: I8) -> Loop | None:
         source=loop.source,
         reads=loop.reads,
         again_bytes=loop.again_bytes,
-        free=loop.free if cell is None else (),  # what a library's cell multiplies is not the program's to move
+        free=loop.free if cell is None else (),  # the program can't move the products within a library's cell
         cell=cell,
     )
 
 
 def _with_cells(evidence: Evidence, loop: Loop) -> Loop:
-    """A trace's loop: where a recurrent layer's timesteps are in it, its turns depend on each other."""
+    """A trace's loop; where each turn has a timestep of a recurrent layer, its turns need each other."""
     events = evidence.events
     kinds = np.array([name.removeprefix("aten::") in CELLS for name in events.names] or [False], dtype=bool)
     rows = np.flatnonzero(kinds[events.name] & (events.kind == Kind.OP))
@@ -169,7 +169,7 @@ def _with_cells(evidence: Evidence, loop: Loop) -> Loop:
 
 
 def _counted(evidence: Evidence) -> list[Loop]:
-    """Loops that count, the one with the longest reach first, disjoint."""
+    """Disjoint loops that count up an index, the longest first."""
     events, steps = evidence.events, evidence.recorded_steps
     begin = steps.begins[0] if steps.begins else steps.start
     wanted = np.array([name in COUNTED for name in events.names], dtype=bool)
@@ -184,26 +184,25 @@ def _counted(evidence: Evidence) -> list[Loop]:
         key = (int(events.name[row]), int(events.dims[row]), int(events.thread[row]))
         if numbers[text]:
             series[key].append((row, numbers[text][-1] if len(numbers[text]) < 3 else numbers[text][1]))
-    runs = [run for one in series.values() for run in _runs(one)]
+    runs = [run for indices in series.values() for run in _runs(indices)]
     loops = [Loop(run[0], events.start_ns[np.array(run)]) for run in runs]
     return _disjoint(sorted(loops, key=lambda loop: loop.begins[0] - loop.stop))
 
 
 ALONG = ("aten::select", "aten::narrow", "aten::slice")
-"""Operations that take a part of a tensor along a dimension, which is their first number."""
+"""Operations that take a part of a tensor along a dimension, which is their first integer."""
 
 TIME_FIRST = 3
-"""Dimensions of [T, B, D]: a part of it along the first one is a step in time of a whole batch, and no element."""
+"""The number of dimensions of [T, B, D]: a part along its first dimension is a timestep of a whole batch, not an
+element of the batch."""
 
 MOST_OF = 0.5
-"""A loop holds a step that it takes the greater part of."""
+"""The share of the step beyond which loops hold the step."""
 
 
 def grows_with_batch(evidence: Evidence) -> bool:
-    """Whether a loop holds the step that goes through all of a tensor's first dimension, where a batch's elements lie.
-
-    Its turns are as many as there are elements: so many times the batch, so many times the turns.
-    """
+    """Whether the step is mostly loops over a tensor's first dimension, which is the batch's: the number of turns grows
+    with the batch."""
     steps = evidence.recorded_steps
     whole = steps.stop - (steps.begins[0] if steps.begins else steps.start)
     taken = [loop.stop - int(loop.begins[0]) for loop in find_loops(evidence) if _through_first(evidence, loop)]
@@ -216,10 +215,10 @@ def _through_first(evidence: Evidence, loop: Loop) -> bool:
     if events.name_of(row) not in ALONG or dims < 0 or not numbers or numbers[0] != 0:
         return False
     try:
-        given = json.loads(events.texts[dims])
+        sizes = json.loads(events.texts[dims])
     except (ValueError, UnicodeDecodeError):
         return False
-    first = given[0] if isinstance(given, list) and given else None
+    first = sizes[0] if isinstance(sizes, list) and sizes else None
     if not isinstance(first, list) or not first or len(first) == TIME_FIRST:
         return False
     size = first[0]
@@ -227,51 +226,51 @@ def _through_first(evidence: Evidence, loop: Loop) -> bool:
 
 
 def work_of(evidence: Evidence, loop: Loop) -> I8:
-    """Device work that a loop launches, and that the backward pass of its operations does (into `links.device`)."""
+    """Device work of a loop and of the backward pass of its operations (into `links.device`)."""
     events, links = evidence.events, evidence.priced.links
     launch = np.maximum(links.launch, 0)
     start, known = events.start_ns[launch], links.launch >= 0
     inside = known & (start >= loop.begins[0]) & (start < loop.stop)
     nodes = nodes_of(evidence, loop)
     for thread in np.unique(events.thread[nodes]).tolist():
-        mine = nodes[events.thread[nodes] == thread]
-        spans = union(events.start_ns[mine], events.end_ns[mine])
+        node_rows = nodes[events.thread[nodes] == thread]
+        spans = union(events.start_ns[node_rows], events.end_ns[node_rows])
         inside |= known & (events.thread[launch] == thread) & (covered(spans, start, start + 1) > 0)
     return np.flatnonzero(inside)
 
 
 def nodes_of(evidence: Evidence, loop: Loop) -> I8:
-    """Nodes of autograd that differentiate the loop's operations: their sequence numbers are among those."""
+    """Autograd nodes that differentiate the loop's operations, by sequence number."""
     events, steps = evidence.events, evidence.recorded_steps
     engine = np.array([name.startswith(NODE) for name in events.names], dtype=bool)
     if not engine.any():
         return np.empty(0, dtype=np.int64)
     rows = events.of(Kind.OP)
     start = events.start_ns[rows]
-    mine = rows[(start >= loop.begins[0]) & (start < loop.stop) & (events.thread[rows] == events.thread[loop.row])]
-    numbers = events.sequence[mine][events.sequence[mine] >= 0]
+    ops = rows[(start >= loop.begins[0]) & (start < loop.stop) & (events.thread[rows] == events.thread[loop.row])]
+    numbers = events.sequence[ops][events.sequence[ops] >= 0]
     if not len(numbers):
         return np.empty(0, dtype=np.int64)
     end = min((begin for begin in steps.begins if begin >= loop.stop), default=steps.stop)
     nodes = rows[engine[events.name[rows]] & (start >= loop.stop) & (start < end)]
     sequence = events.sequence[nodes]
-    found: I8 = nodes[(sequence >= numbers.min()) & (sequence <= numbers.max())]
-    return found
+    within: I8 = nodes[(sequence >= numbers.min()) & (sequence <= numbers.max())]
+    return within
 
 
 def _integers(text: bytes) -> tuple[int, ...]:
-    """The integers among the arguments as the profiler printed them."""
+    """The integers among the recorded arguments."""
     try:
-        given = json.loads(text)
+        arguments = json.loads(text)
     except (ValueError, UnicodeDecodeError):
         return ()
-    if not isinstance(given, list):
+    if not isinstance(arguments, list):
         return ()
-    return tuple(int(one) for one in given if isinstance(one, str) and INTEGER.fullmatch(one))
+    return tuple(int(text) for text in arguments if isinstance(text, str) and INTEGER.fullmatch(text))
 
 
 def _runs(series: list[tuple[int, int]]) -> list[list[int]]:
-    """Rows of stretches in which the number grows by one step after step; equal ones belong to the same turn."""
+    """Rows of runs in which the number grows by one each time; equal numbers belong to the same turn."""
     runs: list[list[int]] = []
     current: list[int] = []
     last = 0

@@ -1,20 +1,22 @@
-"""Micro-batches: forward passes to a step of the optimizer, and the collectives that repeat with them."""
+"""Micro-batches: forward passes per optimizer step, and the collectives that repeat with them."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.host.optimizers import STEP
 from gobrrr.model.events import I8, Kind
 
 FORWARD = "DistributedDataParallel.forward"
-OPTIMIZER = "Optimizer.step#"
+"""DDP's annotation of a forward pass."""
 REDUCES = ("c10d::allreduce_", "c10d::reduce_scatter", "c10d::_reduce_scatter", "c10d::allreduce_coalesced_")
+"""Operations that sum gradients over the ranks."""
 
 
 def micro_batches(evidence: Evidence) -> int:
-    """Forward passes of the wrapped model to a step of the optimizer; 1 where that is not told or not whole."""
-    forwards, steps = (len(rows_within(evidence, (name,))) for name in (FORWARD, OPTIMIZER))
+    """Forward passes of the wrapped model per optimizer step; 1 where that is not known or not a whole number."""
+    forwards, steps = (len(rows_within(evidence, (name,))) for name in (FORWARD, STEP))
     count = evidence.recorded_steps.count
     if steps not in (0, count) or forwards % count:
         return 1
@@ -22,7 +24,7 @@ def micro_batches(evidence: Evidence) -> int:
 
 
 def repeats(evidence: Evidence, rows: I8, times: int) -> bool:
-    """Whether each step's collectives are `times` times the same, by name and sizes."""
+    """Whether each step's collectives are the same sequence `times` times, by name and sizes."""
     count = evidence.recorded_steps.count
     if not len(rows) or len(rows) % (count * times):
         return False
@@ -40,7 +42,7 @@ def rows_within(evidence: Evidence, names: tuple[str, ...]) -> I8:
     last = steps.host_stop if steps.host_stop is not None else steps.stop
     begin = steps.begins[0] if steps.begins else steps.start
     rows = rows[(events.start_ns[rows] >= begin) & (events.start_ns[rows] < last)]
-    # an annotation may stand on the autograd thread as well
+    # the autograd thread may repeat an annotation
     if not len(rows):
         return np.empty(0, dtype=np.int64)
     threads = events.thread[rows]

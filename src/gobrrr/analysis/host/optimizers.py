@@ -1,4 +1,4 @@
-"""Device work that an optimizer launches."""
+"""Device work of optimizers."""
 
 from __future__ import annotations
 
@@ -9,58 +9,60 @@ from numpy.typing import NDArray
 
 from gobrrr.analysis.events.intervals import inside_spans, union
 from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.origins import NODE
 from gobrrr.model.events import I8, EventTable, Kind
 
 STEP = "Optimizer.step#"
-
-BACKWARD = "autograd::engine::evaluate_function"
+"""torch's annotation of an optimizer's step begins with this."""
 
 LISTS = ("_foreach_", "_fused_")
-"""Operations that take all parameters at once."""
+"""Operations on a list of all parameters."""
 
 UPDATES = ("mul_", "add_", "addcmul_", "addcdiv_", "lerp_", "sqrt", "div", "div_", "sub_", "copy_", "neg", "mul", "add",
            "sign_", "zero_", "fill_", "clamp_", "maximum", "rsqrt", "sign", "pow", "reciprocal")  # fmt: skip
-"""Pointwise operations of which an update is made."""
+"""Pointwise operations of an update."""
 
 IN_PLACE = ("addcmul_", "addcdiv_", "lerp_", "add_", "mul_", "sub_")
+"""Those of them that write a parameter or a state in place."""
 
 ADAPTIVE = ("addcdiv_", "addcmul_", "sqrt", "rsqrt", "sign", "sign_", "neg", "pow", "maximum", "clamp_", "reciprocal")
-"""Of which an optimizer makes its updates, and an average over weights or a sum of metrics does not."""
+"""Operations of adaptive optimizers, which averages over weights and sums of metrics do not use."""
 
 LEAST_RUN = 60
-"""Calls in a row, without an annotation, for a run of updates: 20 parameters of three operations each."""
+"""Consecutive update operations that make a run, without an annotation: 20 parameters with three operations each."""
 
 FUSED_PASSES = 7 / 20
-"""Of the bytes of an AdamW written out (20 reads and writes of a parameter's size: mul, lerp, mul, addcmul, sqrt, div,
-add, addcdiv) a fused one moves 7: parameter, gradient and two moments in, three out. SGD's share is larger (5/8)."""
+"""The bytes of a fused AdamW over those of separate operations. These read and write a parameter's size 20 times (mul,
+lerp, mul, addcmul, sqrt, div, add, addcdiv), a fused AdamW 7 times: it reads parameter, gradient and two moments, and
+writes three of them. SGD's ratio is larger (5/8)."""
 
 
 @dataclass(frozen=True)
 class Updates:
-    """Work by index into `links.device`. `annotated`: it lies within the optimizer's own annotation."""
+    """Work of optimizers, by index into `links.device`. `annotated`: known by the optimizers' own annotations."""
 
     work: I8
     annotated: bool
 
 
 def find_updates(evidence: Evidence) -> Updates:
-    """What was launched within `Optimizer.step`; without such annotations, long runs of calls as an Adam makes them."""
+    """The work launched within `Optimizer.step`; without such annotations, long runs of an Adam's operations."""
     annotated = _annotated(evidence)
     return Updates(annotated, True) if len(annotated) else Updates(_runs(evidence), False)
 
 
 def lists_of_adam(evidence: Evidence) -> I8:
-    """The updates of an Adam that goes over all parameters once for each of its operations, as torch does by itself on
-    a GPU; none where it is another optimizer, or fused."""
-    found = evidence.updates
-    names = [evidence.events.name_of(row) for row in evidence.priced.links.op[found.work].tolist()]
-    listed = found.work[[name.startswith("aten::_foreach_") for name in names]]
-    adam = found.annotated and "aten::_foreach_addcdiv_" in names and "aten::_foreach_addcmul_" in names
+    """The updates of an Adam that runs each of its operations on the list of all parameters, which is torch's default
+    on a GPU; none for another optimizer, or a fused one."""
+    updates = evidence.updates
+    names = [evidence.events.name_of(row) for row in evidence.priced.links.op[updates.work].tolist()]
+    listed = updates.work[[name.startswith("aten::_foreach_") for name in names]]
+    adam = updates.annotated and "aten::_foreach_addcdiv_" in names and "aten::_foreach_addcmul_" in names
     return listed if adam else listed[:0]
 
 
 def calls_of_lists(evidence: Evidence) -> int:
-    """How often one step of an optimizer calls the same operation on a list of parameters: once a group of them."""
+    """How often an optimizer's step calls the same operation on a list of parameters: once per parameter group."""
     events = evidence.events
     spans = optimizer_spans(events)
     named = np.array([any(part in name for part in LISTS) for name in events.names] or [False], dtype=bool)
@@ -84,21 +86,23 @@ def _annotated(evidence: Evidence) -> I8:
 
 
 def begun_inside(events: EventTable, rows: I8, spans: I8, begins: I8) -> NDArray[np.bool_]:
-    """Whether each row begins inside one of `spans` of its own thread; `begins`: from when on each span counts."""
+    """Whether each row begins inside one of `spans` of its own thread. `begins`: where each span begins to count."""
     result = np.zeros(len(rows), dtype=bool)
     for thread in np.unique(events.thread[spans]):
-        mine = events.thread[spans] == thread
-        there = np.flatnonzero(events.thread[rows] == thread)
-        result[there] = inside_spans(events.start_ns[rows[there]], *union(begins[mine], events.end_ns[spans[mine]]))
+        spans_here = events.thread[spans] == thread
+        rows_here = np.flatnonzero(events.thread[rows] == thread)
+        result[rows_here] = inside_spans(
+            events.start_ns[rows[rows_here]], *union(begins[spans_here], events.end_ns[spans[spans_here]])
+        )
     return result
 
 
 def _updates_begin(events: EventTable, spans: I8) -> I8:
-    """When the updates within each span begin: after the last backward pass of a closure that it was given.
+    """When the updates within each span begin: after the last backward pass of a closure.
 
-    `optimizer.step(closure)` runs forward and backward pass within the annotation, as Lightning does in every step.
+    `optimizer.step(closure)` runs forward and backward pass within the annotation; Lightning always does this.
     """
-    named = np.array([name.startswith(BACKWARD) for name in events.names], dtype=bool)
+    named = np.array([name.startswith(NODE) for name in events.names], dtype=bool)
     rows = np.flatnonzero(named[events.name] & (events.kind == Kind.OP))
     starts, ends = events.start_ns[rows], events.end_ns[rows]
     begins = events.start_ns[spans]
@@ -108,7 +112,7 @@ def _updates_begin(events: EventTable, spans: I8) -> I8:
     return begins
 
 
-def _in_steps(evidence: Evidence, launch: I8) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _in_steps(evidence: Evidence, launch: I8) -> NDArray[np.bool_]:
     steps, start = evidence.recorded_steps, evidence.events.start_ns[launch]
     return (start >= (steps.begins[0] if steps.begins else steps.start)) & (start < steps.stop)
 
@@ -116,14 +120,14 @@ def _in_steps(evidence: Evidence, launch: I8) -> np.ndarray[tuple[int], np.dtype
 def _runs(evidence: Evidence) -> I8:
     events, links = evidence.events, evidence.priced.links
     ops = [events.name_of(row).removeprefix("aten::") if row >= 0 else "" for row in links.op.tolist()]
-    found: list[int] = []
+    updates: list[int] = []
     run: list[int] = []
     for at, op in enumerate([*ops, ""]):
         if op in UPDATES:
             run.append(at)
             continue
-        in_place = sum(ops[one] in IN_PLACE for one in run)
-        if len(run) >= LEAST_RUN and 2 * in_place >= len(run) and any(ops[one] in ADAPTIVE for one in run):
-            found += run
+        in_place = sum(ops[index] in IN_PLACE for index in run)
+        if len(run) >= LEAST_RUN and 2 * in_place >= len(run) and any(ops[index] in ADAPTIVE for index in run):
+            updates += run
         run = []
-    return np.array(found, dtype=np.int64)
+    return np.array(updates, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What is known of the user's own objects in a step, by either door: a live run saw them, a trace names some."""
+"""The user's own objects in a step: a live run observes them, a trace names some."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from gobrrr.analysis.host.optimizers import optimizer_spans
 from gobrrr.model.program import Made, Program
 
 _STEP = re.compile(r"Optimizer\.step#(\w+)\.step$")
+"""torch's annotation of an optimizer's step, with the name of its class."""
 
 
 def program_of(evidence: Evidence) -> Program:
-    """What a live run saw; empty where there was none."""
+    """The objects that a live run saw; empty where there was no live run."""
     program = evidence.profile.program
     return program if program is not None else Program()
 
@@ -26,7 +27,7 @@ def device_of(evidence: Evidence) -> str:
 def optimizer_of(evidence: Evidence) -> Made | None:
     """The optimizer whose steps take the most time, by torch's own annotations; None where there are none.
 
-    Of a trace its class's name is all that is known: it is taken for torch's class of that name.
+    A trace has only the name of its class, which is taken for torch's class of that name.
     """
     events = evidence.events
     taken: Counter[str] = Counter()

@@ -26,24 +26,24 @@ REPORTS = re.compile(
     """,
     re.X,
 )
-"""What reports, as the profiler names its frames.
+"""Frames that report, as the profiler names them.
 
-Asking a logger for its level is no report: torch's backward pass does that each time.
+Reading a logger's level is no report: torch's backward pass does it each time.
 """
 
 WATCHER = "gobrrr/observe/live/watcher.py"
-
 IMPORT = "<frozen importlib._bootstrap>"
+"""Frames of the watcher of a live run, and of an import; what happens within them is not the program's report."""
 
 DRIVES = re.compile(
     rf"{FROM_LIBRARY}tqdm/\S*\.py\(\d+\): (__iter__|__next__)$|: decorate"
     rf"|{FROM_LIBRARY}rich/progress\.py\(\d+\): track$"
 )
-"""What only passes the loop through."""
+"""Frames that only pass the items of a loop on."""
 
 
 def reporting(evidence: Evidence) -> I8:
-    """Rows of the frames that report. What another process reads at a pipe or a socket is no report."""
+    """Rows of the frames that report. Writing to another process through a pipe or a socket is no report."""
     streams = evidence.profile.seen.streams if evidence.profile.seen is not None else {}
 
     def reports(name: str) -> bool:
@@ -53,7 +53,7 @@ def reporting(evidence: Evidence) -> I8:
 
 
 def _of_the_program(evidence: Evidence, rows: I8) -> I8:
-    """Without what a compiler or an import does, and what watches a live run at its steps' ends."""
+    """`rows` without those within a compiler, an import, or the watcher of a live run."""
     events = evidence.replayed
     other = classify(events.names) == Call.COMPILE
     other |= np.array([WATCHER in name or IMPORT in name for name in events.names], dtype=bool)
@@ -61,7 +61,7 @@ def _of_the_program(evidence: Evidence, rows: I8) -> I8:
 
 
 def outside_of(evidence: Evidence, rows: I8, around: NDArray[np.bool_]) -> I8:
-    """Those of `rows` that no event of `around` (one flag a row) encloses."""
+    """Those of `rows` that no event of `around` (a flag per row) encloses."""
     parent = evidence.host_parents
     if parent is None:
         return rows

@@ -1,4 +1,4 @@
-"""Loops on the host that update many tensors one by one, outside an optimizer's step: averages of weights, metrics."""
+"""Loops on the host that update many tensors one by one outside an optimizer's step: averages of weights, metrics."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ FREE = (
     "detach", "detach_", "view", "alias", "t", "transpose", "select", "slice", "unsqueeze", "squeeze", "expand",
     "as_strided", "reshape", "to", "lift_fresh", "item", "_local_scalar_dense", "narrow", "view_as", "unbind",
 )  # fmt: skip
-"""Operations between updates that compute nothing: a loop goes on through them."""
+"""Operations that compute nothing: a loop continues through them."""
 
 
 @dataclass(frozen=True)
 class UpdateLoop:
-    """Operations of one loop, as rows of the host's timeline in order."""
+    """One loop: its operations, as rows of the host's timeline in order, and their names."""
 
     rows: I8
     names: tuple[str, ...]
 
     @property
     def turns(self) -> int:
-        """How many tensors are updated: how often its commonest in-place operation is called; else its rarest."""
+        """How many tensors are updated: the calls of the most frequent in-place operation, else of the rarest one."""
         times = Counter(self.names)
         return max((times[name] for name in times if name in IN_PLACE), default=min(times.values()))
 
 
 def update_loops(evidence: Evidence) -> list[UpdateLoop]:
-    """Runs of at least `LEAST_RUN` updates by the program itself, none as an Adam makes them.
+    """Runs of at least `LEAST_RUN` updates by the program itself, without operations of adaptive optimizers.
 
-    Half of them are in place, or a live run knows them for one loop whose turns do not need each other.
+    At least half of the updates are in place, or a live run shows that they are one loop of independent turns.
     """
     events = evidence.events
     rows = _outermost(evidence)
     names = [events.name_of(row).removeprefix("aten::") for row in rows.tolist()]
     inside = _within(evidence, rows)
     thread = events.thread[rows].tolist()
-    found: list[UpdateLoop] = []
+    loops: list[UpdateLoop] = []
     run: list[int] = []
     for at in range(len(rows) + 1):
         ends = at == len(rows) or inside[at] or (at > 0 and thread[at] != thread[at - 1])
@@ -52,12 +52,12 @@ def update_loops(evidence: Evidence) -> list[UpdateLoop]:
             continue
         if not ends and names[at] in FREE:
             continue
-        if len(run) >= LEAST_RUN and not any(names[one] in ADAPTIVE for one in run):
-            loop = UpdateLoop(rows[run], tuple(names[one] for one in run))
+        if len(run) >= LEAST_RUN and not any(names[index] in ADAPTIVE for index in run):
+            loop = UpdateLoop(rows[run], tuple(names[index] for index in run))
             if _in_place(loop) or _apart(evidence, loop):
-                found.append(loop)
+                loops.append(loop)
         run = [at] if at < len(rows) and not inside[at] and names[at] in UPDATES else []
-    return found
+    return loops
 
 
 def _in_place(loop: UpdateLoop) -> bool:
@@ -65,18 +65,19 @@ def _in_place(loop: UpdateLoop) -> bool:
 
 
 def _apart(evidence: Evidence, loop: UpdateLoop) -> bool:
-    """Whether it is one loop of the program, and no turn of it needs another's result."""
+    """Whether it is one loop of the program, in which no turn needs another turn's result."""
     if evidence.profile.seen is None or evidence.profile.seen.loops is None:
         return False
     calls = evidence.dispatched[loop.rows]
     first, last = int(calls.min()), int(calls.max())
     return first >= 0 and any(
-        one.depends == "no" and one.turns[0] <= first and last < one.turns[-1] for one in evidence.profile.seen.loops
+        seen.depends == "no" and seen.turns[0] <= first and last < seen.turns[-1]
+        for seen in evidence.profile.seen.loops
     )
 
 
 def _outermost(evidence: Evidence) -> I8:
-    """Operations of the recorded steps that no other is around, by thread and time."""
+    """Operations of the recorded steps within no other operation, by thread and time."""
     events, steps = evidence.events, evidence.recorded_steps
     parent = evidence.priced.links.op_parent
     begin = steps.begins[0] if steps.begins else steps.start
@@ -89,14 +90,14 @@ def _outermost(evidence: Evidence) -> I8:
 
 
 def _engine(evidence: Evidence) -> NDArray[np.bool_]:
-    """One flag a row: whether it lies within the backward pass."""
+    """For each row, whether it lies within the backward pass."""
     events, parent = evidence.events, evidence.priced.links.op_parent
     named = np.array(["autograd::" in name or "Backward" in name for name in events.names], dtype=bool)
-    found: NDArray[np.bool_] = (parent >= 0) & named[events.name[np.maximum(parent, 0)]]
-    return found
+    inside: NDArray[np.bool_] = (parent >= 0) & named[events.name[np.maximum(parent, 0)]]
+    return inside
 
 
 def _within(evidence: Evidence, rows: I8) -> NDArray[np.bool_]:
-    """One flag a row: whether it lies within an optimizer's step."""
+    """For each row, whether it lies within an optimizer's step."""
     spans = optimizer_spans(evidence.events)
     return begun_inside(evidence.events, rows, spans, evidence.events.start_ns[spans])

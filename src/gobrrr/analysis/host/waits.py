@@ -1,4 +1,4 @@
-"""Where the host waits for the device, which operation made it wait, and whether work of the same step follows."""
+"""Where the host waits for the device, which operation causes the wait, and whether work of the same step follows."""
 
 from __future__ import annotations
 
@@ -10,28 +10,30 @@ from gobrrr.analysis.host.loops import find_loops
 from gobrrr.model.events import I8, Kind
 
 LOOP = 8
-"""This many waits a step for the rows of a turn, with a matmul between one and the next, are a loop over experts."""
+"""The least number of waits per step that make a loop over experts; a matmul lies between one wait and the next."""
 
 MOST_PRODUCTS = 4
-"""Matmuls of an expert: a gate, two products, and another for what is shared."""
+"""The most matmuls of an expert: a gate, two products, and one for a shared part."""
 
 READING = ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero")
-"""Operations that do nothing but read a value."""
+"""Operations that only read a value."""
 
 SELECTING = ("nonzero", "masked_select")
+"""Operations that select the rows of an expert."""
 PUT_BACK = ("index_add_", "index_add", "index_put_", "index_copy_", "scatter_add_", "scatter_", "scatter_reduce_")
+"""Operations that put an expert's result into the output."""
 
 CAUSES = (
     "item", "is_nonzero", "nonzero", "equal", "allclose", "masked_select", "_unique", "_unique2",
     "unique_consecutive", "unique_dim", "repeat_interleave", "bincount", "_local_scalar_dense",
 )  # fmt: skip
-"""Operations whose result the host needs."""
+"""Operations that make the host wait for their result."""
 
 
 def waits_of(evidence: Evidence) -> I8:
     """Rows of the calls in the recorded steps that block the host until the device is done, by start.
 
-    Synchronizations, and copies from the device to pageable memory, which return when the data is there.
+    These are synchronizations, and copies from the device to pageable memory, which return when the data has arrived.
     """
     events, links, steps = evidence.events, evidence.priced.links, evidence.recorded_steps
     call = classify(events.names)
@@ -43,9 +45,9 @@ def waits_of(evidence: Evidence) -> I8:
 
 
 def inner_waits(evidence: Evidence) -> I8:
-    """Waits with work of the same step behind them, or caused by an operation with a later step behind them.
+    """Waits with later work in the same step, or with any later work where an operation causes them.
 
-    The others are a step's end: a benchmark or the profiler synchronizes there.
+    The other waits end a step: a benchmark or the profiler synchronizes there.
     """
     waits = waits_of(evidence)
     events, links, steps = evidence.events, evidence.priced.links, evidence.recorded_steps
@@ -57,40 +59,40 @@ def inner_waits(evidence: Evidence) -> I8:
     following = np.searchsorted(launches, events.end_ns[waits])
     more = following < len(launches)
     same_step = more & (launches[np.minimum(following, len(launches) - 1)] < edges[step])
-    asked = np.array([cause_of(evidence, row) is not None for row in waits.tolist()], dtype=bool)
-    inner: I8 = waits[same_step | (more & asked)]
+    caused = np.array([cause_of(evidence, row) is not None for row in waits.tolist()], dtype=bool)
+    inner: I8 = waits[same_step | (more & caused)]
     return inner
 
 
 def cause_of(evidence: Evidence, wait: int) -> int | None:
-    """The operation to name for a wait: the outermost of `CAUSES` around it, else the outermost aten operation."""
-    found, known = None, False
+    """The operation that causes a wait: the outermost of `CAUSES` around it, else the outermost aten operation."""
+    operation, is_cause = None, False
     for row in evidence.ancestors(wait):
         name = evidence.events.name_of(row)
         if not name.startswith("aten::"):
             continue
         cause = name.removeprefix("aten::") in CAUSES
-        if cause or not known:
-            found, known = row, known or cause
-    return found
+        if cause or not is_cause:
+            operation, is_cause = row, is_cause or cause
+    return operation
 
 
 def selecting(evidence: Evidence, waits: I8) -> I8:
-    """Those of `waits` in which the program asks which rows it has to take: `torch.where(idx == e)`, `x[mask]`."""
+    """Those of `waits` in which the program selects rows: `torch.where(idx == e)`, `x[mask]`."""
     causes = [cause_of(evidence, row) for row in waits.tolist()]
     wanted = [
         cause is not None and evidence.events.name_of(cause).removeprefix("aten::") in SELECTING for cause in causes
     ]
-    found: I8 = waits[np.array(wanted, dtype=bool)]
-    return found
+    chosen: I8 = waits[np.array(wanted, dtype=bool)]
+    return chosen
 
 
 def expert_loop(evidence: Evidence, waits: I8) -> float | None:
-    """Turns a step of a loop over experts: each asks for its rows, multiplies them, and puts the result back; None if
+    """Turns per step of a loop over experts: each selects its rows, multiplies them, and puts the result back; None if
     there are fewer than `LOOP`.
 
-    A loop that asks for numbers instead, or multiplies as often as a whole model does, decodes or searches: its turns
-    need each other's results. So do those of which a live run says it.
+    A loop that reads numbers instead, or that multiplies as often as a whole model, decodes or searches: its turns need
+    each other's results. Loops with this property in a live run are excluded as well.
     """
     events, links = evidence.events, evidence.priced.links
     waits = selecting(evidence, waits)
@@ -110,7 +112,7 @@ def expert_loop(evidence: Evidence, waits: I8) -> float | None:
 
 
 def _put_back(evidence: Evidence) -> float:
-    """Operations a step that put rows into a tensor."""
+    """Operations per step that put rows into a tensor."""
     events, steps = evidence.events, evidence.recorded_steps
     kinds = np.array([name.removeprefix("aten::") in PUT_BACK for name in events.names] or [False], dtype=bool)
     start = events.start_ns[np.flatnonzero(kinds[events.name] & (events.kind == Kind.OP))]
@@ -118,7 +120,7 @@ def _put_back(evidence: Evidence) -> float:
 
 
 def reading_ops(evidence: Evidence, waits: I8) -> I8:
-    """The operations that the waits are in, of those that do nothing but read a value: rows, each once."""
+    """The operations around the waits that only read a value: rows, each once."""
     causes = [cause_of(evidence, row) for row in waits.tolist()]
     known = sorted({row for row in causes if row is not None})
     return np.array([row for row in known if evidence.events.name_of(row) in READING], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What a step would lose if one of its places took no time: the step's graph, replayed without it."""
+"""How much shorter a step would be if one of its places took no time: the step's graph, replayed without the place."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from gobrrr.model.events import ABSENT, I8
 from gobrrr.model.tree import HOST_KINDS
 
 MOST = 2
-"""Places that are replayed without: the one that holds the step, and the heaviest beside it."""
+"""How many places are left out, each in a replay of its own: the place that holds the step, and the heaviest other.
+Chosen, not measured: it bounds the time."""
 
 HEAVY = 0.1
-"""Share of the step that a place has at least, for the question to be worth a replay."""
+"""The least share of the step of a place that is left out in a replay. Chosen, not measured."""
 
 SAME = 0.95
-"""A place that has so much of its parent's time stands for it."""
+"""A place with at least this share of its parent's time replaces the parent. Chosen, not measured."""
 
 
 def gone_without(evidence: Evidence, where: Where, step: I8, wall_ns: float) -> dict[int, float]:
-    """By node: what a step of `wall_ns` would lose without the heaviest places. `step`: each node with those below."""
+    """By node, how much shorter a step of `wall_ns` would be without each of the heaviest places. `step`: the time of
+    each node, descendants included."""
     if not evidence.replayable or not step[ROOT]:
         return {}
     scale = wall_ns / evidence.wall_ns if evidence.wall_ns else 0.0
@@ -34,15 +36,15 @@ def gone_without(evidence: Evidence, where: Where, step: I8, wall_ns: float) -> 
 
 
 def _heaviest(where: Where, step: I8) -> list[int]:
-    """The heaviest places that no single place within stands for."""
-    sort = np.array([one for one, _ in where.tree.labels])[where.tree.label]
+    """The heaviest places without an inner place that has nearly all of their time."""
+    sort = np.array([kind for kind, _ in where.tree.labels])[where.tree.label]
     largest = np.zeros(len(step), dtype=np.int64)
     inner = np.flatnonzero((sort != Sort.KERNEL) & (where.tree.parent >= 0))
     np.maximum.at(largest, where.tree.parent[inner], step[inner])
     wanted = (step >= HEAVY * step[ROOT]) & (largest < SAME * step) & (sort != Sort.KERNEL)
     wanted[ROOT] = False
-    found = np.flatnonzero(wanted)
-    result: list[int] = found[np.argsort(-step[found], kind="stable")][:MOST].tolist()
+    heavy = np.flatnonzero(wanted)
+    result: list[int] = heavy[np.argsort(-step[heavy], kind="stable")][:MOST].tolist()
     return result
 
 

@@ -1,8 +1,8 @@
-"""Each nanosecond of a device's window at one host event: what launched the work that runs, or what the device awaits.
+"""The host event to which each nanosecond of a device's window belongs.
 
 While the device works, an instant belongs to the piece of work that the budget counts it to. While it idles, it belongs
-to the host event that the host is in on the way to the next piece of work: before the launch call the innermost one on
-the launching thread, from the call on the call itself.
+to what the host does on the way to the next piece of work: before the launch call to the innermost event on the
+launching thread, from the call on to the call.
 """
 
 from __future__ import annotations
@@ -10,21 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gobrrr.analysis.budget.idle import CAUSES, LAUNCHING, ORDER, PYTHON, Gaps, HostTime
 from gobrrr.analysis.events.links import Links
-from gobrrr.model.events import ABSENT, I8, EventTable
+from gobrrr.model.events import ABSENT, F8, I8, EventTable
 from gobrrr.model.tree import HOST_KINDS
-
-F8 = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Idle:
-    """Pieces of idle time. `gap`: which of the budget's gaps it is part of; `row`: the host event (-1: none was
-    recorded then); `ns`: of the window, exact; `part`: ns by cause (a column a cause of `CAUSES`). These sum to `ns`,
-    over the pieces of a gap to the budget's.
+    """Pieces of idle time. `gap`: the gap of the budget that it is part of; `row`: the host event (-1: none was
+    recorded then); `ns`: its length, exact; `part`: ns by cause (a column per cause of `CAUSES`), which sum to `ns`
+    over a piece, and to the budget's over the pieces of a gap.
     """
 
     gap: I8
@@ -35,7 +32,8 @@ class Idle:
 
 @dataclass(frozen=True)
 class Track:
-    """The host events of one thread. `at`: all their begins and ends, sorted; `order`: their rows by begin."""
+    """The host events of one thread. `at`: all their begins and ends, sorted; `order`, `start`: their rows and begins,
+    by begin."""
 
     at: I8
     order: I8
@@ -82,7 +80,7 @@ class Track:
 
 
 def idle_pieces(events: EventTable, links: Links, gaps: Gaps, host: HostTime, parent: I8, main: int) -> Idle:
-    """The pieces of all gaps of a device. `parent`: the event around each row; `main`: the program's own thread."""
+    """The pieces of all gaps of a device. `parent`: the event around each row; `main`: the program's thread."""
     launch = _launch_of(links, gaps)
     call = np.maximum(launch, 0)
     thread = np.where(launch >= 0, events.thread[call], host.usual).astype(np.int64)
@@ -100,7 +98,7 @@ def idle_pieces(events: EventTable, links: Links, gaps: Gaps, host: HostTime, pa
 
 
 def _launch_of(links: Links, gaps: Gaps) -> I8:
-    """The call that launches the work behind each gap; -1 for none."""
+    """The call that launches the work after each gap; -1 for none."""
     if not len(links.device):
         return np.full(len(gaps), ABSENT, dtype=np.int64)
     at = np.minimum(np.searchsorted(links.device, gaps.next_work), len(links.device) - 1)
@@ -108,25 +106,26 @@ def _launch_of(links: Links, gaps: Gaps) -> I8:
 
 
 def _walked(events: EventTable, parent: I8, thread: I8, begin: I8, stop: I8) -> tuple[I8, I8, I8, I8, I8]:
-    """[begin, stop) of each thread, cut at its events: (interval, begin, stop, innermost event, thread) by piece."""
+    """Intervals [begin, stop) of threads, cut at the threads' events: (interval, begin, stop, innermost event, thread)
+    of each piece."""
     end = events.end_ns
     parts = []
-    for one in np.unique(thread):
-        mine = np.flatnonzero((thread == one) & (stop > begin))
-        track = Track.of(events, int(one))
-        which, opens, closes = track.cut(begin[mine], stop[mine])
+    for number in np.unique(thread):
+        selected = np.flatnonzero((thread == number) & (stop > begin))
+        track = Track.of(events, int(number))
+        which, opens, closes = track.cut(begin[selected], stop[selected])
         row = track.innermost(end, parent, opens)
-        parts.append((mine[which], opens, closes, row, np.full(len(which), one)))
+        parts.append((selected[which], opens, closes, row, np.full(len(which), number)))
     if not parts:
-        nothing = np.empty(0, dtype=np.int64)
-        return nothing, nothing, nothing, nothing, nothing
+        none = np.empty(0, dtype=np.int64)
+        return none, none, none, none, none
     return tuple(np.concatenate(column) for column in zip(*parts, strict=True))  # type: ignore[return-value]
 
 
 def _elsewhere(
     events: EventTable, parent: I8, main: int, which: I8, opens: I8, closes: I8, row: I8, own: I8
 ) -> tuple[I8, I8, I8, I8, I8]:
-    """The same, with the program's own thread where the launching thread was in no event: it waits for the other."""
+    """The same pieces, with the program's thread where the launching thread was in no event: it waits for the program."""
     lost = (row < 0) & (own != main)
     if not lost.any():
         return which, opens, closes, row, own
@@ -143,7 +142,7 @@ def _elsewhere(
 
 
 def _causes(host: HostTime, thread: I8, when: I8) -> I8:
-    """The cause that a thread's time has at each instant, as the budget orders them."""
+    """The cause of a thread's time at each instant, in the budget's order of causes."""
     result = np.full(len(when), CAUSES.index(PYTHON), dtype=np.int64)
     for axis in host.axes:
         mine = np.flatnonzero(np.isin(thread, axis.threads))
@@ -157,19 +156,19 @@ def _causes(host: HostTime, thread: I8, when: I8) -> I8:
 
 
 def _settled(gap: I8, cause: I8, ns: I8, gaps: Gaps) -> F8:
-    """Nanoseconds of each piece by cause, so that each gap's sums are the budget's.
+    """Nanoseconds of each piece by cause, such that each gap's sums are the budget's.
 
-    The budget looks at a gap as a whole (the bubble behind a wait, staging before a copy, what is too long to be a
-    launch). What it takes from a cause it takes from all of the gap's pieces of that cause alike.
+    The budget judges a gap as a whole (the bubble after a wait, staging before a copy, a launch that is too long).
+    Time that it moves from one cause to another is taken from all of the gap's pieces of that cause in proportion.
     """
-    wide = len(CAUSES)
-    seen = np.bincount(gap * wide + cause, weights=ns, minlength=len(gaps) * wide).astype(np.float64)
-    seen = seen.reshape(len(gaps), wide)
-    told = gaps.ns.astype(np.float64)
-    kept = np.minimum(seen, told)
-    moves, lacks = seen - kept, told - kept
+    causes = len(CAUSES)
+    seen = np.bincount(gap * causes + cause, weights=ns, minlength=len(gaps) * causes).astype(np.float64)
+    seen = seen.reshape(len(gaps), causes)
+    budget = gaps.ns.astype(np.float64)
+    kept = np.minimum(seen, budget)
+    moves, lacks = seen - kept, budget - kept
     stays = np.divide(kept, seen, out=np.ones_like(seen), where=seen > 0)[gap, cause]
-    part = np.zeros((len(gap), wide))
+    part = np.zeros((len(gap), causes))
     part[np.arange(len(gap)), cause] = ns * stays
     total = lacks.sum(axis=1)
     goes = np.flatnonzero(moves[gap, cause] > 0)

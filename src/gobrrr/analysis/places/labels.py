@@ -15,11 +15,13 @@ from gobrrr.model.events import EventTable, Kind
 from gobrrr.model.frame_names import as_written
 
 MODULE = "nn.Module: "
+"""The frame of a module's call begins with this."""
 _ADDRESS = re.compile(r" of type object at 0x[0-9a-f]+| at 0x[0-9a-f]+")
 _NUMBERED = re.compile(r"_\d+$")
 _COUNTED = re.compile(r"[ #_:/]*\d+$")
+"""What a place's name leaves out: addresses, the profiler's number of a module, and the number of an annotation."""
 _SILENT = ("ProfilerStep", "gobrrr")
-"""Marks that are no place of the program's: the profiler's steps, which old traces have as operations, and our own."""
+"""Annotations that are no place: the profiler's steps, which old traces have as operations, and this package's."""
 
 _MACHINERY = (
     "torch/utils/_contextlib.py(",
@@ -30,35 +32,35 @@ _MACHINERY = (
     "<built-in method __enter__",
     "<built-in method __exit__",
 )
-"""Library frames that only pass a call on: what they call is the place."""
+"""Library frames that only pass a call on: the called function is the place."""
 
 _MODULES_CALL = re.compile(r"torch/nn/modules/module\.py\(\d+\): (?:_call_impl|inner|__\w+__)$")
-"""The same behind the call of a module. Its other methods, `parameters()` or `state_dict()`, work by themselves."""
+"""The same within the call of a module. Its other methods, such as `parameters()` or `state_dict()`, are places."""
 
 _OURS = "gobrrr/"
-"""Our own frames around the program's begin so."""
+"""This package's frames around the program begin with this."""
 
 
 class Sort(IntEnum):
-    """What a host event is to the tree of places. The numbers are those of `KINDS`."""
+    """What a host event is in the tree of places. The numbers are indices into `KINDS`."""
 
     NONE = 0
     MODULE = 1
     FUNCTION = 2
     LINE = 3
-    CALL = 4  # a function of a library, or a built-in one, called by the program itself
+    CALL = 4  # a library's or built-in function that the program calls itself
     OP = 5
     ANNOTATION = 6
-    DRIVER = 7  # a call of the driver's that waits, allocates or loads
+    DRIVER = 7  # a driver call that waits, allocates or loads
     KERNEL = 8
     INPUT = 9
 
 
 KINDS = ("program", "module", "function", "line", "call", "op", "annotation", "driver", "kernel", "input")
-"""What each `Sort` is called in the diagnosis; `Sort.NONE` is the root's."""
+"""The name of each `Sort` in the diagnosis; `Sort.NONE` is the root."""
 
 KEPT_CALLS = (Call.WAIT, Call.ALLOCATE, Call.COMPILE)
-"""Driver calls that are places of their own. A launch or a copy is part of the operation that makes it."""
+"""Driver calls that are places of their own. A launch or a copy is part of its operation."""
 
 
 def sorts(events: EventTable, parent: NDArray[np.int64], own: Callable[[str], bool]) -> NDArray[np.uint8]:
@@ -66,14 +68,14 @@ def sorts(events: EventTable, parent: NDArray[np.int64], own: Callable[[str], bo
     names = events.names
     python = np.array([_frame(name, own) for name in names] or [0], dtype=np.uint8)
     call = classify(names)
-    driver = np.isin(call, [int(one) for one in KEPT_CALLS])
+    driver = np.isin(call, KEPT_CALLS)
     silent = np.array([name.startswith(_SILENT) for name in names] or [False], dtype=bool)
     node = np.array([name.startswith(NODE) for name in names] or [False], dtype=bool)
     name, kind = events.name, events.kind
     result = np.zeros(len(events), dtype=np.uint8)
     frame = kind == Kind.PYTHON
     result[frame] = python[name[frame]]
-    # of a library's frames only those that the program calls itself: what happens inside is the library's affair
+    # of a library's frames only those that the program calls itself are places
     called = np.flatnonzero(result == Sort.CALL)
     around = calling(events, parent)[called]
     result[called[(around < 0) | (result[np.maximum(around, 0)] != Sort.FUNCTION)]] = Sort.NONE
@@ -84,7 +86,7 @@ def sorts(events: EventTable, parent: NDArray[np.int64], own: Callable[[str], bo
 
 
 def calling(events: EventTable, parent: NDArray[np.int64]) -> NDArray[np.int64]:
-    """What is around each row, but for annotations: they call nothing. -1 for nothing."""
+    """The nearest event around each row that is no annotation, because annotations call nothing; -1 for none."""
     around = parent.copy()
     marks = events.kind == Kind.ANNOTATION
     while len(rows := np.flatnonzero((around >= 0) & marks[np.maximum(around, 0)])):
@@ -102,8 +104,8 @@ def _frame(name: str, own: Callable[[str], bool]) -> int:
 
 
 def shown(name: str, sort: int) -> str:
-    """How a place is called: without addresses, the profiler's numbers of modules (the layers that one line calls are
-    one place) and of steps, and what a compiler makes of the names of functions."""
+    """The name of a place: without addresses, without the profiler's numbers of modules (the layers that one line calls
+    are one place) and of steps, and with the compiler's renaming of functions undone."""
     if sort == Sort.MODULE:
         return _NUMBERED.sub("", name.removeprefix(MODULE))
     if sort == Sort.ANNOTATION:
@@ -118,14 +120,14 @@ def shown(name: str, sort: int) -> str:
 def same_labels(
     names: Sequence[str], sort: NDArray[np.uint8], name: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], list[tuple[int, str]]]:
-    """(for each row an index into the labels, the labels as (sort, text)); rows that are no place get -1."""
+    """(for each row an index into the labels or -1 for no place, the labels as (sort, text))."""
     used = np.flatnonzero(sort)
     key = sort[used].astype(np.int64) * max(len(names), 1) + name[used]
     unique, inverse = np.unique(key, return_inverse=True)
     index: dict[tuple[int, str], int] = {}
     place = np.empty(len(unique), dtype=np.int64)
-    for at, one in enumerate(unique.tolist()):
-        kind, which = divmod(one, max(len(names), 1))
+    for at, pair in enumerate(unique.tolist()):
+        kind, which = divmod(pair, max(len(names), 1))
         place[at] = index.setdefault((kind, shown(names[which], kind)), len(index))
     result = np.full(len(sort), -1, dtype=np.int64)
     result[used] = place[np.asarray(inverse).reshape(-1)]

@@ -1,4 +1,4 @@
-"""The source line that calls each host event, where one step was looked at as it ran."""
+"""The source line that calls each host event, where a live run observed one step."""
 
 from __future__ import annotations
 
@@ -16,44 +16,45 @@ from gobrrr.model.recording import CallLine, OwnTime, Recording
 
 _FRAME = re.compile(r"(?P<file>[^<>()]+\.py)\((?P<line>\d+)\): (?P<function>.+)", re.DOTALL)
 MODULE_CALL = "_wrapped_call_impl"
-"""The function behind the call of any nn.Module, in whose place the profiler names the module."""
+"""The function that the call of any nn.Module runs; the profiler names the module instead."""
 
 _BUILT_IN = re.compile(r"<built-in (?:method|function) (?P<name>[^ >]+)")
+"""The name of a built-in function in its frame's name."""
 
 
 def callers(events: EventTable, parent: I8, sort: NDArray[np.uint8], steps: Steps, seen: Recording) -> dict[int, str]:
     """For rows that the program's own functions call: the line of the call, "path/file.py(28): function".
 
-    The n-th call of a name from a function in one step is the n-th in the step that was looked at. Where their numbers
-    differ, the line is known if all of them come from one. A function that was running when the profiler started is
-    named by the line that it had come to, not by that of its begin.
+    The n-th call of a name from a function in a step is taken to be the n-th in the observed step. Where the numbers of
+    calls differ, the line is known only if all observed calls are on one line. The profiler names a function that was
+    already running when it started by its current line, not by its first.
     """
-    told: dict[tuple[str, str, str, str], list[CallLine]] = defaultdict(list)
+    seen_lines: dict[tuple[str, str, str, str], list[CallLine]] = defaultdict(list)
     begins: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for one in seen.lines:
-        file, line, function = parts(one.caller)
-        told[file, line, function, one.callee].append(one)
+    for call in seen.lines:
+        file, line, function = parts(call.caller)
+        seen_lines[file, line, function, call.callee].append(call)
         begins[file, function].add(line)
-    found: dict[int, str] = {}
+    sources: dict[int, str] = {}
     for (file, line, function, callee, _), rows in _called(events, parent, sort, steps).items():
-        known = begins[file, function]
-        (begin,) = known if len(known) == 1 else (line,)
-        lines = told.get((file, begin, function, callee))
+        begun = begins[file, function]
+        (begin,) = begun if len(begun) == 1 else (line,)
+        lines = seen_lines.get((file, begin, function, callee))
         if not lines:
             continue
         if len(lines) == len(rows):
-            found.update(zip(rows, (one.source for one in lines), strict=True))
-        elif len({one.source for one in lines}) == 1:
-            found.update(dict.fromkeys(rows, lines[0].source))
-    return found
+            sources.update(zip(rows, (call.source for call in lines), strict=True))
+        elif len({call.source for call in lines}) == 1:
+            sources.update(dict.fromkeys(rows, lines[0].source))
+    return sources
 
 
 def own_times(names: Iterable[str], seen: Recording | None) -> dict[str, OwnTime]:
-    """Of functions, as the profiler names them, what they do by themselves; nothing where that was not seen."""
+    """The own time of functions, by their names in the profile; empty where it was not observed."""
     by_place: dict[tuple[str, str], list[OwnTime]] = defaultdict(list)
     for time in seen.own if seen is not None else ():
         by_place[parts(time.caller)[::2]].append(time)
-    return {name: told[0] for name in names if len(told := by_place.get(parts(name)[::2], [])) == 1}
+    return {name: times[0] for name in names if len(times := by_place.get(parts(name)[::2], [])) == 1}
 
 
 def parts(frame: str) -> tuple[str, str, str]:
@@ -63,7 +64,7 @@ def parts(frame: str) -> tuple[str, str, str]:
 
 
 def called_name(name: str) -> str:
-    """The bare name of a function, from what the profiler calls its frame."""
+    """The bare name of a function, from its frame's name in the profile."""
     if name.startswith(MODULE):
         return MODULE_CALL
     if match := _BUILT_IN.match(name):
@@ -74,7 +75,7 @@ def called_name(name: str) -> str:
 def _called(
     events: EventTable, parent: I8, sort: NDArray[np.uint8], steps: Steps
 ) -> dict[tuple[str, str, str, str, int], list[int]]:
-    """Rows of frames that are called by the program's own functions, in order, by caller, callee and step."""
+    """Rows of frames that the program's own functions call, in order, by caller, callee and step."""
     python = np.flatnonzero(events.kind == Kind.PYTHON)
     around = calling(events, parent)
     rows = python[(around[python] >= 0) & (sort[np.maximum(around[python], 0)] == Sort.FUNCTION)]
@@ -92,26 +93,26 @@ def _called(
 
 
 def of_operations(events: EventTable, sort: NDArray[np.uint8], above: I8, sites: I8, seen: Recording) -> dict[int, str]:
-    """The line of each operation that the program calls itself. `above`: the nearest place around each row, but for
-    annotations: where that is a function, the line is one of it. An operation that is made of others, and is not
-    dispatched itself, is on the line of the first of them.
+    """The line of each operation that the program calls itself. `above`: the nearest place around each row, annotations
+    aside; where that is a function, the line is one of the function's. A composite operation, which is not dispatched
+    itself, has the line of its first part.
     """
     sites = _of_the_whole(sort, above, sites)
     rows = np.flatnonzero((sort == Sort.OP) & (sites >= 0))
     around = above[rows]
     outer = rows[(around == ABSENT) | (sort[np.maximum(around, 0)] == Sort.FUNCTION)]
-    lines = [one.user for one in seen.sites]
+    lines = [place.user for place in seen.sites]
     names = {row: parts(events.name_of(row)) for row in np.unique(above[outer]).tolist() if row >= 0}
-    found = {}
+    sources = {}
     for row, site, function in zip(outer.tolist(), sites[outer].tolist(), above[outer].tolist(), strict=True):
         line = lines[site]
         if line is not None and (function == ABSENT or parts(line)[::2] == names[function][::2]):
-            found[row] = line
-    return found
+            sources[row] = line
+    return sources
 
 
 def _of_the_whole(sort: NDArray[np.uint8], above: I8, sites: I8) -> I8:
-    """The sites, with those of operations that have none but hold some that do: the outermost takes its first one's."""
+    """The sites; an outermost operation without a site has that of the first operation within it."""
     inner = np.flatnonzero((sort == Sort.OP) & (sites >= 0))
     top = inner.copy()
     while len(at := np.flatnonzero((above[top] >= 0) & (sort[np.maximum(above[top], 0)] == Sort.OP))):

@@ -1,4 +1,4 @@
-"""The tree of places as the diagnosis lists it: without what is too small to be told, in whole ns that sum."""
+"""The tree of places as listed in the diagnosis: without small places, in whole ns that sum exactly."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ from gobrrr.model.events import ABSENT, I8, Kind
 from gobrrr.model.places import PlaceNode
 
 SMALLEST = 0.001
-"""A place with less of the step than this is not listed: its time is its parent's own."""
+"""The least share of the step of a listed place; the time of a smaller place is its parent's own. Chosen, not measured.
+"""
 
 PROGRAM = "the step"
+"""The name of the root."""
 
 
 @dataclass(frozen=True)
 class Listed:
-    """The places of a diagnosis. `id_of`: for each node of the whole tree the listed place that it is, or lies in.
+    """The places of a diagnosis. `id_of`: for each node of the whole tree, the listed place that is or encloses it.
 
-    `held_by`: the id of the deepest place, kernels left out, that still has more than half of the step; without Python
-    frames the operation that leads. `built_from`: what the places are known from.
+    `held_by`: the id of the deepest place, kernels aside, with more than half of the step; without Python frames the
+    operation with the largest part. `built_from`: where the places are known from, in words.
     """
 
     nodes: list[PlaceNode]
@@ -52,42 +54,35 @@ def listed(evidence: Evidence, where: Where, wall_ns: float) -> Listed:
     code = evidence.profile.seen.code if evidence.profile.seen is not None else {}
     nodes: list[PlaceNode] = []
     for at in np.flatnonzero(kept).tolist():
-        one = int(id_of[at])
+        number = int(id_of[at])
         sort, text = where.tree.labels[int(where.tree.label[at])]
-        outer = int(around[one])
+        outer = int(around[number])
+        calls = 1.0 if at == ROOT else float(where.calls[at]) / where.steps
         source = text if sort in (Sort.LINE, Sort.FUNCTION) else nodes[outer].source if outer >= 0 else None
         nodes.append(
             PlaceNode(
-                id=one,
+                id=number,
                 parent=None if outer == ABSENT else outer,
-                kind=_kind(at, sort),  # type: ignore[arg-type]
+                kind="unknown" if sort == Sort.NONE and at != ROOT else KINDS[sort],  # type: ignore[arg-type]
                 name=PROGRAM if at == ROOT else code.get(text, text) if sort == Sort.LINE else text,
                 source=source,
-                calls=None
-                if sort in (Sort.LINE, Sort.INPUT)
-                else 1.0
-                if at == ROOT
-                else float(where.calls[at]) / where.steps,
-                step_ns=int(within[one, :-1].sum()),
-                own_ns=int(parts[one, :-1].sum()),
-                device_ns=int(within[one, 0]),
+                calls=None if sort in (Sort.LINE, Sort.INPUT) else calls,
+                step_ns=int(within[number, :-1].sum()),
+                own_ns=int(parts[number, :-1].sum()),
+                device_ns=int(within[number, 0]),
                 host_ns={
-                    cause: int(ns) for cause, ns in zip(CAUSES, within[one, 1:-1].tolist(), strict=True) if ns > 0
+                    cause: int(ns) for cause, ns in zip(CAUSES, within[number, 1:-1].tolist(), strict=True) if ns > 0
                 },
-                backward_ns=int(within[one, -1]),
+                backward_ns=int(within[number, -1]),
                 gone_ns=gone.get(at),
-                merged=int(merged[one]),
+                merged=int(merged[number]),
             )
         )
     return Listed(nodes, int(id_of[held]), built_from(evidence), id_of)
 
 
-def _kind(at: int, sort: int) -> str:
-    return "unknown" if sort == Sort.NONE and at != ROOT else KINDS[sort]
-
-
 def _ids(kept: NDArray[np.bool_], parent: I8) -> I8:
-    """For each node the number of itself, or of the nearest node around it, among those that are kept."""
+    """For each node, the number of itself or of the nearest node around it, among the kept nodes."""
     id_of = np.cumsum(kept) - 1
     for at in np.flatnonzero(~kept).tolist():  # a parent comes before its children
         id_of[at] = id_of[parent[at]]
@@ -95,13 +90,13 @@ def _ids(kept: NDArray[np.bool_], parent: I8) -> I8:
 
 
 def _around(kept: NDArray[np.bool_], parent: I8, id_of: I8) -> I8:
-    """The id of the place around each listed one; -1 for the program."""
+    """The id of the place around each listed place; -1 for the program."""
     outer = parent[kept]
     return np.where(outer >= 0, id_of[np.maximum(outer, 0)], ABSENT)
 
 
 def _sums(where: Where, id_of: I8, count: int) -> NDArray[np.float64]:
-    """What each listed place has of its own: the device's time, the host's by cause; of both, the backward pass's."""
+    """The own time of each listed place: the device's, the host's by cause, and the backward pass's part of both."""
     columns = np.column_stack([where.device, where.host, where.backward])
     result = np.zeros((count, columns.shape[1]))
     np.add.at(result, id_of, columns)
@@ -109,19 +104,19 @@ def _sums(where: Where, id_of: I8, count: int) -> NDArray[np.float64]:
 
 
 def _whole(parts: NDArray[np.float64], wall_ns: float) -> I8:
-    """The same in whole ns of a step that takes `wall_ns`: each within one of what it was, the sum as it was."""
-    times, behind = parts[:, :-1], parts[:, -1]
+    """`parts` scaled to a step of `wall_ns`, in whole ns: each is off by less than one, and the sum is exact."""
+    times, backward = parts[:, :-1], parts[:, -1]
     scale = wall_ns / times.sum() if times.sum() > 0 else 0.0
     ends = np.rint(np.cumsum(times.reshape(-1)) * scale).astype(np.int64)
     exact = np.diff(ends, prepend=0).reshape(times.shape)
     own = exact.sum(axis=1)
-    backward = np.minimum(np.rint(behind * scale).astype(np.int64), own)
-    backward = np.where(behind >= times.sum(axis=1), own, backward)  # all of it, where it is
-    return np.column_stack([exact, backward])
+    whole_backward = np.minimum(np.rint(backward * scale).astype(np.int64), own)
+    whole_backward = np.where(backward >= times.sum(axis=1), own, whole_backward)  # all of it stays all of it
+    return np.column_stack([exact, whole_backward])
 
 
 def _below(parts: I8, id_of: I8, kept: NDArray[np.bool_], parent: I8) -> I8:
-    """Each listed place's parts with those of all places within it."""
+    """Each listed place's parts, with those of all places within it."""
     around = _around(kept, parent, id_of)
     result = parts.copy()
     for at in range(len(result) - 1, 0, -1):
@@ -130,7 +125,7 @@ def _below(parts: I8, id_of: I8, kept: NDArray[np.bool_], parent: I8) -> I8:
 
 
 def built_from(evidence: Evidence) -> str:
-    """What the places are known from, in words."""
+    """Where the places are known from, in words."""
     if evidence.profile.seen is not None and evidence.profile.seen.lines:
         return "Python frames, with the line of each call"
     if not len(evidence.events.of(Kind.PYTHON)):

@@ -1,21 +1,21 @@
-"""Which place a finding is about: where most of what it claims is."""
+"""The place of a finding: where most of the time that it claims is."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from gobrrr.analysis.budget.idle import CAUSES
-from gobrrr.analysis.findings.claims import F8, Claim
+from gobrrr.analysis.findings.claims import Claim
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.places.listed import Listed
 from gobrrr.analysis.places.where import MOST, Where
 from gobrrr.model.diagnosis import Finding
-from gobrrr.model.events import I8
+from gobrrr.model.events import F8, I8
 
 
 def place_of(evidence: Evidence, where: Where, tree: Listed, finding: Finding, claim: Claim) -> int | None:
-    """The id of the finding's place: its line, else the deepest place with more than half of what it claims, else its
-    operation; None where it has nothing of these."""
+    """The id of the finding's place: its line, else the deepest place with more than half of the claimed time, else its
+    operation; None where it has none of these."""
     sources = {place.source for place in finding.where[:1] if place.source}
     lines = [node for node in tree.nodes if node.kind == "line" and node.source in sources]
     if lines:
@@ -30,25 +30,25 @@ def place_of(evidence: Evidence, where: Where, tree: Listed, finding: Finding, c
 
 
 def _deepest(tree: Listed, own: F8) -> int:
-    """The deepest place with more than half of these; kernels stand for what launches them."""
+    """The deepest place with more than half of the sum of `own`; a kernel counts to what launches it."""
     total = own.copy()
     for node in reversed(tree.nodes[1:]):
         assert node.parent is not None
         total[node.parent] += total[node.id]
-    return max(one.id for one in tree.nodes if one.kind != "kernel" and total[one.id] > MOST * total[0])
+    return max(node.id for node in tree.nodes if node.kind != "kernel" and total[node.id] > MOST * total[0])
 
 
 def _weights(evidence: Evidence, where: Where, claim: Claim) -> F8:
-    """What the claim has at each node of the tree."""
+    """The claimed time at each node of the tree."""
     calls, gaps, links = evidence.calls, evidence.budget.gaps, evidence.priced.links
     result = np.zeros(len(where.tree))
     own = claim.unit < len(calls)
     _put(result, where, calls.op[claim.unit[own]], claim.ns[own])
     gap = claim.unit - len(calls)
     idle = ~own & (gap < gaps.ns.size)
-    asked = np.zeros(gaps.ns.shape)
-    asked.reshape(-1)[gap[idle]] = claim.ns[idle]
-    rate = np.divide(asked, gaps.ns, out=np.zeros_like(asked), where=gaps.ns > 0)
+    claimed = np.zeros(gaps.ns.shape)
+    claimed.reshape(-1)[gap[idle]] = claim.ns[idle]
+    rate = np.divide(claimed, gaps.ns, out=np.zeros_like(claimed), where=gaps.ns > 0)
     if idle.any():
         _put(result, where, where.idle.row, (where.idle.part * rate[where.idle.gap]).sum(axis=1))
     work = gap[~own & ~idle] - len(gaps) * len(CAUSES)
@@ -57,6 +57,6 @@ def _weights(evidence: Evidence, where: Where, claim: Claim) -> F8:
 
 
 def _put(result: F8, where: Where, row: I8, ns: F8) -> None:
-    """Put ns at the nodes of host events; what no event is known of is at none."""
+    """Add `ns` to the nodes of host events; where no event is known (-1), to none."""
     known = row >= 0
     np.add.at(result, where.node_of[row[known]], ns[known])

@@ -1,4 +1,4 @@
-"""What a picture of the step needs: one step's work and gaps as columns, device time by module, the roofs."""
+"""The data of the step's pictures: one step's work and gaps as columns, device time by module, the roofs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from gobrrr.model.events import ABSENT
 from gobrrr.model.machine import Ceiling, Machine
 
 MOST_WORK = 20_000
-"""Pieces of work that a timeline holds: what a page can still draw fluidly and a file carry lightly."""
+"""The most pieces of work in a timeline. Chosen, not measured: a page draws so many fluidly, and the file stays small.
+"""
 
 
 def timeline(evidence: Evidence, op_of_group: NDArray[np.int64]) -> Timeline:
-    """The step whose length is nearest to the mean. `op_of_group`: index of each group in the table of calls, or -1."""
+    """The step whose length is nearest to the mean. `op_of_group`: the row of each group in the table of calls, or -1."""
     start, stop = typical_step(evidence)
     events, priced = evidence.replayed, evidence.priced
     rows = priced.links.device
@@ -39,7 +40,7 @@ def timeline(evidence: Evidence, op_of_group: NDArray[np.int64]) -> Timeline:
         device=evidence.budget.device,
         length_ns=stop - start,
         streams=streams.tolist(),
-        kinds=[one.name.lower() for one in Class],
+        kinds=[kind.name.lower() for kind in Class],
         causes=list(CAUSES),
         start_ns=(low - start).tolist(),
         duration_ns=(high - low).tolist(),
@@ -54,7 +55,7 @@ def timeline(evidence: Evidence, op_of_group: NDArray[np.int64]) -> Timeline:
 
 
 def typical_step(evidence: Evidence) -> tuple[int, int]:
-    """(begin, end) of one step: between the begins of neighbouring steps; the device's work decides the edges."""
+    """(begin, end) of the step whose length is nearest to the mean; the device's work decides the edges."""
     steps = evidence.steps
     if steps.count < 2 or len(steps.begins) != steps.count:
         return steps.start, steps.start + max((steps.stop - steps.start) // max(steps.count, 1), 1)
@@ -69,9 +70,9 @@ def typical_step(evidence: Evidence) -> tuple[int, int]:
 
 
 def modules(evidence: Evidence, op_of_group: NDArray[np.int64]) -> list[ModuleRow]:
-    """Device time by nn.Module, outermost first, and what is in none; empty where no module is known.
+    """Device time by nn.Module, outermost first, and outside of all modules; empty where no module is known.
 
-    An operation of the backward pass counts where the forward operation does that it differentiates.
+    An operation of the backward pass counts where its forward operation does.
     """
     calls = evidence.calls
     sums: dict[tuple[str, ...], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0, 0.0])
@@ -105,13 +106,13 @@ def modules(evidence: Evidence, op_of_group: NDArray[np.int64]) -> list[ModuleRo
 
 
 def with_modules(rows: list[OpRow], evidence: Evidence, op_of_group: NDArray[np.int64]) -> list[OpRow]:
-    """The rows, each with the innermost module that most of its device time is in; None where it is in no module."""
+    """The rows, each with the innermost module of most of its device time; None where that is in no module."""
     calls = evidence.calls
     ns: dict[int, dict[str | None, float]] = defaultdict(lambda: defaultdict(float))
     for row, op, spent in zip(op_of_group[calls.group].tolist(), calls.op.tolist(), calls.ns.tolist(), strict=True):
         ns[row][evidence.module(op)] += spent
-    most = {row: max(spent, key=lambda one: spent[one]) for row, spent in ns.items()}
-    return [replace(one, module=most.get(index)) for index, one in enumerate(rows)]
+    longest = {row: max(spent, key=lambda name: spent[name]) for row, spent in ns.items()}
+    return [replace(row, module=longest.get(index)) for index, row in enumerate(rows)]
 
 
 def roofs(machine: Machine | None) -> list[Roof]:

@@ -1,4 +1,4 @@
-"""The host's threads on the timeline of a step: each time that one of the listed places was entered."""
+"""The host's threads on the timeline of a step: each visit of a listed place."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gobrrr.model.tree import HOST_KINDS, depths
 
 
 def with_host(line: Timeline, evidence: Evidence, where: Where, tree: Listed) -> Timeline:
-    """The timeline with what the host does meanwhile; of more than `MOST_WORK` entries the shortest are left out."""
+    """The timeline with the host's threads; of more than `MOST_WORK` entries the shortest are left out."""
     start, stop = typical_step(evidence)
     rows = _shown(evidence, where, tree, start, stop)
     events = evidence.replayed
@@ -27,25 +27,25 @@ def with_host(line: Timeline, evidence: Evidence, where: Where, tree: Listed) ->
     rows, low, high = rows[longest], low[longest], high[longest]
     depth = _depths(where.enclosing, rows)
     thread = events.thread[rows]
-    threads = sorted(np.unique(thread).tolist(), key=lambda one: (one != where.main, one))
+    threads = sorted(np.unique(thread).tolist(), key=lambda number: (number != where.main, number))
     host = []
-    for one in threads:
-        mine = np.flatnonzero(thread == one)
-        mine = mine[np.lexsort((depth[mine], low[mine]))]
+    for number in threads:
+        of_thread = np.flatnonzero(thread == number)
+        of_thread = of_thread[np.lexsort((depth[of_thread], low[of_thread]))]
         host.append(
             HostTrack(
-                thread=events.threads[one],
-                start_ns=(low[mine] - start).tolist(),
-                duration_ns=(high[mine] - low[mine]).tolist(),
-                place=tree.id_of[where.node_of[rows[mine]]].tolist(),
-                depth=depth[mine].tolist(),
+                thread=events.threads[number],
+                start_ns=(low[of_thread] - start).tolist(),
+                duration_ns=(high[of_thread] - low[of_thread]).tolist(),
+                place=tree.id_of[where.node_of[rows[of_thread]]].tolist(),
+                depth=depth[of_thread].tolist(),
             )
         )
     return replace(line, host=host, host_left_out=left_out)
 
 
 def _shown(evidence: Evidence, where: Where, tree: Listed, start: int, stop: int) -> I8:
-    """The host events of the step that are places, and are listed."""
+    """The host events of the step that enter a listed place."""
     events = evidence.replayed
     inside = (
         (events.start_ns < stop) & (events.end_ns > start) & np.isin(events.kind, [int(kind) for kind in HOST_KINDS])
@@ -61,7 +61,7 @@ def _shown(evidence: Evidence, where: Where, tree: Listed, start: int, stop: int
 
 
 def _depths(enclosing: I8, rows: I8) -> I8:
-    """How many of these events lie around each of them, on its own thread."""
+    """How many of the events `rows` enclose each of them, on its own thread."""
     position = np.full(len(enclosing), ABSENT, dtype=np.int64)
     position[rows] = np.arange(len(rows))
     above = enclosing[rows]

@@ -1,4 +1,4 @@
-"""The tree of places with its times: what the step spends where."""
+"""The tree of places with its times: where the step spends its time."""
 
 from __future__ import annotations
 
@@ -14,39 +14,41 @@ from gobrrr.analysis.places.instants import Idle, Track, idle_pieces
 from gobrrr.analysis.places.labels import Sort, same_labels, sorts
 from gobrrr.analysis.places.lines import callers, of_operations, own_times
 from gobrrr.analysis.places.tree import ROOT, Planting, Tree, plant
-from gobrrr.model.events import ABSENT, I8, EventTable, Kind
+from gobrrr.model.events import ABSENT, F8, I8, EventTable, Kind
 from gobrrr.model.frame_names import is_users
 from gobrrr.model.recording import OwnTime
-from gobrrr.model.tree import HOST_KINDS, outermost, parents
-
-F8 = NDArray[np.float64]
+from gobrrr.model.tree import HOST_KINDS, STEP_MARK, outermost, parents
 
 MOST = 0.5
-"""A place that has more than this share of the step holds it."""
+"""A place with more than this share of the step holds the step."""
 
 LEAD = 0.05
-"""An operation leads the others where it has so much more of the step than the next: a place of that size is told."""
+"""An operation leads where its share of the step exceeds the next place's by at least this. Chosen, not measured."""
 
 LONG_NS = 100_000
 """Python between two launches is shorter: 98.7 % of 41,254 such stretches in the 68 H100 traces of this package and its
-tests, which have no Python of a program's own but the loop. The others are torch's (optimizers, gradients' norms)."""
+tests, whose programs have no Python of their own except the loop. The others are torch's (optimizers, gradient norms).
+"""
 
 UNKNOWN = "launched before the recording"
+"""The name of the place of work whose launch was not recorded."""
 
 INPUT_PLACE = "the input"
-"""What prepares the input, and is in no function of the program that is known."""
+"""The name of the place that prepares the input, where no function of the program around it is known."""
 
 _INPUT = CAUSES.index(INPUT)
+"""The column of the cause `INPUT`."""
 
 
 @dataclass(frozen=True)
 class Where:
-    """The tree of one device's step. Times are ns of the whole window, exact; `host` has a column a cause of `CAUSES`.
+    """The tree of one device's step. Times are ns over the whole window, exact.
 
-    `own`: of each node, what no child has; `device`: of that, the device's busy time; `backward`: the backward pass's
-    part of it; `calls`: how often, in the window. `node_of`: the node of each host event; `parent`: the event around
-    it, across threads; `enclosing`: on its own thread; `main`: the program's own thread; `idle`: the pieces of idle
-    time; `own_times`: of functions, by the profiler's name, what they do by themselves.
+    Of each node: `own`: the time that no child has; `device`: the device's busy part of it; `host`: the idle part, a
+    column per cause of `CAUSES`; `backward`: the backward pass's part; `calls`: how often it is entered. Of each host
+    event: `node_of`: its node; `parent`: the event around it, across threads; `enclosing`: the event around it on its
+    own thread. `main`: the program's thread; `idle`: the pieces of idle time; `own_times`: the own time of functions,
+    by their names in the profile.
     """
 
     tree: Tree
@@ -64,14 +66,14 @@ class Where:
 
     @property
     def node_of(self) -> I8:
-        """The node that each host event lies in."""
+        """The node of each host event."""
         return self.tree.of_row
 
     def line_of(self, row: int) -> str | None:
-        """The source line that calls a host event; None where the function around it is all that is known."""
+        """The source line that calls a host event; None where only the function around it is known."""
         at, tree = int(self.node_of[row]), self.tree
         if tree.labels[int(tree.label[at])][0] == Sort.FUNCTION:
-            at = int(tree.parent[at])  # of a function itself, the line that calls it
+            at = int(tree.parent[at])  # for a function, the line that calls it
         while at > ROOT:
             sort, text = tree.labels[int(tree.label[at])]
             if sort in (Sort.LINE, Sort.FUNCTION):
@@ -80,23 +82,23 @@ class Where:
         return None
 
     def total(self, values: I8) -> I8:
-        """Each node's own values with those of all nodes below it."""
+        """Each node's own values, with those of all its descendants."""
         result = values.copy()
         for at in range(len(self.tree) - 1, 0, -1):
             result[self.tree.parent[at]] += result[at]
         return result
 
     def holding(self, step: I8) -> int:
-        """The deepest node, kernels left out, that still has most of the step; where no function is known and no
-        operation has most, the one that leads. `step`: nodes with what is below."""
-        sort = np.array([one for one, _ in self.tree.labels])[self.tree.label]
+        """The deepest node, kernels aside, with most of the step; where no function is known and no operation has most,
+        the operation that leads. `step`: the time of each node, descendants included."""
+        sort = np.array([kind for kind, _ in self.tree.labels])[self.tree.label]
         big = np.flatnonzero((step > MOST * step[ROOT]) & (sort != Sort.KERNEL))
         deepest = int(big[-1]) if len(big) else ROOT  # at most one child of a node has more than half
         known = np.isin(sort, (Sort.FUNCTION, Sort.LINE)).any() or sort[deepest] not in (Sort.NONE, Sort.ANNOTATION)
         return deepest if known else self._leading(deepest, sort, step)
 
     def _leading(self, node: int, sort: NDArray[np.int64], step: I8) -> int:
-        """The operation within a node that leads what else is in it, and what lies outside of all; else the node."""
+        """The operation within a node that leads the node's other parts; where none leads, the node."""
         inner = np.flatnonzero(self.tree.parent == node)
         inner = inner[np.argsort(-step[inner], kind="stable")]
         if not len(inner) or sort[inner[0]] != Sort.OP:
@@ -106,15 +108,15 @@ class Where:
 
     @property
     def held_by_line(self) -> bool:
-        """Whether a line of the program holds the step, and nothing in it does."""
+        """Whether a line of the program holds the step, and no place within it does."""
         node = self.holding(self.total(self.own))
         return self.tree.labels[int(self.tree.label[node])][0] == Sort.LINE
 
 
 def where_time_goes(evidence: Evidence) -> Where:
-    """Build the tree of places of a device's step, and put each nanosecond at one of its nodes."""
+    """Build the tree of places of a device's step, and assign each nanosecond to one of its nodes."""
     events, links = evidence.replayed, evidence.priced.links
-    raw = evidence.host_parents  # a replay keeps what lies within what
+    raw = evidence.host_parents  # a replay keeps the nesting
     raw = parents(events) if raw is None else raw
     main = _main_thread(events)
     forward = forward_ops(events, raw)
@@ -157,7 +159,7 @@ def where_time_goes(evidence: Evidence) -> Where:
 
 
 def _loads(evidence: Evidence, parent: I8, sort: NDArray[np.uint8], idle: Idle) -> I8:
-    """The places right within the program that prepare its input: while they run the device waits for it."""
+    """The outermost places that prepare the input: the device waits for input during most of their time."""
     top = outermost(parent, sort != Sort.NONE)
     known = np.flatnonzero((idle.row >= 0) & (top[np.maximum(idle.row, 0)] >= 0))
     at = top[idle.row[known]]
@@ -169,7 +171,7 @@ def _loads(evidence: Evidence, parent: I8, sort: NDArray[np.uint8], idle: Idle) 
 
 
 def _idled(planting: Planting, node: I8, idle: Idle) -> I8:
-    """The node of each piece of idle time. What waits for input and is in no place of the program is the input's."""
+    """The node of each piece of idle time. Waiting for input outside of every place belongs to the input's place."""
     idled = np.where(idle.row >= 0, node[np.maximum(idle.row, 0)], ROOT)
     waits = np.flatnonzero((idled == ROOT) & (idle.part[:, _INPUT] > MOST * idle.ns))
     if len(waits):
@@ -180,13 +182,13 @@ def _idled(planting: Planting, node: I8, idle: Idle) -> I8:
 def _own_lines(
     planting: Planting, events: EventTable, sort: NDArray[np.uint8], idle: Idle, idled: I8, own: dict[str, OwnTime]
 ) -> I8:
-    """The nodes of idle time, that of long stretches within a function itself at the line which has most of them."""
-    lines = [told.source if (told := own.get(name)) is not None else None for name in events.names]
+    """The nodes of idle time; long stretches of a function's own time are moved to the line with most of it."""
+    lines = [time.source if (time := own.get(name)) is not None else None for name in events.names]
     known = np.array([line is not None for line in lines] or [False], dtype=bool)
     row = np.maximum(idle.row, 0)
     at = np.flatnonzero((idle.row >= 0) & (sort[row] == Sort.FUNCTION) & known[events.name[row]] & (idle.ns >= LONG_NS))
     if len(at):
-        texts = [lines[one] or "" for one in events.name[row[at]].tolist()]
+        texts = [lines[name] or "" for name in events.name[row[at]].tolist()]
         idled[at] = planting.children(idled[at], planting.label(Sort.LINE, texts))
     return idled
 
@@ -205,8 +207,8 @@ def _calls(evidence: Evidence, label: I8, node: I8, worked: I8, count: int) -> I
 
 
 def _main_thread(events: EventTable) -> int:
-    """The thread of the program's own loop: that of the marked steps, else of most frames, else of most operations."""
-    marks = np.array([name.startswith("ProfilerStep") for name in events.names] or [False], dtype=bool)
+    """The thread of the program's loop: that of the marked steps, else of most frames, else of most operations."""
+    marks = np.array([name.startswith(STEP_MARK) for name in events.names] or [False], dtype=bool)
     for rows in (
         np.flatnonzero(marks[events.name] & (events.kind == Kind.ANNOTATION)),
         events.of(Kind.PYTHON),
@@ -219,40 +221,37 @@ def _main_thread(events: EventTable) -> int:
 
 
 def _joined(events: EventTable, parent: I8, forward: I8, main: int) -> I8:
-    """The event around each row, across threads: a node of the backward pass lies where its forward operation does, and
-    what another thread does lies where the program's own thread is at that time."""
+    """The event around each row, across threads: a node of the backward pass belongs to its forward operation, and an
+    event of another thread to where the program's thread is at that time."""
     result = parent.copy()
     is_node = np.array([name.startswith(NODE) for name in events.names] or [False], dtype=bool)
     node = is_node[events.name] & (events.kind == Kind.OP)
     outer = np.flatnonzero(node & (outermost(parent, node) == np.arange(len(parent))))
     result[outer] = np.where(forward[outer] >= 0, forward[outer], parent[outer])
     if main != ABSENT:
-        orphans = np.flatnonzero((result < 0) & (events.thread != main) & np.isin(events.kind, _HOST))
+        orphans = np.flatnonzero((result < 0) & (events.thread != main) & np.isin(events.kind, HOST_KINDS))
         track = Track.of(events, main)
         result[orphans] = track.innermost(events.end_ns, parent, events.start_ns[orphans])
     return result
 
 
-_HOST = [int(kind) for kind in HOST_KINDS]
-
-
 def _lines(
     evidence: Evidence, parent: I8, sort: NDArray[np.uint8], labels: list[tuple[int, str]]
 ) -> tuple[I8, list[tuple[int, str]]]:
-    """(for each row the label of the line that calls it, -1 where it is not known; the labels with the lines')."""
+    """(for each row the label of the line that calls it, or -1 where it is not known; the labels, lines included)."""
     line = np.full(len(parent), ABSENT, dtype=np.int64)
     if evidence.profile.seen is None:
         return line, labels
-    found = of_operations(evidence.replayed, sort, _above(parent, sort), evidence.sites, evidence.profile.seen)
-    found.update(callers(evidence.replayed, parent, sort, evidence.steps, evidence.profile.seen))
-    texts = list(dict.fromkeys(found.values()))
+    sources = of_operations(evidence.replayed, sort, _above(parent, sort), evidence.sites, evidence.profile.seen)
+    sources.update(callers(evidence.replayed, parent, sort, evidence.steps, evidence.profile.seen))
+    texts = list(dict.fromkeys(sources.values()))
     place = {text: len(labels) + at for at, text in enumerate(texts)}
-    line[list(found)] = [place[text] for text in found.values()]
+    line[list(sources)] = [place[text] for text in sources.values()]
     return line, [*labels, *((int(Sort.LINE), text) for text in texts)]
 
 
 def _above(parent: I8, sort: NDArray[np.uint8]) -> I8:
-    """The nearest place around each row, but for annotations; -1 for none."""
+    """The nearest place around each row that is no annotation; -1 for none."""
     above = parent.copy()
     passed = (sort == Sort.NONE) | (sort == Sort.ANNOTATION)
     while len(rows := np.flatnonzero((above >= 0) & passed[np.maximum(above, 0)])):
@@ -269,7 +268,7 @@ def _launched_at(evidence: Evidence, node: I8) -> I8:
 
 
 def _kernels(evidence: Evidence, planting: Planting, launched: I8) -> I8:
-    """The node of each piece of work: its kernel, below what launched it; on a CPU the operation itself."""
+    """The node of each piece of work: its kernel, below the launching node; on a CPU the operation itself."""
     if not evidence.device.asynchronous:
         return np.where(launched >= 0, launched, ROOT)
     events, rows = evidence.replayed, evidence.priced.links.device[evidence.budget.work]
