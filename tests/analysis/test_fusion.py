@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gobrrr.analysis.events.links import link
-from gobrrr.analysis.pricing.fusion import Chain, Fusion, find_chains, output_of, spared_ns
+from gobrrr.analysis.pricing.fusion import Chain, Fusion, find_chains, output_of
 from gobrrr.analysis.pricing.price import price_all
 from gobrrr.model.work import OpCall, Tensor
 from gobrrr.observe.trace import read_trace
@@ -143,8 +143,3 @@ def test_each_call_is_in_one_chain_at_most(tmp_path: Path):
     found = chains(CHAIN * 3 + [("aten::mm", LINEAR)] + CHAIN, tmp_path)
     members = [call for chain in found for call in chain.calls]
     assert len(members) == len(set(members))
-
-
-def test_the_time_that_bytes_take():
-    assert spared_ns(3.35e9, 3.35e12) == pytest.approx(1e6)
-    assert spared_ns(1.0, None) is None

@@ -125,7 +125,7 @@ def _walked(events: EventTable, parent: I8, thread: I8, begin: I8, stop: I8) -> 
 def _elsewhere(
     events: EventTable, parent: I8, main: int, which: I8, opens: I8, closes: I8, row: I8, own: I8
 ) -> tuple[I8, I8, I8, I8, I8]:
-    """The same pieces, with the program's thread where the launching thread was in no event: it waits for the program."""
+    """The same pieces, on the program's thread where the launching thread was in no event: it waits for the program."""
     lost = (row < 0) & (own != main)
     if not lost.any():
         return which, opens, closes, row, own

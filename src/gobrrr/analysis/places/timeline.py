@@ -23,7 +23,7 @@ MOST_WORK = 20_000
 
 
 def timeline(evidence: Evidence, op_of_group: NDArray[np.int64]) -> Timeline:
-    """The step whose length is nearest to the mean. `op_of_group`: the row of each group in the table of calls, or -1."""
+    """The step whose length is nearest to the mean. `op_of_group`: the row of each group in `Diagnosis.ops`, or -1."""
     start, stop = typical_step(evidence)
     events, priced = evidence.replayed, evidence.priced
     rows = priced.links.device

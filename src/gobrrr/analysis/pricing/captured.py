@@ -1,8 +1,8 @@
-"""Kernels of a replayed CUDA graph, priced by what was dispatched when the graph was captured.
+"""Kernels of a replayed CUDA graph, priced by the operations that were dispatched when the graph was captured.
 
-A replay leaves kernels without operations in the trace. Where a capture gave as many pieces of work as operations that
-compute, the n-th kernel of a step is the n-th operation's. Otherwise the graph is one piece of work: its floor is the
-sum of its operations' floors, shared out by duration.
+In a trace, the kernels of a replay have no operations. Where a step has as many of these kernels as the capture has
+computing operations, the n-th kernel belongs to the n-th operation. Otherwise the graph is priced as a whole: its floor
+is the sum of its operations' floors, divided among the kernels in proportion to their durations.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from gobrrr.model.recording import Recording
 from gobrrr.model.work import UNKNOWN, OpCall, Work
 
 REPLAY = "CUDA graph replay"
+"""The name of a whole graph in the table of calls."""
 
 
 def with_captured(
     priced: Priced, events: EventTable, steps: Steps, seen: Recording | None, machine: Machine | None
 ) -> Priced:
-    """The same with floors for the kernels of replayed graphs; as it was where no capture was seen, or not all."""
+    """`priced`, with floors for the kernels of replayed graphs; unchanged where no capture was observed completely."""
     calls = [call for call in seen.calls if call.replayed and call.place == "device"] if seen is not None else []
     rows = np.flatnonzero(priced.links.in_graph)
     if not calls or not len(rows) or (seen is not None and seen.notes):
@@ -54,21 +55,21 @@ def _one_by_one(priced: Priced, events: EventTable, rows: I8, groups: list[Group
 def _as_one(
     priced: Priced, events: EventTable, rows: I8, inside: Mask, groups: list[Group], of_call: I8, steps: int
 ) -> Priced:
-    """One group for all; no floor where that of an operation is not known."""
-    works = [groups[one].work for one in of_call.tolist()]
-    floors = [groups[one].floor for one in of_call.tolist()]
-    known = [one for one in floors if one is not None]
+    """Price all kernels as one group; without a floor where an operation's is not known."""
+    works = [groups[group].work for group in of_call.tolist()]
+    floors = [groups[group].floor for group in of_call.tolist()]
+    known = [floor_ for floor_ in floors if floor_ is not None]
     whole: Floor | None = None
     if len(known) == len(floors) and known:
-        computing = sum(one.ns for one in known if one.bound == "compute")
-        moving = sum(one.ns for one in known if one.bound != "compute")
+        computing = sum(floor_.ns for floor_ in known if floor_.bound == "compute")
+        moving = sum(floor_.ns for floor_ in known if floor_.bound != "compute")
         side: Literal["compute", "memory"] = "compute" if computing > moving else "memory"
         whole = Floor(
-            sum(one.ns for one in known),
+            sum(floor_.ns for floor_ in known),
             side,
             "the graph's operations",
-            least_ns=sum(one.least_ns for one in known),
-            at_most=any(one.at_most for one in known),
+            least_ns=sum(floor_.least_ns for floor_ in known),
+            at_most=any(floor_.at_most for floor_ in known),
         )
     group = Group(OpCall(name=REPLAY), _sum(works), whole)
     duration = events.duration_ns[priced.links.device[rows]].astype(np.float64)
@@ -79,7 +80,7 @@ def _as_one(
 
 
 def _sum(works: list[Work]) -> Work:
-    """The works added; unknown where one is. `family` stays empty: the graph is no operation of a kind."""
+    """The sum of the works; unknown where one of them is. `family` stays empty: a graph has no family."""
     note = "by what was dispatched in the capture"
     if not all(work.known for work in works):
         return msgspec.structs.replace(UNKNOWN, note=note)

@@ -1,4 +1,4 @@
-"""One live step's operations, as they were dispatched -> its FLOPs and bytes."""
+"""The FLOPs and bytes of one live step, from its operations as dispatched."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from gobrrr.model.live import Counted
 from gobrrr.model.recording import Recording
 
 MOST_UNKNOWN = 0.02
-"""Share of a step's calls that may be without a count; with more, its sums are not known."""
+"""The largest share of a step's calls without a count; beyond it, the sums are not known. Chosen, not measured."""
 
 HIGHER_ORDER = "higher_order::"
-"""How the recorder names operators on functions (flex_attention, cond)."""
+"""The recorder's names of higher-order operators (flex_attention, cond) begin with this."""
 
 
 def counted_live(seen: Recording) -> Counted:
-    """Hardware FLOPs, and bytes of the device's own memory, of all calls on the device; views are no calls.
+    """Hardware FLOPs, and bytes of the device's memory, of all calls on the device except views.
 
-    Both are None where more than 2 % of the calls can't be counted, where an operator on functions hides what it runs,
-    and where part of the step was not seen; otherwise the sums are of the calls that can be counted.
+    Both are sums over the calls that can be counted. They are None where more than `MOST_UNKNOWN` of the calls can't be
+    counted, where a higher-order operator hides what it runs, and where part of the step was not observed.
     """
     calls = [call for call in seen.calls if call.place == "device" and (call.host_copy or not call.waits)]
     groups, of_call = grouped(calls)
-    flop = moved = 0.0
-    made = unknown = 0
+    flop = traffic = 0.0
+    counted = unknown = 0
     for at in of_call.tolist():
         work = groups[at].work
         if work.count in FREE:
             continue
-        made += 1
+        counted += 1
         unknown += not work.known
         flop += work.flop or 0.0
-        moved += (work.bytes or 0.0) if work.link == "memory" else 0.0
-    hidden = any(call.call.name.startswith(HIGHER_ORDER) for call in calls)  # what those run inside is not seen
-    whole = unknown <= MOST_UNKNOWN * made and not hidden and not seen.notes
+        traffic += (work.bytes or 0.0) if work.link == "memory" else 0.0
+    hidden = any(call.call.name.startswith(HIGHER_ORDER) for call in calls)
+    whole = unknown <= MOST_UNKNOWN * counted and not hidden and not seen.notes
     return Counted(
         flop=flop if whole else None,
-        bytes=moved if whole else None,
-        calls=made,
+        bytes=traffic if whole else None,
+        calls=counted,
         unknown_calls=unknown,
         how="; ".join(("counted as dispatched in one step run eagerly", *seen.notes)),
     )

@@ -1,6 +1,6 @@
-"""How long a call should take on a machine that is not at hand: its floor, and the share of it that such calls reach.
+"""How long a call should take on another machine: from the ceilings there, and the shares that such calls reach.
 
-Never below the floor. The spread of the stored shares gives each time its interval.
+The time is never below the floor. The spread of the stored shares gives its interval.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from gobrrr.analysis.pricing.fusion import tensors
 from gobrrr.analysis.pricing.price import crossing
 from gobrrr.analysis.pricing.roofline import floor, matrix_peak, vector_type
+from gobrrr.analysis.pricing.tally import FREE
 from gobrrr.analysis.pricing.tiles import padded_flop
 from gobrrr.cost import price
 from gobrrr.hardware.efficiency import Efficiency, Kind, Share, canonical
@@ -21,15 +21,13 @@ from gobrrr.hardware.variants import copied, hidden_copy, repeats, variant
 from gobrrr.model.machine import Ceiling, Machine
 from gobrrr.model.work import ITEM_BYTES, OpCall, Tensor, Work
 
-FREE = ("view",)
-
 
 @dataclass(frozen=True)
 class Expected:
-    """Time of one call in ns and its pieces of device work; `spread`: standard deviation of its logarithm.
+    """The time of one call in ns, and its pieces of device work. `spread`: the standard deviation of the logarithm.
 
-    `kind`: the key of the stored share, by which errors go together. `guessed`: the work is unknown, so that the time
-    is that of moving its inputs and outputs once, the least that it can be.
+    `kind`: the key of the stored share; errors of one kind are correlated. `guessed`: the work is unknown, and the time
+    is the least possible: that of moving inputs and outputs once.
     """
 
     ns: float
@@ -40,13 +38,21 @@ class Expected:
 
 
 NOTHING = Expected(0.0, 0, 0.0, "")
+"""The time of a call without device work."""
+
+COPY_NS = 7_658.0
+"""The time of a copy between host and device beyond that of its bytes: a copy of a few bytes from pinned memory,
+measured on the H100's host (bench/results/h100_ops.json, copy_to_device_pinned)."""
+COPY_SPREAD = 0.5
+"""The spread of a copy's time. Whether memory is pinned is not recorded, and that changes the time by more than this.
+Chosen, not measured."""
 
 
 class Parts(NamedTuple):
-    """What a call's time is made of, at full ceilings: ns of matrix work in whole tiles, of vector work, of bytes.
+    """The parts of a call's time at full ceilings: ns of matrix work in whole tiles, of vector work, and of bytes.
 
-    `inside`: 1 where the bytes fit half the last-level cache, 0 where they don't fit the whole of it. `repeats`: steps
-    one after the other, each with the fixed part (a recurrence).
+    `inside`: 1 where the bytes fit half of the last-level cache, 0 where they do not fit the whole cache. `repeats`:
+    consecutive steps of a recurrence, each with the fixed part.
     """
 
     matrix_ns: float
@@ -56,14 +62,14 @@ class Parts(NamedTuple):
     repeats: int = 1
 
     def time(self, share: Share) -> float:
-        """ns with the shares of the ceilings that such calls reach."""
+        """The time in ns, at the shares of the ceilings that such calls reach."""
         reached = share.memory + (share.cached - share.memory) * self.inside
         arithmetic = max(self.matrix_ns, self.vector_ns) / share.compute
         return share.fixed_ns * self.repeats + max(arithmetic, self.memory_ns / reached)
 
 
 def expect(call: OpCall, work: Work, machine: Machine, table: Efficiency) -> Expected:
-    """The time of `call` on `machine`; `work` is what `price` said of it."""
+    """The time of `call` on `machine`. `work`: the result of `price`."""
     if work.count in FREE:
         return NOTHING
     guessed = not work.known or work.bytes is None
@@ -79,15 +85,8 @@ def expect(call: OpCall, work: Work, machine: Machine, table: Efficiency) -> Exp
     return Expected(ns, max(round(share.kernels * parts.repeats), 1), share.spread, key, guessed)
 
 
-COPY_NS = 7_658.0
-"""What a copy between host and device takes beside its bytes: one of a few bytes from pinned memory, measured on the
-H100's host (bench/results/h100_ops.json, copy_to_device_pinned)."""
-COPY_SPREAD = 0.5
-"""Pinned and pageable memory differ by more than the factor that this is; which one it is, is not recorded."""
-
-
 def expect_copy(call: OpCall, direction: str, machine: Machine) -> Expected:
-    """The time of a copy over the link between host and device."""
+    """The time of a copy between host and device."""
     work = crossing(call, direction)
     link = machine.host_bytes_per_s
     moved = (work.bytes or 0.0) / link.value * 1e9 if link is not None else 0.0
@@ -95,20 +94,20 @@ def expect_copy(call: OpCall, direction: str, machine: Machine) -> Expected:
 
 
 def _apart(call: OpCall, work: Work) -> tuple[Work, float]:
-    """(the work of the operation's own kernel, bytes that it has filled or copied beside it).
+    """(the work of the operation's main kernel, bytes that it fills or copies besides).
 
-    A recorder sees an operation whole, a trace its parts: the shares are those of the parts.
+    A recorder sees a whole operation, a trace its parts; the stored shares are for the parts.
     """
     if call.outputs is None or not work.known or work.bytes is None:
         return work, 0.0
-    own = price(msgspec.structs.replace(call, outputs=None))
-    if not own.known or own.bytes is None or own.bytes >= work.bytes:
+    kernel = price(msgspec.structs.replace(call, outputs=None))
+    if not kernel.known or kernel.bytes is None or kernel.bytes >= work.bytes:
         return work, 0.0
-    return own, work.bytes - own.bytes
+    return kernel, work.bytes - kernel.bytes
 
 
 def _fill_ns(bytes_: float, machine: Machine, table: Efficiency) -> float:
-    """Time to fill so many bytes with zeros."""
+    """The time to fill so many bytes with zeros."""
     if bytes_ <= 0:
         return 0.0
     work = Work(count="exact", vector_flop=0.0, bytes_read=0.0, bytes_written=bytes_, family="movement")
@@ -116,10 +115,11 @@ def _fill_ns(bytes_: float, machine: Machine, table: Efficiency) -> float:
 
 
 _FILL = OpCall(name="aten::fill_", inputs=(Tensor((1,), "float32"),))
+"""The operation that fills a tensor."""
 
 
 def _hidden_ns(call: OpCall, machine: Machine, table: Efficiency) -> float:
-    """Time of the copy into rows that some kernels make of an operand first; it is no operation of its own."""
+    """The time of the copy to row-major order that some kernels make of an operand; it is no operation of its own."""
     turned = hidden_copy(canonical(call.name), call)
     if turned is None:
         return 0.0
@@ -131,7 +131,7 @@ def _hidden_ns(call: OpCall, machine: Machine, table: Efficiency) -> float:
 
 
 def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of a tensor whose rows lie one behind the other."""
+    """The strides of a contiguous tensor."""
     steps, step = [], 1
     for size in reversed(shape):
         steps.append(step)
@@ -140,7 +140,7 @@ def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def parts_of(call: OpCall, work: Work, machine: Machine, table: Efficiency | None = None) -> Parts:
-    """The parts of a call's time. A measured ceiling counts for as much of the datasheet's as it was of that card's."""
+    """The parts of a call's time. A measured ceiling is converted to the datasheet's by the table's ratio of both."""
     matrix = vector = 0.0
     if work.matrix_flop:
         peak, _ = matrix_peak(machine, work.matrix_dtype)
@@ -158,7 +158,7 @@ def parts_of(call: OpCall, work: Work, machine: Machine, table: Efficiency | Non
 
 
 def kind_of(call: OpCall, work: Work) -> Kind:
-    """What decides the share of a call."""
+    """The key of a call's stored share."""
     op = canonical(call.name)
     dtype = work.matrix_dtype or (copied(call) if op == "copy" else "") or _dtype(call)
     return Kind(op, variant(op, work.family, call), work.family, dtype)
@@ -181,9 +181,8 @@ def _inside(bytes_: float, machine: Machine) -> float:
 
 
 def _touched(call: OpCall) -> float:
-    """Bytes of everything that a call is given and gives back."""
-    given = [*tensors(call), *(call.outputs or ())]
-    return float(sum(_bytes(tensor) for tensor in given))
+    """Bytes of all inputs and outputs of a call."""
+    return float(sum(_bytes(tensor) for tensor in (*call.tensors, *(call.outputs or ()))))
 
 
 def _bytes(tensor: Tensor) -> float:
@@ -191,4 +190,4 @@ def _bytes(tensor: Tensor) -> float:
 
 
 def _dtype(call: OpCall) -> str:
-    return next((tensor.dtype for tensor in tensors(call) if tensor.dtype), "")
+    return next((tensor.dtype for tensor in call.tensors if tensor.dtype), "")

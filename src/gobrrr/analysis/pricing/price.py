@@ -1,7 +1,6 @@
-"""Each piece of device work -> the call that owns it -> its work and its floor.
+"""For each piece of device work the call that owns it, the call's work, and its floor.
 
-Calls that are alike (same op, arguments and kernels) are priced once: a trace of a million events has a few hundred
-kinds of calls.
+Equal calls (same op, arguments and kernels) are priced once: a trace of a million events has a few hundred kinds.
 """
 
 from __future__ import annotations
@@ -28,10 +27,11 @@ from gobrrr.model.tree import sums_below
 from gobrrr.model.work import UNKNOWN, Collective, OpCall, Tensor, Work
 
 MOST_CLIMBS = 3
+"""How many operations outwards a rule is looked for. Chosen, not measured."""
 
 
 class Class(IntEnum):
-    """What a piece of device work is, in the order in which the budget counts an instant."""
+    """What a piece of device work is. Where several run at once, the budget counts an instant to the first."""
 
     COMPUTE = 0
     COMMUNICATION = 1
@@ -40,7 +40,7 @@ class Class(IntEnum):
 
 @dataclass(frozen=True)
 class Group:
-    """Calls that are alike, `call` standing for all."""
+    """Equal calls, represented by `call`."""
 
     call: OpCall
     work: Work
@@ -49,10 +49,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Priced:
-    """Device work with its owners and floors; all arrays run parallel to `links.device`.
+    """Device work with its owners and floors; all arrays are parallel to `links.device`.
 
-    `group`: index into `groups`. `instance`: which call, numbered over the trace; -1 for work without an owner.
-    `floor_ns`: the share of its call's floor, NaN if not priced. `kind`: `Class`.
+    `group`: index into `groups`. `instance`: the call's number in the trace; -1 for work without an owner. `floor_ns`:
+    the work's share of its call's floor, NaN if not priced. `kind`: `Class`.
     """
 
     links: Links
@@ -66,7 +66,7 @@ class Priced:
 def price_all(events: EventTable, links: Links, machine: Machine | None, seen: Recording | None = None) -> Priced:
     """Price every piece of device work of a trace on `machine` (None: work is counted, floors stay unknown).
 
-    `seen`: the same step as a live run saw it dispatched; it knows what the profiler leaves out of lists of tensors.
+    `seen`: the same step as a live run recorded it; it has what the profiler leaves out of lists of tensors.
     """
     recorded = Recorded(seen)
     kind = _classes(events, links)
@@ -102,12 +102,13 @@ def _classes(events: EventTable, links: Links) -> NDArray[np.uint8]:
 
 
 def _leaves_device(name: str) -> bool:
-    """Whether a copy of this name crosses the link to the host or to a peer (anything but device to device)."""
+    """Whether a copy of this name crosses the link to the host or to a peer (anything except device to device)."""
     return "PtoP" in name or not ("DtoD" in name or "Device -> Device" in name or "D2D" in name)
 
 
 def _instances(links: Links) -> tuple[I8, I8, I8]:
-    """(device work sorted by owner, first of each call, owner of each call); without an owner, each is its own."""
+    """(device work sorted by owner, the first of each call, the owner of each call); work without an owner is a call
+    of its own."""
     order = np.lexsort((np.arange(len(links.op)), links.op))
     owner = links.op[order]
     opens = np.ones(len(order), dtype=bool)
@@ -117,7 +118,7 @@ def _instances(links: Links) -> tuple[I8, I8, I8]:
 
 
 def _mix(*columns: NDArray[np.generic]) -> NDArray[np.uint64]:
-    """A 64-bit key of rows; equal rows have equal keys, unequal ones almost surely not."""
+    """A 64-bit key for each row of the columns; unequal rows almost surely have unequal keys."""
     key = np.zeros(len(columns[0]), dtype=np.uint64)
     for column in columns:
         key = (key ^ column.astype(np.int64).view(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
@@ -134,8 +135,8 @@ def _signatures(events: EventTable, links: Links, order: I8, starts: I8, owner: 
     row = np.maximum(owner, 0)
     parent = np.where(known, links.op_parent[row], ABSENT) if len(events) else owner
 
-    def column(values: NDArray[np.generic], rows: I8, here: NDArray[np.bool_]) -> NDArray[np.int64]:
-        return np.where(here, values[np.maximum(rows, 0)].astype(np.int64), ABSENT)
+    def column(values: NDArray[np.generic], rows: I8, known_: NDArray[np.bool_]) -> NDArray[np.int64]:
+        return np.where(known_, values[np.maximum(rows, 0)].astype(np.int64), ABSENT)
 
     own = [
         column(getattr(events, key), row, known) for key in ("name", "dims", "types", "strides", "concrete", "extra")
@@ -145,7 +146,7 @@ def _signatures(events: EventTable, links: Links, order: I8, starts: I8, owner: 
 
 
 def _kernels_below(events: EventTable, links: Links) -> I8:
-    """For each row, how many pieces of device work it and the operations within it launched."""
+    """For each row, how many pieces of device work the row and the operations within it launched."""
     count = np.bincount(links.op[links.op >= 0], minlength=len(events)).astype(np.int64)
     return count + sums_below(links.op_parent, count)
 
@@ -153,7 +154,7 @@ def _kernels_below(events: EventTable, links: Links) -> I8:
 def _best(
     events: EventTable, links: Links, row: int, members: I8, subtree: I8, recorded: Recorded
 ) -> tuple[OpCall, Work]:
-    """The call and its work; where the innermost operation has no rule, an outer one with just the same kernels."""
+    """The call and its work; where the innermost operation has no rule, those of an outer one with the same kernels."""
     kernels = tuple(events.name_of(int(device)) for device in links.device[members])
     copied, blocks = _copied(events, links.device[members]), _blocks(events, links.device[members])
     if row < 0:
@@ -164,9 +165,9 @@ def _best(
     outer, climbs = int(links.op_parent[row]), 0
     while not work.known and outer >= 0 and climbs < MOST_CLIMBS and subtree[outer] == subtree[row]:
         call = recorded.complete(_call(events, outer, kernels, copied))
-        found = price(call, blocks=blocks)
-        if found.known and found.count != "view":
-            return call, found
+        work_ = price(call, blocks=blocks)
+        if work_.known and work_.count != "view":
+            return call, work_
         outer, climbs = int(links.op_parent[outer]), climbs + 1
     return own, work
 
@@ -179,9 +180,9 @@ def _unowned(call: OpCall, in_graph: bool) -> Work:
 
 
 def crossing(call: OpCall, direction: str) -> Work:
-    """The work of a copy over the link between host and device ("HtoD", "DtoH"): its bytes, on that link."""
-    given = call.outputs or tuple(one for one in call.inputs if isinstance(one, Tensor))[:1]
-    moved = float(sum(write_bytes(tensor.shape, tensor.dtype) for tensor in given))
+    """The work of a copy between host and device ("HtoD", "DtoH"): its bytes, over the link."""
+    tensors = call.outputs or tuple(argument for argument in call.inputs if isinstance(argument, Tensor))[:1]
+    moved = float(sum(write_bytes(tensor.shape, tensor.dtype) for tensor in tensors))
     inward = direction == "HtoD"
     return Work(
         count="exact",
@@ -194,9 +195,9 @@ def crossing(call: OpCall, direction: str) -> Work:
 
 
 def as_recorded(work: Work, *, recomputed: bool, needed: float) -> Work:
-    """The work of a call, with what a recorder knows of it beyond its arguments.
+    """The work of a call, including what a recorder knows beyond its arguments.
 
-    `recomputed`: it repeats, in the backward pass, what the forward pass did: all its FLOPs are recomputation.
+    `recomputed`: the call repeats, in the backward pass, a call of the forward pass: all its FLOPs are recomputation.
     `needed`: the share of its contraction's FLOPs that the maths needs.
     """
     if work.flop is None or (needed >= 1.0 and not recomputed):
@@ -238,7 +239,7 @@ def _raw(events: EventTable, index: np.int32) -> bytes | None:
 
 
 def _copied(events: EventTable, rows: I8) -> int | None:
-    """Bytes that the copies and sets among `rows` say they moved; None if there is none or one does not say."""
+    """Recorded bytes of the copies and sets among `rows`; None if there is none, or one has no record."""
     moves = rows[np.isin(events.kind[rows], (Kind.MEMCPY, Kind.MEMSET))]
     if not len(moves) or (events.bytes[moves] < 0).any():
         return None
@@ -246,37 +247,37 @@ def _copied(events: EventTable, rows: I8) -> int | None:
 
 
 def _blocks(events: EventTable, rows: I8) -> int | None:
-    """Thread blocks that the kernels among `rows` launched; None if one does not say."""
+    """Recorded thread blocks of the kernels among `rows`; None if one has no record."""
     kernels = events.blocks[rows[events.kind[rows] == Kind.KERNEL]]
     return int(kernels.sum()) if len(kernels) and (kernels >= 0).all() else None
 
 
 def _extra(raw: bytes | None) -> dict[str, Any]:
-    """The JSON object with what an event says beyond its arguments; empty where there is none."""
+    """The JSON object of what an event records beyond its arguments; empty where there is none."""
     if raw is None:
         return {}
     try:
-        given = msgspec.json.decode(raw)
+        fields = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
-    return given if isinstance(given, dict) else {}
+    return fields if isinstance(fields, dict) else {}
 
 
 def collective(extra: bytes | None) -> Collective | None:
-    """The collective that an event's arguments describe, if they do."""
+    """The collective that an event's record describes; None where it describes none."""
     return _collective(_extra(extra))
 
 
-def _collective(given: dict[str, Any]) -> Collective | None:
-    name = given.get("collective")
+def _collective(fields: dict[str, Any]) -> Collective | None:
+    name = fields.get("collective")
     if not isinstance(name, str):
         return None
 
     def number(key: str) -> int | None:
-        value = given.get(key)
+        value = fields.get(key)
         return value if isinstance(value, int) and 0 <= value <= MOST_ELEMENTS else None
 
-    dtype = given.get("dtype")
+    dtype = fields.get("dtype")
     return Collective(
         name=name,
         dtype=(dtype_name(dtype) or None) if isinstance(dtype, str) else None,
@@ -289,14 +290,14 @@ def _collective(given: dict[str, Any]) -> Collective | None:
 def _shared_floors(
     events: EventTable, links: Links, groups: list[Group], order: I8, starts: I8, group: I8
 ) -> NDArray[np.float64]:
-    """A call's floor spread over its kernels by their durations."""
+    """Each call's floor, divided among its kernels in proportion to their durations."""
     result = np.full(len(order), np.nan)
     if not len(order):
         return result
     duration = events.duration_ns[links.device[order]].astype(np.float64)
     total = np.add.reduceat(duration, starts)
     counts = np.diff(np.append(starts, len(order)))
-    of_group = np.array([one.floor.ns if one.floor else np.nan for one in groups])
+    of_group = np.array([kind.floor.ns if kind.floor else np.nan for kind in groups])
     spread = np.repeat(total, counts)
     share = np.where(spread > 0, duration / np.maximum(spread, 1), 1.0 / np.repeat(counts, counts))
     result[order] = np.repeat(of_group[group], counts) * share

@@ -1,11 +1,13 @@
-"""What the profiler leaves out of a call, from the same step as it was dispatched in a live run.
+"""Arguments that the profiler leaves out of a call, from the same step as a live run recorded it.
 
-The profiler writes the sizes in a list of tensors and not their element types, drops lists of more than 30, and has no
-word for lists of optional tensors. A live run has one step's operations with all of it: a call is the recorded one
-where name and sizes are the same.
+The profiler records the sizes of a list of tensors without their element types, drops lists of more than 30 tensors,
+and does not record lists of optional tensors. A live run records one step's operations completely; a profiled call is
+taken to be the recorded call of the same name and sizes.
 """
 
 from __future__ import annotations
+
+from msgspec import structs
 
 from gobrrr.model.recording import Recording
 from gobrrr.model.work import Argument, OpCall, Scalar, Tensor, TensorList
@@ -15,7 +17,7 @@ Plain = tuple[str, Sizes]
 
 
 class Recorded:
-    """The calls with lists of one recorded step, by name and the sizes of their other tensors."""
+    """One recorded step's calls with lists, by name and by the sizes of their other tensors."""
 
     def __init__(self, seen: Recording | None) -> None:
         self._known: dict[Plain, dict[Sizes, OpCall]] = {}
@@ -24,37 +26,31 @@ class Recorded:
                 self._known.setdefault(_plain(call.call), {}).setdefault(_listed(call.call), call.call)
 
     def complete(self, call: OpCall) -> OpCall:
-        """The call with its lists of tensors as they were recorded; as it is where none was, or several could be it."""
+        """The call with its recorded lists of tensors; unchanged where no recorded call, or several, may be it."""
         if not any(map(_lacks, call.inputs)):
             return call
         same = self._known.get(_plain(call), {})
-        told = same.get(_listed(call))
-        if told is None and not _listed(call) and len(same) == 1:
-            told = next(iter(same.values()))
-        if told is None:
+        recorded = same.get(_listed(call))
+        if recorded is None and not _listed(call) and len(same) == 1:
+            recorded = next(iter(same.values()))
+        if recorded is None:
             return call
-        pairs = zip(call.inputs, (*told.inputs, *call.inputs[len(told.inputs) :]), strict=False)
-        inputs = tuple(new if _lacks(mine) and isinstance(new, TensorList) else mine for mine, new in pairs)
-        return OpCall(
-            name=call.name,
-            inputs=inputs,
-            kernels=call.kernels,
-            copied_bytes=call.copied_bytes,
-            collective=call.collective,
-            outputs=call.outputs,
-        )
+        pairs = zip(call.inputs, (*recorded.inputs, *call.inputs[len(recorded.inputs) :]), strict=False)
+        inputs = tuple(new if _lacks(old) and isinstance(new, TensorList) else old for old, new in pairs)
+        return structs.replace(call, inputs=inputs)
 
 
 def _plain(call: OpCall) -> Plain:
-    return call.name, tuple(one.shape for one in call.inputs if isinstance(one, Tensor))
+    return call.name, tuple(argument.shape for argument in call.inputs if isinstance(argument, Tensor))
 
 
 def _listed(call: OpCall) -> Sizes:
-    return tuple(item.shape for one in call.inputs if isinstance(one, TensorList) for item in one.items)
+    lists = (argument for argument in call.inputs if isinstance(argument, TensorList))
+    return tuple(item.shape for tensors in lists for item in tensors.items)
 
 
 def _lacks(value: Argument) -> bool:
-    """Whether an argument may be a list of tensors that was dropped, or is one without element types."""
+    """Whether an argument may be a dropped list of tensors, or is a list without element types."""
     if isinstance(value, Scalar):
-        return not value.text  # lists of optional tensors (indices) are not recorded as tensors at all
+        return not value.text  # lists of optional tensors (indices) are not recorded as tensors
     return isinstance(value, TensorList) and not (value.items and all(item.dtype for item in value.items))

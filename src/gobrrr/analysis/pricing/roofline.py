@@ -1,4 +1,4 @@
-"""The least time that a machine needs for a work, and which of its roofs says so."""
+"""The least time that a machine needs for a work, and the ceiling that determines it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from gobrrr.model.work import Work
 
 Bound = Literal["compute", "memory", "communication", "transfer"]
 _MATRIX_AS = {"float8_e4m3fn": "float8", "float8_e5m2": "float8", "uint8": "int8", "qint8": "int8", "quint8": "int8"}
+"""The type whose matrix peak counts for another type."""
 
 
 @dataclass(frozen=True)
 class Floor:
-    """`ns`: the least time. `roof` names the ceiling it rests on.
+    """`ns`: the least time. `roof`: the name of the ceiling that it rests on.
 
-    `in_cache`: the operands fit the last-level cache, so that they may never touch DRAM. `least_ns`: what no kernel
-    can beat whatever the cache held before it; a kernel below it contradicts the count or the ceiling, one between it
-    and `ns` found operands in the cache. `at_most`: a ceiling that it rests on is a lower bound, so that the true floor
-    may be less; no kernel contradicts such a floor.
+    `in_cache`: the operands fit the last-level cache, so they may never touch DRAM. `least_ns`: the least time whatever
+    the cache held before. A kernel below it contradicts the count or the ceiling; one between it and `ns` found
+    operands in the cache. `at_most`: the ceiling is only a lower bound, so the true floor may be less, and no kernel
+    contradicts this floor.
     """
 
     ns: float
@@ -43,7 +44,7 @@ def floor(work: Work, machine: Machine | None) -> Floor | None:
     memory = _memory(work, machine)
     if compute is None or memory is None:
         return None
-    return max(compute, memory, key=lambda one: one.ns)
+    return max(compute, memory, key=lambda side: side.ns)
 
 
 def _over(work: Work, ceiling: Ceiling | None, bound: Bound, roof: str) -> Floor | None:
@@ -54,7 +55,7 @@ def _over(work: Work, ceiling: Ceiling | None, bound: Bound, roof: str) -> Floor
 
 
 def _compute(work: Work, machine: Machine) -> Floor | None:
-    """The slower of the matrix and the vector unit; both may run at once. No FLOPs: a floor of 0."""
+    """The slower of the matrix and the vector unit, which may run at the same time. Without FLOPs: a floor of 0."""
     units = []
     if work.matrix_flop:
         peak, roof = matrix_peak(machine, work.matrix_dtype)
@@ -72,12 +73,12 @@ def _compute(work: Work, machine: Machine) -> Floor | None:
 
 
 def vector_type(work: Work) -> str:
-    """The type whose peak counts for a work's FLOPs outside of contractions."""
+    """The type whose vector peak counts for a work's FLOPs outside of contractions."""
     return "float64" if work.vector_dtype == "float64" else "float32"
 
 
 def matrix_peak(machine: Machine, dtype: str | None) -> tuple[Ceiling | None, str]:
-    """The peak for contractions in `dtype` and its name; the vector unit's where no matrix unit takes the dtype."""
+    """The peak for contractions in `dtype`, and its name; the vector unit's where no matrix unit supports the dtype."""
     key = _MATRIX_AS.get(dtype or "", dtype or "")
     if key.startswith("float8"):
         key = "float8"
@@ -98,7 +99,7 @@ def _memory(work: Work, machine: Machine) -> Floor | None:
     ns, bound = work.bytes / dram.value * 1e9, bool(dram.at_least)
     if size is None:
         return Floor(ns, "memory", "DRAM", least_ns=ns, at_most=bound)
-    # at most one cache full of operands was already there; where the cache's own ceiling is unknown it costs nothing
+    # at most one cache full of operands was already cached; it costs nothing where the cache's ceiling is unknown
     cached = min(work.bytes, size.value)
     fastest = machine.inner_cache_bytes_per_s or cache
     least = (work.bytes - cached) / dram.value * 1e9 + (cached / fastest.value * 1e9 if fastest is not None else 0.0)
@@ -111,7 +112,7 @@ def _memory(work: Work, machine: Machine) -> Floor | None:
 
 
 def joined(works: Sequence[Work], spared: float) -> Work:
-    """Several works as one kernel, which moves `spared` bytes less than they do apart."""
+    """Several works joined to one kernel, which moves `spared` bytes less."""
     matrix = next((work.matrix_dtype for work in works if work.matrix_flop), None)
     vector = next((work.vector_dtype for work in works if work.vector_flop), None)
     return Work(

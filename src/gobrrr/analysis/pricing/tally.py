@@ -1,4 +1,4 @@
-"""A recording -> its FLOPs and bytes. No machine and no time: only what must be done."""
+"""The FLOPs and bytes of a recording. Neither a machine nor a time: only the work."""
 
 from __future__ import annotations
 
@@ -19,10 +19,14 @@ from gobrrr.model.work import Work
 
 Times = NDArray[np.int64]
 FREE = ("view",)
+"""The counts of calls without any device work."""
+
+TELLING_FLOP, TELLING_BYTES = 1e7, 1e7
+"""The least host work that is worth a note: a host takes about a millisecond for so much."""
 
 
 def count(recording: Recording) -> Counted:
-    """The work of a recorded step on the device; what the host computes is not in it."""
+    """The work of a recorded step on the device, without what the host computes."""
     calls = [call for call in recording.calls if call.place == "device" and (call.host_copy or not call.waits)]
     groups, of_call = grouped(calls)
     works = [group.work for group in groups]
@@ -49,51 +53,47 @@ def count(recording: Recording) -> Counted:
 
 
 def beside(recording: Recording) -> list[str]:
-    """What the step computes on the host beside its device, in words; empty where that is next to nothing."""
+    """A note on what the step computes on the host beside the device; none where that is little."""
     groups, of_call = grouped([call for call in recording.calls if call.place == "host" and not call.waits])
     times = np.bincount(of_call, minlength=len(groups)) if len(of_call) else np.zeros(0, dtype=np.int64)
     flop = _sum([group.work for group in groups], times, "flop") or 0.0
-    moved = _sum([group.work for group in groups], times, "bytes") or 0.0
-    if flop < TELLING_FLOP and moved < TELLING_BYTES:
+    traffic = _sum([group.work for group in groups], times, "bytes") or 0.0
+    if flop < TELLING_FLOP and traffic < TELLING_BYTES:
         return []
     most = max(zip(groups, times.tolist(), strict=True), key=lambda pair: (pair[0].work.flop or 0.0) * pair[1])[0]
-    amounts = f"{units.flop(flop)} and {units.bytes_(moved)}"
+    amounts = f"{units.flop(flop)} and {units.bytes_(traffic)}"
     return [f"on the host beside the device: {amounts} (most: {most.call.name}); neither counted here nor timed"]
 
 
-TELLING_FLOP, TELLING_BYTES = 1e7, 1e7
-"""A host takes about a millisecond for so much; less is not worth a note."""
-
-
 def contraction_flop(works: Sequence[Work], times: Sequence[float]) -> float:
-    """Model FLOPs of matrix products, convolutions and attention, without the pointwise work beside them."""
+    """Model FLOPs of matrix products, convolutions and attention, without pointwise work."""
     return sum((cost.contraction_flop(work) or 0.0) * n for work, n in zip(works, times, strict=True))
 
 
 def grouped(calls: Sequence[RecordedCall]) -> tuple[list[Group], Times]:
-    """(the kinds of calls, the kind of each call); what is recomputed is a kind of its own."""
+    """(the kinds of calls, the kind of each call); recomputed calls are a kind of their own."""
     index: dict[tuple[object, bool, float, str], int] = {}
     groups: list[Group] = []
     of_call = np.empty(len(calls), dtype=np.int64)
     for at, call in enumerate(calls):
         key = (call.call, call.recomputed, call.needed, call.host_copy)
-        found = index.get(key)
-        if found is None:
-            found = index[key] = len(groups)
+        number = index.get(key)
+        if number is None:
+            number = index[key] = len(groups)
             groups.append(Group(call.call, _work(call), None))
-        of_call[at] = found
+        of_call[at] = number
     return groups, of_call
 
 
 def _work(call: RecordedCall) -> Work:
-    """The call's work, with what is known of it beyond its arguments."""
+    """The call's work, including what the recorder knows beyond its arguments."""
     if call.host_copy:
         return crossing(call.call, call.host_copy)
     return as_recorded(price(call.call), recomputed=call.recomputed, needed=call.needed)
 
 
 def _fusion(groups: list[Group], of_call: Times) -> Fusion:
-    """Chains among the calls that make device work: a view between two of them parts nothing."""
+    """Chains among the calls with device work: a view between two calls does not end a chain."""
     real = np.array([group.work.count not in FREE for group in groups], dtype=bool)
     kept = of_call[real[of_call]] if len(of_call) else of_call
     still = np.zeros(len(kept), dtype=np.int64)
@@ -101,9 +101,9 @@ def _fusion(groups: list[Group], of_call: Times) -> Fusion:
 
 
 def _sum(works: list[Work], times: Times, what: str) -> float | None:
-    """The sum over all calls of a Work's field; bytes are those of the device's own memory.
+    """The sum of a Work's field over all calls, for bytes over those in the device's memory.
 
-    None where calls are unknown and none is known: that sum says nothing.
+    None where some calls are unknown and no value is known.
     """
     pairs = zip(works, times.tolist(), strict=True)
     values = [(getattr(work, what), n) for work, n in pairs if what != "bytes" or work.link == "memory"]

@@ -1,4 +1,4 @@
-"""The tensor arguments of calls, as text."""
+"""Calls' tensor arguments as text."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from gobrrr.model.work import OpCall, Tensor, TensorList
 
 
 def shapes_text(group: Group) -> str | None:
-    """The tensor arguments of a group's call, as text."""
+    """The tensor arguments of a group's call; None where there are none."""
     return arguments_text(group.call)
 
 
 def arguments_text(call: OpCall) -> str | None:
-    """The tensor arguments of a call, as text: "[8, 1024, 768] bfloat16, [768] bfloat16"."""
+    """The tensor arguments of a call, "[8, 1024, 768] bfloat16, [768] bfloat16"; None where there are none."""
     parts = []
     for item in call.inputs:
         if isinstance(item, Tensor):

@@ -1,9 +1,8 @@
-"""A matrix product in whole tiles and whole waves of tiles: what the edges of a matrix and the last wave cost.
+"""A matrix product in whole tiles and whole waves of tiles: the cost of partial tiles and of a partial last wave.
 
-A kernel computes the result in tiles, each on one processor; the processors work through them in waves, and the last
-wave takes as long as a full one. Which tile a library takes is not known beforehand: it is taken to be the best of a
-few common ones. Source: NVIDIA, "Matrix Multiplication Background User's Guide", sections on tile and wave
-quantization.
+A kernel computes the result in tiles, each on one processor; the processors work through the tiles in waves, and the
+last wave takes as long as a full one. The library's choice of a tile is not known: the best of a few common tiles is
+assumed. Source: NVIDIA, "Matrix Multiplication Background User's Guide", sections on tile and wave quantization.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from gobrrr.model.work import OpCall, Tensor, Work
 
 
 class Tile(NamedTuple):
-    """Rows and columns of the result, and the rate of such a tile beside the largest one's."""
+    """Rows and columns of the result, and the tile's rate relative to the largest tile's."""
 
     rows: int
     columns: int
@@ -28,12 +27,13 @@ TILES = (
     Tile(64, 256, 0.85), Tile(256, 64, 0.85), Tile(64, 192, 0.8), Tile(64, 128, 0.75), Tile(128, 64, 0.75),
     Tile(64, 64, 0.5),
 )  # fmt: skip
-"""Sizes as in the names of cuBLAS' kernels (bench/results/h100_ops.json). Smaller tiles read their operands more often:
-their rate is lower (the guide's figure on tile sizes), here to a twentieth."""
+"""Sizes as in the names of cuBLAS' kernels (bench/results/h100_ops.json). Smaller tiles read their operands more often,
+so their rate is lower (the guide's figure on tile sizes, rounded to a twentieth)."""
 
 SPLITS = (1, 2, 3, 4, 6, 8, 16)
 LEAST_DEPTH = 1024
-"""Split along the inner dimension, a slice has at least this much of it."""
+"""Into how many slices a product is split along the inner dimension, and the least length of a slice. Chosen, not
+measured."""
 
 
 class Product(NamedTuple):
@@ -49,10 +49,10 @@ def product_of(call: OpCall) -> Product | None:
     """The sizes of a matrix product; None for other calls and where they are not recorded."""
     name = call.name.removeprefix("aten::").split(".")[0]
     places = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "_scaled_mm": (0, 1), "_int_mm": (0, 1)}
-    found = places.get(name)
-    if found is None or len(call.inputs) <= found[1]:
+    operands = places.get(name)
+    if operands is None or len(call.inputs) <= operands[1]:
         return None
-    left, right = call.inputs[found[0]], call.inputs[found[1]]
+    left, right = call.inputs[operands[0]], call.inputs[operands[1]]
     if not isinstance(left, Tensor) or not isinstance(right, Tensor) or len(left.shape) != len(right.shape):
         return None
     if len(left.shape) not in (2, 3):
@@ -62,7 +62,7 @@ def product_of(call: OpCall) -> Product | None:
 
 
 def padded_flop(call: OpCall, work: Work, processors: int | None) -> float:
-    """FLOPs of the product as if every tile and every wave were full; the call's own where its sizes are not known."""
+    """FLOPs of the product if every tile and every wave were full; the call's own FLOPs where sizes are not known."""
     own = work.matrix_flop or 0.0
     sizes = product_of(call)
     if sizes is None or not processors or min(sizes) < 1:
@@ -72,6 +72,6 @@ def padded_flop(call: OpCall, work: Work, processors: int | None) -> float:
 
 def _in_waves(sizes: Product, tile: Tile, processors: int) -> float:
     tiles = sizes.batch * math.ceil(sizes.m / tile.rows) * math.ceil(sizes.n / tile.columns)
-    allowed = [one for one in SPLITS if one == 1 or sizes.k // one >= LEAST_DEPTH]
-    depths = (math.ceil(tiles * one / processors) * math.ceil(sizes.k / one) for one in allowed)
+    allowed = [split for split in SPLITS if split == 1 or sizes.k // split >= LEAST_DEPTH]
+    depths = (math.ceil(tiles * split / processors) * math.ceil(sizes.k / split) for split in allowed)
     return min(depths) * processors * tile.rows * tile.columns * 2.0 / tile.rate

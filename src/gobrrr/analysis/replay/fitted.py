@@ -1,4 +1,4 @@
-"""Constants that were fitted to measurements: one data file, with what each rests on (data/fitted.json).
+"""Constants that were fitted to measurements: one data file, with the basis of each constant (data/fitted.json).
 
 `python -m bench.calibration --fit` writes the file; docs/calibration.md shows it.
 """
@@ -11,13 +11,14 @@ from importlib.resources import files
 import msgspec
 
 PATH = "data/fitted.json"
+"""The file, within the package."""
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
-    """How predictions did on workloads that were left out of their fit, shares of one step.
+    """The quality of predictions for workloads that were left out of the fit, as shares of a step.
 
-    `error`: the median distance of what was expected from what was measured; `width`: the median; `score`: the mean
-    interval score.
+    `n`: how many; `error`: the median distance of expected from measured; `coverage`: the share of measurements within
+    their interval; `width`: the median width of the intervals; `score`: the mean interval score.
     """
 
     n: int
@@ -28,10 +29,10 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
-    """What measured savings lie beside replayed ones, in units of a saving's scale (gobrrr.analysis.replay.predictive).
+    """The residuals of replayed savings, in units of a saving's scale (gobrrr.analysis.replay.predictive).
 
-    `device`: "cuda" or "cpu"; `mechanism`: "" for all of them. `low`, `middle`, `high`: the quantiles, drawn
-    to those of the group around it where there are few points; `least`, `most`: the points' own ends.
+    `device`: "cuda" or "cpu"; `mechanism`: "" for all of them. `low`, `middle`, `high`: the quantiles, shrunk towards
+    those of the larger group where there are few points; `least`, `most`: the points' smallest and largest.
     """
 
     device: str
@@ -47,8 +48,8 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Constant(msgspec.Struct, frozen=True, kw_only=True):
-    """One number of the replay: the `quantile` of points from `low` to `high`, each of one measured step; `quarters`:
-    what a quarter of them lies below, and above."""
+    """One number of the replay: the `quantile` of points from `low` to `high`, each from one measured step.
+    `quarters`: the quartiles."""
 
     name: str
     value: float
@@ -60,7 +61,8 @@ class Constant(msgspec.Struct, frozen=True, kw_only=True):
     quarters: tuple[float, float] = (0.0, 0.0)
 
     def needed(self, share: float) -> float:
-        """What the host needs at a share of a change's effect: the value at 0.5, the quarters at the least and most."""
+        """The host's need when a change has a share of its effect: the value at 0.5, the upper quartile at 0, the lower
+        at 1."""
         least, most = self.quarters
         if share < 0.5:
             return most + (self.value - most) * 2 * share
@@ -68,8 +70,8 @@ class Constant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fitted(msgspec.Struct, frozen=True, kw_only=True):
-    """The file. `levels`: the quantiles that `Spread` holds; `drawn`: how many workloads the group around one counts
-    as; `noisy`: measurements whose rounds vary by more than this share of the step were left out."""
+    """The file. `levels`: the quantiles in `Spread`; `drawn`: the weight of the larger group, in workloads; `noisy`:
+    measurements whose rounds vary by more than this share of the step were left out."""
 
     command: str
     date: str
@@ -90,10 +92,10 @@ def fitted() -> Fitted:
 
 
 def constant(name: str) -> float:
-    """A constant of the file. Raises KeyError where it has none of this name."""
+    """A constant's value. Raises KeyError where there is none of this name."""
     return by_name(name).value
 
 
 def by_name(name: str) -> Constant:
-    """A constant with what it rests on. Raises KeyError where there is none of this name."""
-    return {one.name: one for one in fitted().constants}[name]
+    """A constant with its basis. Raises KeyError where there is none of this name."""
+    return {entry.name: entry for entry in fitted().constants}[name]

@@ -1,9 +1,9 @@
-"""A recording of a step -> the timeline that it would have on a machine: host dispatch against device time.
+"""The timeline that a recorded step would have on a machine: host dispatch against device time.
 
-The host issues one operation after the other and waits where the program asks for a value. The device runs what is
-queued, in order; a stream takes `QUEUE_DEPTH` launches before the next one blocks the host. The step before is played
-as well, so that the device may still be busy with it when the step begins, as it is in a loop that runs ahead.
-What comes out is a table of events like a trace's, for the same analysis.
+The host issues one operation after the other, and waits where the program reads a value. The device runs queued work in
+order; a stream holds `QUEUE_DEPTH` launches before the next launch blocks the host. The previous step is simulated as
+well, because the device may still be busy with it when the step begins, as in a loop whose host runs ahead. The result
+is a table of events like a trace's, for the same analysis.
 """
 
 from __future__ import annotations
@@ -18,21 +18,24 @@ import numpy as np
 
 from gobrrr.analysis.pricing.expected import Expected
 from gobrrr.analysis.replay.simulator import QUEUE_DEPTH
+from gobrrr.cost.shapes import write_bytes
 from gobrrr.hardware.dispatch import Dispatch
 from gobrrr.model.events import ABSENT, COLUMN_TYPES, EventTable, Kind
 from gobrrr.model.recording import RecordedCall, Recording
 from gobrrr.model.work import Argument, OpCall, Tensor, TensorList
 
-HOST_THREAD = 0
 STREAM = 7
+"""The number of the stream, as torch's traces usually have it."""
 LAUNCH_CALL_NS = 2_000.0
-"""The driver's part of an operation's host time, at its end; it moves time between causes, the step stays as long."""
+"""The driver's part of an operation's host time, at its end. It only moves time between causes; the step's length does
+not depend on it. Chosen, not measured."""
 COPY_NAMES = {"HtoD": "Memcpy HtoD (Pageable -> Device)", "DtoH": "Memcpy DtoH (Device -> Pageable)"}
+"""The names of copies, as in a trace."""
 
 
 @dataclass(frozen=True)
 class Timed:
-    """One recorded call with what it takes: host ns to issue, and ns of each of its pieces of device work."""
+    """One recorded call with its times: host ns to issue it, and ns of each of its pieces of device work."""
 
     call: RecordedCall
     host_ns: float
@@ -40,24 +43,25 @@ class Timed:
 
 
 def timed(recording: Recording, expected: Sequence[Expected], dispatch: Dispatch) -> list[Timed]:
-    """Each call of a recording with its times. `expected` runs parallel to `recording.calls`."""
-    modules = recording.module_calls / max(sum(one.phase == "forward" for one in recording.calls), 1)
+    """Each call of a recording with its times. `expected` is parallel to `recording.calls`."""
+    modules = recording.module_calls / max(sum(call.phase == "forward" for call in recording.calls), 1)
     result = []
-    for call, one in zip(recording.calls, expected, strict=True):
-        work = () if call.place == "host" or not one.kernels else (one.ns / one.kernels,) * one.kernels
+    for call, time in zip(recording.calls, expected, strict=True):
+        work = () if call.place == "host" or not time.kernels else (time.ns / time.kernels,) * time.kernels
         result.append(Timed(call, dispatch.host_ns(call, len(work), modules), work))
     return result
 
 
 @dataclass(frozen=True)
 class Played:
-    """When things happen, in ns: for each call its begin and end on the host, and its device work's begin and end."""
+    """The simulated times in ns: for each call its begin and end on the host, when each piece of its work was `issued`
+    and `ran` (begin, end), and until when the host `waited`."""
 
     host_start: list[float]
     host_stop: list[float]
     issued: list[list[float]]
     ran: list[list[tuple[float, float]]]
-    waited: list[float | None]  # until when the host waited
+    waited: list[float | None]
 
 
 class Player:
@@ -71,7 +75,7 @@ class Player:
         self.queue: deque[float] = deque()
 
     def play(self, steps: Sequence[Timed]) -> Played:
-        """Issue the calls of one step after whatever was issued before."""
+        """Issue the calls of one step after all earlier ones."""
         played = Played([], [], [], [], [])
         for step in steps:
             played.host_start.append(self.now)
@@ -106,7 +110,7 @@ class Player:
 
 
 def step_ns(steps: Sequence[Timed], dispatch: Dispatch) -> float:
-    """Wall time of one step of a loop that runs ahead as far as the queue lets it."""
+    """Wall time of one step in a loop whose host runs ahead as far as the queue allows."""
     player = Player(dispatch)
     player.play(steps)
     before = max(player.free, player.now)
@@ -115,7 +119,7 @@ def step_ns(steps: Sequence[Timed], dispatch: Dispatch) -> float:
 
 
 def table(recording: Recording, steps: Sequence[Timed], dispatch: Dispatch) -> EventTable:
-    """The events of one step, with the last work of the step before it."""
+    """The events of one step, and the last work of the previous step."""
     player = Player(dispatch)
     first = player.play(steps)
     second = player.play(steps)
@@ -126,7 +130,7 @@ def table(recording: Recording, steps: Sequence[Timed], dispatch: Dispatch) -> E
 
 
 class _Builder:
-    """Rows of the table. Times are shifted so that the first row begins at 0."""
+    """Builds the table row by row. The first row begins at 0."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
@@ -137,16 +141,16 @@ class _Builder:
         self.correlation = 0
 
     def backlog(self, played: Played) -> None:
-        """The last piece of work of the step before: while it runs the step has not begun on the device."""
+        """The last work of the previous step: the step begins on the device after it."""
         pairs = zip(reversed(played.issued), reversed(played.ran), strict=True)
-        last = next(((at, one) for at, one in pairs if one), None)
+        last = next(((at, works) for at, works in pairs if works), None)
         if last is not None:
             issued, ran = last
             self._launch("cudaLaunchKernel", issued[-1], issued[-1] + 1)
             self._device(Kind.KERNEL, "predicted", *ran[-1])
 
     def step(self, steps: Sequence[Timed], played: Played, player: Player) -> None:
-        """The step: its annotation, the modules and lines around each call, the calls and their work."""
+        """The step: its annotation, the modules and lines around each call, the calls, and their work."""
         begin, end = played.host_start[0], played.host_stop[-1]
         self._row(Kind.ANNOTATION, "ProfilerStep#0", begin, end)
         self._modules(steps, played)
@@ -169,7 +173,7 @@ class _Builder:
                 self._row(Kind.RUNTIME, "cudaStreamSynchronize", min(begin_wait, start), stop)
 
     def _modules(self, steps: Sequence[Timed], played: Played) -> None:
-        """A frame for each stretch of calls in the same modules, outer ones first."""
+        """A frame for each run of consecutive calls in the same module, outer modules first."""
         sites = self.recording.sites
         open_: list[tuple[str, float]] = []
         frames: list[tuple[int, str, float, float]] = []
@@ -193,10 +197,10 @@ class _Builder:
 
     def _op(self, recorded: RecordedCall, start: float, stop: float) -> None:
         key = (recorded.call, recorded.recomputed, recorded.needed)
-        given = self.encoded.get(key)
-        if given is None:
-            given = self.encoded[key] = self._encode(*key)
-        self._row(Kind.OP, recorded.call.name, start, stop, given=given)
+        encoded = self.encoded.get(key)
+        if encoded is None:
+            encoded = self.encoded[key] = self._encode(*key)
+        self._row(Kind.OP, recorded.call.name, start, stop, encoded=encoded)
 
     def _launch(self, name: str, start: float, stop: float) -> None:
         self.correlation += 1
@@ -216,12 +220,12 @@ class _Builder:
         device: int = ABSENT,
         stream: int = ABSENT,
         moved: int = ABSENT,
-        given: tuple[int, int, int, int, int] = (ABSENT,) * 5,
+        encoded: tuple[int, int, int, int, int] = (ABSENT,) * 5,
     ) -> None:
         index = self.names.setdefault(name, len(self.names))
         begin = round(start)
         length = max(round(stop) - begin, 1)
-        self.rows.append((int(kind), index, begin, length, device, stream, correlation, moved, *given))
+        self.rows.append((int(kind), index, begin, length, device, stream, correlation, moved, *encoded))
 
     def _encode(self, call: OpCall, recomputed: bool, needed: float) -> tuple[int, int, int, int, int]:
         dims, types, strides, concrete = zip(*map(_columns, call.inputs), strict=True) if call.inputs else ((),) * 4
@@ -264,22 +268,17 @@ class _Builder:
 
 
 def kernel_name(call: RecordedCall) -> str:
-    """What a predicted kernel is called: its operation, and the unit where the user's switches decide it."""
+    """The name of a predicted kernel: its operation, and the unit where the user's switches decide it."""
     return f"{call.call.name} (predicted)" + "".join(f" [{kernel}]" for kernel in call.call.kernels)
 
 
 def _columns(value: Argument) -> tuple[Any, Any, Any, Any]:
-    """(sizes, type, strides, printed value) of one argument, as a trace holds them; list items keep their types."""
+    """(sizes, type, strides, printed value) of one argument, as in a trace; list items keep their types."""
     if isinstance(value, Tensor):
         return list(value.shape), value.dtype, _steps(value), ""
     if isinstance(value, TensorList):
         items = value.items
-        return (
-            [list(item.shape) for item in items],
-            [item.dtype for item in items],
-            [_steps(item) for item in items],
-            "",
-        )
+        return [list(item.shape) for item in items], [item.dtype for item in items], list(map(_steps, items)), ""
     return [], "Scalar", [], value.text
 
 
@@ -290,6 +289,4 @@ def _steps(tensor: Tensor) -> list[int]:
 def _moved(call: RecordedCall) -> int:
     if not call.host_copy or not call.call.outputs:
         return ABSENT
-    from gobrrr.cost.shapes import write_bytes
-
     return int(write_bytes(call.call.outputs[0].shape, call.call.outputs[0].dtype))

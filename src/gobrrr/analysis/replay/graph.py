@@ -1,13 +1,13 @@
-"""A step as a graph that can be replayed, and changed: the host's time, the work on the device, the waits of both.
+"""A step as a graph that can be replayed and changed: the host's time, the device's work, and the waits of both.
 
-Kernel durations in a trace are right; host times are not: every recorded event costs the host time to record. The
-graph keeps each kernel's duration, the order in which the host issues work, the streams' order and the waits of host
-and device for each other, and takes the cost of recording out of the host's time. A wait lasts as long as the device
-needs, never as long as it lasted.
+Kernel durations in a trace are right; host times are not, because recording every event costs the host time. The graph
+keeps each kernel's duration, the order in which the host issues work, the order within streams, and the waits of host
+and device for each other, and takes the cost of recording out of the host's time. A replayed wait lasts as long as the
+device needs, not as long as it was recorded.
 
-Which stream waits for which event is taken from the profiler's records of it (`cuda_sync` events), where there are
-some. What is not recorded is inferred: a kernel that started later than its launch and its stream allowed was waiting
-for the device work that ended last before it.
+Waits of streams for events come from the profiler's records (`cuda_sync` events), where there are some. Other waits are
+inferred: a kernel that started later than its launch and its stream allowed waited for the device work that ended last
+before it.
 """
 
 from __future__ import annotations
@@ -30,36 +30,38 @@ F8 = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 SLACK_NS = 3_000
-"""A kernel that starts this much later than it could have was waiting for something that is not recorded."""
+"""A kernel that starts more than this after it could have started waited for something that is not recorded. Chosen,
+not measured."""
 
 LONGEST_PAUSE_NS = 20_000
-"""A pause between queued work that is longer than this is not the device's own."""
+"""A longer pause between queued pieces of work is not the device's own. Chosen, not measured."""
 
 UNRECORDED_NS = 200_000
-"""Work that starts this much later than all that is recorded allowed keeps the delay: its reason is unknown."""
+"""Work that starts at least this much after all recorded reasons allow keeps the delay, for an unknown reason. Chosen,
+not measured."""
 
 
 @dataclass(frozen=True)
 class StepGraph:
-    """One rank's window as the simulator runs it. What a change would give is this graph, changed and replayed.
+    """One rank's window as the simulator runs it. A change is predicted by changing this graph and replaying it.
 
-    Host, as `record` has it: `at` are all begins and ends of its events (recorded clock, sorted, unique) and `left[i]`
-    the time in ns that it needs from `at[i]` to `at[i + 1]` without the profiler and without waiting. Waits, by start:
-    `waits` are the rows of the calls that block until the device is done, `awaited` the work that each waits for (index
-    into `links.device`, -1: none that is recorded), `reaction` how long the host takes to notice, `own` a wait for
-    something else; `cut`: the host no longer waits there.
+    Host, from `record`: `at`: all begins and ends of its events (recorded clock, sorted, unique); `left[i]`: the time
+    in ns that it needs from `at[i]` to `at[i + 1]` without the profiler and without waiting. Waits, by start: `waits`:
+    the rows of the calls that block until the device is done; `awaited`: the work that each waits for (index into
+    `links.device`, -1: none is recorded); `reaction`: how long the host takes to notice its end; `own`: ns of waiting
+    for something else; `cut`: the host no longer waits there.
 
-    Work, parallel to `links.device`, in ns: `issued` (recorded clock) when the host had handed it over, `called` the
-    order of that, `ahead`: before the recording; `duration`; `latency` from the issue to the earliest begin; `held` for
-    an unknown reason; `gap` the stream's own pause behind it; `stream` a number, `after` the work of another stream
-    that it waits for (-1: none); `gone`: it no longer runs; `place`: it takes a place in the launch queue (of a
-    captured graph only the first piece does); `floor` the least
-    time that a machine needs for it (NaN: not known); `base` its duration before any remedy.
+    Work, parallel to `links.device`, in ns: `issued`: when the host handed it over (recorded clock); `called`: the time
+    that orders the launches; `ahead`: it was issued before the recording; `duration`; `latency`: from the issue to the
+    earliest begin; `held`: a delay for an unknown reason; `gap`: the stream's own pause after it; `stream`: a number;
+    `after`: the work of another stream that it waits for (-1: none); `gone`: it no longer runs; `place`: it occupies a
+    place in the launch queue (in a captured graph only the first piece does); `floor`: the least time that a machine
+    needs for it (NaN: not known); `base`: its duration before any remedy.
 
-    `serial`: host and device are one processor (a CPU): work runs inside the host's time and nothing overlaps. `until`:
-    what the host does from there on (recorded clock) is not replayed; None: all is. `pace`: the host takes so many
-    times as long as when it was recorded, also for what a change makes it do besides; `burden`: what a change makes it
-    do in front of work, in ns of all recorded steps at the recorded pace.
+    `serial`: host and device are one processor (a CPU): work runs inside the host's time, and nothing overlaps.
+    `until`: the host's time from there on (recorded clock) is not replayed; None: all is. `pace`: the host's time as a
+    multiple of the recorded time, also for additional tasks of a change; `burden`: such tasks before work, in ns over
+    all recorded steps at the recorded pace.
     """
 
     events: EventTable
@@ -93,7 +95,7 @@ class StepGraph:
     burden: float = 0.0
 
     def passed(self, when: I8) -> F8:
-        """Host time, without waits, at instants of the recorded clock; outside its record the clock runs on."""
+        """Host time without waits at instants of the recorded clock; outside of the record it passes unchanged."""
         if not len(self.at):
             return when.astype(np.float64)
         inside = np.interp(when, self.at, np.concatenate([[0.0], np.cumsum(self.left)]))
@@ -102,9 +104,9 @@ class StepGraph:
 
 
 def host_needs(graph: StepGraph, steps: Steps, count: int) -> float:
-    """What the host needs for the last `count` recorded steps, without waits, in ns; 0 where steps are not marked.
+    """The host's time for the last `count` recorded steps, without waits, in ns; 0 where steps are not marked.
 
-    However far ahead of the device a host was when the recording began, no loop is faster than that.
+    It is a lower bound of a loop's time, however far ahead of the device the host was when the recording began.
     """
     if not steps.marked or steps.host_stop is None or not 0 < count <= len(steps.begins):
         return 0.0
@@ -131,7 +133,7 @@ def graph_of(
     known = links.launch >= 0
     row = np.maximum(links.launch, 0)
     call = np.where(known, events.start_ns[row], begin)
-    # work may begin while its call still runs (a long call loads code first), and at the latest some time behind it
+    # work may begin while its launch call still runs: a long call loads code first
     issued = np.where(known, np.clip(begin, call, events.end_ns[row]), begin)
     stream = _streams(events, device)
     free = _previous_end(stream, end)
@@ -151,7 +153,7 @@ def graph_of(
         waits=waits,
         awaited=awaited,
         reaction=reaction,
-        # a wait that no recorded work explains (another process, another device) keeps its length
+        # a wait that no recorded work explains (for another process or device) keeps its length
         own=np.where(awaited < 0, wait_end - wait_start, 0).astype(np.float64),
         cut=np.zeros(len(waits), dtype=bool),
         issued=issued,
@@ -172,12 +174,12 @@ def graph_of(
 
 
 def recosted(graph: StepGraph, cost: ObserverCost) -> StepGraph:
-    """The graph as recorded, with another cost of recording taken out of the host's time."""
+    """The recorded graph, with another cost of recording taken out of the host's time."""
     return replace(graph, left=graph.record.left(cost))
 
 
 def serial_graph(events: EventTable, links: Links, start: int, stop: int, floor_ns: F8 | None = None) -> StepGraph:
-    """The graph of a CPU's window, whose work runs within the host's own time: nothing is queued or waited for."""
+    """The graph of a CPU's window. Its work runs within the host's time: there are no queues and no waits."""
     plain = graph_of(events, links, NO_COST, start, stop, floor_ns)
     begin, end = events.start_ns[links.device], events.end_ns[links.device]
     inside = (end >= start) & (begin <= stop)
@@ -207,7 +209,7 @@ def _streams(events: EventTable, rows: I8) -> I8:
 
 
 def _backlog(start: I8, known: Mask) -> Mask:
-    """Work without a launch in front of the first work with one: issued before the recording began."""
+    """Work without a launch before the first work with one: it was issued before the recording began."""
     if not known.any():
         return np.zeros(len(start), dtype=bool)
     result: Mask = ~known & (start < start[known].min())
@@ -215,13 +217,13 @@ def _backlog(start: I8, known: Mask) -> Mask:
 
 
 def _latency(seen: I8) -> int:
-    """From a launch on an idle stream to the begin of its work: the fastest of those that began behind their call."""
+    """The time from a launch on an idle stream to the begin of its work: the 1st percentile of the positive ones."""
     behind = seen[seen > 0]
     return int(np.percentile(behind, 1, method="lower")) if len(behind) else 0
 
 
 def _places(links: Links, call: I8) -> Mask:
-    """Which work takes a place in the launch queue: a captured graph's takes one together."""
+    """Which work occupies a place in the launch queue: all work of a captured graph together occupies one."""
     place = ~links.in_graph
     inside = np.flatnonzero(links.in_graph & (links.launch >= 0))
     order = inside[np.lexsort((inside, call[inside], links.launch[inside]))]
@@ -232,17 +234,17 @@ def _places(links: Links, call: I8) -> Mask:
 
 
 def _told(recorded: I8, inferred: I8, end: I8) -> I8:
-    """Of two pieces of work that each has to wait for (-1: none) the one that ended later."""
-    both = (recorded >= 0) & (inferred >= 0)
+    """For each piece of work, the later of the recorded and the inferred work that it waits for (-1: none)."""
+    either = (recorded >= 0) & (inferred >= 0)
     later = np.where(end[np.maximum(recorded, 0)] >= end[np.maximum(inferred, 0)], recorded, inferred)
-    return np.where(both, later, np.maximum(recorded, inferred))
+    return np.where(either, later, np.maximum(recorded, inferred))
 
 
 def _previous_end(stream: I8, end: I8) -> I8:
     """The latest end on the same stream before each piece of work (0 for the first), in the order of the work."""
     order = np.argsort(stream, kind="stable")
     ranked = np.sort(end)
-    # by rank, and each stream beyond all ends of the one before it: one running maximum holds them apart
+    # ends as ranks, each stream's offset beyond the previous stream's: one running maximum serves all streams
     first = np.concatenate([[True], np.diff(stream[order]) != 0]) if len(order) else np.zeros(0, dtype=bool)
     beyond = np.cumsum(first) * len(end)
     reach = np.maximum.accumulate(np.searchsorted(ranked, end[order]) + beyond) - beyond
@@ -252,9 +254,9 @@ def _previous_end(stream: I8, end: I8) -> I8:
 
 
 def _gaps(start: I8, end: I8, stream: I8, issued: I8) -> F8:
-    """The device's own pause behind each piece of work, before the next on its stream.
+    """The device's own pause after each piece of work, before the next on its stream.
 
-    Where the next was already issued, the pause that was seen; elsewhere the median of those.
+    It is the recorded pause where the next work was already issued, elsewhere the median of those.
     """
     order = np.lexsort((start, stream))
     before, after = order[:-1], order[1:]
@@ -269,42 +271,44 @@ def _gaps(start: I8, end: I8, stream: I8, issued: I8) -> F8:
 
 
 def _inferred(start: I8, end: I8, possible: I8, call: I8) -> I8:
-    """For work that started late for no recorded reason: the work that ended last before it; else -1."""
+    """For work that started late without a recorded reason, the work that ended last before it; else -1."""
     late = start > possible + SLACK_NS
     result = np.full(len(start), -1, dtype=np.int64)
     if not late.any():
         return result
     order = np.argsort(end, kind="stable")
     at = np.searchsorted(end[order], start[late] + 1) - 1
-    found = np.where(at >= 0, order[np.maximum(at, 0)], -1)
-    mine = np.flatnonzero(late)
-    found = _launched_before(found, mine, order, at, call)
-    close = (found >= 0) & (start[late] - end[np.maximum(found, 0)] <= SLACK_NS)
-    result[late] = np.where(close & (found != mine) & (start[np.maximum(found, 0)] < start[mine]), found, -1)
+    candidate = np.where(at >= 0, order[np.maximum(at, 0)], -1)
+    late_work = np.flatnonzero(late)
+    candidate = _launched_before(candidate, late_work, order, at, call)
+    close = (candidate >= 0) & (start[late] - end[np.maximum(candidate, 0)] <= SLACK_NS)
+    result[late] = np.where(
+        close & (candidate != late_work) & (start[np.maximum(candidate, 0)] < start[late_work]), candidate, -1
+    )
     return result
 
 
 FARTHEST = 64
-"""Pieces of work that are looked back through for one that was launched in time."""
+"""How many earlier pieces of work are examined. Chosen, not measured: it bounds the time."""
 
 
-def _launched_before(found: I8, mine: I8, order: I8, at: I8, call: I8) -> I8:
-    """The last one in `order` up to `at` that was launched no later than the work that waits for it; else -1."""
-    found, at = found.copy(), at.copy()
+def _launched_before(candidate: I8, work: I8, order: I8, at: I8, call: I8) -> I8:
+    """The last piece in `order` up to `at` that was launched no later than the work that waits for it; else -1."""
+    candidate, at = candidate.copy(), at.copy()
     for _ in range(FARTHEST):
-        wrong = (found >= 0) & (call[np.maximum(found, 0)] > call[mine])
+        wrong = (candidate >= 0) & (call[np.maximum(candidate, 0)] > call[work])
         if not wrong.any():
-            return found
+            return candidate
         at = np.where(wrong, at - 1, at)
-        found = np.where(wrong, np.where(at >= 0, order[np.maximum(at, 0)], -1), found)
-    return np.where((found >= 0) & (call[np.maximum(found, 0)] > call[mine]), -1, found)
+        candidate = np.where(wrong, np.where(at >= 0, order[np.maximum(at, 0)], -1), candidate)
+    return np.where((candidate >= 0) & (call[np.maximum(candidate, 0)] > call[work]), -1, candidate)
 
 
 def _kept_order(events: EventTable, rows: I8, stream: I8, start: I8, end: I8, call: I8) -> I8:
-    """For each compute kernel the last one on another stream that had ended before it began; else -1.
+    """For each compute kernel, the last one that had ended before it began, where that is on another stream; else -1.
 
-    Which events a stream waited for is not recorded, and a slow host hides it: no overlap of compute streams that was
-    not there is invented. Copies and communication are meant to overlap and stay free.
+    Traces often do not record which events a stream waits for, and a slow host hides such waits. So compute streams
+    that did not overlap stay in order. Copies and communication are meant to overlap, and are not held.
     """
     result = np.full(len(rows), -1, dtype=np.int64)
     talks = communicates(events.names)
@@ -313,27 +317,27 @@ def _kept_order(events: EventTable, rows: I8, stream: I8, start: I8, end: I8, ca
         return result
     order = compute[np.argsort(end[compute], kind="stable")]
     at = np.searchsorted(end[order], start[compute], side="right") - 1
-    found = np.where(at >= 0, order[np.maximum(at, 0)], -1)
-    found = _launched_before(found, compute, order, at, call)
-    other = (found >= 0) & (stream[np.maximum(found, 0)] != stream[compute])
-    result[compute] = np.where(other, found, -1)
+    candidate = np.where(at >= 0, order[np.maximum(at, 0)], -1)
+    candidate = _launched_before(candidate, compute, order, at, call)
+    other = (candidate >= 0) & (stream[np.maximum(candidate, 0)] != stream[compute])
+    result[compute] = np.where(other, candidate, -1)
     return result
 
 
 def _awaited(wait_start: I8, wait_end: I8, call: I8, end: I8) -> tuple[I8, F8]:
-    """For each wait: the work whose end it waited for (-1: it did not block), and how long the host took to notice."""
+    """For each wait, the work that it waited for (-1: it did not block), and how long the host took to notice its end."""
     target = np.full(len(wait_start), -1, dtype=np.int64)
     reaction = np.zeros(len(wait_start))
     if not len(end):
         return target, reaction
     order = np.argsort(end, kind="stable")
-    # a wait knows of work from when both are there: it is launched, and it has ended
+    # a wait may be for work from when the work is both launched and ended
     known = np.maximum(end, call + 1)[order]
     by_known = np.argsort(known, kind="stable")
-    last = np.maximum.accumulate(by_known)  # of all that is known by then, what ended last, as a place in `order`
+    last = np.maximum.accumulate(by_known)  # among the work known by then, what ended last, as a position in `order`
     at = np.searchsorted(known[by_known], wait_end, side="right") - 1
-    found = order[last[np.maximum(at, 0)]]
-    blocked = (at >= 0) & (end[found] > wait_start)
-    target[blocked] = found[blocked]
-    reaction[blocked] = (wait_end - end[found])[blocked]
+    last_done = order[last[np.maximum(at, 0)]]
+    blocked = (at >= 0) & (end[last_done] > wait_start)
+    target[blocked] = last_done[blocked]
+    reaction[blocked] = (wait_end - end[last_done])[blocked]
     return target, reaction

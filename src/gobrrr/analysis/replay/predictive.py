@@ -1,11 +1,11 @@
-"""What a change will save once it is applied: the replay's answer, and how far replays were off where it was measured.
+"""The expected saving of a change: the replay's answer, corrected by the errors of replays that were measured.
 
-The replay's own interval is spanned by what the change may do to the graph. What was measured lies beside it for
-reasons that no graph has: another host from minute to minute, other kernels for another type. So the saving that is
-expected, and its interval of 80 %, come from the residuals of the bench of treatments (gobrrr.analysis.replay.fitted):
-their quantiles by mechanism, on the scale of what the change touches, with whole workloads left out to check them.
+The replay's own interval covers what the change may do to the graph. Measurements differ from it for reasons outside of
+the graph: the host changes from minute to minute, another type has other kernels. So the expected saving and its 80 %
+interval come from the residuals of the bench of treatments (gobrrr.analysis.replay.fitted): their quantiles by
+mechanism, scaled by what the change touches, and checked on workloads that were left out of the fit.
 
-No saving lies above the time of the work that the change touches and the idle time that it can fill.
+A saving never exceeds the time of the work that the change touches plus the idle time that it can fill.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from gobrrr.analysis.replay.fitted import Spread, fitted
 Mechanism = str
 BATCH, GRAPH, COMPILED, NARROWER, OTHER = "batch", "graph", "compiled", "narrower", "other"
 NARROW = ("bf16-autocast", "bf16-cast", "tf32", "fp8")
+"""The mechanisms, and the treatments of the mechanism `NARROWER`."""
 OF_TOUCHED, OF_EFFECT, OF_WIDTH = 0.01, 0.3, 0.5
-"""The scale of a residual is the square root of (what is touched + the first) times (the distance of the saving from
-nothing or from all, whichever is nearer, + the second + the third times the replay's own width)."""
+"""The scale of a residual is sqrt((touched + OF_TOUCHED) * (effect + OF_EFFECT + OF_WIDTH * width)), all as shares of
+the step: `touched` is what the change touches, `effect` the distance of the saving from 0 or from 1, whichever is
+nearer, and `width` that of the replay's interval. Chosen, not measured."""
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """What the replay says of a change, in shares of the step, and what tells how far such answers are off."""
+    """The replay's answer for a change, as shares of the step, and what determines the error of such answers."""
 
     expected: float
     low: float
@@ -37,13 +39,13 @@ class Replayed:
 
     @property
     def scale(self) -> float:
-        """The unit of its residual."""
+        """The scale of its residual, as a share of the step."""
         effect = max(min(abs(self.expected), 1.0 - self.expected), 0.0)
         return math.sqrt((self.touched + OF_TOUCHED) * (effect + OF_EFFECT + OF_WIDTH * (self.high - self.low)))
 
 
 def mechanism_of(names: Sequence[str], work: float = 1.0) -> Mechanism:
-    """What a set of treatments works by, as far as it matters for how well its saving is known."""
+    """The mechanism of a set of treatments, on which the error of its predicted saving depends."""
     words = {name.partition(":")[0].partition("=")[0] for name in names}
     if work != 1.0:
         return BATCH
@@ -55,7 +57,7 @@ def mechanism_of(names: Sequence[str], work: float = 1.0) -> Mechanism:
 
 
 def spread_of(replayed: Replayed, spreads: Sequence[Spread] | None = None) -> Spread | None:
-    """The narrowest group that a change belongs to; None where there is none for its device."""
+    """The residuals of the most specific group of a change; None where its device has none."""
     spreads = fitted().spreads if spreads is None else spreads
     for mechanism in (replayed.mechanism, ""):
         for spread in spreads:
@@ -65,12 +67,12 @@ def spread_of(replayed: Replayed, spreads: Sequence[Spread] | None = None) -> Sp
 
 
 def predicted(replayed: Replayed, spreads: Sequence[Spread] | None = None) -> tuple[float, float, float]:
-    """(what is expected, at least, at most) to be saved of the step, as shares of it; low <= expected <= high.
+    """(expected, low, high): the saving as shares of the step; low <= expected <= high.
 
-    The interval holds the replay's own, as far as the change touches so much; of a larger batch, of which the replay
-    takes any saving to be possible, it is what was measured alone. What is expected beyond the replay is at
-    most half of what the replay leaves of the work that is touched: that does not vanish. Where nothing was fitted for
-    such a change, it is what the replay says.
+    The interval includes the replay's own, up to what the change touches. For a larger batch, for which the replay
+    allows any saving, it comes from measurements alone. The expected saving exceeds the replay's by at most half of the
+    touched work that the replay leaves, because that work does not vanish. Where nothing was fitted for such a change,
+    the result is the replay's.
     """
     spread = spread_of(replayed, spreads)
     if spread is None or replayed.touched <= 0:

@@ -1,8 +1,9 @@
-"""Several ranks' graphs run together: a collective ends on all ranks when the last has come and the bytes have moved.
+"""Several ranks' graphs run together: a collective ends on all ranks after the last rank arrives and the transfer is
+done.
 
-The n-th collective of one rank is taken to be the n-th of every other; of its recorded durations the shortest is the
-transfer, what others take longer is waiting. Each rank's trace has a clock of its own: they are laid onto each other by
-the ends of the collectives, which all ranks see at one time.
+The n-th collective of one rank is taken to be the n-th of every other. The shortest of its recorded durations is the
+transfer; the rest of the longer ones is waiting. Each rank's trace has a clock of its own: the clocks are aligned by
+the ends of the collectives, which all ranks see at the same time.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ def collectives(graph: StepGraph, priced: Priced) -> I8:
     """The communication kernels of a rank's window, in the order in which they were launched (into `links.device`)."""
     begin = graph.events.start_ns[graph.links.device]
     inside = (begin >= graph.start) & (begin < graph.stop) & (priced.kind == Class.COMMUNICATION)
-    mine = np.flatnonzero(inside)
-    return mine[np.argsort(graph.called[mine], kind="stable")]
+    work = np.flatnonzero(inside)
+    return work[np.argsort(graph.called[work], kind="stable")]
 
 
 def matched(graphs: Sequence[StepGraph], meets: Sequence[I8]) -> bool:
-    """Whether all ranks ran the same collectives: as many, of the same names, in the same order."""
+    """Whether all ranks ran collectives of the same names in the same order, at least one."""
     names = [
-        [graph.events.name_of(int(row)) for row in graph.links.device[mine]]
-        for graph, mine in zip(graphs, meets, strict=True)
+        [graph.events.name_of(int(row)) for row in graph.links.device[work]]
+        for graph, work in zip(graphs, meets, strict=True)
     ]
     return len(names[0]) > 0 and all(other == names[0] for other in names[1:])
 
 
 def run_together(graphs: Sequence[StepGraph], meets: Sequence[I8]) -> list[Run]:
-    """Run all ranks; `meets` are each one's collectives (`collectives`), which are `matched`.
+    """Run all ranks. `meets`: each rank's collectives (`collectives`), which are `matched`.
 
-    A collective that some rank's change has taken out (`gone`) is taken out on that rank only; where the ranks then
-    wait for each other in a circle, each goes on by itself.
+    A collective that a change removes from one rank (`gone`) stays on the others. Where the ranks then wait for each
+    other in a circle, or have different numbers of collectives, each rank runs alone.
     """
     kept = [mine[~graph.gone[mine]] for graph, mine in zip(graphs, meets, strict=True)]
     if len({len(mine) for mine in kept}) != 1 or not len(kept[0]):
@@ -48,35 +49,35 @@ def run_together(graphs: Sequence[StepGraph], meets: Sequence[I8]) -> list[Run]:
     place = [{int(work): at for at, work in enumerate(mine)} for mine in kept]
     walks = [walk(graph, frozenset(mine.tolist())) for graph, mine in zip(graphs, kept, strict=True)]
     done: list[Run | None] = [None] * len(graphs)
-    begun: list[dict[int, float]] = [{} for _ in graphs]  # by number of the collective, in common time
+    begun: list[dict[int, float]] = [{} for _ in graphs]  # by the collective's number, on the common clock
     waiting: list[int | None] = [None] * len(graphs)
     sent: list[float | None] = [None] * len(graphs)
-    while any(one is None for one in done):
-        moved = False
-        for rank, one in enumerate(walks):
+    while any(result is None for result in done):
+        progressed = False
+        for rank, steps in enumerate(walks):
             number = waiting[rank]
             if done[rank] is not None:
                 continue
             if number is not None:
-                came = [times.get(number) for times in begun]
-                if any(time is None for time in came):
+                arrivals = [times.get(number) for times in begun]
+                if any(time is None for time in arrivals):
                     continue
-                sent[rank] = max(time for time in came if time is not None) + float(transfer[number]) - bases[rank]
-            moved = True
+                sent[rank] = max(time for time in arrivals if time is not None) + float(transfer[number]) - bases[rank]
+            progressed = True
             try:
-                index, at = next(one) if number is None else one.send(sent[rank] or 0.0)
+                index, at = next(steps) if number is None else steps.send(sent[rank] or 0.0)
             except StopIteration as ended:
                 done[rank] = ended.value
                 continue
             waiting[rank] = place[rank][index]
             begun[rank][place[rank][index]] = at + bases[rank]
-        if not moved:
+        if not progressed:
             return [run(graph) for graph in graphs]
-    return [one for one in done if one is not None]
+    return [result for result in done if result is not None]
 
 
 def _bases(graphs: Sequence[StepGraph], meets: Sequence[I8]) -> list[float]:
-    """What to add to each rank's replayed time to get a time that all have in common, in ns."""
+    """The offset in ns from each rank's replayed time to the common clock."""
     ends = [graph.events.end_ns[graph.links.device[mine]] for graph, mine in zip(graphs, meets, strict=True)]
     first = [float(graph.at[0]) if len(graph.at) else 0.0 for graph in graphs]
     return [begin - float(np.median(end - ends[0])) for begin, end in zip(first, ends, strict=True)]

@@ -1,8 +1,8 @@
-"""Run a step's graph (gobrrr.analysis.replay.graph): when each piece of work begins, and what the step takes.
+"""Run a step's graph (gobrrr.analysis.replay.graph): when each piece of work begins, and how long the step takes.
 
-The host issues in order, each stream runs in order, a launch queue takes `QUEUE_DEPTH` launches, and waits hold the
-host until the device is done. Deterministic. Unchanged, and with the cost of recording taken out, the graph gives the
-step as it would be without the profiler; changed (gobrrr.analysis.replay.what_if), what it would be then.
+The host issues in order, each stream runs in order, a launch queue holds `QUEUE_DEPTH` launches, and the host waits
+until the device is done. Deterministic. The unchanged graph, without the cost of recording, gives the step without the
+profiler; a changed graph (gobrrr.analysis.replay.what_if) gives the step after the change.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from gobrrr.analysis.replay.graph import F8, StepGraph, graph_of
 from gobrrr.model.events import I8, EventTable
 
 LATEST_NS = 2.0**61
-"""73 years: a time that is later, or earlier by as much, is none. int64 holds the sum of two."""
+"""Times are cut at this and at its negative, 73 years; int64 holds the sum of two."""
 
 QUEUE_DEPTH = 1_024
-"""Launches that a CUDA stream takes before a further launch blocks the host (docs/design.md, section 7)."""
+"""Launches that a CUDA stream holds before a further launch blocks the host (docs/design.md, section 7)."""
 
 
 @dataclass(frozen=True)
 class Run:
     """A graph's run, in ns: `begin` and `end` of each piece of work, and when the host `resumed` after each wait.
 
-    `full`: the work whose launch a full queue held up (indices into `links.device`, in the host's order), `late` how
-    much later than its own time the host is from there on.
+    `full`: the work whose launch a full queue delayed (indices into `links.device`, in the host's order); `late`: how
+    much later than undelayed the host is from there on.
     """
 
     begin: F8
@@ -41,15 +41,15 @@ class Run:
 
 
 def replay(events: EventTable, links: Links, cost: ObserverCost, start: int, stop: int) -> EventTable:
-    """The same events with the times that they would have had without the profiler, as far as [start, stop) goes.
+    """The events at the times without the profiler, within [start, stop).
 
-    Rows outside the window keep their distance to its edge.
+    Rows outside of the window keep their distance to its edge.
     """
     return replayed(graph_of(events, links, cost, start, stop))
 
 
 def replayed(graph: StepGraph) -> EventTable:
-    """The events at the times of the graph's run; work that is gone has no length."""
+    """The events at the times of the graph's run; removed work has no length."""
     return serially(graph) if graph.serial else moved(graph, run(graph))
 
 
@@ -57,18 +57,19 @@ def run(graph: StepGraph) -> Run:
     """Simulate the host's queue and the device's streams."""
     try:
         next(walk(graph))
-    except StopIteration as done:
-        result: Run = done.value
+    except StopIteration as finished:
+        result: Run = finished.value
         return result
-    raise AssertionError("nothing meets another rank")
+    raise AssertionError("a run of one rank waits for no other rank")
 
 
 def _order(graph: StepGraph) -> tuple[list[int], list[float]]:
-    """(work, then waits, in the order in which the host comes to them; the host's own time at each)."""
+    """(work and waits in the host's order, a wait's index offset by the number of pieces of work; the host's undelayed
+    time at each)."""
     ready = graph.passed(graph.issued)
     begins = graph.events.start_ns[graph.links.device]
     if len(graph.at):
-        # work from before the recording runs on the device's own clock, and in front of all that is issued in it
+        # work from before the recording has the device's own times, and precedes all that is issued in the recording
         ready[graph.ahead] = (begins[graph.ahead] - graph.at[0]).astype(np.float64)
     at_wait = graph.passed(graph.events.start_ns[graph.waits])
     when = np.concatenate(
@@ -81,53 +82,57 @@ def _order(graph: StepGraph) -> tuple[list[int], list[float]]:
 
 
 def walk(graph: StepGraph, meets: frozenset[int] = frozenset()) -> Generator[tuple[int, float], float, Run]:
-    """Walk through issues and waits in the host's order; for each piece of work in `meets` (collectives) yield
-    (index, begin) and be sent its end.
+    """Simulate issues and waits in the host's order. For each piece of work in `meets` (collectives) yield
+    (index, begin), and receive its end.
     """
     order, ready = _order(graph)
-    # plain lists: numpy scalars are slow one by one
+    # plain lists: access to single numpy elements is slow
     count = len(graph.links.device)
-    awaited, reaction, own, cut = (one.tolist() for one in (graph.awaited, graph.reaction, graph.own, graph.cut))
-    latency, held, gap, duration = (one.tolist() for one in (graph.latency, graph.held, graph.gap, graph.duration))
+    awaited, reaction, own, cut = (column.tolist() for column in (graph.awaited, graph.reaction, graph.own, graph.cut))
+    latency, held, gap, duration = (
+        column.tolist() for column in (graph.latency, graph.held, graph.gap, graph.duration)
+    )
     streams, after, gone = graph.stream.tolist(), graph.after.tolist(), graph.gone.tolist()
     begin, ends, resumed = [0.0] * count, [0.0] * count, [0.0] * len(graph.waits)
     free: dict[int, float] = {}
     recent: list[float] = []
     places = graph.place.tolist()
-    held_up: list[tuple[int, float]] = []
-    shift = 0.0  # how much later than its own time the host is, for all the waits so far
-    for index in order:
-        earliest = ready[index] + shift
-        if index >= count:
-            index -= count
-            until = earliest
-            if not cut[index]:
-                target = awaited[index]
-                if target >= 0:
-                    until = max(until, ends[target] + reaction[index])
-                until += own[index]
-                shift += until - earliest
-            resumed[index] = until
+    delayed: list[tuple[int, float]] = []
+    delay = 0.0  # how much later than undelayed the host is, by all the waits so far
+    for position in order:
+        earliest = ready[position] + delay
+        if position >= count:
+            position -= count
+            resumes = earliest
+            if not cut[position]:
+                work = awaited[position]
+                if work >= 0:
+                    resumes = max(resumes, ends[work] + reaction[position])
+                resumes += own[position]
+                delay += resumes - earliest
+            resumed[position] = resumes
             continue
-        stream, other = streams[index], after[index]
-        if gone[index]:  # whoever waits for it waits for what ran before it
-            begin[index] = ends[index] = max(free.get(stream, 0.0), ends[other] if other >= 0 else 0.0)
+        stream, predecessor = streams[position], after[position]
+        if gone[position]:  # what waits for it waits for what ran before it
+            begin[position] = ends[position] = max(
+                free.get(stream, 0.0), ends[predecessor] if predecessor >= 0 else 0.0
+            )
             continue
         issued = len(recent)
-        if places[index] and issued >= QUEUE_DEPTH and earliest < recent[issued - QUEUE_DEPTH]:
-            shift += recent[issued - QUEUE_DEPTH] - earliest
+        if places[position] and issued >= QUEUE_DEPTH and earliest < recent[issued - QUEUE_DEPTH]:
+            delay += recent[issued - QUEUE_DEPTH] - earliest
             earliest = recent[issued - QUEUE_DEPTH]
-            held_up.append((index, shift))
-        earliest = max(earliest + latency[index], free.get(stream, -math.inf))
-        if other >= 0 and ends[other] > earliest:
-            earliest = ends[other]
-        earliest += held[index]
-        begin[index] = earliest
-        ends[index] = (yield index, earliest) if index in meets else earliest + duration[index]
-        free[stream] = ends[index] + gap[index]
-        if places[index]:
+            delayed.append((position, delay))
+        earliest = max(earliest + latency[position], free.get(stream, -math.inf))
+        if predecessor >= 0 and ends[predecessor] > earliest:
+            earliest = ends[predecessor]
+        earliest += held[position]
+        begin[position] = earliest
+        ends[position] = (yield position, earliest) if position in meets else earliest + duration[position]
+        free[stream] = ends[position] + gap[position]
+        if places[position]:
             recent.append(earliest)
-    full, late = np.array([one for one, _ in held_up], dtype=np.int64), np.array([one for _, one in held_up])
+    full, late = np.array([work for work, _ in delayed], dtype=np.int64), np.array([ns for _, ns in delayed])
     return Run(np.array(begin), np.array(ends), np.array(resumed), full, late)
 
 
@@ -143,12 +148,12 @@ def moved(graph: StepGraph, ran: Run) -> EventTable:
 
 
 def whole(ns: F8) -> I8:
-    """Times in whole ns; those that no trace has, but a replay of a damaged one may come to, are cut."""
+    """Times in whole ns; extreme times, which only the replay of a damaged trace can have, are cut."""
     return np.rint(np.clip(ns, -LATEST_NS, LATEST_NS)).astype(np.int64)
 
 
 def host_clock(graph: StepGraph, ran: Run) -> Callable[[I8], F8]:
-    """The map from recorded host time to replayed host time: piecewise linear, later by each wait and full queue."""
+    """The map from recorded to replayed host time: piecewise linear, delayed by each wait and each full queue."""
     events, waits = graph.events, graph.waits
     ends = np.concatenate([events.end_ns[waits], graph.called[ran.full]])
     lag = np.concatenate([ran.resumed - graph.passed(events.start_ns[waits]), ran.late])
@@ -168,19 +173,19 @@ def host_clock(graph: StepGraph, ran: Run) -> Callable[[I8], F8]:
 
 
 def serially(graph: StepGraph) -> EventTable:
-    """The events of a CPU's graph: what lies between its work, and the work, one behind the other."""
+    """The events of a CPU's graph, where work and the host's other time follow one another."""
     clock = serial_clock(graph)
     start, stop = whole(clock(graph.events.start_ns)), whole(clock(graph.events.end_ns))
     return replace(graph.events, start_ns=start, duration_ns=np.maximum(stop - start, 0))
 
 
 def serial_clock(graph: StepGraph) -> Callable[[I8], F8]:
-    """The map from the recorded to the replayed time of a CPU: each nanosecond of work keeps its work's new share."""
+    """The map from recorded to replayed time of a CPU: a piece of work is stretched evenly to its new duration."""
     device = graph.links.device
     begin, end = graph.events.start_ns[device], graph.events.end_ns[device]
     order = np.argsort(begin, kind="stable")
     begin, end = begin[order], np.maximum.accumulate(end[order]) if len(order) else end
-    opens = np.maximum(begin, np.concatenate([begin[:1], end[:-1]]))  # what overlaps is counted once
+    opens = np.maximum(begin, np.concatenate([begin[:1], end[:-1]]))  # overlapping work counts once
     length = np.maximum(graph.events.duration_ns[device][order], 1)
     lasts = np.where(graph.gone, 0.0, graph.duration)[order] * np.maximum(end - opens, 0) / length
     points = np.column_stack([np.minimum(opens, end), end]).reshape(-1)

@@ -1,9 +1,9 @@
-"""Changes of a step's graph: each is a function from a graph to a graph, and they compose by being applied in turn.
+"""Changes of a step's graph: functions from a graph to a graph, which are applied one after the other.
 
-What a change saves is not what it takes away: it is what the changed graph's run is shorter by. A shorter kernel that
-the host is late for saves nothing, a wait that is cut saves what the host can then do ahead.
+The saving of a change is not the time that it removes, but the difference of the two runs. A shorter kernel saves
+nothing where the host launches late; a removed wait saves what the host can then do ahead.
 
-Work is given by index into `links.device`; spans are recorded host time, as `events.start_ns` gives it.
+Work is given by index into `links.device`; spans are in recorded host time, as in `events.start_ns`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from gobrrr.model.tree import sums_below
 Change = Callable[[StepGraph], StepGraph]
 
 FIXED_NS = 2_000.0
-"""Of a kernel's time its launch and ramp, which no faster machine and no smaller work shortens: an empty kernel on an
-H100 takes 1 to 2 us (`small_kernel_us` and `graph_kernel_us` in the shipped article.json)."""
+"""The part of a kernel's time that neither a faster machine nor less work shortens, its launch and ramp: an empty
+kernel takes 1 to 2 us on an H100 (`small_kernel_us` and `graph_kernel_us` in the shipped article.json)."""
 
 GRAPH_LAUNCH_NS = 10_000.0
 """The host's time to launch a captured graph."""
 
 DEEPEST = 64
-"""Operations around an operation that are looked through."""
+"""How many enclosing operations are examined. Chosen, not measured: it bounds the time."""
 
 
 def unchanged(graph: StepGraph) -> StepGraph:
@@ -37,21 +37,21 @@ def unchanged(graph: StepGraph) -> StepGraph:
 
 
 def in_turn(changes: Sequence[Change]) -> Change:
-    """All of them, the first one first."""
+    """The changes applied one after the other."""
 
-    def change(graph: StepGraph) -> StepGraph:
-        for one in changes:
-            graph = one(graph)
+    def all_changes(graph: StepGraph) -> StepGraph:
+        for change in changes:
+            graph = change(graph)
         return graph
 
-    return change
+    return all_changes
 
 
 def shortened(graph: StepGraph, work: I8, share: F8, *, better: bool = False) -> StepGraph:
-    """Each of `work` keeps `share` of its time, and of its floor: less is done, at the same part of the roof as before.
+    """Each of `work` keeps `share` of its time and of its floor: it does less, as far below its roof as before.
 
-    Of several remedies for the same work the best one counts, not their product: what one has spared is not there for
-    another. `better`: as much is done, by a better kernel; the floor stays.
+    Of several remedies for the same work the best counts, not their product: each can save the same part only once.
+    `better`: the same work by a better kernel; the floor stays.
     """
     duration, floor = graph.duration.copy(), graph.floor.copy()
     now = duration[work]
@@ -64,7 +64,7 @@ def shortened(graph: StepGraph, work: I8, share: F8, *, better: bool = False) ->
 
 
 def lengthened(graph: StepGraph, work: I8, ns: float) -> StepGraph:
-    """Each of `work` that still runs has `ns` more to do, in launches that come with it."""
+    """Each of `work` that still runs takes `ns` longer, for kernels that are launched with it."""
     duration, base = graph.duration.copy(), graph.base.copy()
     running = work[~graph.gone[work]]
     duration[running] += ns
@@ -73,29 +73,29 @@ def lengthened(graph: StepGraph, work: I8, ns: float) -> StepGraph:
 
 
 def narrowed(graph: StepGraph, work: I8, share: F8) -> StepGraph:
-    """Each of `work` keeps `share` of its time and of its floor, whatever other remedies leave of it or will.
+    """Each of `work` keeps `share` of its time and of its floor, independently of other remedies.
 
-    In a narrower type the bytes that a fusion leaves are half as many too: the two multiply.
+    A narrower type also halves the bytes that a fusion leaves: the two savings multiply.
     """
     duration, floor, base = graph.duration.copy(), graph.floor.copy(), graph.base.copy()
-    for one in (duration, floor, base):
-        one[work] *= share
+    for column in (duration, floor, base):
+        column[work] *= share
     return replace(graph, duration=duration, floor=floor, base=base)
 
 
 def merged(graph: StepGraph, work: I8) -> StepGraph:
-    """`work` is no launch of its own any more: each piece is part of the last one before it on its stream that is not
-    among `work`.
+    """`work` is no longer launched on its own: each piece becomes part of the last piece before it on its stream that
+    is not among `work`.
 
-    Where that one runs no more (another change has taken it), or where there is none, the first of those that would
-    have been its part stays in its place. The host's time to launch them is left as it is.
+    Where that piece no longer runs (another change removed it), or there is none, the first of the merged pieces takes
+    its place. The host's time to launch them is unchanged.
     """
-    named = np.zeros(len(graph.gone), dtype=bool)
-    named[work] = True
-    moved = np.flatnonzero(named & ~graph.gone)
+    is_named = np.zeros(len(graph.gone), dtype=bool)
+    is_named[work] = True
+    moved = np.flatnonzero(is_named & ~graph.gone)
     if not len(moved):
         return graph
-    heir = _heirs(graph, moved, _before(graph, named)[moved])
+    heir = _heirs(graph, moved, _before(graph, is_named)[moved])
     duration, floor, gone, base = graph.duration.copy(), graph.floor.copy(), graph.gone.copy(), graph.base.copy()
     moved, heir = moved[heir != moved], heir[heir != moved]
     np.add.at(duration, heir, graph.duration[moved])
@@ -107,7 +107,7 @@ def merged(graph: StepGraph, work: I8) -> StepGraph:
 
 
 def _heirs(graph: StepGraph, moved: I8, before: I8) -> I8:
-    """For each of `moved` the piece that it becomes a part of: the one `before` it, or itself or another of `moved`."""
+    """For each of `moved`, the piece that it joins: the one `before` it, or the first of `moved` in its place."""
     runs = (before >= 0) & ~graph.gone[np.maximum(before, 0)]
     begin = graph.events.start_ns[graph.links.device[moved]]
     order = np.lexsort((begin, before, graph.stream[moved]))
@@ -120,14 +120,14 @@ def _heirs(graph: StepGraph, moved: I8, before: I8) -> I8:
 
 
 def dropped(graph: StepGraph, work: I8) -> StepGraph:
-    """`work` does not run any more. The host's time to launch it is left as it is."""
+    """`work` no longer runs. The host's time to launch it is unchanged."""
     gone, duration, floor = graph.gone.copy(), graph.duration.copy(), graph.floor.copy()
     gone[work], duration[work], floor[work] = True, 0.0, 0.0
     return replace(graph, gone=gone, duration=duration, floor=floor)
 
 
 def _before(graph: StepGraph, gone: Mask) -> I8:
-    """For each piece of work the last one before it on its stream that is not gone; -1 for none."""
+    """For each piece of work, the last piece before it on its stream that is not `gone`; -1 for none."""
     begin = graph.events.start_ns[graph.links.device]
     order = np.lexsort((begin, graph.stream))
     place = np.where(gone[order], -1, np.arange(len(order)))
@@ -139,22 +139,22 @@ def _before(graph: StepGraph, gone: Mask) -> I8:
 
 
 def launching_spans(graph: StepGraph, work: I8) -> tuple[I8, I8]:
-    """(begins, ends) of the host's operations that launch nothing but some of `work`: the outermost such ones.
+    """(begins, ends) of the outermost host operations that launch only work among `work`.
 
-    Where no operation is known, the launch call itself.
+    Where no operation is known, those of the launch call.
     """
     links, events = graph.links, graph.events
     known = np.flatnonzero(links.launch >= 0)
-    every, mine = np.zeros(len(events), dtype=np.int64), np.zeros(len(events), dtype=np.int64)
+    every, own = np.zeros(len(events), dtype=np.int64), np.zeros(len(events), dtype=np.int64)
     np.add.at(every, links.launch[known], 1)
     chosen = np.intersect1d(known, work)
-    np.add.at(mine, links.launch[chosen], 1)
-    every, mine = (one + sums_below(links.op_parent, one) for one in (every, mine))
+    np.add.at(own, links.launch[chosen], 1)
+    every, own = (count + sums_below(links.op_parent, count) for count in (every, own))
     row = links.launch[chosen]
-    row = row[mine[row] == every[row]]
+    row = row[own[row] == every[row]]
     for _ in range(DEEPEST):
         parent = links.op_parent[row]
-        up = (parent >= 0) & (mine[np.maximum(parent, 0)] == every[np.maximum(parent, 0)])
+        up = (parent >= 0) & (own[np.maximum(parent, 0)] == every[np.maximum(parent, 0)])
         if not up.any():
             break
         row = np.where(up, parent, row)
@@ -163,7 +163,7 @@ def launching_spans(graph: StepGraph, work: I8) -> tuple[I8, I8]:
 
 
 def hosted(graph: StepGraph, begin: I8, end: I8, share: F8 | float) -> StepGraph:
-    """The host needs only `share` (one for all, or one a span) of its time within the spans; they may overlap."""
+    """The host needs only `share` (one for all, or one per span) of its time within the spans, which may overlap."""
     if not len(begin) or not len(graph.left):
         return graph
     less = np.broadcast_to(1.0 - np.asarray(share, dtype=np.float64), begin.shape)
@@ -180,14 +180,13 @@ def hosted(graph: StepGraph, begin: I8, end: I8, share: F8 | float) -> StepGraph
 
 
 def host_of(graph: StepGraph, begin: I8, end: I8) -> F8:
-    """What the host needs within each span, without waits, in ns."""
+    """The host's time within each span, without waits, in ns."""
     needed: F8 = graph.passed(end) - graph.passed(begin)
     return needed
 
 
 def burdened(graph: StepGraph, work: I8, ns: F8 | float) -> StepGraph:
-    """The host needs `ns` (one for all, or one each; at the pace at which it was recorded) more in front of each of
-    `work`."""
+    """The host needs `ns` more before each of `work` (one for all, or one each; at the recorded pace)."""
     if not len(graph.left):
         return graph
     at = np.clip(np.searchsorted(graph.at, graph.called[work], side="left") - 1, 0, len(graph.left) - 1)
@@ -197,9 +196,9 @@ def burdened(graph: StepGraph, work: I8, ns: F8 | float) -> StepGraph:
 
 
 def unlaunched(graph: StepGraph, work: I8, share: float = 0.0, spans: tuple[I8, I8] | None = None) -> StepGraph:
-    """The host's operations that launch only some of `work` keep `share` of their time.
+    """The host's operations that launch only work among `work` keep `share` of their time.
 
-    `spans`: what `launching_spans` says of them, where it is known already: it is the same for all graphs of a trace.
+    `spans`: the result of `launching_spans`, where the caller has it: it is the same for all graphs of a trace.
     """
     if not len(work):
         return graph
@@ -207,32 +206,31 @@ def unlaunched(graph: StepGraph, work: I8, share: float = 0.0, spans: tuple[I8, 
 
 
 def unwaited(graph: StepGraph, rows: I8 | None = None) -> StepGraph:
-    """The host does not wait for the device in `rows` (None: in none of its waits)."""
+    """The host does not wait for the device in the waits `rows` (None: in no wait)."""
     cut = np.ones(len(graph.waits), dtype=bool) if rows is None else graph.cut | np.isin(graph.waits, rows)
     return replace(graph, cut=cut)
 
 
 def captured(graph: StepGraph, begin: I8, end: I8, gap_ns: float, launch_ns: F8 | float = GRAPH_LAUNCH_NS) -> StepGraph:
-    """What the host does within each span is one launch of a captured graph; its kernels follow one another.
+    """Within each span the host only launches a captured graph, whose kernels follow one another; waits are gone.
 
-    `launch_ns`: what the host needs for the launch of a span's, one for all or one a span, at the pace at which it was
-    recorded; `gap_ns`: the device's pause
-    from kernel to kernel inside a graph. Waits within the spans are gone.
+    `launch_ns`: the host's time to launch a graph, one for all or one per span, at the recorded pace; `gap_ns`: the
+    device's pause between two kernels of a graph.
     """
     changed = hosted(graph, begin, end, 0.0)
     left = changed.left.copy()
     at = np.clip(np.searchsorted(graph.at, begin, side="right") - 1, 0, max(len(left) - 1, 0))
     if len(left):
         np.add.at(left, at, np.asarray(launch_ns) * graph.pace)
-    within = inside_spans(graph.called, begin, end) & (graph.links.launch >= 0)
-    place = graph.place & ~within
-    place[_first_within(graph, begin, within)] = True
+    inside = inside_spans(graph.called, begin, end) & (graph.links.launch >= 0)
+    place = graph.place & ~inside
+    place[_first_within(graph, begin, inside)] = True
     waits = graph.events.start_ns[graph.waits]
     return replace(
         changed,
         left=left,
         place=place,
-        gap=np.where(within, gap_ns, graph.gap),
+        gap=np.where(inside, gap_ns, graph.gap),
         cut=graph.cut | inside_spans(waits, begin, end),
     )
 
@@ -246,7 +244,7 @@ def _first_within(graph: StepGraph, begin: I8, within: Mask) -> I8:
 
 
 def freed(graph: StepGraph, work: I8) -> StepGraph:
-    """`work` runs on a stream of its own, and neither host nor device waits for it: a copy made one step ahead."""
+    """`work` runs on a stream of its own, and neither host nor device waits for it: a copy made a step ahead."""
     stream, after = graph.stream.copy(), graph.after.copy()
     stream[work] = stream.max(initial=0) + 1
     after[work] = -1
@@ -257,8 +255,8 @@ def freed(graph: StepGraph, work: I8) -> StepGraph:
 
 
 def overlapped(graph: StepGraph, work: I8, ready: I8, until: I8) -> StepGraph:
-    """Collectives run beside the computing: each of `work` begins once `ready` (parallel to it, -1: at once) is done,
-    and `until` (parallel to it, -1: none) waits for it."""
+    """Collectives overlap with computing: each of `work` begins once its `ready` is done (-1: at once), and its `until`
+    (-1: none) waits for it."""
     stream, after = graph.stream.copy(), graph.after.copy()
     called, issued = graph.called.copy(), graph.issued.copy()
     stream[work] = stream.max(initial=0) + 1
@@ -276,7 +274,7 @@ def overlapped(graph: StepGraph, work: I8, ready: I8, until: I8) -> StepGraph:
 
 
 def scaled(graph: StepGraph, work: I8, factor: F8, floor: F8 | None = None) -> StepGraph:
-    """What of `work` lies above `FIXED_NS` takes `factor` times as long, and never less than the new `floor` (ns)."""
+    """The time of `work` beyond `FIXED_NS` is multiplied by `factor`, but stays at least the new `floor` (ns)."""
     duration, floors = graph.duration.copy(), graph.floor.copy()
     now = duration[work]
     fixed = np.minimum(now, 0.0 if graph.serial else FIXED_NS)

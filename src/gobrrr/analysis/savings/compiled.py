@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from gobrrr.analysis.budget.idle import ALLOCATOR, COLLECTING, COMPILING, HOST_WORK, INPUT, UNEXPLAINED
 from gobrrr.analysis.detect.chains import BACKWARD
-from gobrrr.analysis.events.host_record import HOST_KINDS
 from gobrrr.analysis.events.intervals import inside_spans, union
 from gobrrr.analysis.findings.claims import Found
 from gobrrr.analysis.findings.evidence import Evidence
@@ -32,6 +31,7 @@ from gobrrr.analysis.savings.effects import spans_of, step_spans, within, works_
 from gobrrr.analysis.savings.gains import Effect
 from gobrrr.analysis.savings.regions import IN_GRAPH_NS, as_graph, launching, without
 from gobrrr.model.events import I8, Kind
+from gobrrr.model.tree import HOST_KINDS
 
 REGIONS = ("Torch-Compiled Region", "## Call CompiledFxGraph", "CompiledFunction", "Call CompiledFxGraph")
 """What torch writes around a call of compiled code."""

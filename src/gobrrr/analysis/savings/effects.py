@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 
 from gobrrr.analysis.budget.idle import CAUSES
-from gobrrr.analysis.events.host_record import HOST_KINDS
 from gobrrr.analysis.findings.claims import Claim, Found
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.replay.graph import F8
@@ -30,6 +29,7 @@ from gobrrr.analysis.replay.what_if import (
 )
 from gobrrr.analysis.savings.gains import EXPECTED, Effect, Plan
 from gobrrr.model.events import I8
+from gobrrr.model.tree import HOST_KINDS
 
 
 def works_of(evidence: Evidence, calls: I8) -> tuple[I8, I8]:
