@@ -282,9 +282,8 @@ def _inferred(start: I8, end: I8, possible: I8, call: I8) -> I8:
     late_work = np.flatnonzero(late)
     candidate = _launched_before(candidate, late_work, order, at, call)
     close = (candidate >= 0) & (start[late] - end[np.maximum(candidate, 0)] <= SLACK_NS)
-    result[late] = np.where(
-        close & (candidate != late_work) & (start[np.maximum(candidate, 0)] < start[late_work]), candidate, -1
-    )
+    earlier = (candidate != late_work) & (start[np.maximum(candidate, 0)] < start[late_work])
+    result[late] = np.where(close & earlier, candidate, -1)
     return result
 
 
@@ -325,7 +324,7 @@ def _kept_order(events: EventTable, rows: I8, stream: I8, start: I8, end: I8, ca
 
 
 def _awaited(wait_start: I8, wait_end: I8, call: I8, end: I8) -> tuple[I8, F8]:
-    """For each wait, the work that it waited for (-1: it did not block), and how long the host took to notice its end."""
+    """For each wait, the work that it waited for (-1: it did not block), and the host's time to notice that it ended."""
     target = np.full(len(wait_start), -1, dtype=np.int64)
     reaction = np.zeros(len(wait_start))
     if not len(end):

@@ -114,9 +114,8 @@ def walk(graph: StepGraph, meets: frozenset[int] = frozenset()) -> Generator[tup
             continue
         stream, predecessor = streams[position], after[position]
         if gone[position]:  # what waits for it waits for what ran before it
-            begin[position] = ends[position] = max(
-                free.get(stream, 0.0), ends[predecessor] if predecessor >= 0 else 0.0
-            )
+            awaited_end = ends[predecessor] if predecessor >= 0 else 0.0
+            begin[position] = ends[position] = max(free.get(stream, 0.0), awaited_end)
             continue
         issued = len(recent)
         if places[position] and issued >= QUEUE_DEPTH and earliest < recent[issued - QUEUE_DEPTH]:
