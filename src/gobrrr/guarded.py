@@ -44,10 +44,10 @@ class Parts:
 
     failed: dict[str, str] = field(default_factory=dict)
 
-    def make(self, part: str, made: Callable[[], Made], otherwise: Made) -> Made:
-        """What `made` returns; `otherwise` where it fails."""
+    def make(self, part: str, compute: Callable[[], Made], otherwise: Made) -> Made:
+        """The result of `compute`; `otherwise` where it fails."""
         try:
-            return made()
+            return compute()
         except Exception as error:
             self.failed[part] = failed(part, error)
             return otherwise

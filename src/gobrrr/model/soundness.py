@@ -84,7 +84,7 @@ def _intervals(diagnosis: Diagnosis) -> Iterator[str]:
         yield "unprofiled_wall_ns is no interval around its value"
     for name in ("device_time", "calls", "bytes"):
         if (getattr(diagnosis.coverage, name) or 0.0) > 1 + ROUNDING:
-            yield f"coverage.{name} is more than all"
+            yield f"coverage.{name} is above 1"
     intervals = {
         **{f"findings[{at}].at_stake_ns": finding.at_stake_ns for at, finding in enumerate(diagnosis.findings)},
         **{f"prescriptions[{at}].predicted_saving_ns": prescription.predicted_saving_ns
@@ -137,7 +137,7 @@ def _places(diagnosis: Diagnosis) -> Iterator[str]:
             0,
             len(prescription.mends),
         ):
-            yield f"prescriptions[{at}].mends does not begin with its finding, or has not one saving each"
+            yield f"prescriptions[{at}].mends does not begin with its finding, or the numbers of findings and savings differ"
     paths = {tuple(row.path) for row in diagnosis.modules}
     for at, row in enumerate(diagnosis.modules):
         if len(row.path) > 1 and tuple(row.path[:-1]) not in paths:
@@ -150,7 +150,7 @@ def _tree(diagnosis: Diagnosis) -> Iterator[str]:
         if place.id != at:
             yield f"places[{at}].id is {place.id}"
         if (place.parent is None) != (at == 0) or (place.parent is not None and place.parent >= at):
-            yield f"places[{at}] does not come after the place that it lies in"
+            yield f"places[{at}] does not come after the place around it"
     named = {
         "held_by": diagnosis.held_by,
         **{f"findings[{at}].place": finding.place for at, finding in enumerate(diagnosis.findings)},
@@ -175,7 +175,7 @@ def _columns(line: Timeline, ops: int) -> Iterator[str]:
             yield f"timeline.{name} names number {max(values)} of {count}"
     for begin, length in ((line.start_ns, line.duration_ns), (line.gap_start_ns, line.gap_duration_ns)):
         if any(at + lasts > line.length_ns for at, lasts in zip(begin, length, strict=False)):
-            yield "timeline has work behind the end of the step"
+            yield "timeline has work after the end of the step"
 
 
 def _host(line: Timeline, places: int) -> Iterator[str]:
@@ -187,4 +187,4 @@ def _host(line: Timeline, places: int) -> Iterator[str]:
         if max(track.place, default=-1) >= places:
             yield f"{name}.place names number {max(track.place)} of {places} places"
         if any(begin + lasts > line.length_ns for begin, lasts in zip(*columns[:2], strict=False)):
-            yield f"{name} has an entry behind the end of the step"
+            yield f"{name} has an entry after the end of the step"

@@ -40,8 +40,8 @@ def parents(events: EventTable, *kinds: Kind) -> I8:
         wrong = open_rows[_closed(stop, start, limit, guess, open_rows)]
         guess[wrong] = guess[guess[wrong]]
         open_rows = wrong[guess[wrong] >= 0]
-    found = guess >= 0
-    result[rows[found]] = rows[guess[found]]
+    enclosed = guess >= 0
+    result[rows[enclosed]] = rows[guess[enclosed]]
     return result
 
 

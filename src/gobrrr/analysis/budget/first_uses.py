@@ -48,8 +48,8 @@ def _before(events: EventTable, links: Links, order: I8) -> I8:
     result = start.copy()
     rows = events.of(*HOST_KINDS)
     for thread in np.unique(events.thread[launch]).tolist():
-        own = rows[events.thread[rows] == thread]
-        edges = np.unique(np.concatenate([events.start_ns[own], events.end_ns[own]]))
+        on_its_thread = rows[events.thread[rows] == thread]
+        edges = np.unique(np.concatenate([events.start_ns[on_its_thread], events.end_ns[on_its_thread]]))
         on_thread = events.thread[launch] == thread
         at = np.searchsorted(edges, start[on_thread]) - 1
         result[on_thread] = np.where(at >= 0, edges[np.maximum(at, 0)], start[on_thread])

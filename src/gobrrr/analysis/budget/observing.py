@@ -26,10 +26,10 @@ def observing(events: EventTable, at: I8) -> NDArray[np.bool_]:
     names = [
         (name.startswith(OBSERVER) and not is_users(name), PASSING.match(name) is not None) for name in events.names
     ]
-    ours, passing = np.array(names or [(False, False)]).T
+    is_observer, passing = np.array(names or [(False, False)]).T
     result = np.zeros(max(len(at) - 1, 0), dtype=bool)
     frames = events.of(Kind.PYTHON)
-    threads = np.unique(events.thread[frames[ours[events.name[frames]]]])
+    threads = np.unique(events.thread[frames[is_observer[events.name[frames]]]])
     if not len(threads):
         return result
     around = parents(events)
@@ -39,7 +39,7 @@ def observing(events: EventTable, at: I8) -> NDArray[np.bool_]:
         inside = _innermost(events, around, rows, at[:-1])
         while len(skipped := np.flatnonzero((inside >= 0) & passing[events.name[np.maximum(inside, 0)]])):
             inside[skipped] = around[inside[skipped]]
-        result |= (inside >= 0) & ours[events.name[np.maximum(inside, 0)]]
+        result |= (inside >= 0) & is_observer[events.name[np.maximum(inside, 0)]]
     return result
 
 

@@ -156,11 +156,11 @@ def _others_busy(events: EventTable, waits: I8, runtime: I8) -> Mask:
     order = np.argsort(events.start_ns[runtime], kind="stable")
     starts, threads = events.start_ns[runtime][order], events.thread[runtime][order]
     for thread in np.unique(events.thread[waits]):
-        here = np.flatnonzero(events.thread[waits] == thread)
-        other = starts[threads != thread]
-        first = np.searchsorted(other, events.start_ns[waits[here]], side="right")
-        last = np.searchsorted(other, events.end_ns[waits[here]], side="left")
-        busy[here] = last > first
+        on_thread = np.flatnonzero(events.thread[waits] == thread)
+        elsewhere = starts[threads != thread]
+        first = np.searchsorted(elsewhere, events.start_ns[waits[on_thread]], side="right")
+        last = np.searchsorted(elsewhere, events.end_ns[waits[on_thread]], side="left")
+        busy[on_thread] = last > first
     return busy
 
 

@@ -145,11 +145,11 @@ def every_holder(evidence: Evidence) -> list[Holder]:
     row = np.maximum(idle.row, 0)
     causes = (*OWN, HOST_WORK) if evidence.device.asynchronous else OWN
     ns = _of(idle.part, WITHIN)
-    other = (idle.row < 0) | (outer[row] < 0)
-    ns[other] = _of(idle.part, causes)[other]
+    unknown_kind = (idle.row < 0) | (outer[row] < 0)
+    ns[unknown_kind] = _of(idle.part, causes)[unknown_kind]
     stretch = np.zeros(len(evidence.budget.gaps))
-    np.add.at(stretch, idle.gap[other], ns[other])
-    short = other & ((stretch[idle.gap] < LONG_NS) | _of_torch(evidence, where, frame)[row])
+    np.add.at(stretch, idle.gap[unknown_kind], ns[unknown_kind])
+    short = unknown_kind & ((stretch[idle.gap] < LONG_NS) | _of_torch(evidence, where, frame)[row])
     ns[short | (idle.row < 0) | left_out[row]] = 0.0
     held = np.flatnonzero(ns > 0)
     return _grouped(evidence, where, outer, kinds, held, ns)

@@ -220,5 +220,5 @@ def spans_of_loops(evidence: Evidence, loops: list[HostLoop]) -> Spans:
 
 def share_of(loops: list[HostLoop], chosen: list[HostLoop]) -> float:
     """The share of the loops' host time that `chosen` has."""
-    ns, all_ns = (float(sum(loop.loop.stop - int(loop.loop.begins[0]) for loop in some)) for some in (chosen, loops))
+    ns, all_ns = (float(sum(loop.loop.stop - int(loop.loop.begins[0]) for loop in group)) for group in (chosen, loops))
     return min(ns / all_ns, 1.0) if all_ns else 0.0

@@ -107,8 +107,8 @@ def _outermost(evidence: Evidence, spans: Spans, names: frozenset[str]) -> I8:
 
 
 def _below(evidence: Evidence, rows: I8) -> I8:
-    found: I8 = np.flatnonzero(np.isin(evidence.priced.links.op_parent, rows))
-    return found
+    children: I8 = np.flatnonzero(np.isin(evidence.priced.links.op_parent, rows))
+    return children
 
 
 def _id(evidence: Evidence, name: str) -> int:

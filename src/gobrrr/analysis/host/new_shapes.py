@@ -25,8 +25,8 @@ def new_shapes(evidence: Evidence) -> I8:
     calls, count = evidence.calls, evidence.steps.count
     if not evidence.device.onednn or not evidence.steps.marked or count < LEAST_STEPS:
         return none
-    made = np.array([any(part in group.call.name for part in MADE) for group in evidence.priced.groups] or [False])
-    by_onednn = np.flatnonzero(made[calls.group] & (calls.op >= 0))
+    is_onednn = np.array([any(part in group.call.name for part in MADE) for group in evidence.priced.groups] or [False])
+    by_onednn = np.flatnonzero(is_onednn[calls.group] & (calls.op >= 0))
     begun = evidence.replayed.start_ns[calls.op[by_onednn]]
     step = np.searchsorted(np.array(evidence.steps.begins), begun, side="right")
     shapes = np.array([_shapes(evidence, call) for call in by_onednn.tolist()], dtype=object)

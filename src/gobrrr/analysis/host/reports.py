@@ -55,9 +55,9 @@ def reporting(evidence: Evidence) -> I8:
 def _of_the_program(evidence: Evidence, rows: I8) -> I8:
     """`rows` without those within a compiler, an import, or the watcher of a live run."""
     events = evidence.replayed
-    other = classify(events.names) == Call.COMPILE
-    other |= np.array([WATCHER in name or IMPORT in name for name in events.names], dtype=bool)
-    return outside_of(evidence, rows, other[events.name])
+    excluded = classify(events.names) == Call.COMPILE
+    excluded |= np.array([WATCHER in name or IMPORT in name for name in events.names], dtype=bool)
+    return outside_of(evidence, rows, excluded[events.name])
 
 
 def outside_of(evidence: Evidence, rows: I8, around: NDArray[np.bool_]) -> I8:

@@ -30,9 +30,9 @@ def gone_without(evidence: Evidence, where: Where, step: I8, wall_ns: float) -> 
     if not evidence.replayable or not step[ROOT]:
         return {}
     scale = wall_ns / evidence.wall_ns if evidence.wall_ns else 0.0
-    asked = dict.fromkeys([where.holding(step), *_heaviest(where, step)])
-    asked.pop(ROOT, None)
-    return {at: _gone(evidence, where, at) * float(scale) for at in list(asked)[:MOST]}
+    candidates = dict.fromkeys([where.holding(step), *_heaviest(where, step)])
+    candidates.pop(ROOT, None)
+    return {at: _gone(evidence, where, at) * float(scale) for at in list(candidates)[:MOST]}
 
 
 def _heaviest(where: Where, step: I8) -> list[int]:

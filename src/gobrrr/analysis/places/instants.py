@@ -53,12 +53,12 @@ class Track:
     def innermost(self, end: I8, parent: I8, when: I8) -> I8:
         """The innermost event at each instant; -1 for none."""
         at = np.searchsorted(self.start, when, side="right") - 1
-        found = np.where(at >= 0, self.order[np.maximum(at, 0)] if len(self.order) else ABSENT, ABSENT)
-        over = np.flatnonzero((found >= 0) & (end[np.maximum(found, 0)] <= when))
+        event = np.where(at >= 0, self.order[np.maximum(at, 0)] if len(self.order) else ABSENT, ABSENT)
+        over = np.flatnonzero((event >= 0) & (end[np.maximum(event, 0)] <= when))
         while len(over):
-            found[over] = parent[found[over]]
-            over = over[(found[over] >= 0) & (end[np.maximum(found[over], 0)] <= when[over])]
-        return found
+            event[over] = parent[event[over]]
+            over = over[(event[over] >= 0) & (end[np.maximum(event[over], 0)] <= when[over])]
+        return event
 
     def cut(self, begin: I8, stop: I8) -> tuple[I8, I8, I8]:
         """[begin, stop) cut at every begin and end of an event: (index of the interval, begin, stop) of each piece."""
@@ -130,13 +130,13 @@ def _elsewhere(
     if not lost.any():
         return which, opens, closes, row, own
     thread = np.full(int(lost.sum()), main, dtype=np.int64)
-    inner, begin, stop, found, _ = _walked(events, parent, thread, opens[lost], closes[lost])
+    inner, begin, stop, innermost, _ = _walked(events, parent, thread, opens[lost], closes[lost])
     kept = ~lost
     return (
         np.concatenate([which[kept], which[lost][inner]]),
         np.concatenate([opens[kept], begin]),
         np.concatenate([closes[kept], stop]),
-        np.concatenate([row[kept], found]),
+        np.concatenate([row[kept], innermost]),
         np.concatenate([own[kept], own[lost][inner]]),
     )
 
@@ -145,12 +145,12 @@ def _causes(host: HostTime, thread: I8, when: I8) -> I8:
     """The cause of a thread's time at each instant, in the budget's order of causes."""
     result = np.full(len(when), CAUSES.index(PYTHON), dtype=np.int64)
     for axis in host.axes:
-        mine = np.flatnonzero(np.isin(thread, axis.threads))
-        at = axis.at(thread[mine], when[mine])
-        open_ = np.ones(len(mine), dtype=bool)
+        on_axis = np.flatnonzero(np.isin(thread, axis.threads))
+        at = axis.at(thread[on_axis], when[on_axis])
+        open_ = np.ones(len(on_axis), dtype=bool)
         for cause, taken in zip(ORDER, axis.taken[1:], strict=True):
             inside = open_ & (taken.until(at + 1) > taken.until(at))
-            result[mine[inside]] = CAUSES.index(cause)
+            result[on_axis[inside]] = CAUSES.index(cause)
             open_ &= ~inside
     return result
 

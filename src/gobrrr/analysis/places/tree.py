@@ -58,16 +58,16 @@ class Planting:
         unique: I8
         unique, inverse = np.unique(key, return_inverse=True)
         at: I8 = np.searchsorted(self._keys, unique)
-        found: NDArray[np.bool_] = at < len(self._keys)
-        found[found] = self._keys[at[found]] == unique[found]
+        exists: NDArray[np.bool_] = at < len(self._keys)
+        exists[exists] = self._keys[at[exists]] == unique[exists]
         nodes = np.empty(len(unique), dtype=np.int64)
-        nodes[found] = self._nodes[at[found]]
-        new = unique[~found]
-        nodes[~found] = np.arange(self.count, self.count + len(new))
+        nodes[exists] = self._nodes[at[exists]]
+        new = unique[~exists]
+        nodes[~exists] = np.arange(self.count, self.count + len(new))
         self.count += len(new)
         self.parents.append(new // _WIDTH)
         self.kinds.append(new % _WIDTH)
-        keys, all_nodes = np.concatenate([self._keys, new]), np.concatenate([self._nodes, nodes[~found]])
+        keys, all_nodes = np.concatenate([self._keys, new]), np.concatenate([self._nodes, nodes[~exists]])
         order = np.argsort(keys, kind="stable")
         self._keys, self._nodes = keys[order], all_nodes[order]
         result: I8 = nodes[np.asarray(inverse).reshape(-1)]

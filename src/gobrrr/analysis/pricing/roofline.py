@@ -105,9 +105,9 @@ def _memory(work: Work, machine: Machine) -> Floor | None:
     least = (work.bytes - cached) / dram.value * 1e9 + (cached / fastest.value * 1e9 if fastest is not None else 0.0)
     inner = fastest is not None and bool(fastest.at_least)
     if work.bytes <= size.value:
-        there = cached / cache.value * 1e9 if cache is not None else ns
-        own = bool(cache.at_least) if cache is not None else bound
-        return Floor(there, "memory", "cache", in_cache=True, least_ns=least, at_most=inner or own)
+        cached_ns = cached / cache.value * 1e9 if cache is not None else ns
+        cache_bound = bool(cache.at_least) if cache is not None else bound
+        return Floor(cached_ns, "memory", "cache", in_cache=True, least_ns=least, at_most=inner or cache_bound)
     return Floor(ns, "memory", "DRAM", least_ns=least, at_most=inner or bound)
 
 

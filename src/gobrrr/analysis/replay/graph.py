@@ -324,7 +324,7 @@ def _kept_order(events: EventTable, rows: I8, stream: I8, start: I8, end: I8, ca
 
 
 def _awaited(wait_start: I8, wait_end: I8, call: I8, end: I8) -> tuple[I8, F8]:
-    """For each wait, the work that it waited for (-1: it did not block), and the host's time to notice that it ended."""
+    """For each wait, the work that it waited for (-1: it did not block), and the host's time to notice its end."""
     target = np.full(len(wait_start), -1, dtype=np.int64)
     reaction = np.zeros(len(wait_start))
     if not len(end):

@@ -41,13 +41,13 @@ def run_together(graphs: Sequence[StepGraph], meets: Sequence[I8]) -> list[Run]:
     A collective that a change removes from one rank (`gone`) stays on the others. Where the ranks then wait for each
     other in a circle, or have different numbers of collectives, each rank runs alone.
     """
-    kept = [mine[~graph.gone[mine]] for graph, mine in zip(graphs, meets, strict=True)]
-    if len({len(mine) for mine in kept}) != 1 or not len(kept[0]):
+    kept = [work[~graph.gone[work]] for graph, work in zip(graphs, meets, strict=True)]
+    if len({len(work) for work in kept}) != 1 or not len(kept[0]):
         return [run(graph) for graph in graphs]
-    transfer = np.min([graph.duration[mine] for graph, mine in zip(graphs, kept, strict=True)], axis=0)
+    transfer = np.min([graph.duration[work] for graph, work in zip(graphs, kept, strict=True)], axis=0)
     bases = _bases(graphs, meets)
-    place = [{int(work): at for at, work in enumerate(mine)} for mine in kept]
-    walks = [walk(graph, frozenset(mine.tolist())) for graph, mine in zip(graphs, kept, strict=True)]
+    place = [{int(index): at for at, index in enumerate(work)} for work in kept]
+    walks = [walk(graph, frozenset(work.tolist())) for graph, work in zip(graphs, kept, strict=True)]
     done: list[Run | None] = [None] * len(graphs)
     begun: list[dict[int, float]] = [{} for _ in graphs]  # by the collective's number, on the common clock
     waiting: list[int | None] = [None] * len(graphs)
@@ -78,6 +78,6 @@ def run_together(graphs: Sequence[StepGraph], meets: Sequence[I8]) -> list[Run]:
 
 def _bases(graphs: Sequence[StepGraph], meets: Sequence[I8]) -> list[float]:
     """The offset in ns from each rank's replayed time to the common clock."""
-    ends = [graph.events.end_ns[graph.links.device[mine]] for graph, mine in zip(graphs, meets, strict=True)]
+    ends = [graph.events.end_ns[graph.links.device[work]] for graph, work in zip(graphs, meets, strict=True)]
     first = [float(graph.at[0]) if len(graph.at) else 0.0 for graph in graphs]
     return [begin - float(np.median(end - ends[0])) for begin, end in zip(first, ends, strict=True)]
