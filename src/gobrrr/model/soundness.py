@@ -133,11 +133,9 @@ def _places(diagnosis: Diagnosis) -> Iterator[str]:
         if any(index >= len(diagnosis.ops) for index in ops):
             yield f"{name}.ops names a row that ops does not have"
     for at, prescription in enumerate(diagnosis.prescriptions):
-        if prescription.finding != prescription.mends[0] or len(prescription.mends_ns) not in (
-            0,
-            len(prescription.mends),
-        ):
-            yield f"prescriptions[{at}].mends does not begin with its finding, or the numbers of findings and savings differ"
+        lengths = (0, len(prescription.mends))
+        if prescription.finding != prescription.mends[0] or len(prescription.mends_ns) not in lengths:
+            yield f"prescriptions[{at}].mends does not begin with its finding, or mends_ns has another length"
     paths = {tuple(row.path) for row in diagnosis.modules}
     for at, row in enumerate(diagnosis.modules):
         if len(row.path) > 1 and tuple(row.path[:-1]) not in paths:

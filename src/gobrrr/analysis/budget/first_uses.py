@@ -35,9 +35,9 @@ def first_uses(events: EventTable, links: Links, steps: Steps) -> Spans:
     begin, end = (begins[first] + usual).reshape(-1), ends[first].reshape(-1)
     long = end - begin >= LOADING_NS
     begin, end = begin[long], end[long]
-    accepted = _idle(events, links, begin, end) & ~_known(events, begin, end)
+    accepted = _idle(events, links, begin, end) & ~_compiling_or_collecting(events, begin, end)
     spans = union(begin[accepted], end[accepted])
-    return spans if _few(spans, steps) else EMPTY
+    return spans if _absent_in_some_step(spans, steps) else EMPTY
 
 
 def _before(events: EventTable, links: Links, order: I8) -> I8:
@@ -64,7 +64,7 @@ def _idle(events: EventTable, links: Links, begin: I8, end: I8) -> Mask:
     return result
 
 
-def _known(events: EventTable, begin: I8, end: I8) -> Mask:
+def _compiling_or_collecting(events: EventTable, begin: I8, end: I8) -> Mask:
     """Whether most of a stretch is the compiler's or the garbage collector's, which have causes of their own."""
     call = classify(events.names)[events.name]
     rows = np.flatnonzero((call == Call.COMPILE) | (call == Call.COLLECT))
@@ -73,7 +73,7 @@ def _known(events: EventTable, begin: I8, end: I8) -> Mask:
     return result
 
 
-def _few(spans: Spans, steps: Steps) -> bool:
+def _absent_in_some_step(spans: Spans, steps: Steps) -> bool:
     """Whether some step has no first use, or only one step was recorded."""
     if len(steps.begins) < 2:
         return True

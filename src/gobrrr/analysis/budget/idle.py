@@ -81,7 +81,7 @@ ORDER = (DRAINING, COLLECTING, COMPILING, ALLOCATOR, INPUT, HOST_WORK, LAUNCHING
 """Where a thread's events overlap, an instant belongs to the first cause in this order."""
 
 FARTHEST_NS = 1 << 62
-"""Length of an `Axis`: instants on it, and their sums with a trace's times, fit int64."""
+"""The greatest length of an `Axis`, so that instants on it fit int64."""
 
 
 @dataclass(frozen=True)

@@ -227,7 +227,7 @@ def _grouped(
     labels: dict[int, tuple[HostKind | None, str, str | None]] = {}
     for piece, row in zip(held.tolist(), idle.row[held].tolist(), strict=True):
         if row not in labels:
-            labels[row] = _told(evidence, where, row, int(outer[row]), kinds)
+            labels[row] = _call_site(evidence, where, row, int(outer[row]), kinds)
         kind, what, source = labels[row]
         parts.setdefault((kind, what if kind is None else "", source), []).append(piece)
     result = []
@@ -268,7 +268,7 @@ def _of_kind(evidence: Evidence, kind: HostKind, what: str, source: str | None, 
     return Holder(kind, what, source, int(rows[0]), gap, total, count, calls, call_ns)
 
 
-def _told(
+def _call_site(
     evidence: Evidence, where: Where, row: int, outer: int, kinds: list[HostKind | None]
 ) -> tuple[HostKind | None, str, str | None]:
     """(the kind, the called function, the line) of a host event."""

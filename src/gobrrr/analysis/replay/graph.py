@@ -164,7 +164,7 @@ def graph_of(
         held=np.where((late < 0) & (begin - possible >= UNRECORDED_NS), begin - possible, 0).astype(np.float64),
         gap=_gaps(begin, end, stream, issued),
         stream=stream,
-        after=_told(stream_waits(events, device, call), np.where(late >= 0, late, kept), end),
+        after=_later_work(stream_waits(events, device, call), np.where(late >= 0, late, kept), end),
         gone=np.zeros(len(device), dtype=bool),
         place=_places(links, call),
         base=(end - begin).astype(np.float64),
@@ -233,7 +233,7 @@ def _places(links: Links, call: I8) -> Mask:
     return place
 
 
-def _told(recorded: I8, inferred: I8, end: I8) -> I8:
+def _later_work(recorded: I8, inferred: I8, end: I8) -> I8:
     """For each piece of work, the later of the recorded and the inferred work that it waits for (-1: none)."""
     either = (recorded >= 0) & (inferred >= 0)
     later = np.where(end[np.maximum(recorded, 0)] >= end[np.maximum(inferred, 0)], recorded, inferred)
