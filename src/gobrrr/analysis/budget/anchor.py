@@ -28,7 +28,7 @@ from gobrrr.analysis.replay.simulator import replay
 from gobrrr.model.events import EventTable
 
 HALVINGS = 12
-"""Bisections of the factor of the cost of recording: the range of 5 is known to about a thousandth."""
+"""Bisections of the factor of the cost of recording, which is known to about a thousandth after them."""
 
 MOST_COST = 4.0
 """The largest multiple of the measured cost of recording that is taken out of a step. The measurement is a loop of one

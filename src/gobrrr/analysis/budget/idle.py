@@ -12,7 +12,7 @@ from gobrrr.analysis.events.calls import Call, classify
 from gobrrr.analysis.events.intervals import EMPTY, Ruler, Spans, ruler, union
 from gobrrr.analysis.events.links import Links
 from gobrrr.model.events import ABSENT, I8, EventTable, Kind
-from gobrrr.model.tree import sums_below
+from gobrrr.model.tree import STEP_MARK, sums_below
 
 LAUNCHING, PYTHON, DRAINING, INPUT = "launching", "python", "sync_drain", "input"
 ALLOCATOR, COLLECTING, COMPILING, HOST_WORK, UNEXPLAINED = "allocator", "gc", "compile", "host_compute", "unexplained"
@@ -232,7 +232,7 @@ def _computes_on_host(events: EventTable, call: NDArray[np.uint8], around: I8) -
 def _recorded(events: EventTable) -> Spans:
     """Where any host thread recorded anything at all, step annotations aside."""
     rows = events.of(Kind.OP, Kind.RUNTIME, Kind.PYTHON, Kind.ANNOTATION)
-    step = np.array([name.startswith("ProfilerStep") for name in events.names], dtype=bool)
+    step = np.array([name.startswith(STEP_MARK) for name in events.names], dtype=bool)
     rows = rows[~step[events.name[rows]]]
     return union(events.start_ns[rows], events.end_ns[rows])
 

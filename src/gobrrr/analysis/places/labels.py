@@ -13,6 +13,7 @@ from gobrrr.analysis.events.calls import Call, classify
 from gobrrr.analysis.findings.origins import NODE
 from gobrrr.model.events import EventTable, Kind
 from gobrrr.model.frame_names import as_written
+from gobrrr.model.tree import STEP_MARK
 
 MODULE = "nn.Module: "
 """The frame of a module's call begins with this."""
@@ -20,7 +21,7 @@ _ADDRESS = re.compile(r" of type object at 0x[0-9a-f]+| at 0x[0-9a-f]+")
 _NUMBERED = re.compile(r"_\d+$")
 _COUNTED = re.compile(r"[ #_:/]*\d+$")
 """What a place's name leaves out: addresses, the profiler's number of a module, and the number of an annotation."""
-_SILENT = ("ProfilerStep", "gobrrr")
+_SILENT = (STEP_MARK, "gobrrr")
 """Annotations that are no place: the profiler's steps, which old traces have as operations, and this package's."""
 
 _MACHINERY = (
