@@ -122,7 +122,6 @@ class EventTable:
 
 
 COLUMN_TYPES: dict[str, type[np.generic]] = {
-    # the dtype of each column of `EventTable`
     "kind": np.uint8,
     "name": np.int32,
     "start_ns": np.int64,
@@ -141,3 +140,4 @@ COLUMN_TYPES: dict[str, type[np.generic]] = {
     "concrete": np.int32,
     "extra": np.int32,
 }
+"""The dtype of each column of `EventTable`."""

@@ -9,6 +9,7 @@ from gobrrr.system import cgroup
 
 MEMINFO = Path("/proc/meminfo")
 STATM = Path("/proc/self/statm")
+"""Linux's files of the machine's memory and of this process's (proc_pid_statm(5))."""
 
 
 def available_bytes(meminfo: Path = MEMINFO, limit: int | None = None, statm: Path = STATM) -> int | None:

@@ -33,7 +33,9 @@ TENSORS = HostKind(
     "reads Python objects element by element to build tensors",
     "build one array first, torch.from_numpy(np.stack(arrays)), or keep the tensor from step to step",
 )
-LISTS = HostKind("turns tensors into Python objects", "keep it a tensor; for arrays .numpy() copies nothing on a CPU")
+LISTS = HostKind(
+    "converts tensors to Python objects", "keep it a tensor; .numpy() makes an array without a copy on a CPU"
+)
 ARRAYS = HostKind("builds and copies NumPy arrays", "prepare the arrays once, or in the workers of a DataLoader")
 TOKENS = HostKind("tokenizes text", "tokenize once before the loop, by batch, or in the workers of a DataLoader")
 IMAGES = HostKind("decodes or transforms images", "do it in the workers of a DataLoader, or keep decoded images")
@@ -41,45 +43,47 @@ VALIDATION = HostKind(
     "checks the arguments of a distribution",
     "torch.distributions.Distribution.set_default_validate_args(False), once the program is right",
 )
-COPIES = HostKind("copies Python objects deeply", "copy once before the loop; tensors with clone() or copy_()")
-PICKLES = HostKind("converts objects to or from bytes", "convert outside of the step, or hand over tensors as they are")
-RANDOM = HostKind("draws random numbers one by one", "draw them at once, with torch.rand or np.random.Generator")
+COPIES = HostKind("deep-copies Python objects", "copy once before the loop; copy tensors with clone() or copy_()")
+PICKLES = HostKind("serializes or deserializes objects", "do it outside of the step, or pass tensors as they are")
+RANDOM = HostKind("draws random numbers one by one", "draw all in one call of torch.rand or np.random.Generator")
 SAVES = HostKind(
     "writes tensors to a file or reads them from one",
-    "save every N steps; torch.distributed.checkpoint.async_save writes beside the step",
+    "save every N steps; torch.distributed.checkpoint.async_save writes in the background",
 )
-TEXT = HostKind("goes through text", "tokenize once before the loop, or in the workers of a DataLoader")
-TENSOR_TEXT = HostKind(
-    "writes a tensor's numbers as text", "leave the tensor out of what is printed, or print it rarely"
-)
+TEXT = HostKind("processes text", "tokenize once before the loop, or in the workers of a DataLoader")
+TENSOR_TEXT = HostKind("formats a tensor's numbers as text", "do not print the tensor, or print it rarely")
 STATE = HostKind(
     "collects or loads the model's state_dict()",
-    "only when the copy is needed; torch._foreach_copy_(kept, list(model.parameters())) into tensors that are kept",
+    "only when the copy is needed; torch._foreach_copy_(kept, list(model.parameters())) copies into kept tensors",
 )
 MEMBERS = HostKind(
-    "goes through the model's modules and parameters",
-    "keep the list, or what is read off it, from step to step; next(model.parameters()) where one is enough; train() "
+    "iterates over the model's modules and parameters",
+    "keep the list, or what you read from it, from step to step; next(model.parameters()) where one is enough; train() "
     "and eval() only where the mode changes",
     resumed=True,
 )
 PACKING = HostKind(
     "compresses, decompresses or hashes", "do it in the workers of a DataLoader, or once before the loop"
 )
-DATABASE = HostKind("asks a database", "ask ahead, in the workers of a DataLoader or in a thread", waits=True)
-FRAMES = HostKind("works on data frames", "turn the columns into tensors once before the loop")
-SEQUENCES = HostKind("goes through Python objects one by one", "keep the numbers in a tensor or an array")
-STACKS = HostKind("looks at Python's own stack or source", "leave it out of the step")
+DATABASE = HostKind("queries a database", "query ahead, in the workers of a DataLoader or in a thread", waits=True)
+FRAMES = HostKind("processes data frames", "convert the columns to tensors once before the loop")
+SEQUENCES = HostKind("processes Python objects one by one", "keep the numbers in a tensor or an array")
+STACKS = HostKind("inspects Python's stack or source", "leave it out of the step")
 EVENTS = HostKind("runs an event loop", "run it in a thread of its own, and read its answer a step later", waits=True)
 FILES = HostKind("reads files", "read ahead: in the workers of a DataLoader or in a thread")
-SLEEP = HostKind("sleeps", "leave the sleep out, or wait for what it waits for in a thread", waits=True)
+SLEEP = HostKind("sleeps", "remove the sleep, or wait in a thread", waits=True)
 LOCK = HostKind(
-    "waits for another thread", "hand over work ahead of its use, so that the step finds it ready", waits=True
+    "waits for another thread", "start the other thread's work earlier, so that its result is ready", waits=True
 )
-PROCESS = HostKind("waits for another process", "start it ahead, and ask for its result a step later", waits=True)
+PROCESS = HostKind("waits for another process", "start it earlier, and read its result a step later", waits=True)
 PIPE = HostKind(
-    "waits for another process at a pipe or a socket", "ask ahead, and read the answer a step later", waits=True
+    "waits for another process at a pipe or a socket",
+    "send the request ahead, and read the answer a step later",
+    waits=True,
 )
-NETWORK = HostKind("waits for the network", "ask ahead in a thread, and read the answer a step later", waits=True)
+NETWORK = HostKind(
+    "waits for the network", "send the request ahead in a thread, and read the answer a step later", waits=True
+)
 
 _IO = r"of (?:_io\.)?(?:TextIOWrapper|Buffered\w+|FileIO)\b"
 """Python's file objects."""
@@ -138,6 +142,7 @@ _BY_BUILT_IN = (
 _PATTERNS = tuple((kind, re.compile(FROM_LIBRARY + f"(?:{text})")) for kind, text in _BY_NAME) + tuple(
     (kind, re.compile(BUILT_IN + f"(?:{text})")) for kind, text in _BY_BUILT_IN
 )
+"""All patterns of kinds, in order."""
 
 _STREAM = re.compile(BUILT_IN + rf"(?P<function>\w+) {_IO}.* at (?P<address>0x[0-9a-f]+)>")
 """A method of a file object, with the object's address."""
