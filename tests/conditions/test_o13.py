@@ -54,7 +54,7 @@ KINDS = [
     ("PIL/Image.py(3000): open", "open()", "images"),
     ("transformers/tokenization_utils_base.py(2800): __call__", "__call__()", "tokenizes"),
     ("torch/distributions/distribution.py(40): __init__", "__init__()", "arguments of a distribution"),
-    ("/usr/lib/python3.11/json/__init__.py(299): loads", "loads()", "to or from bytes"),
+    ("/usr/lib/python3.11/json/__init__.py(299): loads", "loads()", "deserializes"),
     ("<built-in function array>", "array()", "NumPy"),
     ("<built-in method random of Random object at 0x7f00>", "random()", "random numbers"),
     ("torch/serialization.py(900): save", "save()", "writes tensors to a file"),
