@@ -1,4 +1,4 @@
-"""Which operation of the forward pass one of the backward pass differentiates, by autograd's sequence numbers."""
+"""Which forward operation a backward operation differentiates, by autograd's sequence numbers."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from gobrrr.model.events import ABSENT, I8, EventTable, Kind
 from gobrrr.model.tree import outermost
 
 NODE = "autograd::engine::evaluate_function"
-"""The event around everything that one node of the backward pass does."""
+"""The event around all work of one node of the backward pass."""
 
 
 def forward_ops(events: EventTable, parent: I8) -> I8:
     """For each row within a node of the backward pass, the operation that made the node; -1 for all others.
 
-    `parent`: the host event around each row. A node carries the sequence number that the operation which made it had
-    when it began. Numbers come again where several threads run forward passes: the last such operation before the node
-    counts.
+    `parent`: the host event around each row. A node carries the sequence number of the operation that made it. Numbers
+    repeat where several threads run forward passes; then the last such operation before the node counts.
     """
     node = _nodes(events, parent)
     result = np.full(len(events), ABSENT, dtype=np.int64)
