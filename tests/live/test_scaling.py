@@ -147,8 +147,8 @@ ONE = (1.0, 10.0, 100.0)
         (10.5, 400.0, 4.0, "overhead-bound"),
         (40.0, 400.0, 4.0, "time grows with the work"),
         (38.0, 400.0, 1.02, "time grows with the work"),
-        (10.5, 400.0, 1.02, "reading the weights"),  # the trap
-        (14.0, 400.0, 1.5, "reading the weights"),  # time follows the bytes
+        (10.5, 400.0, 1.02, "weights that are read"),  # the trap
+        (14.0, 400.0, 1.5, "weights that are read"),  # time follows the bytes
         (10.5, 400.0, None, "overhead-bound"),
         (25.0, 400.0, 4.0, "in part"),
         (10.5, 101.0, 1.0, "does not grow with these inputs"),

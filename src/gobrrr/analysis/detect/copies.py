@@ -176,7 +176,7 @@ def _is_outside(image: Tensor) -> bool:
 def over_images(evidence: Evidence, calls: I8) -> NDArray[np.bool_]:
     """One flag per call: whether one of its operands has as few channels as an image."""
     operands = (tensors(evidence.group_of(call).call) for call in calls.tolist())
-    few = [any(len(one.shape) >= 4 and one.shape[1] <= IMAGE_CHANNELS for one in of_call) for of_call in operands]
+    few = [any(len(item.shape) >= 4 and item.shape[1] <= IMAGE_CHANNELS for item in of_call) for of_call in operands]
     return np.array(few, dtype=bool)
 
 
