@@ -39,9 +39,9 @@ def with_op(name: str, us: float, inner: str | None = None, **given: object) -> 
 
 FORMS = [
     ("aten::nonzero", None, "positions"), ("aten::index", "aten::nonzero", "positions"),
-    ("aten::masked_select", "aten::nonzero", "positions"), ("aten::_unique2", None, "differ"),
+    ("aten::masked_select", "aten::nonzero", "positions"), ("aten::_unique2", None, "distinct"),
     ("aten::multinomial", None, "each draw"), ("aten::svd", "aten::linalg_svd", "decomposes"),
-    ("aten::upsample_bilinear2d_backward", None, "to each one of the small"),
+    ("aten::upsample_bilinear2d_backward", None, "to each element of the small"),
     ("aten::sort", None, "sorts"), ("aten::argsort", "aten::sort", "sorts"),
     ("aten::repeat_interleave", "aten::index_select", "repeats"), ("aten::linalg_eigh", "aten::_linalg_eigh", "decomp"),
     ("aten::one_hot", "aten::scatter_", "zeros"), ("aten::constant_pad_nd", "aten::fill_", "edge"),

@@ -56,11 +56,11 @@ def test_the_first_lines_say_that_others_had_the_processors(monkeypatch: pytest.
     assert found.live.threads is not None
     assert found.live.threads.contention == BUSY
     assert found.certainty == "low"
-    said = " ".join(" ".join(render(found).splitlines()[:6]).split())
+    said = " ".join(" ".join(render(found).splitlines()[:7]).split())
     assert "! The machine was busy while the step was timed: other processes had 1.4 of the 2 processors, and" in said
     assert (
-        "waited 35 % of the time for a processor. On a quiet machine the step takes less; what holds it may differ."
-        in said
+        "waited 35 % of the time for a processor. On a quiet machine the step takes less time and may have another "
+        "bottleneck." in said
     )
     assert "The machine was busy while the step was timed" in html(found)
 
@@ -115,7 +115,7 @@ def test_what_a_program_lost_to_others(contention: Contention | None, intra: int
 
 def test_a_host_is_slower_where_a_gpu_computes() -> None:
     [said] = caveats.of_step(threads_of(BUSY), ACCELERATOR)
-    assert said.endswith("What the host does took longer for it.")
+    assert said.endswith("The host's work took longer because of that.")
     assert caveats.of_step(None, ACCELERATOR) == []
 
 

@@ -1,1 +1,1 @@
-"""One rank after the other from events to the answer: its sums, its regime, its checks and its caveats."""
+"""From events to the answer, one rank after the other: sums, regime, checks and caveats."""

@@ -1,4 +1,4 @@
-"""The article's first check: the FLOP/s that a step achieves, over the peaks of the types that it computes in."""
+"""The article's first check: the FLOP/s that a step achieves, as a share of the peaks of its data types."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from gobrrr.model.events import EventTable
 from gobrrr.model.machine import Ceiling, Machine
 
 NAMED = 0.05
-"""A type in which less than this share of the work is done is not named."""
+"""A unit that does less than this share of the work is not named. Chosen, not measured."""
 
 MEASURED = "`gobrrr machine`, run on it, measures it or says why it can't"
+"""How to learn a peak that is not known."""
 
 
 @dataclass(frozen=True)
 class Achieved:
-    """The FLOPs of one step by the unit that does them, and the time that they need at the peaks of those units.
+    """The FLOPs of one step, and the time that they need at the peaks of the units that do them.
 
-    `share_of`: what each unit's FLOPs need, as a share of `peak_ns`. `without`: units whose peak is not known, with
-    their FLOPs. `at_least`: a peak may be higher than is known, so that the time is at most that.
+    `share_of`: each unit's share of `peak_ns`. `without`: the FLOPs of units whose peak is not known. `at_least`: a
+    peak may be higher than is known; `peak_ns` is then an upper bound.
     """
 
     flop: float
@@ -35,7 +36,7 @@ class Achieved:
 
 
 def achieved(events: EventTable, priced: Priced, steps: Steps, machine: Machine | None) -> Achieved | None:
-    """None where no FLOP is counted, or no machine is known."""
+    """The FLOPs of one step beside the peaks; None where no FLOP is counted or no machine is known."""
     if machine is None:
         return None
     counts = calls_of(priced, in_steps(events, priced.links, steps) & (priced.kind == Class.COMPUTE))
@@ -60,24 +61,24 @@ def achieved(events: EventTable, priced: Priced, steps: Steps, machine: Machine 
     return Achieved(
         flop=sum(flop.values()),
         peak_ns=whole,
-        share_of={unit: one / whole for unit, one in ns.items()} if whole else {},
+        share_of={unit: unit_ns / whole for unit, unit_ns in ns.items()} if whole else {},
         without={unit: amount for unit, amount in flop.items() if peaks[unit] is None},
         at_least=any(peak is not None and bool(peak.at_least) for peak in peaks.values()),
     )
 
 
-def in_words(found: Achieved, wall_ns: float, least: str) -> str:
+def in_words(reached: Achieved, wall_ns: float, least: str) -> str:
     """The check as a line of evidence. `least`: "at least " where not all FLOPs of the step are counted."""
-    rate = f"achieved {least}{units.rate(found.flop / wall_ns * 1e9, 'FLOP')}"
-    if sum(found.without.values()) > NAMED * found.flop or not found.peak_ns:
-        missing = max(found.without, key=lambda one: found.without[one], default="type it computes in").split()[0]
+    rate = f"achieved {least}{units.rate(reached.flop / wall_ns * 1e9, 'FLOP')}"
+    if sum(reached.without.values()) > NAMED * reached.flop or not reached.peak_ns:
+        missing = max(reached.without, key=lambda unit: reached.without[unit], default="type it computes in").split()[0]
         return f"{rate}; the peak of {missing} on this device is not known: {MEASURED}"
-    share = found.peak_ns / wall_ns
-    named = [unit for unit, part in sorted(found.share_of.items(), key=lambda item: -item[1]) if part >= NAMED]
+    share = reached.peak_ns / wall_ns
+    named = [unit for unit, part in sorted(reached.share_of.items(), key=lambda item: -item[1]) if part >= NAMED]
     dtypes = list(dict.fromkeys(unit.split()[0] for unit in named))
     peaks = f"the {dtypes[0]} peak" if len(named) == 1 else f"the peaks of its types ({', '.join(named)})"
     if share > 1:
         return f"{rate}, more than {peaks} that {'is' if len(named) == 1 else 'are'} known of this device"
-    if found.at_least:
+    if reached.at_least:
         return f"{rate}, at most {units.percent(share)} of {peaks}; the device may do more than was measured"
     return f"{rate}, {units.percent(share)} of {peaks}"

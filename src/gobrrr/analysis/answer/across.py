@@ -1,9 +1,9 @@
-"""Ranks and devices together: one budget and one wall time.
+"""All ranks and devices together: one budget and one wall time.
 
-Ranks that reduce gradients together take the same time for a step: that of the slowest. In a collective each rank waits
-for the last one to come, and only then do bytes move; so of the same collective on all ranks the shortest is the
-transfer, and what another rank's takes longer is waiting. A rank's own step is what is left without that waiting; the
-step of all is the longest of those, and what a faster rank's falls short of it is waiting again.
+Ranks that reduce gradients together take equally long for a step: as long as the slowest. In a collective, bytes move
+only once the last rank has arrived. So the shortest duration of a collective over all ranks is the transfer, and
+whatever it takes longer on another rank is waiting. A rank's own step is its step without that waiting. The common step
+is the longest of these; each faster rank waits for the difference.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from gobrrr.model.diagnosis import Wall
 from gobrrr.model.events import I8
 
 WAITING = "waiting"
-"""Cause of the communication line: time in a collective before its last rank comes."""
+"""Cause of the communication line: time in a collective before its last rank arrives."""
 
 Lines = dict[tuple[str, str | None], float]
 
 
 def combine(studies: list[Study]) -> tuple[Lines, Wall]:
-    """(line, cause) -> ns of one step, the mean over ranks and devices, and the wall time that they sum to.
+    """(line, cause) -> ns of one step, as the mean over ranks and devices, and the wall time that they sum to.
 
-    Every study has evidence.
+    Every study must have evidence.
     """
     estimated = all(study.wall.value is not None for study in studies)
     shares = transfer_shares(studies) if len(studies) > 1 and estimated else None
@@ -39,9 +39,9 @@ def combine(studies: list[Study]) -> tuple[Lines, Wall]:
     if shares is None:
         walls = [study.wall for study in studies]
         wall = Wall(
-            value=_mean([one.value for one in walls]),
-            low=_mean([one.low for one in walls]),
-            high=_mean([one.high for one in walls]),
+            value=_mean([wall.value for wall in walls]),
+            low=_mean([wall.low for wall in walls]),
+            high=_mean([wall.high for wall in walls]),
             how=walls[0].how,
         )
         return _mean_lines([_lines(study) for study in studies]), wall
@@ -49,7 +49,7 @@ def combine(studies: list[Study]) -> tuple[Lines, Wall]:
 
 
 def _synchronous(studies: list[Study], shares: list[float]) -> tuple[Lines, Wall]:
-    """Ranks that run the same collectives: each without its waiting, and filled up to the slowest."""
+    """Ranks that run the same collectives: each without its waiting, then padded with waiting to the slowest."""
     own, highs, lows = [], [], []
     for study, share in zip(studies, shares, strict=True):
         lines = _lines(study)
@@ -77,7 +77,7 @@ def _lines(study: Study) -> Lines:
 
 
 def _recorded(study: Study) -> Lines:
-    """One rank's budget of the step as it was recorded: of an estimate without the profiler, in proportion."""
+    """One rank's budget, scaled to the step as it was recorded."""
     lines = _lines(study)
     scale = share_of(study.recorded_ns, sum(lines.values())) or 1.0
     return {key: ns * scale for key, ns in lines.items()}
@@ -97,9 +97,9 @@ def _mean(values: list[float | None]) -> float | None:
 
 
 def transfer_shares(studies: list[Study]) -> list[float] | None:
-    """For each rank the share of its collectives' time that moves bytes; None unless all ranks ran the same ones.
+    """For each rank, the share of its collectives' time that moves bytes; None unless all ranks ran the same ones.
 
-    The n-th collective of one rank is taken to be the n-th of every other; their number and names must agree.
+    Collectives are matched by their order; their number and names must agree.
     """
     sequences = [_collectives(study) for study in studies]
     names = [
@@ -118,6 +118,6 @@ def transfer_shares(studies: list[Study]) -> list[float] | None:
 def _collectives(study: Study) -> I8:
     """Rows of the communication kernels of the steps, by start."""
     events, priced = study.rank.events, study.priced
-    mine = in_steps(events, priced.links, study.steps) & (priced.kind == Class.COMMUNICATION)
-    rows = priced.links.device[np.flatnonzero(mine)]
+    wanted = in_steps(events, priced.links, study.steps) & (priced.kind == Class.COMMUNICATION)
+    rows = priced.links.device[np.flatnonzero(wanted)]
     return rows[np.argsort(events.start_ns[rows], kind="stable")]

@@ -1,4 +1,4 @@
-"""What a reader must know before the numbers: a trace is not whole, or what disturbed the measuring."""
+"""What a reader must know before the numbers: the trace is incomplete, or something disturbed the measurement."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from gobrrr.model.machine import Ceiling, Machine
 from gobrrr.model.profile import RankProfile
 
 LARGE_FIRST_USES = 0.1
-"""First uses that take this share of a step are said first, shorter ones in the notes. Chosen: in five H100 traces
-that were looked at, the first launch under the profiler took 2.3 to 3.5 ms, whatever the program."""
+"""First uses that take this share of a step become a caveat; shorter ones become a note. Chosen: in five H100 traces
+the first launch under the profiler took 2.3 to 3.5 ms, whatever the program."""
 
 
 def of(
     ranks: Sequence[RankProfile], lead: RankProfile, wall: Wall, recorded_ns: float | None, machine: Machine | None,
     roofs: Sequence[str], once: Spans,
 ) -> list[str]:  # fmt: skip
-    """All of them.
+    """All caveats.
 
-    `lead`: the rank that the answer is of; `roofs`: names of those that floors rest on and that may be higher than is
-    known; `once`: first uses of kernels.
+    `lead`: the rank that the answer describes; `roofs`: names of the roofs that floors rest on and that may be higher
+    than is known; `once`: first uses of kernels.
     """
     measured = [*of_end(lead), *of_step(lead.threads, lead.device), *of_times(wall, recorded_ns)]
     if are_large(once, recorded_ns):
@@ -37,8 +37,8 @@ def of(
 def lost(threads: Threads | None) -> float:
     """Share of the timed steps for which other processes kept a thread of this one waiting; 0 where it is not known.
 
-    A program with more threads than processors keeps its own waiting: only where the system tells others' time apart
-    are they blamed.
+    A program with more threads than processors makes its own threads wait. Other processes are blamed only where the
+    system counts their time separately.
     """
     if threads is None or threads.contention is None:
         return 0.0
@@ -48,38 +48,38 @@ def lost(threads: Threads | None) -> float:
 
 
 def of_end(lead: RankProfile) -> list[str]:
-    """That the loop ended before all was measured."""
+    """The loop ended before everything was measured."""
     if lead.ended_after is None:
         return []
-    timed = len(lead.times.ns) if lead.times is not None else 0
-    time = f"{units.things(timed, 'step')} were timed" if timed != 1 else "1 step was timed"
-    if not timed:
-        time = "none was timed without the profiler"
+    count = len(lead.times.ns) if lead.times is not None else 0
+    timed = f"{units.things(count, 'step')} were timed" if count != 1 else "1 step was timed"
+    if not count:
+        timed = "none was timed without the profiler"
     return [
-        f"The loop ended after {units.things(lead.ended_after, 'step')}: {time}, and 1 of the first was recorded. "
-        "First steps may take longer than later ones. A longer loop gives a surer answer."
+        f"The loop ended after {units.things(lead.ended_after, 'step')}: {timed}, and 1 of the first was recorded. "
+        "First steps may take longer than later ones. A longer loop gives a more certain answer."
     ]
 
 
 def of_step(threads: Threads | None, device: DeviceModel) -> list[str]:
-    """That others had the processors while the step was timed."""
+    """Other processes used the processors while the step was timed."""
     if threads is None or threads.contention is None or lost(threads) < DISTURBED:
         return []
     then = (
-        "On a quiet machine the step takes less; what holds it may differ."
+        "On a quiet machine the step takes less time and may have another bottleneck."
         if device.on_host
-        else "What the host does took longer for it."
+        else "The host's work took longer because of that."
     )
     shared = threads.contention
     said = [shared.in_words(), shared.wait_in_words()] if shared.waited is not None else [shared.in_words()]
-    clause = ", and ".join(dict.fromkeys(one for one in said if one))
+    clause = ", and ".join(dict.fromkeys(text for text in said if text))
     return [f"The machine was busy while the step was timed: {clause}. {then}"]
 
 
 def unmatched(wall: Wall, recorded_ns: float | None) -> float:
-    """Share of a step measured without the profiler that the recorded steps do not have; 0 where recording explains it.
+    """Share by which a step takes longer without the profiler than with it; 0 where it does not.
 
-    Recording only adds time. Steps that take longer without it, by more than their own spread, were other steps.
+    Recording only adds time. Steps that take longer without it, by more than their own spread, did other work.
     """
     if wall.how != "measured" or not wall.value or wall.low is None or not recorded_ns or recorded_ns >= wall.low:
         return 0.0
@@ -87,58 +87,60 @@ def unmatched(wall: Wall, recorded_ns: float | None) -> float:
 
 
 def of_times(wall: Wall, recorded_ns: float | None) -> list[str]:
-    """That the step took longer without the profiler than with it."""
+    """The step took longer without the profiler than with it."""
     if unmatched(wall, recorded_ns) < DISTURBED:
         return []
     return [
         f"The step took longer without the profiler ({units.duration(wall.value)}) than with it "
         f"({units.duration(recorded_ns)}), though recording only adds time: something else took the machine during "
-        "the first, or the two ran different work. Diagnose it again before you believe either."
+        "the first, or the two ran different work. Diagnose it again before you trust either."
     ]
 
 
 def of_first_uses(once: Spans) -> list[str]:
-    """That the recording holds first uses of kernels, which no later step has."""
+    """The recording holds first uses of kernels, which no later step has."""
     if not len(once.start):
         return []
     many = units.things(len(once.start), "first use")
     return [
         f"{many} of kernels (loading, building, choosing algorithms) took {units.duration(once.length)} of the "
-        f"recording. That does not come back after warm-up and is left out of the step. To record without it: "
+        f"recording. They do not recur after warm-up and are left out of the step. To record without them: "
         "torch.profiler.schedule(wait=1, warmup=3, active=3)."
     ]
 
 
 def are_large(once: Spans, recorded_ns: float | None) -> bool:
-    """Whether first uses take so much of a step under the profiler that they are said first."""
+    """Whether first uses take so much of a recorded step that they are a caveat, not a note."""
     return once.length >= LARGE_FIRST_USES * (recorded_ns or 0.0)
 
 
 def later(once: Spans, recorded_ns: float | None) -> list[str]:
-    """What is said in the notes: short first uses."""
+    """Short first uses, which belong in the notes."""
     return [] if are_large(once, recorded_ns) else of_first_uses(once)
 
 
 def of_files(ranks: Sequence[RankProfile]) -> list[str]:
-    """That files of a trace are cut off or damaged, by their names."""
+    """Files of the trace are cut off or damaged, by their names."""
     cut = [re.split(r"[/\\]", rank.meta.source)[-1] for rank in ranks if not rank.whole]
     if not cut:
         return []
     are = "is" if len(cut) == 1 else "are"
     which = f"Of {len(ranks)} traces {', '.join(cut)} {are}" if len(ranks) > 1 else "The trace is"
-    return [f"{which} cut off or damaged (the notes say where): what is missing there is counted nowhere."]
+    return [f"{which} cut off or damaged (the notes say where): the missing part is not counted."]
 
 
 def of_ceilings(machine: Machine | None, roofs: Sequence[str]) -> list[str]:
-    """That ceilings which floors rest on here, by the names of their roofs, may be higher than is known."""
+    """Ceilings that floors rest on may be higher than is known; `roofs` names their roofs."""
     if machine is None or not roofs:
         return []
-    found = [(roof, ceiling) for roof in roofs if (ceiling := _ceiling(machine, roof)) is not None and ceiling.at_least]
-    why = next((ceiling.at_least for _, ceiling in found), "others used the machine")
-    names = [roof for roof, _ in found] or list(roofs)
+    bounds = [
+        (roof, ceiling) for roof in roofs if (ceiling := _ceiling(machine, roof)) is not None and ceiling.at_least
+    ]
+    why = next((ceiling.at_least for _, ceiling in bounds), "others used the machine")
+    names = [roof for roof, _ in bounds] or list(roofs)
     return [
         f"This machine may do more than was measured ({' and '.join(names)}): when that was measured, {why}. The least "
-        "times and the speed of light told here may be too long; `gobrrr machine` measures again."
+        "times and the speed of light shown here may be too long; `gobrrr machine` measures again."
     ]
 
 

@@ -1,4 +1,4 @@
-"""The work of a step by the name of the kernel: what a reader knows from a vendor's profiler."""
+"""The device work of a step by kernel name, as a vendor's profiler lists it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gobrrr.model.events import EventTable
 
 
 def kernel_rows(events: EventTable, priced: Priced, steps: Steps, op_of_group: NDArray[np.int64]) -> list[KernelRow]:
-    """The kernels, copies and sets of a step by name, most device time first; the tail beyond `MOST_ROWS` is left out.
+    """The kernels, copies and memsets of a step by name, most device time first; at most `MOST_ROWS`.
 
     `op_of_group`: index of each group in the table of calls, or -1.
     """

@@ -1,37 +1,43 @@
-"""What a reader of the answer is to know of the trace: what it lacks, what contradicts itself, how steps differ."""
+"""Notes on the trace: what it lacks, where it contradicts the floors, how the recorded steps differ from others."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gobrrr import units
 from gobrrr.analysis.answer.study import Study
 
 DIFFERENT = 0.05
-"""A measured step that the profiled one can't be brought closer to than this is worth a note."""
+"""A note says so where the profiled step differs from the measured one by more than this share, after all corrections.
+Chosen, not measured."""
 
 PACED = 0.25
-"""A host whose pace differs by more than this beyond what recording explains is worth a note."""
+"""A note says so where the host's pace differs by more than this share beyond what recording explains. Chosen, not
+measured."""
 
 TELLING = 0.005
-"""Less of the device time than this in kernels faster than their floor is not worth a note."""
+"""A note says so where kernels faster than their floor take this share of the device time. Chosen, not measured."""
 
 
 def notes_of(studies: Sequence[Study], lead: Study, beaten: tuple[float, str]) -> list[str]:
-    """What limits the answer. `beaten`: the share of the device time in kernels that beat their floor, and the most."""
+    """What limits the answer.
+
+    `beaten`: the share of the device time in kernels faster than their floor, and the call with most of that time.
+    """
     notes = []
     if not any(study.evidence for study in studies):
-        here = any(len(study.links.device) for study in studies)
-        what = "no device work of any length in the steps" if here else "no GPU events in this trace"
+        recorded = any(len(study.links.device) for study in studies)
+        what = "no device work of any length in the steps" if recorded else "no GPU events in this trace"
         what = "no operation computed in the steps" if lead.rank.times is not None else what
-        notes.append(f"{what}: the host is all that was observed")
+        notes.append(f"{what}: only the host was observed")
     graph = _share(lead, lead.links.in_graph & np.isnan(lead.priced.floor_ns))
     if graph > 0.01:
         notes.append(
-            f"{units.percent(graph)} of the device time is replayed from a CUDA or HIP graph: such kernels carry no "
-            "operations or shapes, so the least time for them is not known"
+            f"{units.percent(graph)} of the device time is replayed from a CUDA or HIP graph: the trace does not name "
+            "the operations and shapes of such kernels, so their least time is not known"
         )
     unlaunched = _share(lead, lead.links.launch < 0)
     if unlaunched > 0.05:
@@ -42,13 +48,13 @@ def notes_of(studies: Sequence[Study], lead: Study, beaten: tuple[float, str]) -
 
 
 def _differing(lead: Study) -> list[str]:
-    """Steps that took another time under the profiler than without it, beyond what recording explains."""
+    """Recorded steps whose time differs from that of other steps by more than recording explains."""
     pace = lead.evidence[0].unprofiled.cost.pace if lead.evidence else 1.0
     if abs(pace - 1.0) > PACED:
         how = "slower" if pace < 1 else "faster"
         return [
-            f"the host was {how} in the profiled steps than recording explains: its lines are brought to the measured "
-            "step in proportion"
+            f"the host was {how} in the profiled steps than recording explains: its lines are scaled in proportion to "
+            "match the measured step"
         ]
     if abs(lead.scale - 1.0) <= DIFFERENT:
         return []
@@ -56,21 +62,22 @@ def _differing(lead: Study) -> list[str]:
     by = units.percent(abs(lead.scale - 1.0))
     return [
         f"the measured step is {by} {longer} than the profiled one explains: the device itself ran at another speed "
-        "then; the lines of the budget are in proportion"
+        "then; all lines of the budget are scaled in proportion"
     ]
 
 
-def _share(lead: Study, mask) -> float:  # type: ignore[no-untyped-def]
+def _share(lead: Study, mask: NDArray[np.bool_]) -> float:
+    """The marked work's share of the device time."""
     duration = lead.rank.events.duration_ns[lead.links.device]
     total = float(duration.sum())
     return float(duration[mask].sum()) / total if total > 0 else 0.0
 
 
 def _contradictions(share: float, most: str) -> list[str]:
-    """Kernels faster than their floor: the count, the ceiling or the cache assumption is wrong."""
+    """Kernels faster than their floor: the count, the ceiling or the assumption about the cache is wrong."""
     if share < TELLING:
         return []
     return [
         f"{units.percent(share)} of the device time is in kernels faster than their floor (most: {most}): "
-        "its count, the ceiling or the cache assumption is wrong there; counted as at the roof"
+        "its count, the ceiling or the assumption about the cache is wrong there; these kernels count as at their roof"
     ]

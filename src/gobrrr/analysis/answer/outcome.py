@@ -1,4 +1,4 @@
-"""The budget of a step after a change: its changed graph is run, and the timeline read like any other."""
+"""The budget of a step after a change: run the changed graph, then analyse its timeline like any other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gobrrr.model.diagnosis import BudgetLine, MovedOp, Regime
 from gobrrr.model.events import I8, EventTable
 
 MOVED = 0.005
-"""A kind of call whose time changes by less than this share is not listed as moved."""
+"""A kind of call whose time changes by less than this share is not listed as moved. Chosen, not measured."""
 
 WORDS = {
     "compute": "computing at its roof",
@@ -33,18 +33,21 @@ WORDS = {
     "overhead": "the device waiting for the host",
     "input": "waiting for input",
 }
-AT_ROOF = ("compute", "memory")
-"""The budget's lines that no better kernel and no better host makes shorter."""
+"""The budget's lines in words."""
+
 ON_CPU = {"overhead": "dispatch and Python"}
-"""The same where the host's processor is the device."""
+"""Those that differ where the host's processor is the device."""
+
+AT_ROOF = ("compute", "memory")
+"""The budget's lines that neither a better kernel nor a faster host makes shorter."""
 
 
 @dataclass(frozen=True)
 class Outcome:
     """A changed step's timeline and budget.
 
-    `touched`: of each line what the change touches: work that takes another time than before, and all idle time where
-    the host does something else.
+    `then`: the largest part of the step, in words. `touched`: the part of each line that the change affects: work whose
+    time changes, and all idle time where the host's work changes.
     """
 
     events: EventTable
@@ -63,10 +66,10 @@ class Outcome:
 def outcome(
     evidence: Evidence, graph: StepGraph, priced: Priced, wall_ns: float | None, ran: Run | None = None
 ) -> Outcome:
-    """Run a graph of `evidence`'s trace and budget it: `priced` has the floors' sides.
+    """Run a graph of `evidence`'s trace and make its budget.
 
-    `wall_ns`: the step's time, which the lines sum to; None: what it runs for. `ran`: how it ran, where other ranks had
-    a part in it.
+    `priced`: says whether compute or memory bounds each floor. `wall_ns`: the step's time, which the lines sum to;
+    None: the time that the run takes. `ran`: the run, where it was made together with other ranks.
     """
     events = replayed(graph) if ran is None else moved(graph, ran)
     links = priced.links
@@ -83,53 +86,54 @@ def outcome(
     touched = lines_of(budget, changed, events, changed_work(evidence.graph, graph))
     if hosts(evidence.graph, graph):
         touched |= {key: ns for key, ns in budget.lines.items() if key[0] == "overhead"}
-    part, lines = ({key: ns * scale for key, ns in sums.items()} for sums in (touched, budget.lines))
-    return _told(Outcome(events, steps, [], "unknown", "", part), lines, cpu=graph.serial)
+    touched, lines = ({key: ns * scale for key, ns in sums.items()} for sums in (touched, budget.lines))
+    return _with_lines(Outcome(events, steps, [], "unknown", "", touched), lines, cpu=graph.serial)
 
 
-def scaled(found: Outcome, factor: float, *, cpu: bool) -> Outcome:
-    """The same where everything takes `factor` times as long."""
-    touched, lines = ({key: ns * factor for key, ns in sums.items()} for sums in (found.touched, _sums(found.lines)))
-    return _told(replace(found, touched=touched), lines, cpu=cpu)
+def scaled(before: Outcome, factor: float, *, cpu: bool) -> Outcome:
+    """The outcome with all times multiplied by `factor`."""
+    touched, lines = ({key: ns * factor for key, ns in sums.items()} for sums in (before.touched, _sums(before.lines)))
+    return _with_lines(replace(before, touched=touched), lines, cpu=cpu)
 
 
 def changed_work(before: StepGraph, after: StepGraph) -> Mask:
-    """One flag a piece of device work: whether it takes another time than before, runs no more or on another stream."""
+    """One flag a piece of device work: whether its time or its stream changes, or it no longer runs."""
     result: Mask = (after.duration != before.duration) | (after.gone != before.gone) | (after.stream != before.stream)
     return result
 
 
 def hosts(before: StepGraph, after: StepGraph) -> bool:
-    """Whether the host does something else than before, or no longer waits."""
+    """Whether the host's work or its waits change."""
     return not (np.array_equal(after.left, before.left) and np.array_equal(after.cut, before.cut))
 
 
-def brought_to(found: Outcome, now: Sequence[BudgetLine], step_ns: float, *, cpu: bool) -> Outcome:
-    """The budget of a step of `step_ns`, where its graph runs for another time than that; `now`: before the change.
+def brought_to(changed: Outcome, now: Sequence[BudgetLine], step_ns: float, *, cpu: bool) -> Outcome:
+    """The budget scaled to a step of `step_ns`, where the graph runs for another time; `now`: before the change.
 
-    Only what the change touches makes the difference: what is saved less than the graph says comes back where it was
-    taken, below the roof; what is saved more is taken from the rest of what is touched, last from what is at its roof.
+    Only lines that the change affects take up the difference. If the step saves less than the graph says, the lines
+    that were shortened get the time back, as time below the roof. If it saves more, the lines that the change affects
+    get shorter: those at their roof last.
     """
-    lines = _sums(found.lines)
-    more = step_ns - found.ns
+    lines = _sums(changed.lines)
+    more = step_ns - changed.ns
     if more > 0:
-        taken = _sums(now)
-        back = {key: taken.get(key, 0.0) - lines.get(key, 0.0) for key in {**lines, **taken}}
-        saved = sum(back.values())
+        before = _sums(now)
+        shortened = {key: before.get(key, 0.0) - lines.get(key, 0.0) for key in {**lines, **before}}
+        saved = sum(shortened.values())
         part = min(more / saved, 1.0) if saved > 0 else 0.0
-        for key, ns in back.items():
-            # what is left to do at its roof is known: a kernel that takes longer is further below it
-            kept: Key = ("below_roof", key[0]) if key[0] in AT_ROOF and ns > 0 else key
-            lines[kept] = lines.get(kept, 0.0) + part * ns
+        for key, ns in shortened.items():
+            # the time at the roof is known: a kernel that takes longer is further below it
+            longer: Key = ("below_roof", key[0]) if key[0] in AT_ROOF and ns > 0 else key
+            lines[longer] = lines.get(longer, 0.0) + part * ns
         more -= part * max(saved, 0.0)
-    off_roof = {key: ns for key, ns in found.touched.items() if key[0] not in AT_ROOF}
-    for touched in (off_roof, found.touched, lines):
+    off_roof = {key: ns for key, ns in changed.touched.items() if key[0] not in AT_ROOF}
+    for touched in (off_roof, changed.touched, lines):
         more = _shared_out(lines, more, touched)
-    return _told(found, lines, cpu=cpu)
+    return _with_lines(changed, lines, cpu=cpu)
 
 
 def _shared_out(lines: dict[Key, float], more: float, among: Mapping[Key, float]) -> float:
-    """Makes `lines` longer by `more` (shorter, where it is below 0) in proportion to `among`; what did not fit."""
+    """Lengthen `lines` by `more` (shorten them, where it is negative) in proportion to `among`; return the rest."""
     room = {key: min(ns, lines.get(key, 0.0)) for key, ns in among.items()}
     whole = sum(room.values())
     part = max(more / whole, -1.0) if whole > 0 else 0.0
@@ -138,29 +142,29 @@ def _shared_out(lines: dict[Key, float], more: float, among: Mapping[Key, float]
     return more - part * whole
 
 
-def waiting_for_input(found: Outcome, ns: float, *, cpu: bool) -> Outcome:
-    """A step that takes longer than its graph runs: for the rest the device waits for its input."""
-    lines = _sums(found.lines)
+def waiting_for_input(before: Outcome, ns: float, *, cpu: bool) -> Outcome:
+    """The outcome with `ns` more in which the device waits for its input."""
+    lines = _sums(before.lines)
     lines["overhead", INPUT] = lines.get(("overhead", INPUT), 0.0) + ns
-    return _told(found, lines, cpu=cpu)
+    return _with_lines(before, lines, cpu=cpu)
 
 
 def _sums(lines: Sequence[BudgetLine]) -> dict[Key, float]:
     return {(line.line, line.cause): line.ns for line in lines}
 
 
-def _told(found: Outcome, lines: Mapping[Key, float], *, cpu: bool) -> Outcome:
-    """The outcome with these lines, and what they say. `cpu`: host and device are one processor."""
-    made = budget_lines(dict(lines), sum(lines.values()))
-    return replace(found, lines=made, regime=regime_of(made), then=largest(made, cpu=cpu))
+def _with_lines(before: Outcome, lines: Mapping[Key, float], *, cpu: bool) -> Outcome:
+    """The outcome with these lines, and the regime that follows. `cpu`: host and device are one processor."""
+    budget = budget_lines(dict(lines), sum(lines.values()))
+    return replace(before, lines=budget, regime=regime_of(budget), then=largest(budget, cpu=cpu))
 
 
 def largest(lines: list[BudgetLine], *, cpu: bool) -> str:
-    """What the largest part of the step is, in words. `cpu`: host and device are one processor."""
+    """The largest part of the step, in words. `cpu`: host and device are one processor."""
     sums: dict[str, float] = {}
     for line in lines:
-        what = "input" if line.line == "overhead" and line.cause == INPUT else line.line
-        sums[what] = sums.get(what, 0.0) + line.share
+        side = "input" if line.line == "overhead" and line.cause == INPUT else line.line
+        sums[side] = sums.get(side, 0.0) + line.share
     if not sums:
         return ""
     most = max(sums, key=lambda line: sums[line])
@@ -169,10 +173,10 @@ def largest(lines: list[BudgetLine], *, cpu: bool) -> str:
 
 
 def moved_ops(evidence: Evidence, graph: StepGraph, row_of_group: I8, priced: Priced) -> list[MovedOp]:
-    """The rows of `Diagnosis.ops` whose time a change of the graph alters, with what they then take in a step.
+    """The rows of `Diagnosis.ops` whose time changes with the graph, with their new time in a step.
 
     `row_of_group`: the row of each of `evidence.priced.groups`, -1 for none; `priced`: with the floors of the machine
-    that the graph is on, before any treatment.
+    that the graph runs on, before any treatment.
     """
     before, after = evidence.graph, graph
     row = row_of_group[evidence.priced.group]
@@ -190,16 +194,17 @@ def moved_ops(evidence: Evidence, graph: StepGraph, row_of_group: I8, priced: Pr
     bytes_ = np.zeros(size)
     for at, group in enumerate(evidence.priced.groups):
         if row_of_group[at] >= 0 and group.work.bytes is not None:
-            bytes_[int(row_of_group[at])] = group.work.bytes * _calls(evidence, at) / count
+            calls = float((evidence.calls.group == at).sum())
+            bytes_[int(row_of_group[at])] = group.work.bytes * calls / count
     moved = np.flatnonzero(np.abs(new - old) > MOVED * np.maximum(old, 1.0))
     return [
         MovedOp(
-            op=int(one),
-            ns=float(new[one]),
-            floor_ns=float(floors[one]) if floors_before[one] > 0 else None,
-            bytes=_bytes(float(bytes_[one]), float(floors_before[one]), float(floors[one])),
+            op=int(op),
+            ns=float(new[op]),
+            floor_ns=float(floors[op]) if floors_before[op] > 0 else None,
+            bytes=_bytes(float(bytes_[op]), float(floors_before[op]), float(floors[op])),
         )
-        for one in moved
+        for op in moved
     ]
 
 
@@ -210,12 +215,8 @@ def in_window(evidence: Evidence) -> Mask:
     return result
 
 
-def _calls(evidence: Evidence, group: int) -> float:
-    return float((evidence.calls.group == group).sum())
-
-
 def _bytes(bytes_: float, before: float, after: float) -> float | None:
-    """Bytes of calls whose floor has changed by traffic that is no more; None where they are not known."""
+    """Bytes of calls whose floor went from `before` to `after` by less traffic; None where they are not known."""
     if not bytes_ or not before:
         return None
     return bytes_ * min(after / before, 1.0)

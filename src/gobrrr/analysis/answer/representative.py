@@ -1,7 +1,7 @@
-"""The part of a long recording that is studied: typical steps, one after the other.
+"""The part of a long recording that is studied: a run of typical steps.
 
-The steps of a loop repeat, so that most of what a long recording holds is said by a few of them. Those are studied
-whose time comes nearest to that of the median step. The busy time of each device stays that of the whole recording.
+The steps of a loop repeat, so a few of them show most of what a long recording holds. The steps that are studied are
+those whose time is nearest to that of the median step. The busy time of each device stays that of the whole recording.
 """
 
 from __future__ import annotations
@@ -22,22 +22,21 @@ MOST_EVENTS = 100_000
 """A recording with more events is studied in part. The recordings that docs/accuracy.md rests on have fewer."""
 
 PART_EVENTS = 20_000
-"""About so many events are studied of a longer recording: more take longer and say the same."""
+"""About how many events are studied of a longer recording: more take longer and show the same. Chosen."""
 
 LEAST_STEPS = 5
-"""So many steps are studied however long they are: fewer show no trend from step to step."""
+"""At least this many steps are studied, however long they are: fewer show no trend from step to step. Chosen."""
 
 LARGEST_PART = 0.5
-"""A part with more of the events than this saves too little: the whole is studied."""
-
+"""The whole is studied where a part would hold more than this share of the events, which saves too little. Chosen."""
 
 UNEVEN = 0.05
-"""A mean step that is longer than the median by more than this is worth a word: some steps do more than others."""
+"""The note mentions uneven steps where the mean step is longer than the median by more than this share. Chosen."""
 
 
 @dataclass(frozen=True)
 class _Long:
-    """A rank, with what has to be known of all of it. `edges`: the begin of each step on the host, and the last end."""
+    """A whole rank with its steps. `edges`: the begin of each step on the host, and the end of the last one."""
 
     rank: RankProfile
     links: Links
@@ -52,23 +51,25 @@ class _Long:
 
 
 def representative(profile: Profile) -> Profile:
-    """The profile with the events of typical steps alone, and a note on that; itself where it is short, where its
-    ranks do not have the same steps, or where no part of it can stand for the whole."""
+    """The profile with the events of typical steps alone, and a note that says so.
+
+    The profile itself where it is short, where its ranks have different steps, or where no part can stand for it all.
+    """
     ranks = profile.ranks
     recorded = profile.origin == "trace" and all(rank.times is None and rank.ends is None for rank in ranks)
     if not recorded or max(len(rank.events) for rank in ranks) <= MOST_EVENTS:
         return profile
-    each = [_long(rank) for rank in ranks]
-    count = each[0].steps.count
-    alike = all(long.steps.count == count and long.steps.marked for long in each)
-    if not all(long.steps.begins for long in each) or not (alike or len(each) == 1):
+    wholes = [_long(rank) for rank in ranks]
+    count = wholes[0].steps.count
+    alike = all(whole.steps.count == count and whole.steps.marked for whole in wholes)
+    if not all(whole.steps.begins for whole in wholes) or not (alike or len(wholes) == 1):
         return profile
-    first, many = _typical(each)
-    parts = [_part(long, first, many) for long in each]
-    before, after = (sum(len(one.events) for one in some) for some in (ranks, parts))
-    if after > LARGEST_PART * before or any(_steps(part) != many for part in parts):
+    first, many = _typical(wholes)
+    parts = [_part(whole, first, many) for whole in wholes]
+    before, after = (sum(len(rank.events) for rank in group) for group in (ranks, parts))
+    if after > LARGEST_PART * before or any(_long(part).steps.count != many for part in parts):
         return profile
-    return replace(profile, ranks=tuple(parts), notes=(*profile.notes, _note(each[0], first, many, before - after)))
+    return replace(profile, ranks=tuple(parts), notes=(*profile.notes, _note(wholes[0], first, many, before - after)))
 
 
 def _long(rank: RankProfile) -> _Long:
@@ -80,23 +81,22 @@ def _long(rank: RankProfile) -> _Long:
     return _Long(rank, links, steps, np.array([*steps.begins, end], dtype=np.int64))
 
 
-def _steps(rank: RankProfile) -> int:
-    return _long(rank).steps.count
-
-
-def _typical(each: Sequence[_Long]) -> tuple[int, int]:
+def _typical(wholes: Sequence[_Long]) -> tuple[int, int]:
     """(the first of the steps that are studied, how many they are)."""
-    count = each[0].steps.count
-    fit = int(PART_EVENTS // max(long.in_a_step for long in each))
+    count = wholes[0].steps.count
+    fit = int(PART_EVENTS // max(whole.in_a_step for whole in wholes))
     many = min(max(fit, LEAST_STEPS), count)
-    lengths = np.sum([step_lengths(long.rank.events, long.links, long.steps) for long in each], axis=0)
+    lengths = np.sum([step_lengths(whole.rank.events, whole.links, whole.steps) for whole in wholes], axis=0)
     runs = np.convolve(lengths, np.ones(many), mode="valid")
     return int(np.argmin(np.abs(runs - many * np.median(lengths)))), many
 
 
 def _part(whole: _Long, first: int, many: int) -> RankProfile:
-    """The rank with what it did in `many` steps: what the host did, the work that it launched, and the work that was
-    still to do when they began, with its launches."""
+    """The rank with the events of `many` steps.
+
+    These are the host's events, the work that it launched, and the work that was still pending when the steps began,
+    with its launches.
+    """
     events, links, steps = whole.rank.events, whole.links, whole.steps
     begin = int(whole.edges[first])
     stop = int(whole.edges[first + many]) if first + many < steps.count else steps.stop
@@ -115,7 +115,7 @@ def _part(whole: _Long, first: int, many: int) -> RankProfile:
 
 
 def _note(whole: _Long, first: int, many: int, left: int) -> str:
-    """What was studied, and how it lies to the rest."""
+    """Which steps were studied, and how their time compares with the rest."""
     steps = whole.steps
     if many == steps.count:
         return f"{units.things(left, 'recorded event')} outside of the steps were not studied"

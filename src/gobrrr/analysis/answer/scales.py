@@ -1,7 +1,7 @@
 """The article's second check: does the time follow the work when the batch grows?
 
 A step that waits for its host takes as long for twice the batch. So does a product of a few rows with a large matrix,
-whose bytes stay what they are: time is held against FLOPs and against bytes, at each size.
+whose bytes hardly grow. So at each size the time is compared with the FLOPs and with the bytes.
 """
 
 from __future__ import annotations
@@ -12,25 +12,27 @@ from gobrrr.model.diagnosis import Regime
 from gobrrr.model.live import Scaling
 
 SAME = 0.1
-"""Growth under a tenth is none: a step repeats no better."""
+"""Growth below this share counts as none: a step's time repeats no better. Chosen, not measured."""
 
 FOLLOWS, IGNORES = 0.7, 0.3
-"""Growth of the time over that of the work: from the first on it follows, up to the second it does not."""
+"""Growth of the time over growth of the work. The time follows the work at or above the first, and does not follow it
+at or below the second. Chosen, not measured."""
 
 OVERHEAD, WORK, BYTES = "overhead", "time follows the work", "time follows the bytes, not the FLOPs"
 PART, SILENT = "time follows the work in part", "nothing follows from that"
+"""What one size says, in the words of the evidence."""
 
 
 @dataclass(frozen=True)
 class Scaled:
-    """The lines to print, one a size, and whether the largest size speaks against the regime."""
+    """The lines to print, one per size, and whether the largest size contradicts the regime."""
 
     lines: tuple[str, ...]
     against: bool
 
 
 def scaled(scaling: Scaling | None, regime: Regime) -> Scaled:
-    """What the scaling test says of a regime. Nothing without a test of two sizes."""
+    """What the scaling test says about a regime; no lines without a test of two sizes."""
     if scaling is None or len(scaling.points) < 2:
         return Scaled((), against=False)
     first, *others = scaling.points
@@ -41,9 +43,9 @@ def scaled(scaling: Scaling | None, regime: Regime) -> Scaled:
         if time is None:
             continue
         said = _said(time, work, traffic)
-        beside = [f"{what} x{one:.1f}" for what, one in (("FLOPs", work), ("bytes", traffic)) if one is not None]
-        than = f" while {' and '.join(beside)}" if beside else ""
-        lines.append(f"batch x{factor / first[0]:g}: time x{time:.1f}{than}: {said}")
+        grown = [f"{what} x{ratio:.1f}" for what, ratio in (("FLOPs", work), ("bytes", traffic)) if ratio is not None]
+        beside = f" while {' and '.join(grown)}" if grown else ""
+        lines.append(f"batch x{factor / first[0]:g}: time x{time:.1f}{beside}: {said}")
     against = _against(said, regime)
     if against and lines:
         lines[-1] += f", which speaks against {regime} as the bound"
@@ -55,20 +57,21 @@ def _ratio(value: float | None, first: float | None) -> float | None:
 
 
 def _said(time: float, work: float | None, traffic: float | None) -> str:
+    """What one size says, from the ratios of time, FLOPs and bytes to those of the first size."""
     if work is None or work - 1 <= SAME:
         return SILENT
     least = work - 1 if traffic is None else min(work, traffic) - 1
     if time - 1 >= FOLLOWS * (work - 1):
         return WORK
     if least > SAME and time - 1 <= IGNORES * least:
-        return OVERHEAD if traffic is not None else "overhead, or bytes that stay"
+        return OVERHEAD if traffic is not None else "overhead, or bytes that do not grow"
     if traffic is not None and (least <= SAME or time - 1 >= FOLLOWS * (traffic - 1)):
-        return BYTES if traffic - 1 > SAME else "neither time nor bytes grow: overhead, or weights that are read"
+        return BYTES if traffic - 1 > SAME else "neither time nor bytes grow: overhead, or reading the weights"
     return PART
 
 
 def _against(said: str, regime: Regime) -> bool:
-    """Overhead does not grow with the work; arithmetic and traffic do."""
+    """Whether `said` contradicts the regime: overhead does not grow with the work; arithmetic and traffic do."""
     if said == OVERHEAD:
         return regime in ("compute", "memory")
     if said in (WORK, BYTES):

@@ -19,33 +19,42 @@ from gobrrr.analysis.events.intervals import EMPTY, Spans, exclusive, union
 from gobrrr.analysis.events.links import Links, link
 from gobrrr.analysis.events.observer import LEFT_FACTOR, NO_COST, REPEATABLE, ObserverCost, observer_cost
 from gobrrr.analysis.events.steps import FEW_MISSING, Steps, find_steps, steady
-from gobrrr.analysis.findings.evidence import Evidence, Unprofiled, calls_of
+from gobrrr.analysis.findings.evidence import Evidence, Unprofiled, calls_of, step_of
 from gobrrr.analysis.pricing.captured import with_captured
 from gobrrr.analysis.pricing.fusion import find_chains
 from gobrrr.analysis.pricing.price import Priced, price_all
 from gobrrr.analysis.replay.graph import StepGraph, graph_of, host_needs, recosted
 from gobrrr.analysis.replay.simulator import replayed as replayed_events
 from gobrrr.model.diagnosis import DeviceTotals, Wall
-from gobrrr.model.events import I8, EventTable
+from gobrrr.model.events import EventTable
 from gobrrr.model.live import StepTimes
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import RankProfile
 from gobrrr.units import percent
 
 MOST_LAUNCHES = 20_000
-"""Pieces of work that the replays at the interval's ends look at: of a graph all or none."""
+"""How many pieces of work the replays for the ends of the interval run. The work of one launch is never split."""
 
 LEAST_WORK = 0.01
-"""A device with less than this share of the busiest one's work in the window is not analysed (a stray copy)."""
+"""A device with less than this share of the busiest device's work is not analysed (a stray copy). Chosen."""
 
 MOST_UNLAUNCHED = 0.05
+"""A trace is not replayed where more than this share of the device time has no recorded launch. Chosen."""
+
 CLOCK_NS = 100_000
+"""How far device work may begin before its launch, in ns, before the clocks count as different. Chosen."""
+
 SHORTEST = 0.98
+"""A replayed step may be this share of its device's busy time: rounding, no contradiction. Chosen."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """One rank, analysed. `evidence`: one entry a device with work in the steps; empty without device work."""
+    """One rank, analysed.
+
+    `evidence`: one entry per device with work in the steps; empty without device work. `ahead`: the share of the device
+    work that the host had launched before the device was free for it; None if launches are not recorded.
+    """
 
     rank: RankProfile
     links: Links
@@ -57,16 +66,16 @@ class Study:
     ahead: float | None
     doubt: str | None = None  # why the step without the profiler can't be estimated
     recorded_ns: float = 0.0  # one step as the profiler recorded it
-    scale: float = 1.0  # the measured step over that of the timeline, where the two could not be made equal
+    scale: float = 1.0  # the measured step over the step of the timeline, where the two could not be made equal
     once: Spans = EMPTY  # first uses of kernels, which are left out of the step
 
 
 @dataclass(frozen=True)
 class _Brought:
-    """A rank whose steps were brought to the time that they take without the profiler, and how that was done.
+    """A rank whose steps were brought to their time without the profiler, and how that was done.
 
-    `seen`: the events and steps that tell which devices work; `wall`: the step's time as the answer gives it;
-    `rank`, `priced`: as they are looked at.
+    `rank`, `priced`: what the analysis uses; `seen`: the events and steps that say which devices work; `wall`: the
+    step's time in the answer.
     """
 
     rank: RankProfile
@@ -97,7 +106,7 @@ def study(rank: RankProfile, machine: Machine | None) -> Study:
     else:
         brought = _estimated(rank, machine, links, steps, priced)
     host = host_time(brought.unprofiled.replayed, links)
-    evidence = tuple(_evidence(brought, each, machine, host) for each in _active(*brought.seen, links))
+    evidence = tuple(_evidence(brought, device, machine, host) for device in _active(*brought.seen, links))
     wall = brought.wall if brought.unprofiled.base is None else _less_waiting(brought.wall, evidence)
     return Study(
         brought.rank, links, brought.unprofiled.recorded_steps, brought.priced, devices, wall, evidence,
@@ -106,7 +115,7 @@ def study(rank: RankProfile, machine: Machine | None) -> Study:
 
 
 def _estimated(rank: RankProfile, machine: Machine | None, links: Links, steps: Steps, priced: Priced) -> _Brought:
-    """A trace: its own graph is replayed without what the profiler costs; where it can't be, it is taken as it is."""
+    """A trace: its graph is replayed without the profiler's cost; where that is not possible, it stays as recorded."""
     events, cost = rank.events, observer_cost(rank, machine)
     ahead = _ahead(events, links)
     doubt = unreplayable(events, links, steps) if rank.whole else "part of the file is missing"
@@ -129,13 +138,16 @@ def _estimated(rank: RankProfile, machine: Machine | None, links: Links, steps: 
 def _never_profiled(
     rank: RankProfile, links: Links, steps: Steps, priced: Priced, ends: tuple[float, float]
 ) -> _Brought:
-    """A timeline that no profiler slowed down: it is the step, with the ends that its door gives."""
+    """A timeline that no profiler slowed down: it is the step itself.
+
+    `ends`: the interval's ends as factors of the step's time.
+    """
     events = rank.events
     if "replayed" in rank.meta.recorded:
         events, steps = running(events, links, steps)
     value = steps.wall_ns
     wall = Wall(value=value, low=value * min(ends[0], 1.0), high=value * max(ends[1], 1.0), how="estimated")
-    # conditions look at this timeline as it is: what another host would change is no saving
+    # conditions use this timeline as it is: the difference to another host is no saving
     itself = Wall(value=value, low=value, high=value, how="estimated")
     brought = Unprofiled(steps, events, steps, NO_COST, itself)
     return _Brought(rank, priced, brought, (events, steps), wall, _ahead(events, links))
@@ -144,14 +156,14 @@ def _never_profiled(
 def _measured(
     rank: RankProfile, times: StepTimes, machine: Machine | None, links: Links, steps: Steps, priced: Priced
 ) -> _Brought:
-    """The step was timed: it takes what it was measured to take without the profiler; the timeline is brought there."""
+    """A step that was also timed without the profiler: the timeline is brought to the measured time."""
     events, wall, recorded = rank.events, _wall_of(times), steps
     priced = with_captured(priced, events, steps, rank.seen, machine)
     cost = observer_cost(rank, machine)
     if rank.device.asynchronous:
         anchored = anchor_device(events, links, steps, cost, times.wall_ns, None if rank.syncs else rank.issue_ns)
         ahead = _ahead(anchored.events, links)
-    else:  # there is no queue to replay: what it is brought to stands for what was recorded
+    else:  # there is no queue to replay: the adjusted timeline takes the place of the recorded one
         anchored = anchor_processor(events, links, steps, cost, times.wall_ns)
         rank, recorded, ahead = replace(rank, events=anchored.events), anchored.steps, None
     brought = Unprofiled(recorded, anchored.events, anchored.steps, anchored.cost, wall, anchored.ends)
@@ -164,7 +176,7 @@ def _wall_of(times: StepTimes) -> Wall:
 
 
 def unreplayable(events: EventTable, links: Links, steps: Steps) -> str | None:
-    """Why the trace's own dependency graph can't be replayed, in words; None if it can."""
+    """Why the trace's dependency graph can't be replayed, in words; None if it can."""
     rows = links.device
     start, duration = events.start_ns[rows], events.duration_ns[rows].astype(np.float64)
     known = links.launch >= 0
@@ -186,10 +198,10 @@ def unreplayable(events: EventTable, links: Links, steps: Steps) -> str | None:
 
 
 def _too_short(events: EventTable, links: Links, steps: Steps, window: Steps) -> str | None:
-    """A step can't be shorter than its device is busy."""
-    mine = links.device[in_steps(events, links, steps)]
-    for device in np.unique(events.device[mine]):
-        rows = mine[events.device[mine] == device]
+    """Why the replayed step is too short, in words: it can't be shorter than its device is busy. None if it is not."""
+    work = links.device[in_steps(events, links, steps)]
+    for device in np.unique(events.device[work]):
+        rows = work[events.device[work] == device]
         busy = union(events.start_ns[rows], events.end_ns[rows]).length / steps.count
         if window.wall_ns < SHORTEST * busy and window.count == steps.count:
             return "the replayed step is shorter than its device is busy"
@@ -197,21 +209,13 @@ def _too_short(events: EventTable, links: Links, steps: Steps, window: Steps) ->
 
 
 def _evidence(brought: _Brought, device: int, machine: Machine | None, host: HostTime) -> Evidence:
-    """What one device did in the steps; `host`: what the host did meanwhile."""
+    """The evidence of one device; `host`: what the host did in the steps."""
     priced, unprofiled = brought.priced, brought.unprofiled
     replayed, steps = unprofiled.replayed, unprofiled.steps
     budget = device_budget(replayed, priced, steps, device, host)
     calls = calls_of(replayed, priced, budget, steps)
-    begun = _step_of(replayed, priced.links, steps, calls.first)
-    fusion = find_chains(priced.groups, calls.group, calls.stream, begun)
+    fusion = find_chains(priced.groups, calls.group, calls.stream, step_of(replayed, priced.links, steps, calls))
     return Evidence(brought.rank, unprofiled, machine, priced, budget, calls, fusion)
-
-
-def _step_of(events: EventTable, links: Links, steps: Steps, first: I8) -> I8:
-    """The step that launched each piece of work (an index into `links.device`)."""
-    launch = links.launch[first]
-    when = np.where(launch >= 0, events.start_ns[np.maximum(launch, 0)], events.start_ns[links.device[first]])
-    return np.searchsorted(np.array(steps.begins, dtype=np.int64), when, side="right")
 
 
 def estimated(
@@ -224,12 +228,12 @@ def estimated(
     graph: StepGraph | None = None,
     once: Spans = EMPTY,
 ) -> Wall:
-    """The estimate `value`, with replays in which what stays of the host's time is shorter and longer by `factor`.
+    """The estimate `value` with its interval.
 
-    The high end is also that of a step that waits for its end, where a loop that runs ahead would be faster. A host is
-    taken for no slower than it was recorded. Apart from that each end repeats no better than to `REPEATABLE`. A trace
-    with very many launches is replayed in part: the ends are then taken in proportion. `graph`: of the whole, where it
-    was made already; `once`: host time that is left out.
+    The ends are replays in which the host's remaining time is shorter and longer by `factor`. The high end also covers
+    a step that runs on its own, where a loop that runs ahead would be faster. The host counts as no slower than
+    recorded. Each end is at least `REPEATABLE` away. A trace with very many launches is replayed in part, and the ends
+    are scaled. `graph`: of the whole trace, where it was made already; `once`: host time that is left out.
     """
     part = _front(events, links)
     if part is not None:
@@ -250,20 +254,22 @@ def estimated(
 
 
 def _less_waiting(wall: Wall, evidence: tuple[Evidence, ...]) -> Wall:
-    """The same with a low end at which no exposed communication is left.
+    """The wall time with a low end that has no exposed communication.
 
-    A collective lasts until the last rank comes. One rank's trace can't tell the transfer from waiting for another
-    rank whose host the profiler slows down as well.
+    A collective lasts until the last rank arrives. One rank's trace can't tell the transfer from waiting for another
+    rank, whose host the profiler slows down as well.
     """
     if wall.value is None or wall.low is None or not evidence:
         return wall
-    exposed = sum(one.line("communication") for one in evidence) / len(evidence)
+    exposed = sum(device.line("communication") for device in evidence) / len(evidence)
     return msgspec.structs.replace(wall, low=min(wall.low, wall.value - exposed))
 
 
 def _front(events: EventTable, links: Links) -> tuple[EventTable, Links] | None:
-    """The first launches, of at most `MOST_LAUNCHES` pieces of work or at least one, and all that is recorded before
-    the next; None if there are no more."""
+    """The trace up to the launch after the first `MOST_LAUNCHES` pieces of work; None where it is no longer than that.
+
+    At least one launch is kept, however much work it launched.
+    """
     launches, pieces = np.unique(links.launch[links.launch >= 0], return_counts=True)
     first = max(int(np.searchsorted(np.cumsum(pieces), MOST_LAUNCHES, side="right")), 1)
     if first >= len(launches):
@@ -280,29 +286,29 @@ def _replayed(graph: StepGraph, steps: Steps, cost: ObserverCost) -> tuple[float
 
 def _loop(graph: StepGraph, steps: Steps) -> tuple[EventTable, Steps, Steps]:
     """(the timeline of a graph, its steps in a loop that runs ahead, the same steps on their own)."""
-    links, other = graph.links, replayed_events(graph)
-    alone = steady(other, links, find_steps(other, links))
-    moved, window = running(other, links, alone, host_needs(graph, steps, alone.count))
+    links, events = graph.links, replayed_events(graph)
+    alone = steady(events, links, find_steps(events, links))
+    moved, window = running(events, links, alone, host_needs(graph, steps, alone.count))
     return moved, window, alone
 
 
 def device_totals(rank: RankProfile, links: Links) -> tuple[DeviceTotals, ...]:
     """Busy time, span and pieces of work of each device over the whole trace."""
     events, rows = rank.events, links.device
-    result = []
+    totals = []
     for device in np.unique(events.device[rows]):
-        mine = rows[events.device[rows] == device]
-        start, stop = events.start_ns[mine], events.end_ns[mine]
-        result.append(
+        work = rows[events.device[rows] == device]
+        start, stop = events.start_ns[work], events.end_ns[work]
+        totals.append(
             DeviceTotals(
                 rank=rank.rank,
                 device=int(device),
                 busy_total_ns=union(start, stop).length,
                 span_total_ns=int(stop.max() - start.min()),
-                kernels=len(mine),
+                kernels=len(work),
             )
         )
-    return tuple(result)
+    return tuple(totals)
 
 
 def _active(events: EventTable, steps: Steps, links: Links) -> list[int]:
@@ -312,14 +318,14 @@ def _active(events: EventTable, steps: Steps, links: Links) -> list[int]:
     rows = rows[inside]
     busy: dict[int, int] = {}
     for device in np.unique(events.device[rows]):
-        mine = rows[events.device[rows] == device]
-        busy[int(device)] = int(exclusive(events.start_ns[mine], events.end_ns[mine]).sum())
+        work = rows[events.device[rows] == device]
+        busy[int(device)] = int(exclusive(events.start_ns[work], events.end_ns[work]).sum())
     most = max(busy.values(), default=0)
-    return [device for device in sorted(busy, key=lambda one: -busy[one]) if busy[device] >= LEAST_WORK * most]
+    return [device for device in sorted(busy, key=lambda key: -busy[key]) if busy[device] >= LEAST_WORK * most]
 
 
 def _ahead(events: EventTable, links: Links) -> float | None:
-    """Share of device work whose launch call had begun before the work in front of it on the stream was done."""
+    """Share of device work whose launch began before the previous work on its stream ended; None if not recorded."""
     known = np.flatnonzero(links.launch >= 0)
     if len(known) < 2:
         return None

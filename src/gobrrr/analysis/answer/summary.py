@@ -25,10 +25,11 @@ from gobrrr.model.machine import Machine
 from gobrrr.model.work import ITEM_BYTES, Work
 
 MOST_ROWS = 400
+"""How many rows the tables of operations and of kernels hold. Chosen."""
 
 
 def in_steps(events: EventTable, links: Links, steps: Steps) -> NDArray[np.bool_]:
-    """Device work that belongs to the steps: launched within them or, where no launch is recorded, begun within."""
+    """One flag per piece of device work: launched within the steps or, where no launch is recorded, begun in them."""
     start = events.start_ns[links.device]
     when = np.where(links.launch >= 0, events.start_ns[np.maximum(links.launch, 0)], start)
     begun = (start >= steps.start) & (start < steps.stop)
@@ -38,10 +39,10 @@ def in_steps(events: EventTable, links: Links, steps: Steps) -> NDArray[np.bool_
 
 
 def coverage(events: EventTable, priced: Priced, steps: Steps, budget: Sequence[BudgetLine]) -> Coverage:
-    """How much of the compute work on the device has a floor: of its time in the budget, of its launches, of its bytes.
+    """The share of the device's compute work that has a floor: of its time in the budget, its launches and its bytes.
 
-    Communication and transfers are lines of their own and need no floor. `budget`: the lines that the coverage stands
-    beside, empty for a trace without device work.
+    Communication and transfers are lines of their own and need no floor. `budget`: empty for a trace without device
+    work.
     """
     inside = in_steps(events, priced.links, steps) & (priced.kind == Class.COMPUTE)
     if not inside.any():
@@ -60,7 +61,10 @@ def _time_covered(budget: Sequence[BudgetLine]) -> float | None:
 
 
 def _bytes_covered(priced: Priced, inside: NDArray[np.bool_]) -> float | None:
-    """Bytes of calls with a floor over those plus the others', as far as they are recorded; None if none are."""
+    """The share of the bytes that belongs to calls with a floor; None where no bytes are known.
+
+    For a call without known work, the size of its tensors counts.
+    """
     known = unknown = 0.0
     for group, count in zip(priced.groups, calls_of(priced, inside), strict=True):
         if group.floor is not None:
@@ -68,16 +72,13 @@ def _bytes_covered(priced: Priced, inside: NDArray[np.bool_]) -> float | None:
         elif group.work.bytes is not None:
             unknown += group.work.bytes * count
         else:
-            unknown += sum(_size(item.shape, item.dtype) for item in tensors(group.call)) * count
+            sizes = [math.prod(tensor.shape) * ITEM_BYTES.get(tensor.dtype, 0) for tensor in tensors(group.call)]
+            unknown += sum(sizes) * count
     return known / (known + unknown) if known + unknown > 0 else None
 
 
-def _size(shape: tuple[int, ...], dtype: str) -> float:
-    return math.prod(shape) * ITEM_BYTES.get(dtype, 0)
-
-
 def calls_of(priced: Priced, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """How many calls of each group are inside: one for each owner, one for each piece of work without owner."""
+    """How many calls of each group have work that is marked in `inside`. Work without an owner is a call of its own."""
     index = np.flatnonzero(inside)
     key = np.where(priced.instance[index] >= 0, priced.instance[index], -2 - index)
     _, first = np.unique(key, return_index=True)
@@ -89,12 +90,13 @@ def totals(
     priced: Priced,
     steps: Steps,
     spared_bytes: float | None,
-    spared_at_most: float | None = None,
-    machine: Machine | None = None,
+    spared_at_most: float | None,
+    machine: Machine | None,
 ) -> Totals:
-    """Sums of one step. FLOPs and bytes are of the calls with a known work alone.
+    """Sums of one step: launches, and FLOPs and bytes of the calls whose work is known.
 
-    None where none is known, and where a sum of 0 only means that the calls which have some are not known.
+    None where no work is known, and where a sum of 0 would only mean that the calls with FLOPs or bytes are not known.
+    `spared_bytes`, `spared_at_most`: what fusion saves, as expected and at the most.
     """
     inside = in_steps(events, priced.links, steps)
     counts = calls_of(priced, inside)
@@ -128,14 +130,14 @@ def totals(
 
 
 def _at_dram(priced: Priced, counts: NDArray[np.float64], machine: Machine) -> list[tuple[float | None, float]]:
-    """(bytes that a call moves through DRAM on this machine, how many such calls) of each group with a known work."""
+    """(bytes that a call moves through DRAM on this machine, number of calls) of each group whose work is known."""
     cache = machine.cache_bytes.value if machine.cache_bytes else None
-    found: list[tuple[float | None, float]] = []
+    pairs: list[tuple[float | None, float]] = []
     for group, count in zip(priced.groups, counts, strict=True):
         if count and group.work.known and group.work.link == "memory":
             moved = dram(group.call, group.work, cache_bytes=cache, processors=machine.processors)
-            found.append(((moved.read_bytes or 0.0) + (moved.written_bytes or 0.0), count))
-    return found
+            pairs.append(((moved.read_bytes or 0.0) + (moved.written_bytes or 0.0), count))
+    return pairs
 
 
 def _all_known(priced: Priced, inside: NDArray[np.bool_]) -> bool:
@@ -145,6 +147,7 @@ def _all_known(priced: Priced, inside: NDArray[np.bool_]) -> bool:
 
 
 def _sum(pairs: list[tuple[float | None, float]], steps: int, whole: bool) -> float | None:
+    """The sum of value times count, per step. `whole`: all work is known, so that a sum of 0 is no gap."""
     known = [value * count for value, count in pairs if value is not None and count]
     return float(sum(known) / steps) if known and (whole or any(known)) else None
 
@@ -154,20 +157,17 @@ def _hostcalls_of(events: EventTable, steps: Steps, wanted: Call) -> float | Non
     rows = events.of(Kind.RUNTIME)
     if not len(rows):
         return None
-    # where no step is marked the window begins with the device's first work, whose launch lies before it
+    # where no step is marked, the window begins with the device's first work, and its launch lies before that
     inside = events.start_ns[rows] < steps.stop
     if steps.marked:
         inside &= events.start_ns[rows] >= steps.begins[0]
         inside &= events.start_ns[rows] < (steps.host_stop or steps.stop)
-    mine = classify(events.names)[events.name[rows]] == wanted
-    return float((inside & mine).sum()) / steps.count
+    matching = classify(events.names)[events.name[rows]] == wanted
+    return float((inside & matching).sum()) / steps.count
 
 
 def op_rows(events: EventTable, priced: Priced, steps: Steps) -> tuple[list[OpRow], NDArray[np.int64]]:
-    """(the kinds of calls of a step, most device time first; the row of each group).
-
-    The tail beyond `MOST_ROWS` is left out and has row -1.
-    """
+    """(the kinds of calls of a step, most device time first; the row of each group, -1 beyond `MOST_ROWS`)."""
     inside = in_steps(events, priced.links, steps)
     ns = np.bincount(
         priced.group[inside],
@@ -201,13 +201,13 @@ def _row(group: Group, calls: float, ns: float, steps: int) -> OpRow:
 
 
 CONTRADICTION = 1.05
-"""A kernel this much faster than its floor is a contradiction, not measurement noise."""
+"""A kernel faster than its floor by more than this factor is a contradiction, not measurement noise. Chosen."""
 
 
 def contradictions(events: EventTable, priced: Priced) -> tuple[float, str]:
-    """(share of device time in kernels faster than their floor, the call that most of it is in).
+    """(share of device time in kernels faster than their floor, the call with most of that time).
 
-    A kernel faster than a floor that rests on a lower bound of a ceiling contradicts nothing: the ceiling is higher.
+    A floor that rests on a lower bound of a ceiling can't be contradicted: the ceiling may be higher.
     """
     duration = events.duration_ns[priced.links.device].astype(np.float64)
     total = float(duration.sum())
@@ -225,23 +225,23 @@ def contradictions(events: EventTable, priced: Priced) -> tuple[float, str]:
 
 
 def lower_bounds(events: EventTable, priced: Priced, steps: Steps) -> tuple[float, list[str]]:
-    """(share of the compute work's time whose floor rests on a lower bound of a ceiling, those roofs by that time)."""
+    """(share of the compute time whose floor rests on a lower bound of a ceiling, the roofs, most time first)."""
     inside = in_steps(events, priced.links, steps) & (priced.kind == Class.COMPUTE)
     duration = events.duration_ns[priced.links.device].astype(np.float64) * inside
     ns = np.bincount(priced.group, weights=duration, minlength=len(priced.groups))
-    found: dict[str, float] = {}
+    by_roof: dict[str, float] = {}
     for group, spent in zip(priced.groups, ns.tolist(), strict=True):
         if group.floor is not None and group.floor.at_most and spent:
-            found[group.floor.roof] = found.get(group.floor.roof, 0.0) + spent
+            by_roof[group.floor.roof] = by_roof.get(group.floor.roof, 0.0) + spent
     total = float(duration.sum())
-    return (sum(found.values()) / total if total else 0.0), sorted(found, key=lambda one: -found[one])
+    return (sum(by_roof.values()) / total if total else 0.0), sorted(by_roof, key=lambda roof: -by_roof[roof])
 
 
 def speed_of_light(evidence: Evidence, machine: Machine | None) -> float | None:
     """Least device time of one step with perfect fusion and no overhead, in ns; None if too little is priced.
 
-    Each chain of fusible calls needs max(its FLOPs at their peaks, its inputs and outputs at bandwidth), and so do all
-    turns of a loop that do not need each other; every other call needs its own floor.
+    A chain of fusible calls needs max(its FLOPs at their peaks, its inputs and outputs at bandwidth). So do the
+    independent turns of a loop together. Every other call needs its own floor.
     """
     calls = evidence.calls
     if machine is None or not len(calls):
@@ -261,4 +261,4 @@ def speed_of_light(evidence: Evidence, machine: Machine | None) -> float | None:
 
 
 LEAST_PRICED = 0.8
-"""Below this share of priced device time a verdict says only what is certain (docs/design.md, section 5)."""
+"""Where less than this share of the device time is priced, only what is certain is said (docs/design.md, section 5)."""

@@ -1,4 +1,4 @@
-"""From the budget to the regime, how certain that is, and the checks that speak for or against it."""
+"""From the budget to the regime, its certainty, and the checks that support or contradict it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,24 @@ from gobrrr.model.diagnosis import BudgetLine, Certainty, Regime, Wall
 from gobrrr.model.live import Scaling
 
 MAJORITY = 0.5
+"""A side with more than this share of the step is the regime."""
+
 PERCEPTIBLE = 0.2
+"""Unpriced time above this share of the step can leave the regime unknown. Chosen."""
+
 WAITING = ("overhead", "communication")
+"""The lines that get longer or shorter with the wall time: waiting for the host or for other ranks."""
 
 ON_FLOORS = ("compute", "memory", "mixed")
-"""Regimes that floors decide; whether the device works at all needs none."""
+"""Regimes that depend on floors; the others follow from when the device is busy."""
 ON_DEVICE = ("compute", "memory", "communication")
-"""Regimes of a step that its device bounds: a host that is kept waiting makes it no longer."""
+"""Regimes in which the device bounds the step: a host that is kept waiting does not make it longer."""
 
 DOUBTFUL, REFUTED = 0.1, 0.3
-"""Shares of the time beyond which a verdict is medium and low at most: of the device's in kernels faster than their
-floor, of the step's waiting for processors that others had or that the recorded steps do not have. With floors that
-rest on a lower bound in more than the first it is medium at most."""
+"""Where more than these shares of the time contradict a verdict, its certainty is at most medium and at most low.
+They apply to device time in kernels faster than their floor, to time spent waiting for processors that other processes
+used, and to time that the recorded steps do not have. Floors that rest on a lower bound: the first, for medium.
+Chosen."""
 
 
 @dataclass(frozen=True)
@@ -50,16 +56,15 @@ def judge(
     unmatched: float = 0.0,
     on_host: bool = False,
 ) -> Verdict:
-    """One share over half: that regime. Otherwise mixed; unknown where what is not priced could decide it.
+    """The regime is the side with more than half of the step; mixed if there is none; unknown if unpriced time decides.
 
-    `covered`: share of the device's compute time with a floor; `reached`: its FLOPs beside their peaks; `ahead`: share
-    of device work that the host had issued before the device was free, None if launches are not recorded;
-    `contradicted`: share of device time in kernels faster than their floor; `on_device`: whether the budget is a
-    device's, not the host's; `scaling`: the step with its batch multiplied, None where that was not tried; `bounds`:
-    share of the device's compute time whose floor rests on a lower bound of a ceiling; `lost`: share of the step for
-    which other processes kept the host waiting, which is the device where `on_host`; `unmatched`: share of the measured
-    step that the recorded steps, which the budget is split by, do not have. Evidence that speaks against the
-    regime lowers the certainty.
+    Evidence against the regime lowers the certainty. `covered`: share of the device's compute time with a floor.
+    `reached`: the FLOPs beside their peaks. `ahead`: share of device work that the host had launched before the device
+    was free; None if launches are not recorded. `contradicted`: share of device time in kernels faster than their
+    floor. `on_device`: the budget is a device's, not the host's. `scaling`: the step at other batch sizes, if tried.
+    `bounds`: share of the compute time whose floor rests on a lower bound of a ceiling. `lost`: share of the step for
+    which other processes kept the host waiting. `unmatched`: share of the measured step that the recorded steps do not
+    have. `on_host`: the host's processor is the device.
     """
     shares = _shares(budget)
     regime = _regime(shares)
@@ -73,14 +78,14 @@ def judge(
     if grown.against:
         certainty = "medium" if certainty == "high" else "low"
     if bounds > DOUBTFUL and regime in ON_FLOORS and certainty == "high":
-        certainty = "medium"  # the floors are upper bounds: a side may be less than it is said to be
+        certainty = "medium"  # the floors are upper bounds: a side may be smaller than it seems
     if on_host or regime not in ON_DEVICE:
         certainty = _at_most(certainty, lost)
     return Verdict(regime, _at_most(certainty, max(contradicted, unmatched)), tuple(lines))
 
 
 def _at_most(certainty: Certainty, contradicted: float) -> Certainty:
-    """`contradicted`: the share of the time that speaks against the verdict."""
+    """The certainty that is left where the share `contradicted` of the time contradicts the verdict."""
     if contradicted > REFUTED:
         return "low"
     return "medium" if contradicted > DOUBTFUL and certainty == "high" else certainty
@@ -90,16 +95,16 @@ def _beaten(contradicted: float) -> list[str]:
     if contradicted <= DOUBTFUL:
         return []
     share = units.percent(contradicted)
-    return [f"{share} of the device time is in kernels faster than their floor: the machine or a count is not right"]
+    return [f"{share} of the device time is in kernels faster than their floor: a ceiling or a count is wrong"]
 
 
 def regime_of(budget: list[BudgetLine]) -> Regime:
-    """The regime that a budget alone says: one share over half, else mixed or unknown."""
+    """The regime that follows from a budget alone."""
     return _regime(_shares(budget))
 
 
 def _shares(budget: list[BudgetLine]) -> dict[str, float]:
-    """Share of the wall by side; `below_roof` goes to its kernel's bound, waiting for input is a side of its own."""
+    """Share of the wall time by side. Time below the roof counts for what bounds its kernel."""
     shares: dict[str, float] = dict.fromkeys(
         ("compute", "memory", "overhead", "communication", "transfer", "input", "unpriced", "unexplained"), 0.0
     )
@@ -119,7 +124,7 @@ def _regime(shares: dict[str, float]) -> Regime:
     sides = ("compute", "memory", "overhead", "communication", "transfer", "input")
     if not any(shares.values()):
         return "unknown"
-    # a device that idles for whatever reason is not short of compute or bandwidth
+    # a device that idles, for whatever reason, does not lack compute or bandwidth
     idle = shares["overhead"] + shares["input"] + shares["unexplained"]
     busy: tuple[Regime, ...] = ("compute", "memory", "communication", "transfer")
     for side in busy:
@@ -130,14 +135,14 @@ def _regime(shares: dict[str, float]) -> Regime:
             return "unknown"
         return "input" if shares["input"] > shares["overhead"] else "overhead"
     if shares["input"] + shares["transfer"] > MAJORITY and shares["input"] >= shares["transfer"]:
-        return "input"  # the data's whole way to the device: waiting for it, and its copy with nothing else running
+        return "input"  # the data's whole way to the device: waiting for it, and copying it while nothing else runs
     if any(shares[side] + shares["unpriced"] > MAJORITY for side in sides) and shares["unpriced"] > PERCEPTIBLE:
         return "unknown"
     return "mixed"
 
 
 def _certainty(regime: Regime, budget: list[BudgetLine], wall: Wall, covered: float | None) -> Certainty:
-    """High if the regime holds over the whole interval of the wall time and enough is priced; low if it is a guess."""
+    """High if the regime holds over the whole interval of the wall time and enough time is priced; low if neither."""
     if regime == "unknown" or (covered is None and not _is_busy_elsewhere(budget)):
         return "low"
     if wall.how == "unknown" or wall.value is None or wall.low is None or wall.high is None:
@@ -155,7 +160,7 @@ def _is_busy_elsewhere(budget: list[BudgetLine]) -> bool:
 
 
 def _stretched(budget: list[BudgetLine], value: float, other: float) -> list[BudgetLine]:
-    """The budget of a step that takes `other`: the difference is in what the device waits for, host or other ranks."""
+    """The budget if the step took `other`: only the device's waiting for the host and other ranks changes."""
     waiting = sum(line.ns for line in budget if line.line in WAITING)
     left = max(waiting + other - value, 0.0)
     factor = left / waiting if waiting > 0 else 0.0
@@ -178,7 +183,7 @@ def _run_ahead(ahead: float | None, shares: dict[str, float]) -> list[str]:
     """The article's third check: does the host run ahead of the device?"""
     if ahead is None:
         return []
-    text = f"the host had issued {units.percent(ahead)} of the device's work before the device was free for it"
+    text = f"the host had launched {units.percent(ahead)} of the device's work before the device was free for it"
     bound_by_host = shares["overhead"] + shares["input"] > MAJORITY
     if bound_by_host and ahead > MAJORITY:
         text += ", which speaks against overhead as the bound"
@@ -189,5 +194,5 @@ def _silent(shares: dict[str, float], on_device: bool) -> list[str]:
     if shares["unexplained"] <= 0.05:
         return []
     share = units.percent(shares["unexplained"])
-    idles = "the device idles and no host event is recorded" if on_device else "no event of the host is recorded"
+    idles = "the device idles and no host event is recorded" if on_device else "no host event is recorded"
     return [f"in {share} of the step {idles}: the trace can't say why"]

@@ -1,1 +1,1 @@
-"""Patterns in a step's operations: work that is done again, grows, is padded, converted or in a slow form."""
+"""Patterns in a step's operations: repeated, growing, padded or converted work, and operations in a slow form."""

@@ -1,4 +1,4 @@
-"""Values added into places of a tensor that are named by indices: how many of the places repeat."""
+"""Values that are added at indices of a tensor (`index_put` with accumulate): how many of the indices repeat."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from gobrrr.model.events import I8
 from gobrrr.model.work import ITEM_BYTES
 
 NAMES = ("aten::_index_put_impl_", "aten::index_put_", "aten::index_put", "aten::_unsafe_index_put")
+"""The operations that put values at indices."""
 
 BACKWARD = "IndexBackward"
+"""Part of the name of the node that is the backward pass of indexing."""
 
 
 @dataclass(frozen=True)
 class Adding:
-    """Calls of one kind, each with what it launches (`calls`). `repeated`: share of the values that hit a place again.
+    """Accumulating calls of one kind.
 
-    `forward`: the program adds so itself, and no backward pass of indexing does.
-    `bytes`: values read, target read and written, and `rows` of values, for one of `count` calls; `counted`: a live run
-    saw the share.
+    `calls`: the `count` calls with the calls inside them. `repeated`: share of the values whose index occurred before;
+    `counted`: a live run counted it. `bytes`: of values read, target read and written in one call; `rows`: of values in
+    one call. `forward`: the program adds them itself; False for the backward pass of indexing.
     """
 
     group: Group
@@ -39,22 +41,21 @@ class Adding:
 
 def accumulations(evidence: Evidence) -> list[Adding]:
     """`index_put` calls that accumulate, by kind."""
-    found = []
+    accumulating = []
     for index, group in enumerate(evidence.priced.groups):
         if group.call.name not in NAMES or len(tensors(group.call)) < 2:
             continue
         own = np.flatnonzero(evidence.calls.group == index)
         own = np.array([call for call in own.tolist() if _accumulates(evidence, group, call)], dtype=np.int64)
         if len(own):
-            found.append(_adding(evidence, group, own))
-    return found
+            accumulating.append(_adding(evidence, group, own))
+    return accumulating
 
 
 def _accumulates(evidence: Evidence, group: Group, call: int) -> bool:
-    given = flag(group.call, 3)
-    if given is not None:
-        return given
-    return _in_backward(evidence, call)
+    """Whether a call accumulates, by its argument; where that was not recorded, whether it is a backward pass."""
+    accumulate = flag(group.call, 3)
+    return accumulate if accumulate is not None else _in_backward(evidence, call)
 
 
 def _in_backward(evidence: Evidence, call: int) -> bool:
@@ -64,12 +65,11 @@ def _in_backward(evidence: Evidence, call: int) -> bool:
 
 
 def _adding(evidence: Evidence, group: Group, own: I8) -> Adding:
-    given = tensors(group.call)
-    target, values = given[0], given[-1]
+    target, *_, values = tensors(group.call)
     into, added = (float(np.prod(tensor.shape, dtype=np.float64)) for tensor in (target, values))
     item = ITEM_BYTES.get(values.dtype, 4.0)
     seen = _seen(evidence, target.shape)
-    # there are no more places than the target has: of more values than that, the rest repeat one
+    # with more values than the target has elements, the rest must repeat an index
     least = max(1.0 - into / added, 0.0) if added else 0.0
     return Adding(
         group=group,
@@ -84,34 +84,33 @@ def _adding(evidence: Evidence, group: Group, own: I8) -> Adding:
 
 
 def _with_inner(evidence: Evidence, own: I8) -> I8:
-    """The calls and those of operations within theirs, or beside them within the same `index_put` (a sort)."""
+    """The calls, with all other calls within the same outermost `index_put` (such as a sort)."""
     rows = {_outermost(evidence, int(row)) for row in evidence.calls.op[own].tolist()}
     near = np.flatnonzero(np.isin(evidence.calls.op, _rows_within(evidence, rows)))
     return np.union1d(own, near)
 
 
 def _outermost(evidence: Evidence, row: int) -> int:
-    found = row
+    """The outermost `index_put` around one."""
+    outermost = row
     for ancestor in evidence.ancestors(row):
         if evidence.events.name_of(ancestor) not in NAMES:
             break
-        found = ancestor
-    return found
+        outermost = ancestor
+    return outermost
 
 
 def _rows_within(evidence: Evidence, rows: set[int]) -> I8:
-    """Operations of calls that lie within one of `rows`."""
-    known = [
+    """The operations of calls within one of `rows`."""
+    within = [
         row for row in np.unique(evidence.calls.op).tolist()
         if row >= 0 and (row in rows or any(ancestor in rows for ancestor in evidence.ancestors(row)))
     ]  # fmt: skip
-    return np.array(known, dtype=np.int64)
+    return np.array(within, dtype=np.int64)
 
 
 def _seen(evidence: Evidence, shape: tuple[int, ...]) -> float | None:
-    """The share of repeated places that a live run saw for a target of this shape."""
-    uses = evidence.profile.uses or ()
+    """The largest share of repeated indices that a live run saw for a target of this shape; None where it saw none."""
     text = str(list(shape))
-    known = [use.share for use in uses if use.kind == "duplicates" and use.op in NAMES and text in use.shapes]
-    shares = [one for one in known if one is not None]
-    return max(shares) if shares else None
+    uses = (use for use in evidence.profile.uses or () if use.kind == "duplicates" and use.op in NAMES)
+    return max((use.share for use in uses if text in use.shapes and use.share is not None), default=None)

@@ -1,4 +1,4 @@
-"""Work that had been done before, as two looks at the step have seen it, on the calls of the recorded steps."""
+"""Repeated work: what was seen to be computed again when the step was observed twice, on the recorded calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gobrrr.model.work import ITEM_BYTES, Tensor
 
 @dataclass(frozen=True)
 class Repeated:
-    """What is done again at one place. `calls`: indices into `evidence.calls`; `low`, `high`: ns of each."""
+    """Repeated work at one place. `calls`: indices into `evidence.calls`; `low`, `high`: the repeated ns of each."""
 
     again: Again
     calls: I8
@@ -26,22 +26,22 @@ class Repeated:
 
     @property
     def ns(self) -> float:
-        """The most that the calls take for it, all steps together."""
+        """The high end of all calls, in all steps together."""
         return float(self.high.sum())
 
 
 def repeated(evidence: Evidence, *kinds: str) -> tuple[Repeated, ...]:
-    """What is done again of these kinds, most time first; () for a trace."""
+    """Repeated work of these kinds, most time first; () for a trace."""
     seen = evidence.profile.seen
     if seen is None or not seen.again:
         return ()
     at = np.where(evidence.calls.op >= 0, evidence.dispatched[np.maximum(evidence.calls.op, 0)], -1)
-    found = [_found(evidence, again, at) for again in seen.again if again.kind in kinds]
-    return tuple(sorted((one for one in found if len(one.calls)), key=lambda one: -one.ns))
+    places = [_at_place(evidence, again, at) for again in seen.again if again.kind in kinds]
+    return tuple(sorted((place for place in places if len(place.calls)), key=lambda place: -place.ns))
 
 
-def _found(evidence: Evidence, again: Again, at: I8) -> Repeated:
-    """`at`: for each call its position in the step that was looked at."""
+def _at_place(evidence: Evidence, again: Again, at: I8) -> Repeated:
+    """`at`: for each call its position in the observed step, or -1."""
     calls = np.flatnonzero(np.isin(at, np.array(again.calls, dtype=np.int64)))
     ns = evidence.calls.ns[calls]
     if again.kind != "rows":
@@ -54,18 +54,18 @@ def _found(evidence: Evidence, again: Again, at: I8) -> Repeated:
 
 
 def left_over(group: Group, before: int, now: int) -> float:
-    """The share of its bytes that a call still moves where only the rows are computed that are new.
+    """The share of its bytes that a call still moves if it computes only the rows that are new.
 
-    Tensors have rows in a dimension of `now`, or of a multiple of it for a batch. Keys and values of attention stay.
+    A tensor has rows if a dimension is `now` long, or a multiple of it for a batch. Attention still reads all rows of
+    its keys and values.
     """
-    tensors = list(group.call.tensors)
-    if not tensors:
-        return 1.0
-    kept = 2 if group.work.family == "attention" else 0  # behind the queries: keys and values of all rows
-    sizes = [(_bytes(tensor), any(size % now == 0 and size for size in tensor.shape)) for tensor in tensors]
-    total = sum(size for size, _ in sizes)
+    whole = (1, 2) if group.work.family == "attention" else ()  # keys and values
     new = (now - before) / now
-    left = sum(size * (new if grows and not 1 <= place <= kept else 1.0) for place, (size, grows) in enumerate(sizes))
+    total = left = 0.0
+    for place, tensor in enumerate(group.call.tensors):
+        has_rows = any(size % now == 0 and size for size in tensor.shape)
+        total += _bytes(tensor)
+        left += _bytes(tensor) * (new if has_rows and place not in whole else 1.0)
     return left / total if total else 1.0
 
 

@@ -1,8 +1,8 @@
-"""Products of several matrices: in which order they were multiplied, and what another order would need.
+"""Products of several matrices: the order in which they were multiplied, and the FLOPs of the cheapest order.
 
-(A B) v makes a matrix that A (B v) never needs. A trace does not say which tensor is which. A product is taken to read
-its predecessor's result when it comes next on the stream, an operand has just the result's shape, and no other call of
-the step reads that shape: what else would the result be for?
+(A B) v computes a matrix that A (B v) does not need. A trace does not say which tensor is which. A product is assumed
+to read the result of the product before it if it is next on the stream, an operand has exactly the result's shape, and
+no other call of the step reads a tensor of that shape.
 """
 
 from __future__ import annotations
@@ -20,25 +20,28 @@ from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.pricing.roofline import floor
 from gobrrr.cost import OpCall, Scalar, Tensor, price
 from gobrrr.cost.shapes import FMA_FLOP
-from gobrrr.model.events import I8, Kind
+from gobrrr.model.events import Kind
 from gobrrr.model.machine import Machine
 
 Shape = tuple[int, ...]
 LAYER = "aten::linear"
-"""A layer's product has a weight that stays: the order of two layers is the model's."""
+"""The product of a layer, whose weight is fixed: the order of two layers belongs to the model."""
 
 MOST_OPERANDS = 6
+"""An einsum of more operands is not examined: the search for the cheapest order grows exponentially. Chosen."""
+
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MOST_PRODUCTS = len(LETTERS) - 1
-"""A longer run of products is looked at in pieces: a matrix is written as a letter, and the cheapest order is found in
-the cube of the number."""
+"""A longer run of products is examined in pieces: each matrix is written as a letter, and the time to find the cheapest
+order grows with the cube of their number."""
 
 BACKWARD = re.compile(r"^autograd::engine|Backward\d*$")
+"""Names of the operations of autograd's engine."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """A product of matrices (rows x inner) (inner x columns), `batch` times; `left`, `right`, `out` as shapes."""
+    """A product of matrices (rows x inner) (inner x columns), `batch` times, and the shapes of operands and result."""
 
     batch: int
     rows: int
@@ -50,16 +53,17 @@ class Product:
 
     @property
     def flop(self) -> float:
-        """A fused multiply-add is 2."""
+        """FLOPs; a fused multiply-add counts as 2."""
         return float(FMA_FLOP * self.batch * self.rows * self.inner * self.columns)
 
 
 @dataclass(frozen=True)
 class Order:
-    """A place where another order is cheaper. `calls`: indices into `Calls`; `now_flop`, `best_flop`: of all products.
+    """A place where another order is cheaper.
 
-    `best_ns`: the floor of the best order's products, `now_ns` that of the calls. `how`: the better order in words;
-    `sure`: no other tensor of the step has the shape of a result in between.
+    `calls`: indices into `evidence.calls`. `now_flop`, `now_floor_ns`: FLOPs and floor of these calls; `best_flop`,
+    `best_floor_ns`: those of the cheapest order. `how`: that order, written out. `sure`: no operand has the shape of an
+    intermediate result.
     """
 
     calls: tuple[int, ...]
@@ -73,16 +77,15 @@ class Order:
 
 
 def product_of_call(call: OpCall) -> Product | None:
-    """The product that a call is; None for any other call, and where something is added to it."""
-    name, given = call.name.removeprefix("aten::"), call.tensors
-    if name in ("mm", "bmm") and len(given) >= 2:
-        left, right = given[0].shape, given[1].shape
-    elif name == "addmv_" and len(given) >= 3 and _adds_nothing(call):
-        left, right = given[1].shape, given[2].shape
-    elif name == "mv" and len(given) >= 2:
-        left, right = given[0].shape, given[1].shape
-    else:
+    """A call as a product of matrices; None for any other call, and for a product to which something is added."""
+    name, operands = call.name.removeprefix("aten::"), call.tensors
+    if name == "addmv_" and _adds_nothing(call):
+        operands = operands[1:]
+    elif name not in ("mm", "bmm", "mv"):
         return None
+    if len(operands) < 2:
+        return None
+    left, right = operands[0].shape, operands[1].shape
     matrix = right if len(right) > 1 else (*right, 1)
     if len(left) < 2 or len(matrix) != len(left) or left[-1] != matrix[-2] or left[:-2] != matrix[:-2]:
         return None
@@ -91,17 +94,18 @@ def product_of_call(call: OpCall) -> Product | None:
 
 
 def _adds_nothing(call: OpCall) -> bool:
-    scalars = [one.text for one in call.inputs if isinstance(one, Scalar) and one.text]
+    """Whether beta, the factor of what is added, is 0."""
+    scalars = [value.text for value in call.inputs if isinstance(value, Scalar) and value.text]
     return bool(scalars) and scalars[0] in ("0", "0.", "0.0")
 
 
 def orders(evidence: Evidence, least: float) -> list[Order]:
-    """Places whose products need `least` times the FLOPs of another order."""
+    """Places whose products need at least `least` times the FLOPs of the cheapest order."""
     if evidence.machine is None:
         return []
     einsums = _einsums(evidence, least)
-    told = {call for einsum in einsums for call in einsum.calls}
-    return [*einsums, *(order for order in _chains(evidence, least) if not told & set(order.calls))]
+    in_einsums = {call for einsum in einsums for call in einsum.calls}
+    return [*einsums, *(order for order in _chains(evidence, least) if not in_einsums & set(order.calls))]
 
 
 def backward(evidence: Evidence, call: int) -> bool:
@@ -110,7 +114,7 @@ def backward(evidence: Evidence, call: int) -> bool:
 
 
 def free(evidence: Evidence, call: int) -> bool:
-    """Whether a call is in the program's own hands: outside of autograd's engine and of a layer."""
+    """Whether the program makes a call itself: outside autograd's engine and outside layers."""
     return not any(name == LAYER or BACKWARD.search(name) for name in _around(evidence, call))
 
 
@@ -122,42 +126,34 @@ def _around(evidence: Evidence, call: int) -> list[str]:
 
 
 def _chains(evidence: Evidence, least: float) -> list[Order]:
-    groups = evidence.priced.groups
-    products = [product_of_call(group.call) for group in groups]
+    """Runs of products that each read the result of the one before, always as the same operand."""
+    products = [product_of_call(group.call) for group in evidence.priced.groups]
     numbers = evidence.calls.group.tolist()
-    place = list(zip(evidence.calls.stream.tolist(), step_of(evidence).tolist(), strict=True))
-    found: list[Order] = []
+    place = list(zip(evidence.calls.stream.tolist(), evidence.step_of_call.tolist(), strict=True))
+    chains: list[Order] = []
     run: list[int] = []
     side = ""
     for call in computing(evidence):
-        one = products[numbers[call]]
+        product = products[numbers[call]]
         last = products[numbers[run[-1]]] if run else None
         together = bool(run) and place[call] == place[run[-1]]
-        takes = _takes(last, one) if together else ""
-        if takes and (len(run) == 1 or takes == side) and len(run) < MOST_PRODUCTS:
-            run, side = [*run, call], takes
+        operand = _operand(last, product) if together else ""
+        if operand and (len(run) == 1 or operand == side) and len(run) < MOST_PRODUCTS:
+            run, side = [*run, call], operand
             continue
-        found += _order_of(evidence, run, side, products, least)
-        run = [call] if one is not None else []
-    return found + _order_of(evidence, run, side, products, least)
+        chains += _order_of(evidence, run, side, products, least)
+        run = [call] if product is not None else []
+    return chains + _order_of(evidence, run, side, products, least)
 
 
 def computing(evidence: Evidence) -> list[int]:
-    """The calls in their order, without those that only look at a tensor differently (a CPU's `_unsafe_view`)."""
-    free = [group.work.count == "view" for group in evidence.priced.groups]
-    return [call for call, number in enumerate(evidence.calls.group.tolist()) if not free[number]]
+    """The calls in their order, without views (a CPU's `_unsafe_view`)."""
+    view = [group.work.count == "view" for group in evidence.priced.groups]
+    return [call for call, number in enumerate(evidence.calls.group.tolist()) if not view[number]]
 
 
-def step_of(evidence: Evidence) -> I8:
-    """The step that launched each call."""
-    rows, links = evidence.replayed, evidence.priced.links
-    launch = links.launch[evidence.calls.first]
-    when = np.where(launch >= 0, rows.start_ns[np.maximum(launch, 0)], evidence.calls.start_ns)
-    return np.searchsorted(np.array(evidence.steps.begins, dtype=np.int64), when, side="right")
-
-
-def _takes(first: Product | None, then: Product | None) -> str:
-    """Which operand of `then` may be the result of `first`: "left", "right", or ""."""
+def _operand(first: Product | None, then: Product | None) -> str:
+    """Which operand of `then` may be the result of `first`: "left", "right", or "" for neither."""
     if first is None or then is None or first.batch != then.batch or first.columns * first.rows <= 1:
         return ""
     if then.left == first.out and len(first.out) > 1:
@@ -165,24 +161,22 @@ def _takes(first: Product | None, then: Product | None) -> str:
     return "right" if then.right == first.out else ""
 
 
-def _read_by(evidence: Evidence, shape: Shape, known: tuple[Product, ...]) -> bool:
-    """Whether another call than those products takes a tensor of this shape in the forward pass."""
-    groups = evidence.priced.groups
-    wanted = np.array(
-        [
+def _read_by(evidence: Evidence, shape: Shape, chain: tuple[Product, ...]) -> bool:
+    """Whether a call other than those of the chain takes a tensor of this shape in the forward pass."""
+    others = evidence.calls_that(
+        lambda group: (
             any(tensor.shape == shape for tensor in group.call.tensors)
             and group.work.count != "view"
-            and product_of_call(group.call) not in known
-            for group in groups
-        ],
-        dtype=bool,
+            and product_of_call(group.call) not in chain
+        )
     )
-    return any(not backward(evidence, call) for call in evidence.calls_where(wanted).tolist())
+    return any(not backward(evidence, call) for call in others.tolist())
 
 
 def _order_of(
     evidence: Evidence, run: list[int], side: str, products: list[Product | None], least: float
 ) -> list[Order]:
+    """A run as an `Order`, if another order is cheaper and nothing else reads the intermediate results; else []."""
     if len(run) < 2:
         return []
     chain = tuple(product for call in run if (product := products[int(evidence.calls.group[call])]) is not None)
@@ -194,14 +188,14 @@ def _order_of(
         return []
     if any(_read_by(evidence, product.out, chain) for product in chain[:-1]):
         return []
-    made = _floor_of(evidence, run, [(chain[0].batch, *pair) for pair in pairs])
-    if made is None:
+    floors = _floors_of(evidence, run, [(chain[0].batch, *pair) for pair in pairs])
+    if floors is None:
         return []
-    return [Order(tuple(run), "chain", now, best, *made, _brackets(sizes), _told_apart(chain))]
+    return [Order(tuple(run), "chain", now, best, *floors, _brackets(sizes), _distinct(chain))]
 
 
-def _told_apart(chain: tuple[Product, ...]) -> bool:
-    """Whether each result in between has a shape of its own, unlike the operands'."""
+def _distinct(chain: tuple[Product, ...]) -> bool:
+    """Whether each intermediate result has a shape that no operand has."""
     return all(
         first.out not in (first.left, first.right) and (then.left, then.right).count(first.out) == 1
         for first, then in pairwise(chain)
@@ -218,15 +212,15 @@ def _sizes(chain: tuple[Product, ...], side: str) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4096)
 def cheapest(sizes: tuple[int, ...]) -> tuple[float, tuple[tuple[int, int, int], ...]]:
-    """The fewest FLOPs of a product of matrices of these dimensions, and its products as (rows, inner, columns)."""
+    """(the fewest FLOPs of a product of matrices p0 x p1, p1 x p2, ..., its products as (rows, inner, columns))."""
     if len(sizes) <= 2:
         return 0.0, ()
-    found = []
+    ways = []
     for cut in range(1, len(sizes) - 1):
         left, right = cheapest(sizes[: cut + 1]), cheapest(sizes[cut:])
         last = (sizes[0], sizes[cut], sizes[-1])
-        found.append((left[0] + right[0] + float(FMA_FLOP * prod(last)), (*left[1], *right[1], last)))
-    return min(found)
+        ways.append((left[0] + right[0] + float(FMA_FLOP * prod(last)), (*left[1], *right[1], last)))
+    return min(ways)
 
 
 def _brackets(sizes: tuple[int, ...]) -> str:
@@ -241,18 +235,18 @@ def _brackets(sizes: tuple[int, ...]) -> str:
             + FMA_FLOP * prod((sizes[first], sizes[cut], sizes[last]))
             for cut in cuts
         }  # fmt: skip
-        cut = min(cost, key=lambda one: cost[one])
+        cut = min(cost, key=lambda key: cost[key])
         parts = (written(first, cut), written(cut, last))
         return " ".join(part if len(part) == 1 else f"({part})" for part in parts)
 
     return written(0, len(sizes) - 1)
 
 
-# -- einsums of three operands and more
+# -- einsums of three or more operands
 
 
 def _einsums(evidence: Evidence, least: float) -> list[Order]:
-    """Einsums of three operands and more that were contracted from left to right."""
+    """Einsums of three or more operands whose cheapest order needs fewer FLOPs than the one that ran."""
     by_row: dict[int, list[int]] = {}
     for call in range(len(evidence.calls)):
         if evidence.group_of(call).work.matrix_flop is None:
@@ -260,7 +254,7 @@ def _einsums(evidence: Evidence, least: float) -> list[Order]:
         for row in evidence.ancestors(int(evidence.calls.op[call])):
             if evidence.events.name_of(row) == "aten::einsum":
                 by_row.setdefault(row, []).append(call)
-    found = []
+    einsums = []
     for row, calls in by_row.items():
         terms = einsum_terms(evidence, row)
         if terms is None or len(terms[0]) < 3 or len(terms[0]) > MOST_OPERANDS:
@@ -268,27 +262,28 @@ def _einsums(evidence: Evidence, least: float) -> list[Order]:
         operands, out, size = terms
         best, pairs = cheapest_path(operands, out, size)
         now = sum(evidence.group_of(call).work.matrix_flop or 0.0 for call in calls)
-        made = _floor_of(evidence, calls, pairs)
-        if made is not None and now >= least * best:
-            found.append(Order(tuple(calls), "einsum", now, best, *made, "", sure=True))
-    return found
+        floors = _floors_of(evidence, calls, pairs)
+        if floors is not None and now >= least * best:
+            einsums.append(Order(tuple(calls), "einsum", now, best, *floors, "", sure=True))
+    return einsums
 
 
 Terms = tuple[tuple[frozenset[int], ...], frozenset[int], tuple[int, ...]]
+"""(the labels of each operand, the labels of the result, the size of each label) of an einsum."""
 
 
 def einsum_terms(evidence: Evidence, row: int) -> Terms | None:
-    """(the labels of each operand, those of the result, the size of each label) of an einsum; None if it can't be told.
+    """The terms of an einsum; None where they are not known.
 
-    The profiler does not record the equation. torch permutes each operand to one order of all labels, the result's in
-    front: the permutation says which label each dimension has.
+    The profiler does not record the equation. But torch permutes each operand to a common order of all labels, the
+    result's first: the permutation gives the label of each dimension.
     """
     events = evidence.events
-    shapes = _given(evidence, row, 1)
+    shapes = _shapes_of(evidence, row)
     inside = np.flatnonzero((evidence.priced.links.op_parent == row) & (events.kind == Kind.OP))
     inside = inside[np.argsort(events.start_ns[inside], kind="stable")]
-    permutes = [one for one in inside.tolist() if events.name_of(one) == "aten::permute"]
-    if not isinstance(shapes, list) or len(permutes) < len(shapes) or not all(isinstance(one, list) for one in shapes):
+    permutes = [op for op in inside.tolist() if events.name_of(op) == "aten::permute"]
+    if shapes is None or len(permutes) < len(shapes):
         return None
     sizes: dict[int, int] = {}
     operands = []
@@ -310,7 +305,7 @@ def einsum_terms(evidence: Evidence, row: int) -> Terms | None:
 def cheapest_path(
     operands: tuple[frozenset[int], ...], out: frozenset[int], size: tuple[int, ...]
 ) -> tuple[float, list[tuple[int, int, int, int]]]:
-    """The fewest FLOPs of contracting the operands two at a time, and the products as (batch, rows, inner, columns)."""
+    """(the fewest FLOPs to contract the operands two at a time, the products as (batch, rows, inner, columns))."""
     if len(operands) < 2:
         return 0.0, []
     best: tuple[float, list[tuple[int, int, int, int]]] | None = None
@@ -330,30 +325,31 @@ def cheapest_path(
     return best
 
 
-def _given(evidence: Evidence, row: int, place: int) -> object:
+def _shapes_of(evidence: Evidence, row: int) -> list[list[int]] | None:
+    """The shapes of the list of tensors that is an operation's second argument."""
     try:
-        return json.loads(evidence.events.texts[int(evidence.events.dims[row])])[place]
+        shapes = json.loads(evidence.events.texts[int(evidence.events.dims[row])])[1]
     except (ValueError, IndexError, TypeError):
         return None
+    return shapes if isinstance(shapes, list) and all(isinstance(shape, list) for shape in shapes) else None
 
 
 def _integers(evidence: Evidence, row: int) -> list[int] | None:
-    """The list of integers that an operation was called with."""
+    """The list of integers that is an operation's second argument."""
     try:
-        given = json.loads(evidence.events.texts[int(evidence.events.concrete[row])])[1]
-        found = json.loads(given)
+        numbers = json.loads(json.loads(evidence.events.texts[int(evidence.events.concrete[row])])[1])
     except (ValueError, IndexError, TypeError):
         return None
-    return found if isinstance(found, list) and all(isinstance(one, int) for one in found) else None
+    return numbers if isinstance(numbers, list) and all(isinstance(number, int) for number in numbers) else None
 
 
 # -- floors
 
 
-def _floor_of(
+def _floors_of(
     evidence: Evidence, calls: list[int], pairs: list[tuple[int, int, int, int]] | list[tuple[int, ...]]
 ) -> tuple[float, float] | None:
-    """(floor of the calls, floor of the products), in ns; None where one is not known."""
+    """(floor of the calls, floor of the products `pairs`), in ns; None where one is not known."""
     dtype = evidence.group_of(calls[0]).work.matrix_dtype
     now = float(evidence.calls.floor_ns[np.array(calls)].sum())
     parts = [_floor(pair, evidence.group_of(calls[0]).call.tensors[-1].dtype, evidence.machine) for pair in pairs]
@@ -363,7 +359,8 @@ def _floor_of(
 
 
 def _floor(pair: tuple[int, ...], dtype: str, machine: Machine | None) -> float | None:
+    """The floor of a product (batch, rows, inner, columns), in ns."""
     batch, rows, inner, columns = pair
-    given = (Tensor((batch, rows, inner), dtype), Tensor((batch, inner, columns), dtype))
-    found = floor(price(OpCall(name="aten::bmm", inputs=given)), machine)
-    return None if found is None else found.ns
+    operands = (Tensor((batch, rows, inner), dtype), Tensor((batch, inner, columns), dtype))
+    least = floor(price(OpCall(name="aten::bmm", inputs=operands)), machine)
+    return None if least is None else least.ns

@@ -1,4 +1,4 @@
-"""Copies on the device by what they change: the element type, or the order of the dimensions in memory."""
+"""Copies on the device, by what they change: the element type, or the order of the dimensions in memory."""
 
 from __future__ import annotations
 
@@ -17,38 +17,40 @@ from gobrrr.model.events import I8
 from gobrrr.model.work import ITEM_BYTES, Tensor
 
 IMAGE_CHANNELS = 4
-"""A convolution over as few channels is the network's first: images come in the usual order from the loader."""
+"""A convolution over at most this many channels is the network's first: its images come from the loader as NCHW."""
 
 COPIES = ("copy_", "_to_copy", "clone", "contiguous")
+"""Operations that copy a tensor."""
 
 TURNING_NS = 4.2
-"""What having the channels outside costs a processor's convolution for each element that it reads and writes, at the
-most. Of 29 that were measured both ways round (forward and backward, dense, grouped and depthwise, float32, torch 2.13,
-one thread of an AMD EPYC) the most was 4.1 ns; nearly half took 0.5 ns or less, eight of them nothing at all."""
+"""The most that a processor's convolution loses by images as NCHW, in ns per element that it reads and writes. Of 29
+that were measured both ways round (forward and backward, dense, grouped and depthwise, float32, torch 2.13, one thread
+of an AMD EPYC) the most was 4.1 ns; nearly half took 0.5 ns or less, eight of them nothing at all."""
 
 IMAGE_ORDERS = {(0, 1, 2, 3), (0, 2, 3, 1)}
 """Dimensions of [N, C, H, W] from the outermost in memory to the innermost: channels outside, channels inside."""
 
 FLOATING = ("float64", "float32", "bfloat16", "float16")
 QUANTISED = ("int8", "uint8", "float8")
+"""Floating types, and the beginnings of the names of types of one byte."""
 
 CONVERTER = re.compile(r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|tensorTransform|batched_transpose", re.IGNORECASE)
-"""Kernels in which a convolution library turns its operands into the order that its own kernel takes."""
+"""Kernels in which a convolution library converts its operands to the memory order that its own kernel needs."""
 
 
 def casts(evidence: Evidence) -> I8:
-    """Calls that only turn a tensor of one floating type into another."""
-    return evidence.calls_where(np.array([_casts(group) for group in evidence.priced.groups], dtype=bool))
+    """Calls that only convert a tensor from one floating type to another."""
+    return evidence.calls_that(_casts)
 
 
 def dequantisations(evidence: Evidence) -> I8:
-    """Calls that only turn a tensor of one byte an element into a floating type."""
-    return evidence.calls_where(np.array([_dequantises(group) for group in evidence.priced.groups], dtype=bool))
+    """Calls that only convert a tensor from a type of one byte to a floating type."""
+    return evidence.calls_that(_dequantises)
 
 
 def reorders(evidence: Evidence) -> I8:
     """Calls that only write the same elements in another order of the dimensions, in the same type."""
-    return evidence.calls_where(np.array([_reorders(group) for group in evidence.priced.groups], dtype=bool))
+    return evidence.calls_that(_reorders)
 
 
 def weight_casts(evidence: Evidence, calls: I8) -> NDArray[np.bool_]:
@@ -58,7 +60,7 @@ def weight_casts(evidence: Evidence, calls: I8) -> NDArray[np.bool_]:
 
 
 def converters(evidence: Evidence) -> tuple[I8, NDArray[np.float64]]:
-    """(calls, nanoseconds of their layout converters) of the calls of convolutions that have any."""
+    """(calls that contain layout converters, the nanoseconds of the converters in each)."""
     links, calls = evidence.priced.links, evidence.calls
     named = np.array([bool(CONVERTER.search(name[:NAME_CHARACTERS])) for name in evidence.events.names], dtype=bool)
     rows = np.flatnonzero(named[evidence.events.name[links.device]] & (evidence.budget.owned_ns > 0) & (links.op >= 0))
@@ -66,15 +68,15 @@ def converters(evidence: Evidence) -> tuple[I8, NDArray[np.float64]]:
     owner = np.array([of_op.get(op, -1) for op in links.op[rows].tolist()], dtype=np.int64)
     ns = np.zeros(len(calls))
     np.add.at(ns, owner[owner >= 0], evidence.budget.owned_ns[rows[owner >= 0]].astype(np.float64))
-    found = np.flatnonzero(ns)
-    return found, ns[found]
+    converting = np.flatnonzero(ns)
+    return converting, ns[converting]
 
 
 def image_orders(evidence: Evidence, calls: I8) -> NDArray[np.bool_]:
-    """One flag a copy: whether it turns a 4-D tensor from channels outside (NCHW) to inside (NHWC), or back."""
+    """One flag per copy: whether it converts a 4-D tensor from NCHW to NHWC, or back."""
     pairs = (_pair(evidence.group_of(call)) for call in calls.tolist())
     orders = ({dimension_order(tensor) for tensor in pair} if pair is not None else set() for pair in pairs)
-    return np.array([found == IMAGE_ORDERS for found in orders], dtype=bool)
+    return np.array([pair_of_orders == IMAGE_ORDERS for pair_of_orders in orders], dtype=bool)
 
 
 def convolutional(evidence: Evidence) -> bool:
@@ -84,11 +86,12 @@ def convolutional(evidence: Evidence) -> bool:
 
 @dataclass(frozen=True)
 class Reordered:
-    """Calls that turn a layout around, and the nanoseconds of it, by what would make it vanish.
+    """Calls that convert a memory layout, by what would make the conversion unnecessary.
 
-    `turned`: convolutions with converters in them; `images`: copies between NCHW and NHWC in a model that convolves;
-    `others`: copies into any other order. `outside`: a processor's convolutions on NCHW, and what they take above their
-    floors, at most `TURNING_NS` an element. `already`: the weights of the convolutions have their channels innermost.
+    `turned`: calls with layout converters in them, and `converting`: the ns of those. `images`: copies between NCHW and
+    NHWC in a model with convolutions; `others`: copies to any other order. `outside`: a processor's convolutions on
+    NCHW, and `above`: their ns above their floors, at most `TURNING_NS` per element. `already`: the weights of the
+    convolutions have their channels innermost.
     """
 
     turned: I8
@@ -100,7 +103,7 @@ class Reordered:
     already: bool
 
     def image_share(self, evidence: Evidence) -> float:
-        """Share of the time that the model's order of images is to blame for: none where it is the right one."""
+        """The share of the conversions' time that channels-last images would save: 0 where the model has them."""
         if self.already:
             return 0.0
         images = float(self.converting.sum()) + float(evidence.calls.ns[self.images].sum()) + float(self.above.sum())
@@ -121,56 +124,48 @@ def reordered(evidence: Evidence) -> Reordered:
 
 
 def _elements(evidence: Evidence, calls: I8) -> NDArray[np.float64]:
-    """What each call reads and writes; 0 where that is not known."""
+    """The number of elements that each call reads and writes; 0 where it is not known."""
     groups = (evidence.group_of(call) for call in calls.tolist())
     return np.array([(group.work.bytes or 0.0) / ITEM_BYTES.get(tensors(group.call)[0].dtype, 4) for group in groups])
 
 
 def _has_order(evidence: Evidence) -> bool:
-    """Whether most of the time of convolutions whose weights have an order is of such with the channels innermost."""
-    groups = evidence.priced.groups
-    orders = [_weight_inside(group) for group in groups]
-    inside, outside = (
-        evidence.calls_where(np.array([order is wanted for order in orders], dtype=bool)) for wanted in (True, False)
-    )
-    ns = evidence.calls.ns
-    return float(ns[inside].sum()) > float(ns[outside].sum())
+    """Whether convolutions whose weights have the channels innermost take more time than those with another order."""
+    inside = evidence.calls_that(lambda group: _weight_inside(group) is True)
+    outside = evidence.calls_that(lambda group: _weight_inside(group) is False)
+    return float(evidence.calls.ns[inside].sum()) > float(evidence.calls.ns[outside].sum())
 
 
 def _weight_inside(group: Group) -> bool | None:
-    """Whether a convolution's weight has its channels innermost; None where it has no order: of 1 x 1, or unknown."""
-    given = (
-        [tensor for tensor in tensors(group.call) if len(tensor.shape) == 4]
-        if group.work.family == "convolution"
-        else []
-    )
-    if len(given) < 2 or given[-1].strides is None or len(given[-1].strides) != 4:
+    """Whether a convolution's weight has its channels innermost; None where it is unknown, or the weight is 1 x 1."""
+    four_d = _four_d(group)
+    if len(four_d) < 2 or four_d[-1].strides is None or len(four_d[-1].strides) != 4:
         return None
-    _, channels, *points = given[-1].shape
+    _, channels, *points = four_d[-1].shape
     if channels == 1 or max(points) == 1:
         return None
-    return given[-1].strides[1] < max(given[-1].strides[2:])
+    return four_d[-1].strides[1] < max(four_d[-1].strides[2:])
+
+
+def _four_d(group: Group) -> list[Tensor]:
+    """A convolution's images and, last, its weights; empty for any other call."""
+    return [tensor for tensor in tensors(group.call) if len(tensor.shape) == 4 and group.work.family == "convolution"]
 
 
 def _channels_outside(evidence: Evidence) -> I8:
-    """A processor's convolutions whose images have their channels outside: its library turns them within the call."""
+    """A processor's convolutions on NCHW images: its library converts them within the call."""
     if not evidence.device.onednn:
         return np.empty(0, dtype=np.int64)
-    return evidence.calls_where(np.array([_convolves_outside(group) for group in evidence.priced.groups], dtype=bool))
+    return evidence.calls_that(_convolves_outside)
 
 
 def _convolves_outside(group: Group) -> bool:
-    if group.work.family != "convolution":
-        return False
-    given = [tensor for tensor in tensors(group.call) if len(tensor.shape) == 4]
-    if _weight_inside(group):
-        return False  # then the library works with the channels innermost, however the images come
-    # without the weights, the last of the forward and of the backward pass's tensors of images and weights
-    return any(_is_outside(tensor) for tensor in given[:-1])
+    """Whether a convolution has NCHW images; weights with channels innermost make the library convert them anyway."""
+    return not _weight_inside(group) and any(_is_outside(image) for image in _four_d(group)[:-1])
 
 
 def _is_outside(image: Tensor) -> bool:
-    """Whether an image of several channels and points is NCHW by its strides; of an expanded one nobody knows."""
+    """Whether an image of several channels and points is NCHW by its strides; False for an expanded one."""
     if image.strides is None or len(image.strides) != 4 or image.shape[1] <= IMAGE_CHANNELS:
         return False
     if 0 in image.strides:
@@ -179,20 +174,18 @@ def _is_outside(image: Tensor) -> bool:
 
 
 def over_images(evidence: Evidence, calls: I8) -> NDArray[np.bool_]:
-    """One flag a call: whether a convolution's operands have as few channels as an image."""
-    given = (tensors(evidence.group_of(call).call) for call in calls.tolist())
-    return np.array(
-        [any(len(tensor.shape) >= 4 and tensor.shape[1] <= IMAGE_CHANNELS for tensor in some) for some in given],
-        dtype=bool,
-    )
+    """One flag per call: whether one of its operands has as few channels as an image."""
+    operands = (tensors(evidence.group_of(call).call) for call in calls.tolist())
+    few = [any(len(item.shape) >= 4 and item.shape[1] <= IMAGE_CHANNELS for item in of_call) for of_call in operands]
+    return np.array(few, dtype=bool)
 
 
 def _pair(group: Group) -> tuple[Tensor, Tensor] | None:
     """(target, source) of a copy between tensors of one shape."""
-    given = tensors(group.call)
-    if group.call.name.removeprefix("aten::") not in COPIES or len(given) < 2 or group.work.link != "memory":
+    operands = tensors(group.call)
+    if group.call.name.removeprefix("aten::") not in COPIES or len(operands) < 2 or group.work.link != "memory":
         return None
-    target, source = given[:2]
+    target, source = operands[:2]
     return (target, source) if target.shape == source.shape and target.shape else None
 
 
@@ -225,12 +218,13 @@ def dimension_order(tensor: Tensor) -> tuple[int, ...] | None:
 
 
 _WEIGHT_PLACE = {"aten::linear": 1, "aten::conv1d": 1, "aten::conv2d": 1, "aten::conv3d": 1, "aten::convolution": 1}
+"""Which argument of an operation is its weight."""
 
 
 def _of_weight(evidence: Evidence, call: int, known: dict[tuple[int, int], bool]) -> bool:
-    """Whether the operation around the cast has a weight of the cast's shape (and an input of another).
+    """Whether the operation around a cast has a weight of the cast's shape, and an input of another shape.
 
-    `known`: what was found for the group and the arguments before.
+    `known`: the answers so far, by the cast's group and the operation's shapes.
     """
     for row in evidence.ancestors(int(evidence.calls.op[call])):
         place, dims = _WEIGHT_PLACE.get(evidence.events.name_of(row)), int(evidence.events.dims[row])
@@ -246,7 +240,7 @@ def _of_weight(evidence: Evidence, call: int, known: dict[tuple[int, int], bool]
 def _is_weight(text: bytes, place: int, shape: list[int]) -> bool:
     """Whether the recorded shapes have `shape` at `place` and another one as the input; False for any other JSON."""
     try:
-        given = json.loads(text)
+        shapes = json.loads(text)
     except (ValueError, UnicodeDecodeError):
         return False
-    return isinstance(given, list) and len(given) > place and given[place] == shape and given[0] != shape
+    return isinstance(shapes, list) and len(shapes) > place and shapes[place] == shape and shapes[0] != shape

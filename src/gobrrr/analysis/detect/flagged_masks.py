@@ -1,4 +1,4 @@
-"""Fused attention that was given a mask as a tensor where a flag, or no mask, says the same."""
+"""Fused attention with a mask tensor where a flag, or no mask, would do the same."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from gobrrr.model.live import TensorUse
 
 @dataclass(frozen=True)
 class Flagged:
-    """The masks of one line. `share`: of the scores that are seen, 1 where the mask hides none; `calls`: the attention
-    of the line, with its backward pass."""
+    """The masks of one line.
+
+    `share`: the share of the scores that the mask lets through, 1 where it hides none; `calls`: the attention of the
+    line, with its backward pass.
+    """
 
     use: TensorUse
     share: float
@@ -23,15 +26,14 @@ class Flagged:
 
 
 def flagged_masks(evidence: Evidence) -> list[Flagged]:
-    """The lines whose masks a live run has read, where the fused kernel's calls are known; the longest first."""
+    """The lines whose masks a live run examined, where the fused kernel's calls are known; most time first."""
     uses = evidence.profile.uses or ()
-    found = [_of(evidence, use) for use in uses if use.kind == "flagged_mask" and use.share and use.op != MATH]
-    found.sort(key=lambda flagged: -float(evidence.calls.ns[flagged.calls].sum()))
-    return [flagged for flagged in found if len(flagged.calls)]
+    lines = [_at_line(evidence, use) for use in uses if use.kind == "flagged_mask" and use.share and use.op != MATH]
+    lines.sort(key=lambda flagged: -float(evidence.calls.ns[flagged.calls].sum()))
+    return [flagged for flagged in lines if len(flagged.calls)]
 
 
-def _of(evidence: Evidence, use: TensorUse) -> Flagged:
-    fused = np.array([group.work.family == "attention" for group in evidence.priced.groups] or [False], dtype=bool)
-    calls = evidence.calls_where(fused)
-    mine = [call for call in calls.tolist() if evidence.source(int(evidence.calls.op[call])) == use.source]
-    return Flagged(use, use.share or 1.0, np.array(mine, dtype=np.int64))
+def _at_line(evidence: Evidence, use: TensorUse) -> Flagged:
+    attention = evidence.calls_where(evidence.groups_where("attention")).tolist()
+    calls = [call for call in attention if evidence.source(int(evidence.calls.op[call])) == use.source]
+    return Flagged(use, use.share or 1.0, np.array(calls, dtype=np.int64))

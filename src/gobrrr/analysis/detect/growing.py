@@ -1,4 +1,4 @@
-"""All that grows in a run, put together: what the condition tells and its remedy goes by."""
+"""Everything that grows in a run, in one record for the condition and its remedy."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ from gobrrr.model.recording import Kept
 
 @dataclass(frozen=True)
 class Grown:
-    """`results`: those that hold the graphs, or the bytes where these alone rise; `hooked`: lines that register hooks.
+    """What grows from step to step, or from turn to turn in a step.
 
-    `filling`: bytes of results that each step keeps, where no graph is kept with them.
+    `rising`: operations; `turns`: backward passes. `nodes`, `hooks`, `bytes`: autograd nodes, hooks and bytes that are
+    held. `filling`: bytes of results that each step keeps without a graph. `results`: the results that hold the graphs,
+    or else these bytes; `hooked`: lines that register hooks.
     """
 
     rising: tuple[Rising, ...]
@@ -38,12 +40,12 @@ class Grown:
 
     @property
     def kept(self) -> bool:
-        """Whether something is held that becomes more with each step, whatever it takes now."""
+        """Whether each step leaves more autograd nodes or hooks, even if they take no time yet."""
         return self.nodes is not None or self.hooks is not None
 
 
 def grown(evidence: Evidence) -> Grown | None:
-    """What grows; None where that can't be told: a trace of fewer than three marked steps."""
+    """What grows; None where it is not known: a trace of fewer than three marked steps."""
     steps, seen = evidence.recorded_steps, evidence.profile.seen
     if seen is None and (not steps.marked or steps.count < LEAST_STEPS):
         return None
@@ -66,12 +68,12 @@ def grown(evidence: Evidence) -> Grown | None:
 
 
 def _distinct(kept: tuple[Kept, ...], *, graphs: bool) -> tuple[Kept, ...]:
-    """One result a line: of a chain before one that is only kept, the longest graph first, then the most bytes."""
-    found: dict[str | None, Kept] = {}
-    for one in sorted(kept, key=lambda one: (not one.chain, -one.nodes, -one.bytes)):
-        if one.nodes or not graphs:
-            found.setdefault(one.source, one)
-    return tuple(found.values())
+    """One result per line: those in a chain first, then the longest graph, then the most bytes."""
+    by_line: dict[str | None, Kept] = {}
+    for result in sorted(kept, key=lambda result: (not result.chain, -result.nodes, -result.bytes)):
+        if result.nodes or not graphs:
+            by_line.setdefault(result.source, result)
+    return tuple(by_line.values())
 
 
 def _registers(callee: str) -> bool:

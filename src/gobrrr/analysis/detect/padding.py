@@ -1,4 +1,4 @@
-"""Positions of a padded batch that hold nothing, and the calls whose work grows with the positions."""
+"""Positions of a padded batch that hold no data, and the calls whose work grows with the positions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.pricing.fusion import tensors
@@ -16,16 +15,19 @@ from gobrrr.model.events import I8
 from gobrrr.model.live import TensorUse
 
 SHAPE = re.compile(r"\[(?P<shape>\d[\d, ]*)\]")
+"""A shape in the text of a `TensorUse`."""
 
 IDS = ("aten::embedding", "aten::_embedding_bag")
 LOSSES = ("aten::nll_loss_forward", "aten::nll_loss2d_forward")
+"""Operations whose ids or targets show padding; padding that any other operation shows is an attention mask's."""
 
 
 @dataclass(frozen=True)
 class Padding:
-    """`share` of `tokens` positions is padding, by what `said` it (ids or masks); `agrees`: the others say the same.
+    """`share` of `tokens` positions is padding.
 
-    `calls`: those whose work grows with the positions.
+    `said`: the ids or the mask that show it; `agrees`: another tensor shows the same share. `calls`: those whose work
+    grows with the positions.
     """
 
     share: float
@@ -36,9 +38,9 @@ class Padding:
 
 
 def padding(evidence: Evidence, agreement: float = 0.1) -> Padding | None:
-    """The padding of the ids, else of the attention masks, that a live run saw; None where there is none.
+    """The padding that a live run saw in the ids, else in the attention masks; None where there is none.
 
-    Ignored targets alone are no padding: a prompt's are ignored as well.
+    Ignored targets alone do not mean padding: a prompt's targets are ignored as well.
     """
     uses = [use for use in evidence.profile.uses or () if use.kind == "padding" and use.share]
     ids = [use for use in uses if use.op in IDS]
@@ -61,15 +63,15 @@ def padding(evidence: Evidence, agreement: float = 0.1) -> Padding | None:
 
 
 def _shape(use: TensorUse) -> tuple[int, ...] | None:
-    """The first of the shapes that a use names; None for less than two dimensions."""
-    found = SHAPE.search(use.shapes)
-    shape = tuple(int(size) for size in found["shape"].split(",")) if found else ()
+    """The first shape in the text of a use; None for fewer than two dimensions."""
+    match = SHAPE.search(use.shapes)
+    shape = tuple(int(size) for size in match["shape"].split(",")) if match else ()
     return shape if len(shape) >= 2 else None
 
 
 def _growing(evidence: Evidence, tokens: int, length: int) -> I8:
-    grows: NDArray[np.bool_] = np.array([_grows(group, tokens, length) for group in evidence.priced.groups], dtype=bool)
-    calls = evidence.calls_where(grows)
+    """Calls whose work grows with the positions, without the optimizer's."""
+    calls = evidence.calls_that(lambda group: _grows(group, tokens, length))
     optimizer = evidence.updates
     if optimizer.annotated:
         rows = evidence.priced.links.op[optimizer.work]
@@ -78,7 +80,7 @@ def _growing(evidence: Evidence, tokens: int, length: int) -> I8:
 
 
 def _grows(group: Group, tokens: int, length: int) -> bool:
-    """Whether a tensor of the call has a place for each position: a size of all positions, or of a sequence."""
+    """Whether a tensor of the call has an element per position: one size is that of all positions, or of a sequence."""
     return any(
         any(size in (tokens, length) for size in tensor.shape) and math.prod(tensor.shape) % tokens == 0
         for tensor in tensors(group.call)

@@ -1,7 +1,7 @@
-"""Work that grows: from one recorded step to the next, from turn to turn within one, and what is held meanwhile.
+"""Work that grows from one recorded step to the next, or from turn to turn within a step, and what is held meanwhile.
 
-A rise is one that each step shows by the same amount. Lengths that vary, a schedule that alternates, a first step that
-makes its state do not show one.
+Work rises if each step adds the same amount. So lengths that vary, a schedule that alternates, or a first step that
+creates state do not count.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from gobrrr.model.recording import Held, Later, Tally
 from gobrrr.model.tree import outermost
 
 LEAST_STEPS = 3
-"""Two steps that differ show no trend: the third has to go on as they began."""
+"""A trend needs at least three steps: two that differ show none."""
 LEAST_UNEVEN = 5
-"""Steps in which a rise by unequal amounts counts, where two looks show it as well: by chance one in 120 rises so."""
+"""A rise by unequal amounts counts over at least this many steps, if observing the step twice shows it as well: five
+values in random order rise by chance once in 120."""
 ASKS = ("backward", "grad")
-"""What a program calls to run a backward pass."""
+"""The functions by which a program runs a backward pass."""
 
 
 class Operation(NamedTuple):
@@ -38,12 +39,12 @@ class Operation(NamedTuple):
 
 @dataclass(frozen=True)
 class Rising:
-    """Operations of one name at one line that become more, or larger, by `rate` a step.
+    """Operations of one name at one line whose number, or size, rises by `rate` per step.
 
-    `last`: in the last step; `mean`: of the recorded ones; `rows`: of all of them. `calls`: indices into
-    `evidence.calls`, of what has device work; `low`, `high`: the share of each one's time that was not there in the
-    first recorded step, and in the first step of the loop; `a_step`: the share of each one's time that each step adds.
-    `counted`: `rate` is of calls, not of elements. `seen`: two looks have shown it as well.
+    `rows`: all of them. `last`: the number or size in the last step; `mean`: in the mean recorded step. `counted`:
+    these are numbers of calls, not of elements. `calls`: those with device work (indices into `evidence.calls`); for
+    each, `low`, `high`: the share of its time that the first recorded step, and the first step of the loop, did not
+    have; `a_step`: the share that each step adds. `seen`: observing the step twice has shown it as well.
     """
 
     op: str
@@ -62,9 +63,10 @@ class Rising:
 
 @dataclass(frozen=True)
 class Turns:
-    """Backward passes of one step that become longer from turn to turn: operations in each, and the calls of all.
+    """Backward passes of one step that become longer from turn to turn.
 
-    `more`: the share of each call's time that the first turn's length would not have.
+    `lengths`: the operations in each; `calls`: those of all. `more`: the share of each call's time that would not be
+    there if all turns were as long as the first.
     """
 
     lengths: tuple[int, ...]
@@ -75,14 +77,14 @@ class Turns:
 
 @dataclass(frozen=True)
 class Holding:
-    """What a program holds that rises from step to step: by how much in one, and how much there is."""
+    """Something that a program holds and that rises from step to step: by `rate` per step, to `now`."""
 
     rate: float
     now: float
 
 
 def rising(evidence: Evidence) -> tuple[Rising, ...]:
-    """What rises from step to step, most time first; () for fewer than three marked steps."""
+    """Operations that rise from step to step, most time first; () for fewer than three marked steps."""
     steps, later = evidence.recorded_steps, _later(evidence)
     if not steps.marked or steps.count < LEAST_STEPS:
         return ()
@@ -91,14 +93,14 @@ def rising(evidence: Evidence) -> tuple[Rising, ...]:
     for call, row in enumerate(evidence.calls.op.tolist()):
         if row >= 0 and visible[row] >= 0:
             calls[int(visible[row])].append(call)
-    found: list[Rising] = []
+    risen: list[Rising] = []
     for name, ops in _by_name(evidence, visible, calls).items():
-        found += _of_name(evidence, later, name, ops)
-    return tuple(sorted(found, key=lambda one: -evidence.replayed.duration_ns[one.rows].sum()))
+        risen += _of_name(evidence, later, name, ops)
+    return tuple(sorted(risen, key=lambda rise: -evidence.replayed.duration_ns[rise.rows].sum()))
 
 
 def _visible(evidence: Evidence, later: Later | None) -> I8:
-    """For each row the operation around it that is counted: as it was dispatched; in a trace, what has device work."""
+    """For each row the counted operation around it: one that was dispatched; in a trace, one with device work."""
     events = evidence.events
     if later is not None:
         names = {tally.op for tally in (*later.first, *later.second)}
@@ -110,7 +112,7 @@ def _visible(evidence: Evidence, later: Later | None) -> I8:
 
 
 def _by_name(evidence: Evidence, visible: I8, calls: dict[int, list[int]]) -> dict[str, list[list[Operation]]]:
-    """The operations of each name, by step, in the order in which the host ran them."""
+    """The operations of each name, by step, in the host's order."""
     events, steps = evidence.events, evidence.recorded_steps
     rows = np.flatnonzero(visible == np.arange(len(visible)))
     step = np.searchsorted(np.array(steps.begins), events.start_ns[rows], side="right") - 1
@@ -118,15 +120,15 @@ def _by_name(evidence: Evidence, visible: I8, calls: dict[int, list[int]]) -> di
     inside = (step >= 0) & (events.start_ns[rows] < last)
     rows, step = rows[inside], step[inside]
     order = np.argsort(events.start_ns[rows], kind="stable")
-    found: dict[str, list[list[Operation]]] = {}
+    by_name: dict[str, list[list[Operation]]] = {}
     for row, at in zip(rows[order].tolist(), step[order].tolist(), strict=True):
-        of_name = found.setdefault(events.name_of(row), [[] for _ in steps.begins])
+        of_name = by_name.setdefault(events.name_of(row), [[] for _ in steps.begins])
         of_name[at].append(Operation(row, tuple(calls.get(row, ()))))
-    return found
+    return by_name
 
 
 def _of_name(evidence: Evidence, later: Later | None, name: str, steps: list[list[Operation]]) -> list[Rising]:
-    """`steps`: the operations of one name, by step."""
+    """The rises of one operation, in number or in size. `steps`: its occurrences by step."""
     counts = [len(step) for step in steps]
     counted = len(set(counts)) > 1
     lines = _more(later, name, counted=counted)
@@ -142,16 +144,16 @@ def _of_name(evidence: Evidence, later: Later | None, name: str, steps: list[lis
     for at, values in enumerate(zip(*sizes, strict=True)):
         if min(values) > 0 and _rises(values, confirmed=bool(lines)):
             grown[evidence.source(steps[-1][at].row)].append(at)
-    found = []
+    risen = []
     for source, places in grown.items():
-        mine = [[step[at] for at in places] for step in steps]
+        at_line = [[step[at] for at in places] for step in steps]
         totals = [sum(size[at] for at in places) for size in sizes]
-        found.append(_risen(later, (name, source), mine, totals, counted=False))
-    return found
+        risen.append(_risen(later, (name, source), at_line, totals, counted=False))
+    return risen
 
 
 def _rises(values: Sequence[int], *, confirmed: bool) -> bool:
-    """Whether each value is above the one before, all by as much; by unequal amounts where there are enough."""
+    """Whether each value exceeds the one before by the same amount; by any amount if `confirmed` and enough values."""
     more = {b - a for a, b in pairwise(values)}
     even = len(values) >= LEAST_STEPS and len(more) == 1
     return min(more, default=0) > 0 and (even or (confirmed and len(values) >= LEAST_UNEVEN))
@@ -187,15 +189,16 @@ def _risen(
 
 
 def _more(later: Later | None, name: str, *, counted: bool) -> list[str | None]:
-    """Lines at which an operation rose between the two looks, the most first."""
+    """Lines at which an operation rose between the two observed steps, the largest rise first."""
     if later is None:
         return []
-    first = {one.source: one for one in later.first if one.op == name}
-    found: list[tuple[int, str | None]] = []
-    for tally in later.second:
-        if tally.op == name:
-            found.append((_size(tally, counted) - _size(first.get(tally.source), counted), tally.source))
-    return [source for more, source in sorted(found, key=lambda pair: -pair[0]) if more > 0]
+    first = {tally.source: tally for tally in later.first if tally.op == name}
+    rises = [
+        (_size(tally, counted) - _size(first.get(tally.source), counted), tally.source)
+        for tally in later.second
+        if tally.op == name
+    ]
+    return [source for more, source in sorted(rises, key=lambda rise: -rise[0]) if more > 0]
 
 
 def _size(tally: Tally | None, counted: bool) -> int:
@@ -203,7 +206,7 @@ def _size(tally: Tally | None, counted: bool) -> int:
 
 
 def _elements(evidence: Evidence, op: Operation) -> int:
-    """Of the tensors that the largest of an operation's calls is given; 0 where none has device work."""
+    """The elements of the inputs of an operation's largest call; 0 where no call has device work."""
     sizes = (sum(math.prod(tensor.shape) for tensor in evidence.group_of(call).call.tensors) for call in op.calls)
     return max(sizes, default=0)
 
@@ -216,15 +219,15 @@ def _later(evidence: Evidence) -> Later | None:
 
 
 def longer_turns(evidence: Evidence) -> Turns | None:
-    """Backward passes of the step that was looked at, each longer than the one before, behind forward passes alike."""
+    """Backward passes of the observed step, each longer than the one before, after forward passes of equal length."""
     seen = evidence.profile.seen
     if seen is None or not seen.calls:
         return None
     runs: list[tuple[bool, list[int]]] = []
-    for back, some in groupby(range(len(seen.calls)), key=lambda at: seen.calls[at].phase == "backward"):
-        runs.append((back, list(some)))
+    for back, positions in groupby(range(len(seen.calls)), key=lambda at: seen.calls[at].phase == "backward"):
+        runs.append((back, list(positions)))
     backward = [run for back, run in runs if back]
-    between = [len(run) for back, run in runs if not back][1:-1]  # the first has what prepares, the last what follows
+    between = [len(run) for back, run in runs if not back][1:-1]  # without preparation before and work after the turns
     lengths = [len(run) for run in backward]
     if len(lengths) <= LEAST_STEPS or len(set(between)) != 1 or not _steadily(lengths):
         return None
@@ -239,7 +242,7 @@ def longer_turns(evidence: Evidence) -> Turns | None:
 
 
 def _steadily(lengths: Sequence[int]) -> bool:
-    """Each longer than the one before; from the second turn on by as much, or by more."""
+    """Whether each is longer than the one before, by the same amount or by more each time."""
     more = [b - a for a, b in pairwise(lengths)]
     return more[0] > 0 and all(b >= a > 0 for a, b in pairwise(more))
 
@@ -248,19 +251,19 @@ def _steadily(lengths: Sequence[int]) -> bool:
 
 
 def nodes_held(evidence: Evidence) -> Holding | None:
-    """Nodes of autograd's graphs that are there between steps, where each step leaves more."""
+    """Nodes of autograd's graphs that exist between steps, if each step leaves more."""
     return _held(evidence, "nodes")
 
 
 def hooks_held(evidence: Evidence) -> Holding | None:
-    """Hooks on modules and tensors, where each step leaves more."""
+    """Hooks on modules and tensors, if each step leaves more."""
     return _held(evidence, "hooks")
 
 
 def bytes_held(evidence: Evidence) -> Holding | None:
-    """Bytes that tensors hold, where the profiled steps left more.
+    """Bytes that tensors hold, if the profiled steps left more.
 
-    Looks keep samples of their own, so that the boundaries before them alone count.
+    Only the counts before the observed steps matter: observing a step keeps samples of its own.
     """
     later = _later(evidence)
     if later is None or len(later.held) < 2:
@@ -272,19 +275,23 @@ def bytes_held(evidence: Evidence) -> Holding | None:
 
 
 def bytes_kept(evidence: Evidence) -> Holding | None:
-    """Bytes of the results that each step keeps: those of one were there when the next had ended, and the recorded
-    steps left as many tensors more. What is replaced, or rotates, does not."""
+    """Bytes of the results that each step keeps.
+
+    They still exist when the next step has ended, and the recorded steps left at least as many more tensors. Results
+    that are replaced, or rotate, do not.
+    """
     later = _later(evidence)
     if later is None or len(later.held) < 2:
         return None
     held, other = later.held[:2]
-    kept = [each for each in later.kept if not each.chain]
+    kept = [result for result in later.kept if not result.chain]
     if not kept or other.tensors - held.tensors < len(kept) * (other.step - held.step) or other.bytes <= held.bytes:
         return None
-    return Holding(float(sum(each.bytes for each in kept)), float(other.bytes))
+    return Holding(float(sum(result.bytes for result in kept)), float(other.bytes))
 
 
 def _held(evidence: Evidence, what: str) -> Holding | None:
+    """A count of what is held ("nodes" or "hooks"), if it rises evenly; None if not, or where it was not counted."""
     later = _later(evidence)
     if later is None or len(later.held) < LEAST_STEPS + 1:
         return None

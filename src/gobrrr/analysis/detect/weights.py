@@ -1,4 +1,4 @@
-"""Conversions of parameters from one element type to another: which calls they are."""
+"""Conversions of parameters from one element type to another."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from gobrrr.model.events import I8
 from gobrrr.model.live import TensorUse
 
 CONVERSION = re.compile(r"\[(?P<shape>[\d, ]*)\] (?P<source>\w+) -> (?P<target>\w+)")
-"""How a TensorUse of kind "weight_cast" says what was converted."""
+"""A conversion in the text of a TensorUse of kind "weight_cast"."""
 
 BEHIND = 4
-"""Calls behind a conversion among which a norm takes the converted weight: those of its bias, and a reduction."""
+"""How many calls after a conversion may come before the norm that takes the weight: the bias's, and a reduction."""
 
 Cast = tuple[tuple[int, ...], str, str]
+"""(shape, type before, type after) of a conversion."""
 
 
 @dataclass(frozen=True)
 class Conversions:
-    """Calls that convert parameters; `spared`: the share of each that need not be. `seen`: and not inferred."""
+    """Calls that convert parameters. `spared`: the share of each that is unnecessary; `seen`: a live run saw them."""
 
     calls: I8
     spared: NDArray[np.float64]
@@ -33,33 +34,33 @@ class Conversions:
 
 
 def repeated_casts(evidence: Evidence) -> Conversions:
-    """Conversions of parameters that need not be in every step, by a live run, or else by what follows them."""
-    found = casts(evidence)
+    """Conversions of parameters that a step need not repeat, as a live run saw, or else by the calls after them."""
+    conversions = casts(evidence)
     uses = evidence.profile.uses
     if uses is not None:
-        found = np.union1d(found, dequantisations(evidence))
-        return _seen(evidence, found, [use for use in uses if use.kind == "weight_cast" and use.share])
+        conversions = np.union1d(conversions, dequantisations(evidence))
+        return _seen(evidence, conversions, [use for use in uses if use.kind == "weight_cast" and use.share])
     if evidence.training:
-        return Conversions(found[:0], np.empty(0), False)
-    mine = found[weight_casts(evidence, found) | _of_norms(evidence, found)]
-    return Conversions(mine, np.ones(len(mine)), False)
+        return Conversions(conversions[:0], np.empty(0), False)
+    repeated = conversions[weight_casts(evidence, conversions) | _of_norms(evidence, conversions)]
+    return Conversions(repeated, np.ones(len(repeated)), False)
 
 
-def _seen(evidence: Evidence, found: I8, uses: list[TensorUse]) -> Conversions:
-    """The calls with the shapes and types of the conversions that were seen; no more of them than were seen."""
+def _seen(evidence: Evidence, conversions: I8, uses: list[TensorUse]) -> Conversions:
+    """The calls whose shape and types a live run saw converted; in sum no more than it saw."""
     spared: dict[Cast, float] = {}
     for use in uses:
-        for one in _listed(use.shapes):
-            spared[one] = max(spared.get(one, 0.0), use.share or 0.0)
-    unlisted = max((one.share or 0.0 for one in uses if "more shapes" in one.shapes), default=0.0)
-    around = weight_casts(evidence, found) if unlisted else np.zeros(len(found), dtype=bool)
-    share = np.array([spared.get(_cast(evidence, call), 0.0) for call in found.tolist()])
+        for cast in _listed(use.shapes):
+            spared[cast] = max(spared.get(cast, 0.0), use.share or 0.0)
+    unlisted = max((use.share or 0.0 for use in uses if "more shapes" in use.shapes), default=0.0)
+    around = weight_casts(evidence, conversions) if unlisted else np.zeros(len(conversions), dtype=bool)
+    share = np.array([spared.get(_cast(evidence, call), 0.0) for call in conversions.tolist()])
     share = np.where((share == 0) & around, unlisted, share)
-    mine, share = found[share > 0], share[share > 0]
-    total = sum(one.total or one.count for one in uses)
-    if len(mine):
-        share = share * min(1.0, total * evidence.steps.count / len(mine))
-    return Conversions(mine, share, True)
+    repeated, share = conversions[share > 0], share[share > 0]
+    total = sum(use.total or use.count for use in uses)
+    if len(repeated):
+        share = share * min(1.0, total * evidence.steps.count / len(repeated))
+    return Conversions(repeated, share, True)
 
 
 def _listed(text: str) -> list[Cast]:
@@ -75,9 +76,9 @@ def _cast(evidence: Evidence, call: int) -> Cast:
     return target.shape, source.dtype, target.dtype
 
 
-def _of_norms(evidence: Evidence, found: I8) -> NDArray[np.bool_]:
-    """One flag a conversion: whether it is of one row, and a call right behind it takes that row beside a matrix."""
-    return np.array([_taken_by_norm(evidence, call) for call in found.tolist()], dtype=bool)
+def _of_norms(evidence: Evidence, conversions: I8) -> NDArray[np.bool_]:
+    """One flag per conversion: whether it is of one row, and a call soon after it takes that row beside a matrix."""
+    return np.array([_taken_by_norm(evidence, call) for call in conversions.tolist()], dtype=bool)
 
 
 def _taken_by_norm(evidence: Evidence, call: int) -> bool:
@@ -85,8 +86,8 @@ def _taken_by_norm(evidence: Evidence, call: int) -> bool:
     if len(shape) != 1:
         return False
     for at in range(call + 1, min(call + 1 + BEHIND, len(evidence.calls))):
-        given = tensors(evidence.group_of(at).call)
-        takes = any(tensor.shape == shape and tensor.dtype == dtype for tensor in given[1:])
-        if takes and any(tensor.shape[-1:] == shape and len(tensor.shape) > 1 for tensor in given):
+        inputs = tensors(evidence.group_of(at).call)
+        takes = any(tensor.shape == shape and tensor.dtype == dtype for tensor in inputs[1:])
+        if takes and any(tensor.shape[-1:] == shape and len(tensor.shape) > 1 for tensor in inputs):
             return True
     return False

@@ -1,1 +1,1 @@
-"""What a finding rests on: the evidence, the part of the timeline that it claims, and what that is worth."""
+"""What a finding rests on: the evidence, the part of the timeline that it claims, and what the step would save."""

@@ -1,4 +1,4 @@
-"""Everything that a condition may look at, and how to ask for it."""
+"""What a condition may look at."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from gobrrr.analysis.budget.device import DeviceBudget
 from gobrrr.analysis.budget.lead import loading
 from gobrrr.analysis.events.intervals import Spans
+from gobrrr.analysis.events.links import Links
 from gobrrr.analysis.events.observer import ObserverCost
 from gobrrr.analysis.events.steps import Steps, find_steps, without_first
 from gobrrr.analysis.findings.module_paths import FramePaths, ModulePaths
@@ -41,9 +42,9 @@ if TYPE_CHECKING:
 class Calls:
     """Calls with device work in the analysed window of one device, in the order in which the device ran them.
 
-    Parallel arrays, one entry a call: `group` into `priced.groups`; `op`: row of its operation, -1 if none owns it;
-    `first`: index (into `priced.links.device`) of its first piece of device work; `ns`: device time counted as its own;
-    `floor_ns`: NaN if not priced; `start_ns`, `stop_ns`: on the timeline of the budget.
+    Parallel arrays, one entry per call. `group`: index into `priced.groups`; `op`: row of its operation, -1 if it has
+    none; `first`: index (into `priced.links.device`) of its first piece of device work; `ns`: device time that counts
+    as its own; `floor_ns`: NaN if not priced; `start_ns`, `stop_ns`: on the timeline of the budget.
     """
 
     group: I8
@@ -62,15 +63,15 @@ class Calls:
 
 @dataclass(frozen=True)
 class Unprofiled:
-    """The steps as they run without the profiler, derived from those that were recorded.
+    """The steps without the profiler, derived from the recorded steps.
 
-    `replayed` are the recorded events with the times that they have then, `steps` the steps of that timeline.
+    `replayed`: the recorded events at their times without the profiler; `steps`: the steps of that timeline.
     """
 
     recorded_steps: Steps
     replayed: EventTable
     steps: Steps
-    cost: ObserverCost  # what of the recorded times is the profiler's
+    cost: ObserverCost  # the profiler's part of the recorded times
     wall: Wall | None = None  # the estimate with its interval; value None where there is none
     cost_ends: tuple[ObserverCost, ObserverCost] | None = None  # at the low and the high end of the wall's interval
     base: StepGraph | None = None  # the steps' graph without floors, where it was made already
@@ -82,8 +83,8 @@ class Evidence:
 
     It rests on three things: `profile`, what was observed of the rank; `unprofiled`, its steps without the profiler;
     `machine`, what the machine can do, None where it is not known. The rest follows from them: `priced` is the work of
-    the recorded events; `budget`, `calls` and `fusion` are of the replayed timeline. Divide by `steps.count` for one
-    step.
+    the recorded events; `budget`, `calls` and `fusion` describe the replayed timeline. Divide by `steps.count` for the
+    mean of one step.
     """
 
     profile: RankProfile
@@ -115,12 +116,18 @@ class Evidence:
         return self.unprofiled.steps
 
     @property
+    def recorded_window(self) -> tuple[int, int]:
+        """(begin, end) of the analysed steps on the recorded clock. Work launched earlier does not belong to them."""
+        steps = self.recorded_steps
+        return (steps.begins[steps.count - self.steps.count] if steps.begins else steps.start), steps.stop
+
+    @property
     def wall_ns(self) -> float:
-        """Wall time of one step, the one that the budget sums to."""
+        """Wall time of one step, which the budget sums to."""
         return self.steps.wall_ns
 
     def line(self, line: str, cause: str | None = None) -> float:
-        """Nanoseconds of a budget line in one step; all causes together if `cause` is None."""
+        """Nanoseconds of a budget line in one step; the sum of all causes if `cause` is None."""
         lines = self.budget.lines
         chosen = (ns for (name, why), ns in lines.items() if name == line and (cause is None or why == cause))
         return sum(chosen) / self.steps.count
@@ -130,16 +137,25 @@ class Evidence:
         return self.priced.groups[int(self.calls.group[call])]
 
     def per_step(self, values: NDArray[np.float64] | NDArray[np.int64]) -> float:
-        """A sum over the window as the mean of one step."""
+        """A sum over the window, as the mean of one step."""
         return float(np.nansum(values)) / self.steps.count
 
     def calls_where(self, wanted: NDArray[np.bool_]) -> I8:
-        """Calls whose group is marked in `wanted` (one flag a group)."""
+        """Calls whose group is marked in `wanted` (one flag per group)."""
         return np.flatnonzero(wanted[self.calls.group])
 
+    def calls_that(self, test: Callable[[Group], bool]) -> I8:
+        """Calls whose group passes a test."""
+        return self.calls_where(np.array([test(group) for group in self.priced.groups], dtype=bool))
+
     def groups_where(self, *families: str) -> NDArray[np.bool_]:
-        """One flag a group: whether its family is among `families`."""
+        """One flag per group: whether its family is among `families`."""
         return np.array([group.work.family in families for group in self.priced.groups], dtype=bool)
+
+    @cached_property
+    def step_of_call(self) -> I8:
+        """For each call the step that launched it, counted from 1."""
+        return step_of(self.replayed, self.priced.links, self.steps, self.calls)
 
     @property
     def device(self) -> DeviceModel:
@@ -148,21 +164,21 @@ class Evidence:
 
     @cached_property
     def training(self) -> bool:
-        """Whether a backward pass ran: outputs of the forward pass may be kept for it.
+        """Whether a backward pass ran, for which outputs of the forward pass may be kept.
 
-        Operations tell; a Python frame may be called anything.
+        Only operations count: a Python frame can have any name.
         """
-        used = np.unique(self.events.name[self.events.of(Kind.OP)]).tolist()
-        return any("Backward" in one or "autograd::engine" in one for one in map(self.events.names.__getitem__, used))
+        names = [self.events.names[name] for name in np.unique(self.events.name[self.events.of(Kind.OP)]).tolist()]
+        return any("Backward" in name or "autograd::engine" in name for name in names)
 
     @property
     def replayable(self) -> bool:
-        """Whether the step's graph runs as the step did: there is an estimate or a measurement of its wall."""
+        """Whether the step's graph can be replayed: its wall time was estimated or measured."""
         return self.unprofiled.wall is None or self.unprofiled.wall.value is not None
 
     @cached_property
     def graph(self) -> StepGraph:
-        """The step as the simulator runs it, without the profiler: what replays to `replayed`."""
+        """The step without the profiler as the simulator runs it: its replay gives `replayed`."""
         window, floors = self.recorded_steps, self.priced.floor_ns
         if not self.device.asynchronous:
             return serial_graph(self.events, self.priced.links, window.start, window.stop, floors)
@@ -172,30 +188,30 @@ class Evidence:
 
     @cached_property
     def graphs(self) -> tuple[StepGraph, ...]:
-        """The same with the host at the low end of what is known of it, as expected, and at the high end.
+        """The graph with the fastest host that the interval allows, with the expected one, and with the slowest.
 
-        One graph where the host is known: it bounds a step that was measured, or the step is no estimate.
+        One graph where the host's time is known: it bounds a step that was measured, or the step is no estimate.
         """
         if self.unprofiled.cost_ends is None:
             return (self.graph,)
         low, high = self.unprofiled.cost_ends
         slow = recosted(self.graph, high)
-        # the host is taken for no slower than it was recorded, or than it is expected to be
+        # the host counts as no slower than it was recorded, or than it is expected to be
         slow = replace(slow, left=np.minimum(slow.left, np.maximum(self.graph.left, np.diff(slow.at))))
         return recosted(self.graph, low), self.graph, slow
 
     def steps_of(self, events: EventTable) -> Steps:
-        """The steps of a replayed timeline of this trace that stand for `steps`: without the first where it is."""
+        """The steps of a replayed timeline of this trace that correspond to `steps`: without the first where it is."""
         links = self.priced.links
-        found = find_steps(events, links)
-        return without_first(events, links, found) if self.steps.count < found.count else found
+        steps = find_steps(events, links)
+        return without_first(events, links, steps) if self.steps.count < steps.count else steps
 
     def length(self, graph: StepGraph) -> float:
-        """What one step takes when a graph of this trace runs, in ns."""
+        """The time of one step when a graph of this trace runs, in ns."""
         return self.steps_of(replayed(graph)).wall_ns
 
     def without_waits(self, waits: I8 | None = None) -> float:
-        """Wall time of one step, replayed with the host not waiting for the device in `waits` (rows; None: never)."""
+        """Wall time of one step, replayed without the host's `waits` for the device (rows; None: without any)."""
         graph = self.graph
         cut = np.ones(len(graph.waits), dtype=bool) if waits is None else np.isin(graph.waits, waits)
         return min(self.length(replace(graph, cut=cut)), self.wall_ns)
@@ -208,32 +224,39 @@ class Evidence:
             yield row
             row = int(parent[row])
 
+    def outermost(self, row: int) -> int:
+        """The outermost aten operation around an operation: what the program called; `row` where there is none."""
+        return next((outer for outer in [*self.ancestors(row)][::-1] if self._is_aten(outer)), row)
+
+    def _is_aten(self, row: int) -> bool:
+        return self.events.name_of(row).startswith("aten::")
+
     def place(self, calls: I8) -> Place:
-        """Where a set of calls is: the op, module and source line that most of its time is in."""
+        """Where a set of calls is: the op, module and source line of the longest of them."""
         if not len(calls):
             return Place(op=None)
         ns = self.calls.ns[calls]
-        heaviest = int(calls[int(np.argmax(ns))])
-        group = self.group_of(heaviest)
+        longest = int(calls[int(np.argmax(ns))])
+        group = self.group_of(longest)
         return Place(
-            op=group.call.name or _short(group.call.kernels),
-            module=self.module(int(self.calls.op[heaviest])),
-            source=self.source(int(self.calls.op[heaviest])),
+            op=group.call.name or next(iter(group.call.kernels), None),
+            module=self.module(int(self.calls.op[longest])),
+            source=self.source(int(self.calls.op[longest])),
             shapes=shapes_text(group),
             count=len(calls) / self.steps.count,
             ns=float(ns.sum()) / self.steps.count,
         )
 
     def module(self, row: int) -> str | None:
-        """The innermost nn.Module around a host event; None where it is in none, or that is not known.
+        """The innermost nn.Module around a host event; None where there is none or it is not known.
 
-        For an operation of the backward pass, that around the forward operation that it differentiates.
+        For an operation of the backward pass: the module around the forward operation that it differentiates.
         """
         path = self.modules.of(row)
         return path[-1] if path else None
 
     def module_kind(self, row: int) -> str | None:
-        """The class of that module: "MultiheadAttention"."""
+        """The class of the innermost nn.Module around a host event: "MultiheadAttention"."""
         return self.modules.kind(row)
 
     @cached_property
@@ -252,14 +275,14 @@ class Evidence:
 
     @cached_property
     def dispatched(self) -> I8:
-        """For each row, the index of its operation in `seen.calls`; -1 where it is not known."""
+        """For each row, the index of its operation in `seen.calls` (one step's operations); -1 where not known."""
         if self.profile.seen is None:
             return np.full(len(self.events), ABSENT, dtype=np.int64)
         return dispatched_of(self.events, self.priced.links.op_parent, self.recorded_steps, self.profile.seen)
 
     @cached_property
     def sites(self) -> I8:
-        """For each row, the index of its site in `seen.sites`; -1 where it is not known."""
+        """For each row, the index of its site in `seen.sites`; -1 where not known."""
         if self.profile.seen is None or not self.profile.seen.calls:
             return np.full(len(self.events), ABSENT, dtype=np.int64)
         of_call = np.array([call.site for call in self.profile.seen.calls], dtype=np.int64)
@@ -268,51 +291,49 @@ class Evidence:
     def source(self, row: int) -> str | None:
         """The innermost line of the user's own code around a host event, "file.py(12): function"; None if not known.
 
-        Where a step was looked at as it ran, the line that runs or that makes the call; else the one that the function
-        begins at.
-
-        For an operation of the backward pass, that of the forward operation that it differentiates.
+        Where the step was observed while it ran, this is the line that runs or makes the call; else it is the first
+        line of the function. For an operation of the backward pass: the line of the forward operation that it
+        differentiates.
         """
-        site = int(self.sites[row]) if row >= 0 and self.profile.seen is not None else ABSENT
-        if self.profile.seen is not None and site >= 0 and (line := self.profile.seen.sites[site].user) is not None:
-            return line
-        begin = self._frame(row, is_users)
         seen = self.profile.seen
+        site = int(self.sites[row]) if row >= 0 and seen is not None else ABSENT
+        if seen is not None and site >= 0 and (line := seen.sites[site].user) is not None:
+            return line
+        begin = self._users_frame(row)
         called = self.where.line_of(row) if begin and seen is not None and seen.lines else None
         return called or begin
 
     @cached_property
     def where(self) -> Where:
         """The tree of places with its times."""
-        from gobrrr.analysis.places.where import where_time_goes  # it takes evidence itself
+        from gobrrr.analysis.places.where import where_time_goes  # that module imports Evidence
 
         return where_time_goes(self)
 
     @cached_property
     def host_loops(self) -> list[HostLoop]:
-        """Loops on the host that cost more than what they compute."""
-        from gobrrr.analysis.host.host_loops import find_host_loops  # it takes evidence itself
+        """Loops on the host that take longer than the work that they launch."""
+        from gobrrr.analysis.host.host_loops import find_host_loops  # that module imports Evidence
 
         return find_host_loops(self)
 
     @cached_property
     def updates(self) -> Updates:
         """Device work that updates parameters."""
-        from gobrrr.analysis.host.optimizers import find_updates  # it takes evidence itself
+        from gobrrr.analysis.host.optimizers import find_updates  # that module imports Evidence
 
         return find_updates(self)
 
-    def _frame(self, row: int, wanted: Callable[[str], bool]) -> str | None:
+    def _users_frame(self, row: int) -> str | None:
+        """The innermost Python frame of the user's own code around a host event."""
         if row < 0 or not self.profile.frames or self.host_parents is None:
             return None
         forward = int(self.forward[row])
         row = int(self.host_parents[forward if forward >= 0 else row])
         python = self._python
         while row >= 0:
-            if python[row]:
-                name = self.events.name_of(row)
-                if wanted(name):
-                    return name
+            if python[row] and is_users(name := self.events.name_of(row)):
+                return name
             row = int(self.host_parents[row])
         return None
 
@@ -323,27 +344,30 @@ class Evidence:
 
     @cached_property
     def forward(self) -> I8:
-        """For each row of the backward pass, the operation of the forward pass that it differentiates; else -1."""
+        """For each row of the backward pass, the forward operation that it differentiates; -1 for other rows."""
         assert self.host_parents is not None
         return forward_ops(self.events, self.host_parents)
 
     @cached_property
     def host_parents(self) -> I8 | None:
-        """For each row the host event around it, Python frames included; None where no frame was read."""
+        """For each row the host event around it, Python frames included; None where no frames were recorded."""
         return parents(self.events) if self._python.any() else None
 
 
-def _short(kernels: tuple[str, ...]) -> str | None:
-    return kernels[0] if kernels else None
+def step_of(events: EventTable, links: Links, steps: Steps, calls: Calls) -> I8:
+    """For each call the step that launched it, counted from 1: the device may run a step behind the host."""
+    launch = links.launch[calls.first]
+    when = np.where(launch >= 0, events.start_ns[np.maximum(launch, 0)], calls.start_ns)
+    return np.searchsorted(np.array(steps.begins, dtype=np.int64), when, side="right")
 
 
 def calls_of(events: EventTable, priced: Priced, budget: DeviceBudget, steps: Steps) -> Calls:
-    """The calls with compute work of the budget's device within the window."""
+    """The calls with compute work on the budget's device within the window."""
     device = priced.links.device
     start, stop = events.start_ns[device], events.end_ns[device]
-    here = (events.device[device] == budget.device) & (start < steps.stop) & (stop > steps.start)
-    here &= priced.kind == Class.COMPUTE
-    index = np.flatnonzero(here)
+    inside = (events.device[device] == budget.device) & (start < steps.stop) & (stop > steps.start)
+    inside &= priced.kind == Class.COMPUTE
+    index = np.flatnonzero(inside)
     key = np.where(priced.instance[index] >= 0, priced.instance[index], -2 - index)
     unique, first, inverse = np.unique(key, return_index=True, return_inverse=True)
     inverse = np.asarray(inverse).reshape(-1)

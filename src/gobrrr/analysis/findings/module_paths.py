@@ -1,7 +1,7 @@
-"""The nn.Modules around a host event, outermost first, each under the name that every answer gives it.
+"""The nn.Modules around a host event, outermost first, under the names that all answers use.
 
-Where a step was looked at as it was dispatched, a module is called as the program would write it: "GPT.blocks.3". A
-trace knows only the profiler's names: "Block_3".
+Where a step's operations were observed as they were dispatched, a module has its path in the program: "GPT.blocks.3".
+In a trace it has the profiler's name: "Block_3".
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Path = tuple[str, ...]
 
 _MODULE = "nn.Module: "
 _NUMBER = re.compile(r"_\d+$")
-"""By which the profiler tells modules of one class apart."""
+"""What the profiler appends to tell modules of one class apart."""
 
 
 def prefixes(path: str) -> Path:
@@ -26,7 +26,7 @@ def prefixes(path: str) -> Path:
 
 
 class FramePaths:
-    """By the profiler's frames. Each event is looked at once."""
+    """Modules by the profiler's Python frames. Each event is visited once."""
 
     def __init__(self, events: EventTable, parents: I8, forward: I8) -> None:
         """`parents`: the host event around each row; `forward`: the forward operation that it differentiates, or -1."""
@@ -43,28 +43,28 @@ class FramePaths:
             inner.append(row)
             row = int(self._parents[row])
         path = self._known[row]
-        for one in reversed(inner):
-            if self._python[one] and (text := self._names[int(self._name[one])]).startswith(_MODULE):
+        for event in reversed(inner):
+            if self._python[event] and (text := self._names[int(self._name[event])]).startswith(_MODULE):
                 path = (*path, text.removeprefix(_MODULE))
-            self._known[one] = path
+            self._known[event] = path
         return path
 
 
 class ModulePaths:
-    """By the sites of a step that was looked at, and by the frames for what has none.
+    """Modules by the sites of an observed step, and by Python frames for events without a site.
 
-    An event without a site takes the program's names from those that have a site and lie under the same frames.
+    An event without a site takes the program's names from an event with a site under the same frames.
     """
 
-    def __init__(self, frames: FramePaths | None, sites: I8, found: tuple[Site, ...], rows: Iterable[int]) -> None:
-        """`sites`: of each row, the index into `found` or -1; `rows`: operations that the names are taken from."""
-        self._frames, self._sites, self._found = frames, sites, found
+    def __init__(self, frames: FramePaths | None, site_of: I8, sites: tuple[Site, ...], rows: Iterable[int]) -> None:
+        """`site_of`: for each row, the index into `sites` or -1; `rows`: operations whose sites give the names."""
+        self._frames, self._site_of, self._sites = frames, site_of, sites
         self._spelled: dict[Path, Path] = {}
-        for row in rows if frames is not None and found else ():
+        for row in rows if frames is not None and sites else ():
             self._learn(row)
 
     def of(self, row: int) -> Path:
-        """The modules around an event; none where they are not known."""
+        """The modules around an event; empty where they are not known."""
         if row < 0:
             return ()
         if site := self._site(row):
@@ -73,11 +73,11 @@ class ModulePaths:
         return self._spelled.get(framed, framed) if framed else ()
 
     def kind(self, row: int) -> str | None:
-        """The class of the innermost module around an event, whatever the answer calls the module; None: not known."""
+        """The class of the innermost module around an event; None where it is not known."""
         if row < 0:
             return None
-        site = int(self._sites[row])
-        around = self._found[site].modules if site >= 0 else self._framed(row)
+        site = int(self._site_of[row])
+        around = self._sites[site].modules if site >= 0 else self._framed(row)
         return _NUMBER.sub("", around[-1]) if around else None
 
     def _learn(self, row: int) -> None:
@@ -87,9 +87,9 @@ class ModulePaths:
             self._spelled.setdefault(framed[:depth], prefixes(path))
 
     def _site(self, row: int) -> Path:
-        """The modules of a row's site as the program would write them; none where it has no site."""
-        site = int(self._sites[row])
-        return self._found[site].paths if site >= 0 else ()
+        """The modules of a row's site by their paths in the program; empty where it has no site."""
+        site = int(self._site_of[row])
+        return self._sites[site].paths if site >= 0 else ()
 
     def _framed(self, row: int) -> Path:
         return self._frames.of(row) if self._frames is not None else ()

@@ -1,4 +1,4 @@
-"""Which part of the timeline belongs to some functions of the program, by their Python frames."""
+"""Which part of the timeline belongs to given functions of the program, by their Python frames."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ import numpy as np
 
 from gobrrr.analysis.events.intervals import Spans, covered, union
 from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.replay.graph import F8
 from gobrrr.model.events import I8, Kind
 from gobrrr.model.frame_names import as_written
 
 _LINE = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)")
+"""A place in the program, as the profiler and the answers write it: "path/file.py(12): function"."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """Host time of some functions within the analysed steps, what they call included.
+    """Host time of some functions, and of what they call, within the analysed steps.
 
-    `gaps`: idle stretches that end in work launched there, as indices into the budget's gaps; `calls`: calls whose
-    first work was launched there, as indices into `evidence.calls`. `known` is False where no frame of the functions
-    was recorded: then it is the whole step.
+    `gaps`: idle gaps that end in work launched there (indices into the budget's gaps); `calls`: calls whose first work
+    was launched there (indices into `evidence.calls`). `known`: False where no frame of the functions was recorded; the
+    scope is then the whole step.
     """
 
     spans: Spans
@@ -33,14 +35,14 @@ class Scope:
 
 def scope_of(evidence: Evidence, lines: Iterable[str]) -> Scope:
     """The scope of the functions that `lines` ("path/file.py(12): function") lie in."""
-    wanted = [found for line in lines if (found := _LINE.fullmatch(line)) is not None]
+    wanted = [match for line in lines if (match := _LINE.fullmatch(line)) is not None]
     return _scope(evidence, frames(evidence, lambda name: any(_same(name, match) for match in wanted)))
 
 
 def frames(evidence: Evidence, wanted: Callable[[str], bool]) -> I8:
-    """Rows of the Python frames within the analysed steps whose name is wanted, on threads that launch work.
+    """Rows of the wanted Python frames within the analysed steps, on threads that launch work.
 
-    Other threads (a progress bar's monitor, a writer's queue) wait or work beside the steps.
+    Other threads (a progress bar's monitor, a writer's queue) run beside the steps.
     """
     events, launch = evidence.replayed, evidence.priced.links.launch
     rows = events.of(Kind.PYTHON)
@@ -78,45 +80,46 @@ def _covers(spans: Spans, at: I8) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 
 
 def _same(frame: str, line: re.Match[str]) -> bool:
-    """Whether a frame is of the function of a line; the profiler leaves the beginning of long paths out."""
-    seen = _LINE.fullmatch(frame)
-    if seen is None or as_written(seen["function"]) != as_written(line["function"]):
+    """Whether a frame belongs to the function of a line; the profiler omits the beginning of long paths."""
+    match = _LINE.fullmatch(frame)
+    if match is None or as_written(match["function"]) != as_written(line["function"]):
         return False
-    short, full = seen["file"].removeprefix("./"), line["file"]
+    short, full = match["file"].removeprefix("./"), line["file"]
     return full == short or full.endswith("/" + short.lstrip("/")) or short.endswith("/" + full.lstrip("/"))
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What a step spends under some host events, idle or computing.
+    """The time of the steps under some host events, idle or computing.
 
-    `gap_ns`: of each of the budget's gaps, for the whole window; `calls` (indices into `evidence.calls`) and `call_ns`
-    likewise. `ns`: of one step.
+    `gap_ns`: of each of the budget's gaps, in the whole window; `call_ns`: of each of `calls` (indices into
+    `evidence.calls`), in the whole window. `ns`: of both in one step.
     """
 
-    gap_ns: np.ndarray[tuple[int], np.dtype[np.float64]]
+    gap_ns: F8
     calls: I8
-    call_ns: np.ndarray[tuple[int], np.dtype[np.float64]]
+    call_ns: F8
     ns: float
 
 
-def of_every_step(evidence: Evidence, at: I8, ns: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
-    """The share of `ns`, spent at the times `at`, that the usual step has as well.
+def of_every_step(evidence: Evidence, at: I8, ns: F8) -> float:
+    """The share of `ns`, spent at the times `at`, that recurs in the usual (median) step.
 
-    What is done once in many steps is no step's, and a thread that waits for a processor does so anywhere.
+    Time that is spent once in many steps does not recur, nor does a wait for a processor, which can happen anywhere.
     """
     begins = np.array(evidence.steps.begins or (evidence.steps.start,))
     step = np.maximum(np.searchsorted(begins, at, side="right") - 1, 0)
-    each = np.bincount(step, weights=ns, minlength=len(begins))
-    total = float(each.sum())
-    usual = float(np.percentile(each, 50, method="lower"))
+    by_step = np.bincount(step, weights=ns, minlength=len(begins))
+    total = float(by_step.sum())
+    usual = float(np.percentile(by_step, 50, method="lower"))
     return min(usual * len(begins) / total, 1.0) if total > 0 else 0.0
 
 
 def spent_under(evidence: Evidence, rows: I8) -> Spent:
-    """What the steps spend under host events, given by their rows.
+    """The time of the steps under host events, given by their rows.
 
-    Of a CPU that computes, it is what they cover of its calls; of another device, the calls that they launched.
+    Where the host's processor is the device: the part of its calls that the events cover. Else: the calls that were
+    launched under the events.
     """
     spans, calls = spans_of(evidence, rows), evidence.calls
     gap_ns = idle_under(evidence, spans).astype(np.float64)

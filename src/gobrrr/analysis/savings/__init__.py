@@ -1,1 +1,1 @@
-"""What remedies do to a step's graph, and what the step saves by it."""
+"""How remedies change a step's graph, and how much time the step saves."""

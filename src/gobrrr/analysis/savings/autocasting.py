@@ -1,4 +1,4 @@
-"""Products in 16 bits: which they are, and what they would take in float32."""
+"""Products in 16 bits: which calls they are, and how long they would take in float32."""
 
 from __future__ import annotations
 
@@ -16,23 +16,27 @@ from gobrrr.model.events import I8
 from gobrrr.model.machine import Machine
 
 PRODUCTS = ("matmul", "convolution", "attention")
+"""Families of operations that multiply."""
+
 WIDER = {"bfloat16": "float32", "float16": "float32"}
+"""The types of 16 bits, and the type that a product has without autocast."""
+
 TWICE = 2.0
-"""Where the peaks are not known: a product in float32 reads and writes twice the bytes of one in 16 bits."""
+"""How many times as long a product takes in float32 where the peaks are not known: it moves twice the bytes."""
 
 AT_ITS_FLOOR = 0.5
-"""The share of the roof that a product in float32 is asked to reach: less than that, and its time is no matter of the
-type (small products are all fixed cost, and take as long in either). An assumption, as large products reach more."""
+"""The share of the roof that a product in float32 is assumed to reach. Below it, the time does not depend on the type:
+small products consist of fixed cost. Large products reach more."""
 
 
 def autocast_to(evidence: Evidence) -> str | None:
-    """The type that a live run saw autocast use; None where it was off, or nobody looked."""
+    """The type that autocast used in a live run; None where autocast was off, or in a trace."""
     switches = evidence.profile.switches
     return switches.autocast if switches is not None else None
 
 
 def worth_leaving_out(evidence: Evidence, conversions_ns: float) -> bool:
-    """Whether conversions cost more (ns of all steps) than float32 is expected to cost the products."""
+    """Whether the conversions (ns of all steps) cost more than the products are expected to cost in float32."""
     if autocast_to(evidence) is None:
         return False
     products = halved(evidence)
@@ -40,16 +44,15 @@ def worth_leaving_out(evidence: Evidence, conversions_ns: float) -> bool:
 
 
 def longer_in_float32(evidence: Evidence) -> Effect:
-    """Products in 16 bits run in float32, where that is the slower type: as long as now at the most, `_longer` at the
-    least."""
+    """Products in 16 bits run in float32, where that is the slower type: at best as fast as now, at worst `_longer`."""
     products = halved(evidence)
     if not len(products):
         return lambda _: lambda graph: graph
     work, place = works_of(evidence, products)
-    most = 1.0 + _longer(evidence, products) / np.maximum(evidence.calls.ns[products], 1.0)
+    slowest = 1.0 + _longer(evidence, products) / np.maximum(evidence.calls.ns[products], 1.0)
 
     def effect(share: float) -> Change:
-        factor = between(most, 1.0, share)[place]
+        factor = between(slowest, 1.0, share)[place]
         return lambda graph: scaled(graph, work, factor)
 
     return effect
@@ -57,29 +60,28 @@ def longer_in_float32(evidence: Evidence) -> Effect:
 
 def halved(evidence: Evidence) -> I8:
     """Products of tensors in 16 bits."""
-    of = evidence.groups_where(*PRODUCTS)
-    half = [any(tensor.dtype in WIDER for tensor in group.call.tensors) for group in evidence.priced.groups]
-    return evidence.calls_where(of & np.array(half, dtype=bool))
+    return evidence.calls_that(
+        lambda group: group.work.family in PRODUCTS and any(tensor.dtype in WIDER for tensor in group.call.tensors)
+    )
 
 
 def sooner(evidence: Evidence, products: I8) -> tuple[F8, F8]:
-    """By how many ns each product ends sooner in float32, at the least and at the most.
+    """(low, high): by how many ns each product is faster in float32.
 
-    None does where the machine's peak in float32 is the lower one, or a peak is not known. Else it takes its floor in
-    float32 at the least, and at the most that with `AT_ITS_FLOOR` of the roof and what an operation on one element
-    takes on top.
+    0 where the machine's peak in float32 is lower than in 16 bits, or a peak is not known. Else the product takes at
+    least its floor in float32, and at most the time at `AT_ITS_FLOOR` of the roof plus the time of an operation on one
+    element.
     """
-    floors: dict[int, float] = {}
-    for at in np.unique(evidence.calls.group[products]).tolist():
-        floors[at] = _wider_floor(evidence.priced.groups[at], evidence.machine)
-    then = np.array([floors[at] for at in evidence.calls.group[products].tolist()], dtype=np.float64)
+    group = evidence.calls.group[products]
+    floors = {at: _wider_floor(evidence.priced.groups[at], evidence.machine) for at in np.unique(group).tolist()}
+    floor_ns = np.array([floors[at] for at in group.tolist()], dtype=np.float64)
     fixed = evidence.profile.dispatch_ns or 0.0
     ns = evidence.calls.ns[products]
-    return np.maximum(ns - then / AT_ITS_FLOOR - fixed, 0.0), np.maximum(ns - then, 0.0)
+    return np.maximum(ns - floor_ns / AT_ITS_FLOOR - fixed, 0.0), np.maximum(ns - floor_ns, 0.0)
 
 
 def known_from_below(evidence: Evidence, products: I8) -> bool:
-    """Whether the machine may be faster in the 16 bits of some products than it was measured to be."""
+    """Whether the machine's measured peak in the 16 bits of some products is a lower bound only."""
     peaks = evidence.machine.matrix_flop_per_s if evidence.machine is not None else {}
     groups = np.unique(evidence.calls.group[products]).tolist()
     return any(peaks[_half(evidence.priced.groups[at])].at_least for at in groups)
@@ -91,13 +93,13 @@ def _half(group: Group) -> str:
 
 
 def _wider_floor(group: Group, machine: Machine | None) -> float:
-    """The floor of a product in float32; infinite where that is not known, or 16 bits are the faster type."""
-    then, ratio = floor(price(group.call.retyped(WIDER)), machine), _ratio(machine, _half(group))
-    return then.ns if then is not None and ratio is not None and ratio < 1.0 else np.inf
+    """The floor of a product in float32; infinite where it is not known, or 16 bits are the faster type."""
+    wide, ratio = floor(price(group.call.retyped(WIDER)), machine), _ratio(machine, _half(group))
+    return wide.ns if wide is not None and ratio is not None and ratio < 1.0 else np.inf
 
 
 def _longer(evidence: Evidence, products: I8) -> F8:
-    """By how many ns each product takes longer in float32 by the peaks of the two types, if it is at its floor."""
+    """By how many ns each product is slower in float32, from the peaks of both types and the part at its roof."""
     ratio = _ratio(evidence.machine, autocast_to(evidence) or "")
     floors = np.nan_to_num(evidence.calls.floor_ns[products], nan=np.inf)
     longer: F8 = np.minimum(evidence.calls.ns[products], floors / AT_ITS_FLOOR)

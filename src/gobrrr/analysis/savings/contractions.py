@@ -1,4 +1,4 @@
-"""Matmuls, convolutions and attention by the unit that they run on: what a model mostly computes in."""
+"""Matmuls, convolutions and attention by the unit and the element type that they run in."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import defaultdict
 import numpy as np
 from numpy.typing import NDArray
 
+from gobrrr.analysis.findings.claims import NO_CALLS
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.pricing.price import Group
 from gobrrr.analysis.pricing.roofline import matrix_peak
@@ -17,17 +18,17 @@ from gobrrr.analysis.savings.gains import Effect
 from gobrrr.model.events import I8
 
 LOW = ("bfloat16", "float16", "float8", "int8")
-"""Element types that only the matrix units take at their full rate."""
+"""Element types that only the matrix units run at their full rate."""
 
 BULK = 0.5
-"""Share of a model's contraction FLOP from which on it counts as a model in that element type."""
+"""A model counts as one in an element type that has at least this share of its contraction FLOPs. Chosen."""
 
 UNKNOWN_UNIT = "TF32 not known"
-"""How the count's note begins where a kernel's name does not say whether float32 ran as TF32."""
+"""The beginning of the count's note where a kernel's name does not say whether float32 ran as TF32."""
 
 
 def flop_by_dtype(evidence: Evidence) -> dict[str, float]:
-    """FLOP of the window's contractions by the unit's element type ("float32": off the matrix units)."""
+    """FLOPs of the window's contractions by the unit's element type ("float32": not on the matrix units)."""
     sums: dict[str, float] = defaultdict(float)
     counts = np.bincount(evidence.calls.group, minlength=len(evidence.priced.groups))
     for group, count in zip(evidence.priced.groups, counts.tolist(), strict=True):
@@ -37,7 +38,7 @@ def flop_by_dtype(evidence: Evidence) -> dict[str, float]:
 
 
 def low_precision(evidence: Evidence) -> tuple[str, float] | None:
-    """(element type, its share of the FLOP) where at least half of the contractions' FLOP run in one of `LOW`."""
+    """(element type, its share) where at least half of the contractions' FLOPs run in one of `LOW`; else None."""
     sums = flop_by_dtype(evidence)
     total = sum(sums.values())
     for dtype in LOW:
@@ -47,13 +48,13 @@ def low_precision(evidence: Evidence) -> tuple[str, float] | None:
 
 
 def off_matrix_units(group: Group) -> bool:
-    """A contraction of float32 that the kernel's name, or the lack of a faster unit, puts on the vector units."""
+    """Whether a contraction of float32 runs on the vector units, by its kernel's name or for lack of a faster unit."""
     work = group.work
     return work.matrix_dtype == "float32" and bool(work.matrix_flop) and not work.note.startswith(UNKNOWN_UNIT)
 
 
 def peak_of(evidence: Evidence, *dtypes: str) -> float | None:
-    """The first known peak for contractions among `dtypes`, in FLOP/s."""
+    """The first known peak for contractions in one of `dtypes`, in FLOP/s."""
     for dtype in dtypes:
         peak = matrix_peak(evidence.machine, dtype)[0] if evidence.machine else None
         if peak is not None:
@@ -62,9 +63,9 @@ def peak_of(evidence: Evidence, *dtypes: str) -> float | None:
 
 
 def saved_at(evidence: Evidence, calls: I8, now: float, then: float | None, size: float = 1.0) -> NDArray[np.float64]:
-    """Nanoseconds that each call saves at the peak `then` with the share of the peak that it has now.
+    """Nanoseconds that each call saves at the peak `then` instead of `now`, if its share of the peak does not change.
 
-    No call gets shorter than its bytes, times `size`, need at the memory's bandwidth. 0 where `then` is not known.
+    A call takes at least the time of its bytes, times `size`, at the memory's bandwidth. 0 where `then` is not known.
     """
     ns = evidence.calls.ns[calls]
     if then is None:
@@ -75,15 +76,12 @@ def saved_at(evidence: Evidence, calls: I8, now: float, then: float | None, size
     return np.maximum(ns - np.maximum(ns * now / then, least), 0.0)
 
 
-NONE: I8 = np.array([], dtype=np.int64)
+def beside(evidence: Evidence, told: I8 = NO_CALLS) -> list[Effect]:
+    """The effect of 16 bits on contractions of float32 other than the calls that a finding has `told` of, on a GPU.
 
-
-def beside(evidence: Evidence, told: I8 = NONE) -> list[Effect]:
-    """What 16 bits do to contractions of float32 beside the calls that a finding has `told` of, on a GPU.
-
-    Those that run as TF32 take half of the saving at the least. Those off the matrix units take as long as now at the
-    least: few tiles of a small product leave most of the device idle, but each processor computes the longer for its
-    float32. What is expected is what the peaks say, beside the fixed time of a kernel.
+    Contractions that run as TF32 save at least half of what the floors say. Those on the vector units may save nothing:
+    a small product has few tiles and leaves most of the device idle. The saving that the peaks give, beside the fixed
+    time of a kernel, is expected.
     """
     if not evidence.device.narrow_is_faster:
         return []
@@ -94,8 +92,8 @@ def beside(evidence: Evidence, told: I8 = NONE) -> list[Effect]:
         less = evidence.calls.ns[calls] * (1.0 - ratio[calls])
         effects.append(of_calls(evidence, calls, less / 2, less, better=True))
     now, half = peak_of(evidence, "float32"), peak_of(evidence, "bfloat16", "float16")
-    slow = [off_matrix_units(group) and compute_bound(group) for group in evidence.priced.groups]
-    calls = np.setdiff1d(evidence.calls_where(np.array(slow, dtype=bool)), told)
+    slow = evidence.calls_that(lambda group: off_matrix_units(group) and compute_bound(group))
+    calls = np.setdiff1d(slow, told)
     if now is not None and half is not None and len(calls):
         fixed = FIXED_NS * np.maximum(evidence.calls.kernels[calls], 1)
         most = np.minimum(saved_at(evidence, calls, now, half, 0.5), np.maximum(evidence.calls.ns[calls] - fixed, 0.0))
@@ -105,5 +103,5 @@ def beside(evidence: Evidence, told: I8 = NONE) -> list[Effect]:
 
 
 def compute_bound(group: Group) -> bool:
-    """Whether a call's FLOPs at their peak take longer than its bytes."""
+    """Whether a call's FLOPs at their peak take longer than its bytes at the bandwidth."""
     return group.floor is not None and group.floor.bound == "compute"

@@ -1,6 +1,6 @@
-"""What remedies do to a step's graph, put together from what was found in its evidence.
+"""How remedies change a step's graph: effects built from claims, calls and spans of the evidence.
 
-An effect is a change at a share of what is possible: 0.0 the least, 0.5 what is expected, 1.0 the most.
+An effect gives the change of the graph at a share of what is possible: 0.0 the least, 0.5 the expected, 1.0 the most.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from gobrrr.model.tree import HOST_KINDS
 
 
 def works_of(evidence: Evidence, calls: I8) -> tuple[I8, I8]:
-    """(the pieces of device work of some calls, as indices into `links.device`; each one's position in `calls`)."""
+    """(the device work of some calls, as indices into `links.device`; for each piece, its call's index in `calls`)."""
     instance = evidence.priced.instance
     key = np.where(instance >= 0, instance, -2 - np.arange(len(instance)))
     wanted = key[evidence.calls.first[calls]]
     order = np.argsort(wanted, kind="stable")
     at = np.minimum(np.searchsorted(wanted[order], key), max(len(order) - 1, 0))
-    found = (wanted[order][at] == key) if len(order) else np.zeros(len(key), dtype=bool)
-    work = np.flatnonzero(found)
+    owned = (wanted[order][at] == key) if len(order) else np.zeros(len(key), dtype=bool)
+    work = np.flatnonzero(owned)
     return work, order[at[work]]
 
 
 def between(low: F8 | float, high: F8 | float, share: float) -> F8:
-    """`low` at share 0, `high` at 1."""
+    """`low` at share 0, `high` at share 1, linear in between."""
     return np.asarray(low + share * (np.asarray(high) - low), dtype=np.float64)
 
 
@@ -55,10 +55,10 @@ def all_of(*effects: Effect) -> Effect:
 
 
 def claimed(evidence: Evidence, found: Found, least: float = 1.0, most: float = 1.0, *, better: bool = False) -> Effect:
-    """What a finding claims of calls, idle time and copies is gone; what vanishes as a launch is launched no more.
+    """The time that a finding claims of calls, idle gaps and copies is gone, and so are the launches of `found.gone`.
 
-    `least`, `most`: shares of the claim's low and high end that this remedy reaches; `better`: it does as much work
-    with better kernels.
+    `least`, `most`: the shares of the claim's low and high end that the remedy saves. `better`: the work stays the same
+    and its kernels are better.
     """
     claim = found.claim
     calls, gaps, others = _split(evidence, claim)
@@ -90,16 +90,16 @@ def of_claim(
     most: float = 1.0,
     better: bool = False,
 ) -> Plan:
-    """The plan of a remedy that takes away what its finding claims (`claimed`)."""
+    """The plan of a remedy that saves the time that its finding claims (`claimed`)."""
     claim, count = found.claim, evidence.steps.count
     effect: Effect | None = claimed(evidence, found, least, most, better=better) if len(claim.unit) else None
     if effect is None and claim.beyond > 0:
-        effect = _nothing  # all that it saves lies outside of the analysed steps
+        effect = lambda _: unchanged  # noqa: E731, all that it saves lies outside the analysed steps
     return Plan(how, assumes, effect, most * claim.beyond / count, least * claim.beyond_low / count)
 
 
 def sooner(plan: Plan) -> Plan:
-    """The plan with its most already expected: the low end alone is in doubt."""
+    """The plan with its most as the expected effect: only the low end is uncertain."""
     effect = plan.effect
     if effect is None:
         return plan
@@ -107,7 +107,7 @@ def sooner(plan: Plan) -> Plan:
 
 
 def at_most(plan: Plan) -> Plan:
-    """The plan with nothing at the least and nothing expected: what it may save rests on what is not known."""
+    """The plan with no effect at the least and none expected: its saving depends on something that is not known."""
     effect = plan.effect
     if effect is None:
         return plan
@@ -115,23 +115,21 @@ def at_most(plan: Plan) -> Plan:
 
 
 def perhaps(effect: Effect) -> Effect:
-    """An effect that may turn out to be none: nothing at the least."""
+    """The effect with none at the least."""
     return lambda share: effect(share) if share else unchanged
 
 
-def _nothing(_: float) -> Change:
-    return unchanged
-
-
 def of_calls(evidence: Evidence, calls: I8, low: F8, high: F8, *, better: bool = False) -> Effect:
-    """Each of `calls` gets shorter by `low` to `high` ns; `better`: it does as much work in it."""
+    """Each of `calls` gets shorter by `low` to `high` ns; `better`: by a better kernel for the same work."""
     length = evidence.calls.ns[calls]
     return lambda share: _of_calls(evidence, calls, between(low, high, share), length, better)
 
 
 def of_bytes(evidence: Evidence, calls: I8, low: F8, high: F8) -> Effect:
-    """Each of `calls` moves less, which saves `low` to `high` ns of it as it is, and the same share of what other
-    remedies leave of it."""
+    """Each of `calls` moves fewer bytes, which saves `low` to `high` ns of its time.
+
+    After other remedies it saves the same share of the time that they leave.
+    """
     work, at = works_of(evidence, calls)
     length = np.maximum(evidence.calls.ns[calls], 1.0)
 
@@ -143,7 +141,7 @@ def of_bytes(evidence: Evidence, calls: I8, low: F8, high: F8) -> Effect:
 
 
 def vanishing(evidence: Evidence, calls: I8, most: float = 1.0) -> Effect:
-    """`calls` are part of the kernels before them and launched no more; at the least that saves the host nothing."""
+    """`calls` become part of the kernels before them and are no longer launched; the host may save nothing by it."""
     work = works_of(evidence, calls)[0] if len(calls) else calls
     spans = launching_spans(evidence.graph, work) if len(calls) else (calls, calls)
 
@@ -157,14 +155,14 @@ def vanishing(evidence: Evidence, calls: I8, most: float = 1.0) -> Effect:
 
 
 def without(evidence: Evidence, calls: I8, share_of_host: float = 0.0) -> Effect:
-    """`calls` do not run any more, and are not launched."""
+    """`calls` no longer run and are no longer launched; the host keeps `share_of_host` of the time to launch them."""
     work = works_of(evidence, calls)[0]
     spans = launching_spans(evidence.graph, work)
     return lambda _: lambda graph: dropped(unlaunched(graph, work, share_of_host, spans), work)
 
 
 def recorded(evidence: Evidence) -> Callable[[I8], I8]:
-    """From times on the replayed clock, on which the budget's gaps lie, to the recorded clock."""
+    """A function from times on the replayed clock, which the budget uses, to times on the recorded clock."""
     events, replayed = evidence.events, evidence.replayed
     rows = events.of(*HOST_KINDS)
     at = np.concatenate([events.start_ns[rows], events.end_ns[rows]])
@@ -175,13 +173,13 @@ def recorded(evidence: Evidence) -> Callable[[I8], I8]:
 
 
 def within(evidence: Evidence, gaps: I8) -> tuple[I8, I8]:
-    """(begins, ends) on the recorded clock of idle stretches, given by index into the budget's gaps."""
+    """(begins, ends) of idle gaps on the recorded clock, given by index into the budget's gaps."""
     clock = recorded(evidence)
     return clock(evidence.budget.gaps.start[gaps]), clock(evidence.budget.gaps.stop[gaps])
 
 
 def _split(evidence: Evidence, claim: Claim) -> tuple[I8, I8, I8]:
-    """Positions in the claim of its calls, its gaps, and its other work."""
+    """The claim's positions of calls, of gaps and of other work."""
     first = len(evidence.calls)
     beyond = first + evidence.budget.gaps.ns.size
     unit = claim.unit
@@ -199,7 +197,7 @@ def _of_calls(evidence: Evidence, calls: I8, ns: F8, length: F8, better: bool = 
 
 
 def _of_gaps(evidence: Evidence, units: I8, ns: F8) -> Change:
-    """The host needs `ns` less within each idle stretch: of what it does there, in proportion."""
+    """The host needs `ns` less within each idle gap, in proportion over what it does there."""
     if not len(units):
         return lambda graph: graph
     gap = (units - len(evidence.calls)) // len(CAUSES)
@@ -212,7 +210,7 @@ def _of_gaps(evidence: Evidence, units: I8, ns: F8) -> Change:
 
 
 def _of_others(evidence: Evidence, units: I8, ns: F8) -> Change:
-    """Copies and collectives: what they have for themselves gets shorter by `ns` each."""
+    """Copies and collectives get shorter by `ns` each."""
     if not len(units):
         return lambda graph: graph
     work = units - len(evidence.calls) - evidence.budget.gaps.ns.size
@@ -222,7 +220,7 @@ def _of_others(evidence: Evidence, units: I8, ns: F8) -> Change:
 
 
 def spans_of(evidence: Evidence, rows: I8) -> tuple[I8, I8]:
-    """(begins, ends) of host events by row, recorded, without those that lie within another of them."""
+    """(begins, ends) of host events on the recorded clock, given by row, without those inside another of them."""
     events = evidence.events
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     begin, end = events.start_ns[rows], events.end_ns[rows]
@@ -231,13 +229,14 @@ def spans_of(evidence: Evidence, rows: I8) -> tuple[I8, I8]:
 
 
 def less_host(begin: I8, end: I8, least: float, most: float) -> Effect:
-    """The host needs, within spans, a share of its time that goes from `least` (at the least effect) to `most`."""
+    """Within spans, the host keeps a share of its time: `least` at the least effect, `most` at the most."""
     return lambda share: lambda graph: hosted(graph, begin, end, float(least + share * (most - least)))
 
 
 def step_spans(evidence: Evidence, work: I8) -> tuple[I8, I8]:
-    """For each recorded step the begin of the first launch of `work` in it and the end of its last; empty steps are
-    left out.
+    """For each recorded step, the begin of the first launch of `work` in it and the end of its last one.
+
+    Steps without a launch of `work` are left out.
     """
     events, links, steps = evidence.events, evidence.priced.links, evidence.recorded_steps
     launch = links.launch[work]
@@ -247,5 +246,5 @@ def step_spans(evidence: Evidence, work: I8) -> tuple[I8, I8]:
     first = edges[:-1][np.diff(edges) > 0]
     if not len(first):
         return launch[:0], launch[:0]
-    # the last one ends with the steps, not with the recording
+    # launches after the last step do not count
     return events.start_ns[launch[first]], np.maximum.reduceat(events.end_ns[launch[: edges[-1]]], first)

@@ -1,8 +1,8 @@
-"""The step on another machine: each piece of work takes as much longer or shorter as its floor does there.
+"""The step on another machine: the time of each piece of work changes by the ratio of its floors.
 
-A kernel is taken to reach the same share of the other machine's roof; a launch and its ramp (`FIXED_NS`) stay as they
-are. Where a kernel has no floor, the ratio of the memories' bandwidths stands for it; collectives follow the link
-between devices, copies that of the host. The host is the same one.
+So a kernel is assumed to reach the same share of the roof there. The fixed time of a kernel (`FIXED_NS`) does not
+change. A kernel without a floor changes by the ratio of the memory bandwidths, a collective by that of the links
+between devices, a copy by that of the links to the host. The host is the same.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from gobrrr.model.machine import Ceiling, Machine
 from gobrrr.model.work import ITEM_BYTES
 
 ELSEWHERE = 0.17
-"""What the shares of one GPU miss on another, as a share of the time: leave-one-GPU-out over nine NVIDIA and three AMD
-GPUs with one efficiency each (computed from NeuSight's published measurements, arXiv 2407.13853)."""
+"""The error of that assumption as a share of the time: leave-one-GPU-out over nine NVIDIA and three AMD GPUs with one
+efficiency each (computed from NeuSight's published measurements, arXiv 2407.13853)."""
 
 
 def repriced(priced: Priced, machine: Machine) -> Priced:
-    """The same work with the floors of `machine`; NaN where it has none."""
+    """The same work with its floors on `machine`; NaN where it has none."""
     groups = tuple(Group(group.call, group.work, floor(group.work, machine)) for group in priced.groups)
     ratio = np.array([_ratio(old, new) for old, new in zip(priced.groups, groups, strict=True)] or [np.nan])
     return replace(priced, groups=groups, floor_ns=priced.floor_ns * ratio[priced.group])
@@ -41,7 +41,7 @@ def _ratio(old: Group, new: Group) -> float:
 def on_machine(evidence: Evidence, machine: Machine, off: float = 0.0, matrix: str | None = None) -> Change:
     """Durations as on `machine`, all of them longer by the share `off` (negative: shorter).
 
-    `matrix`: the type that float32 contractions run in by a treatment that came first ("tf32"); None: their own.
+    `matrix`: the type that float32 contractions run in after an earlier treatment ("tf32"); None: float32.
     Raises ValueError where the ceilings of the machine that the step ran on are not known.
     """
     factor = factors(evidence, machine, matrix) * (1.0 + off)
@@ -49,25 +49,23 @@ def on_machine(evidence: Evidence, machine: Machine, off: float = 0.0, matrix: s
     work = np.arange(len(factor))
 
     def change(graph: StepGraph) -> StepGraph:
-        # a treatment that has shortened a piece of work has shortened its floor there as well
+        # an earlier treatment that changed a floor here changes it there by the same factor
         with np.errstate(divide="ignore", invalid="ignore"):
-            kept = graph.floor / evidence.priced.floor_ns
-        return scaled(graph, work, factor, new * np.where(np.isfinite(kept), kept, 1.0))
+            treated = graph.floor / evidence.priced.floor_ns
+        return scaled(graph, work, factor, new * np.where(np.isfinite(treated), treated, 1.0))
 
     return change
 
 
 def factors(evidence: Evidence, machine: Machine, matrix: str | None = None) -> F8:
     """For each piece of device work, its time on `machine` over its time here; `matrix` as for `on_machine`."""
-    here = evidence.machine
-    if here is None:
+    now = evidence.machine
+    if now is None:
         raise ValueError("the ceilings of the machine that the step ran on are not known")
     priced = evidence.priced
-    memory = _over(here.memory_bytes_per_s, machine.memory_bytes_per_s)
-    link, host = (
-        _over(here.link_bytes_per_s, machine.link_bytes_per_s),
-        _over(here.host_bytes_per_s, machine.host_bytes_per_s),
-    )
+    memory = _over(now.memory_bytes_per_s, machine.memory_bytes_per_s)
+    link = _over(now.link_bytes_per_s, machine.link_bytes_per_s)
+    host = _over(now.host_bytes_per_s, machine.host_bytes_per_s)
     ratio = _ratios(evidence, machine, matrix)
     factor = np.where(np.isfinite(ratio), ratio, memory)
     factor = np.where(priced.kind == Class.COMMUNICATION, link, factor)
@@ -76,7 +74,7 @@ def factors(evidence: Evidence, machine: Machine, matrix: str | None = None) -> 
 
 
 def without_floor(evidence: Evidence, machine: Machine) -> float:
-    """Share of the device's time in kernels that have no floor on one of the two machines."""
+    """Share of the device's time in kernels without a floor on one of the two machines."""
     compute = evidence.priced.kind == Class.COMPUTE
     unknown = ~np.isfinite(_ratios(evidence, machine, None)) & compute
     total = float(evidence.graph.duration[compute].sum())
@@ -84,22 +82,22 @@ def without_floor(evidence: Evidence, machine: Machine) -> float:
 
 
 def _ratios(evidence: Evidence, machine: Machine, matrix: str | None) -> F8:
-    """For each piece of device work its floor on `machine` over that here; NaN where one of them is not known."""
-    found = []
+    """For each piece of device work, its floor on `machine` over its floor here; NaN where one is not known."""
+    ratios = []
     for group in evidence.priced.groups:
         work = group.work
         if matrix is not None and work.matrix_flop and work.matrix_dtype == "float32":
             work = structs.replace(work, matrix_dtype=matrix)
             group = Group(group.call, work, floor(work, evidence.machine))
-        found.append(_ratio(group, Group(group.call, work, floor(work, machine))))
-    result: F8 = np.array(found or [np.nan])[evidence.priced.group]
+        ratios.append(_ratio(group, Group(group.call, work, floor(work, machine))))
+    result: F8 = np.array(ratios or [np.nan])[evidence.priced.group]
     return result
 
 
 def typed_ratios(evidence: Evidence, dtype: str, now: str = "float32") -> F8:
-    """For each group its floor as a contraction in another type of the matrix units over that in `now`; 1 for others.
+    """For each group, the floor of its contraction in `dtype` over that in `now`, types of the matrix units.
 
-    Its bytes are those of the new type's size. NaN where a floor is not known.
+    1 for groups that do not contract in `now`. The bytes shrink with the new type. NaN where a floor is not known.
     """
     ratios = []
     narrower = min(ITEM_BYTES.get(dtype, 4.0) / 4.0, 1.0)
@@ -115,7 +113,7 @@ def typed_ratios(evidence: Evidence, dtype: str, now: str = "float32") -> F8:
 
 
 def in_type(evidence: Evidence, dtype: str) -> Change:
-    """The floors of float32 contractions as in another type of the matrix units, their bytes in its size; no times."""
+    """Float32 contractions get the floors of another type of the matrix units; their times do not change."""
     ratio = typed_ratios(evidence, dtype)[evidence.priced.group]
     touched = np.flatnonzero(np.isfinite(ratio) & (ratio != 1.0))
     factor = ratio[touched]
@@ -128,6 +126,6 @@ def in_type(evidence: Evidence, dtype: str) -> Change:
     return change
 
 
-def _over(here: Ceiling | None, there: Ceiling | None) -> float:
-    """How much longer it takes there; as long where one of them is not known."""
-    return here.value / there.value if here is not None and there is not None and there.value > 0 else 1.0
+def _over(now: Ceiling | None, then: Ceiling | None) -> float:
+    """The factor by which work at a ceiling takes longer at another one; 1 where one of them is not known."""
+    return now.value / then.value if now is not None and then is not None and then.value > 0 else 1.0

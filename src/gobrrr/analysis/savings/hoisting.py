@@ -1,4 +1,4 @@
-"""What is saved by making products of all turns of a loop at once, which need no other turn."""
+"""The saving of one product for all turns of a loop, where the products do not depend on other turns."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ from gobrrr.model.tree import outermost
 
 
 def hoisted(evidence: Evidence, loop: Loop) -> Effect:
-    """The products of a loop that need no other turn are one: at the most the host's time for them, and for those of
-    their backward pass, is that of one turn, and their work takes what its floors say."""
+    """The products of a loop that do not depend on other turns become one.
+
+    At the most, the host's time for them and for their backward pass is that of one turn, and their work takes as long
+    as its floors.
+    """
     events, turns = evidence.events, max(len(loop.begins), 1)
     inside = (events.start_ns >= loop.begins[0]) & (events.start_ns < loop.stop)
     rows = np.flatnonzero(np.isin(evidence.dispatched, loop.free) & inside)
     outer = _outermost(evidence, rows)
     nodes = _nodes_of(evidence, loop, outer)
-    every = np.flatnonzero((events.kind == Kind.OP) & (evidence.priced.links.op_parent < 0))
-    every = every[np.argsort(events.start_ns[every], kind="stable")]
-    before = np.searchsorted(events.end_ns[every], events.start_ns[outer], side="right") - 1
-    begin = np.where(before >= 0, events.end_ns[every[np.maximum(before, 0)]], events.start_ns[outer])
+    # the Python in front of an operation belongs to it: from the end of the operation before
+    ops = np.flatnonzero((events.kind == Kind.OP) & (evidence.priced.links.op_parent < 0))
+    ops = ops[np.argsort(events.start_ns[ops], kind="stable")]
+    before = np.searchsorted(events.end_ns[ops], events.start_ns[outer], side="right") - 1
+    begin = np.where(before >= 0, events.end_ns[ops[np.maximum(before, 0)]], events.start_ns[outer])
     begin = np.concatenate([np.maximum(begin, int(loop.begins[0])), events.start_ns[nodes]])
     end = np.concatenate([events.end_ns[outer], events.end_ns[nodes]])
     links = evidence.priced.links
@@ -42,13 +46,13 @@ def hoisted(evidence: Evidence, loop: Loop) -> Effect:
 
 
 def _outermost(evidence: Evidence, rows: I8) -> I8:
-    """The operations that the program calls around some rows."""
+    """The outermost operations around some rows: those that the program calls."""
     mask = evidence.events.kind == Kind.OP
     return np.unique(outermost(evidence.priced.links.op_parent, mask)[rows])
 
 
 def _nodes_of(evidence: Evidence, loop: Loop, outer: I8) -> I8:
-    """The nodes of the backward pass that differentiate some of a loop's operations."""
+    """The nodes of the backward pass that differentiate the operations `outer` of a loop."""
     nodes = nodes_of(evidence, loop)
     if not len(nodes) or evidence.host_parents is None:
         return nodes[:0]

@@ -1,4 +1,4 @@
-"""What other operations than contractions save where the float32 that they move has half the bytes."""
+"""The saving of operations other than contractions whose float32 tensors get half the bytes."""
 
 from __future__ import annotations
 
@@ -16,33 +16,36 @@ from gobrrr.analysis.savings.gains import Effect
 from gobrrr.model.work import ITEM_BYTES
 
 HALF = 0.5
+"""The bytes of a number in 16 bits over those in float32."""
+
 LEAST = 0.5
-"""Of the time that the bytes take at the roof, which is what can be told of them, at least so much of the saving: a
-kernel that fuses many operations is soon bound by what it computes, and that takes as long in either type."""
+"""The least share of the saving, of the time of the bytes at the roof. A kernel that fuses many operations is soon
+bound by its arithmetic, which takes as long in either type. Chosen, not measured."""
 
 BEHIND = re.compile(r"batch_norm|relu|threshold|hardtanh|hardswish|clamp_min|gelu|silu|max_pool|avg_pool")
-"""Operations that stand behind contractions and keep the type of what they are given."""
+"""Operations that follow contractions and keep the type of their inputs."""
 
 FLOAT32 = re.compile(r"layer_norm|group_norm|softmax|nll_loss|cross_entropy")
-"""What autocast runs in float32, fused or not (pytorch.org, "Automatic Mixed Precision": ops that autocast to
-float32)."""
+"""Operations that autocast runs in float32, fused or not (pytorch.org, "Automatic Mixed Precision": ops that autocast
+to float32)."""
 
 SUMS = ("aten::add", "aten::add_")
 IMAGES = 4
-"""Dimensions of a batch of images. Between convolutions and batch norms sums of them are in 16 bit as well."""
+"""The number of dimensions of a batch of images. Between convolutions and batch norms, `SUMS` of images are in 16 bits
+as well."""
 
 
 def half_behind_contractions(evidence: Evidence) -> Effect | None:
-    """The same under autocast, of the operations that then are given 16 bit: what stands behind contractions.
+    """The saving under autocast: only operations that follow contractions get tensors in 16 bits.
 
-    Told by names, for a trace does not say which result an operation reads. Where a group norm gives its float32 to
-    activations, they are left out.
+    The names of the operations decide, for a trace does not say which result an operation reads. Where group norms pass
+    float32 on to activations, the activations are left out.
     """
     names = [group.call.name for group in evidence.priced.groups]
     batches = any("batch_norm" in name for name in names)
     groups = any("group_norm" in name for name in names)
     chosen = np.array([_is_behind(group, batches, groups) for group in evidence.priced.groups] or [False])
-    updated = np.isin(evidence.calls.first, evidence.updates.work)  # weights stay float32, and so does what is theirs
+    updated = np.isin(evidence.calls.first, evidence.updates.work)  # weights and optimizer states stay float32
     return half_the_bytes(evidence, chosen[evidence.calls.group] & ~updated)
 
 
@@ -57,12 +60,11 @@ def _is_behind(group: Group, batches: bool, groups: bool) -> bool:
 
 
 def half_the_bytes(evidence: Evidence, chosen: NDArray[np.bool_] | None = None) -> Effect | None:
-    """Operations bound by memory whose float32 tensors are kept in 16 bit; None where there are none.
+    """Memory-bound operations get their float32 tensors in 16 bits; None where there are no such operations.
 
-    `chosen`: whether a call is among them, for each of `calls`; None: all are.
-
-    At the most each takes less by half of what its float32 is of the bytes that it moves; at the least by half of that,
-    of the time at the roof alone. What lies under the fixed time of a kernel stays.
+    `chosen`: one flag per call, whether it may be among them; None: all may. At the most, a call saves half of
+    float32's share of its bytes, of its time beside the fixed time of a kernel. At the least it saves `LEAST` of that,
+    of the time at the roof alone.
     """
     share = np.array([_float32_share(group) for group in evidence.priced.groups] or [0.0])[evidence.calls.group]
     share = share if chosen is None else np.where(chosen, share, 0.0)
@@ -76,7 +78,7 @@ def half_the_bytes(evidence: Evidence, chosen: NDArray[np.bool_] | None = None) 
 
 
 def _float32_share(group: Group) -> float:
-    """Of the bytes that a call's tensors hold, those of float32; 0 for a contraction and what memory does not bind."""
+    """The share of float32 in the bytes of a call's tensors; 0 for contractions and for calls not bound by memory."""
     if group.floor is None or group.floor.bound != "memory" or group.work.matrix_flop or group.work.link != "memory":
         return 0.0
     sizes = [
@@ -84,5 +86,5 @@ def _float32_share(group: Group) -> float:
         for tensor in group.call.tensors
         if tensor.dtype in ITEM_BYTES
     ]
-    every = sum(size for _, size in sizes)
-    return sum(size for dtype, size in sizes if dtype == "float32") / every if every else 0.0
+    total = sum(size for _, size in sizes)
+    return sum(size for dtype, size in sizes if dtype == "float32") / total if total else 0.0

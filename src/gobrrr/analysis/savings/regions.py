@@ -1,4 +1,4 @@
-"""What remedies of whole regions do to a step's graph: loops, optimizers, captured steps, input, larger batches."""
+"""How remedies of whole regions change a step's graph: loops, optimizers, captured steps, input, larger batches."""
 
 from __future__ import annotations
 
@@ -40,62 +40,58 @@ from gobrrr.analysis.savings.gains import Effect
 from gobrrr.model.events import I8
 
 IN_GRAPH_NS = 300.0
-"""The device's pause from kernel to kernel in a captured graph, at least: in the shipped trace mlp_tiny.fixed the
-median is 256 ns, and three in four are up to 288. At most it is `KERNEL_GAP_NS`."""
-
+"""The least pause of the device between kernels in a captured graph: in the shipped trace mlp_tiny.fixed the median is
+256 ns, and three in four are up to 288. The most is `KERNEL_GAP_NS`."""
 
 EMPTY_NS = 1_000.0
-"""What an empty kernel takes of the device at least (`FIXED_NS` says from where)."""
+"""The least device time of an empty kernel (source: as `FIXED_NS`)."""
 
 COUNTING = 14
-"""Launches for each parameter that an Adam written out has more where it counts its steps on the device
-(`capturable=True`), as a graph needs it: 22 in tests/data/h200/small_parameters.cuda_graph.json.gz, where it has 8
-without: powers of the betas, what is made of them and the step's own sum."""
+"""Extra launches per parameter of a for-loop Adam that counts its steps on the device (`capturable=True`), as a graph
+needs it: 22 in tests/data/h200/small_parameters.cuda_graph.json.gz instead of 8. They compute powers of the betas, what
+follows from them, and the new step number."""
 
 COUNTING_NS = 1_200.0
-"""Each of them, of one element: the median of that trace's kernels is 1,184 ns."""
-
+"""Device time of each of them, on one element: the median of that trace's kernels is 1,184 ns."""
 
 ADAMS = ("Adam", "AdamW")
-"""Of the optimizers that divide as an Adam does, those that count as one."""
+"""Optimizers that count their steps as Adam does; others divide as Adam does but do not."""
 
 
-def counting(evidence: Evidence, found: Updates) -> I8:
-    """Of an optimizer's updates one piece of work of each parameter, where it is an Adam written out that counts its
-    steps on the host."""
-    none = np.array([], dtype=np.int64)
+def counting(evidence: Evidence, updates: Updates) -> I8:
+    """One piece of work per parameter of an optimizer's updates, if it is a for-loop Adam that counts on the host."""
     spans = optimizer_spans(evidence.events)
     kinds = {evidence.events.name_of(row).removeprefix(STEP).partition(".")[0] for row in spans.tolist()}
-    if not found.annotated or not kinds <= set(ADAMS):
-        return none
-    names = [evidence.events.name_of(row) for row in evidence.priced.links.op[found.work].tolist()]
-    if any(name in ("aten::pow", "aten::reciprocal") for name in names):
-        return none  # on the device already
-    divided: I8 = found.work[[name == "aten::addcdiv_" for name in names]]
+    names = [evidence.events.name_of(row) for row in evidence.priced.links.op[updates.work].tolist()]
+    counts_on_device = any(name in ("aten::pow", "aten::reciprocal") for name in names)
+    if not updates.annotated or not kinds <= set(ADAMS) or counts_on_device:
+        return updates.work[:0]
+    divided: I8 = updates.work[[name == "aten::addcdiv_" for name in names]]
     return divided
 
 
 def launching(evidence: Evidence) -> tuple[I8, I8]:
-    """(begins, ends): in each recorded step from its first to its last launch."""
+    """(begins, ends): each recorded step from its first to its last launch."""
     return step_spans(evidence, np.arange(len(evidence.priced.links.device)))
 
 
 def as_graph(evidence: Evidence) -> Effect:
-    """Each step is one launch of a captured graph, its waits and its Python gone; what loads input stays outside.
+    """Each step is one launch of a captured graph, without its waits and its Python; loading input stays outside.
 
-    At the least all but the optimizer. Where the host still waits within the step, nothing but at the most. An
-    optimizer that goes from parameter to parameter counts on the device in a graph, in launches of their own.
+    At the least, the optimizer stays outside as well. Where the host still waits within the step, there is an effect
+    only at the most. An optimizer that updates one parameter at a time counts its steps on the device in a graph, with
+    extra launches.
     """
-    whole, waits, found = _step_but_input(evidence), inner_waits(evidence), evidence.updates
-    own, counts = step_spans(evidence, found.work), counting(evidence, found)
+    whole, waits, updates = _step_but_input(evidence), inner_waits(evidence), evidence.updates
+    updating, counts = step_spans(evidence, updates.work), counting(evidence, updates)
 
     def effect(share: float) -> Change:
         def change(graph: StepGraph) -> StepGraph:
-            held = np.isin(graph.waits, waits) & ~graph.cut
-            if held.any() and share < 1.0:
+            waiting = np.isin(graph.waits, waits) & ~graph.cut
+            if waiting.any() and share < 1.0:
                 return graph  # a graph can't hold a wait of the host
             if share < 0.25:
-                return captured(graph, *without(launching(evidence), own), KERNEL_GAP_NS)
+                return captured(graph, *without(launching(evidence), updating), KERNEL_GAP_NS)
             gap = KERNEL_GAP_NS + (IN_GRAPH_NS - KERNEL_GAP_NS) * share
             return captured(lengthened(graph, counts, COUNTING * (COUNTING_NS + gap)), *whole, gap)
 
@@ -105,7 +101,7 @@ def as_graph(evidence: Evidence) -> Effect:
 
 
 def _step_but_input(evidence: Evidence) -> tuple[I8, I8]:
-    """Each recorded step from its begin to its last launch, without the spans in which input is loaded."""
+    """(begins, ends): each recorded step from its begin to its last launch, without the loading of input."""
     steps = evidence.recorded_steps
     first, last = launching(evidence)
     marks = np.array(steps.begins, dtype=np.int64)
@@ -114,29 +110,27 @@ def _step_but_input(evidence: Evidence) -> tuple[I8, I8]:
 
 
 def without(spans: tuple[I8, I8], taken: tuple[I8, I8]) -> tuple[I8, I8]:
-    """Spans less others, by start."""
-    begins: list[int] = []
-    ends: list[int] = []
+    """The parts of `spans` that `taken` does not cover, by start."""
+    left: list[tuple[int, int]] = []
     start, stop = union(*taken)
     nearest = np.searchsorted(stop, spans[0], side="right"), np.searchsorted(start, spans[1])
     for begin, end, low, high in zip(*(span.tolist() for span in (*spans, *nearest)), strict=True):
         at = begin
         for first, last in zip(start[low:high].tolist(), stop[low:high].tolist(), strict=True):
             if first > at:
-                begins.append(at)
-                ends.append(first)
+                left.append((at, first))
             at = max(at, last)
         if at < end:
-            begins.append(at)
-            ends.append(end)
-    return np.array(begins, dtype=np.int64), np.array(ends, dtype=np.int64)
+            left.append((at, end))
+    begins, ends = np.array(left, dtype=np.int64).reshape(-1, 2).T
+    return begins, ends
 
 
 def as_one_launch(evidence: Evidence, work: I8, pass_share: float) -> Effect:
-    """`work` is one kernel a step, which moves at best `pass_share` of the bytes.
+    """`work` becomes one kernel per step, which moves at best `pass_share` of the bytes.
 
-    The launch and ramp of all others are gone: `EMPTY_NS` of each at the least, `FIXED_NS` at the most. So are the
-    operations that launch them, and at the most what the host does between those, where it launches nothing else there.
+    All other kernels are gone with their fixed time: `EMPTY_NS` each at the least, `FIXED_NS` at the most. So are the
+    operations that launch them and, at the most, the host's time between those where it launches nothing else.
     """
     events, links, steps = evidence.events, evidence.priced.links, evidence.recorded_steps
     launch = links.launch[work]
@@ -147,10 +141,10 @@ def as_one_launch(evidence: Evidence, work: I8, pass_share: float) -> Effect:
     spans = launching_spans(evidence.graph, others)
     begin, end = _alone(evidence, work)
     length = np.maximum(evidence.graph.base[work], 1.0)
-    again = np.ones(len(work))
-    again[first] = 0.0  # one is still launched
-    least = np.maximum(length - EMPTY_NS * again, 0.0) / length
-    most = pass_share * np.maximum(length - FIXED_NS * again, 0.0) / length
+    gone = np.ones(len(work))
+    gone[first] = 0.0  # one kernel per step is still launched
+    least = np.maximum(length - EMPTY_NS * gone, 0.0) / length
+    most = pass_share * np.maximum(length - FIXED_NS * gone, 0.0) / length
 
     def effect(share: float) -> Change:
         kept = least + share * (most - least)
@@ -166,12 +160,12 @@ def as_one_launch(evidence: Evidence, work: I8, pass_share: float) -> Effect:
 
 
 def _alone(evidence: Evidence, work: I8) -> tuple[I8, I8]:
-    """(begins, ends) of the stretches from one launch of `work` to the next one with no other launch between them."""
+    """(begins, ends) between successive launches of `work` in a step that have no other launch between them."""
     events, links = evidence.events, evidence.priced.links
     rows = np.unique(links.launch[links.launch >= 0])
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-    mine = np.isin(rows, links.launch[work])
-    together = np.flatnonzero(mine[:-1] & mine[1:])
+    of_work = np.isin(rows, links.launch[work])
+    together = np.flatnonzero(of_work[:-1] & of_work[1:])
     begin, end = events.end_ns[rows[together]], events.start_ns[rows[together + 1]]
     edges = np.array(evidence.recorded_steps.begins or [evidence.recorded_steps.start], dtype=np.int64)
     same = np.searchsorted(edges, begin, side="right") == np.searchsorted(edges, end, side="right")
@@ -179,19 +173,19 @@ def _alone(evidence: Evidence, work: I8) -> tuple[I8, I8]:
     return begin[wanted], end[wanted]
 
 
-def as_one_turn(evidence: Evidence, one: HostLoop) -> Effect:
-    """All turns of a loop in the launches of one: the device's work takes as long as now, at best as the floor says of
-    one operation on all turns."""
-    loop, turns = one.loop, max(one.deep, one.turns, 1)
+def as_one_turn(evidence: Evidence, host_loop: HostLoop) -> Effect:
+    """All turns of a loop take the launches of one turn.
+
+    The device's work takes as long as now, at best as long as the floor of one operation on all turns.
+    """
+    loop, turns = host_loop.loop, max(host_loop.deep, host_loop.turns, 1)
     work = work_of(evidence, loop)
     begin, end = np.array([int(loop.begins[0])]), np.array([loop.stop])
     launch = evidence.priced.links.launch[work]
     called = evidence.events.start_ns[np.maximum(launch, 0)]
     outside = work[(launch >= 0) & ((called < begin[0]) | (called >= end[0]))]  # of the backward pass
     spans = launching_spans(evidence.graph, outside)
-    mine = np.zeros(len(evidence.priced.links.device), dtype=bool)
-    mine[work] = True
-    calls = np.flatnonzero(mine[evidence.calls.first])
+    calls = np.flatnonzero(np.isin(evidence.calls.first, work))
     best = at_floors(evidence, work) * together_share(evidence, loop, calls)
 
     def effect(share: float) -> Change:
@@ -208,9 +202,9 @@ def as_one_turn(evidence: Evidence, one: HostLoop) -> Effect:
 
 
 def in_loop(evidence: Evidence, waits: I8, least: float, most: float) -> Effect:
-    """The host between the first and the last of a loop's waits, a step, keeps `least` to `most` of its time.
+    """Between the first and the last of a loop's waits in a step, the host keeps `least` to `most` of its time.
 
-    What the device does there takes as long as now, at best as its floors say: one product for many small ones.
+    The device's work there takes as long as now, at best as long as its floors: one product for many small ones.
     """
     begin, end = loop_spans(evidence, waits)
     work = np.flatnonzero(inside_spans(evidence.graph.called, begin, end) & (evidence.priced.links.launch >= 0))
@@ -224,35 +218,35 @@ def in_loop(evidence: Evidence, waits: I8, least: float, most: float) -> Effect:
 
 
 def at_floors(evidence: Evidence, work: I8) -> float:
-    """The share of some work's time that its floors are; what has none that is known keeps its time."""
-    each = evidence.graph.duration[work]
-    now = float(each.sum())
-    floor = float(np.fmin(each, evidence.priced.floor_ns[work]).sum())
+    """The floors of some work as a share of its time; work without a known floor counts with its time."""
+    duration = evidence.graph.duration[work]
+    now = float(duration.sum())
+    floor = float(np.fmin(duration, evidence.priced.floor_ns[work]).sum())
     return min(floor / now, 1.0) if now else 1.0
 
 
 def loop_spans(evidence: Evidence, waits: I8) -> tuple[I8, I8]:
-    """(begins, ends): in each recorded step from its first wait to the launches behind its last one, a turn's worth.
+    """(begins, ends): in each recorded step from its first wait to the end of the turn with its last one.
 
-    A turn may wait several times: it is what lies between a wait and the next one of the same operation.
+    A turn may wait several times. It lasts from a wait to the next wait of the same operation.
     """
     events, steps = evidence.events, evidence.recorded_steps
     at = np.sort(events.start_ns[waits])
-    each = max(round(len(at) / (expert_loop(evidence, waits) or len(at)) / steps.count), 1)
+    waits_a_turn = max(round(len(at) / (expert_loop(evidence, waits) or len(at)) / steps.count), 1)
     edges = [*(steps.begins or (steps.start,)), steps.stop]
     begins, ends = [], []
     places = np.searchsorted(at, edges).tolist()
     for last, (place, beyond) in zip(edges[1:], pairwise(places), strict=True):
         inside = at[place:beyond]
-        if len(inside) > each:
-            turn = int(np.median(inside[each:] - inside[:-each]))
+        if len(inside) > waits_a_turn:
+            turn = int(np.median(inside[waits_a_turn:] - inside[:-waits_a_turn]))
             begins.append(int(inside[0]))
-            ends.append(int(min(inside[-each] + turn, last)))
+            ends.append(int(min(inside[-waits_a_turn] + turn, last)))
     return np.array(begins, dtype=np.int64), np.array(ends, dtype=np.int64)
 
 
 def loading_spans(evidence: Evidence) -> tuple[I8, I8]:
-    """(begins, ends), recorded: loaders and host operations on the path to the device's input."""
+    """(begins, ends) of loaders and host operations on the path to the device's input, on the recorded clock."""
     rows = host_rows(evidence)
     gaps = input_gaps(evidence)
     spans = union(np.array([gap.start for gap in gaps]), np.array([gap.stop for gap in gaps]))
@@ -261,10 +255,10 @@ def loading_spans(evidence: Evidence) -> tuple[I8, I8]:
 
 
 def not_loading(evidence: Evidence, handed_ns: float) -> Effect:
-    """The host does not prepare input any more; `handed_ns` a step is what taking a prepared batch costs at the least.
+    """The host no longer prepares input. `handed_ns`: the least time per step to take over a prepared batch.
 
-    Loaders and long operations in front of input leave its path; beyond the least, what else was found to be preparing
-    input in the idle stretches in front of it does as well, up to the call that copies it.
+    Loaders and long operations before the input leave the host's path. Beyond the least effect, so does other
+    preparation of input in the idle gaps before it, up to the call that copies it.
     """
     loads = loads_of(evidence)
     needed = loading_ns(evidence)
@@ -273,8 +267,8 @@ def not_loading(evidence: Evidence, handed_ns: float) -> Effect:
 
     def effect(share: float) -> Change:
         def change(graph: StepGraph) -> StepGraph:
-            least = 1.0 if evidence.device.on_host else handed  # workers share a CPU with the step that it computes
-            graph = hosted(graph, loads.start, loads.stop, float(least * (1.0 - share)))
+            kept = 1.0 if evidence.device.on_host else handed  # on a CPU, workers share the processors with the step
+            graph = hosted(graph, loads.start, loads.stop, float(kept * (1.0 - share)))
             return hosted(graph, begin, end, np.clip(1.0 - min(2 * share, 1.0) * rest, 0.0, 1.0))
 
         return change
@@ -283,20 +277,20 @@ def not_loading(evidence: Evidence, handed_ns: float) -> Effect:
 
 
 def loads_of(evidence: Evidence) -> Spans:
-    """When the host loads data or computes what is copied to the device next, as recorded, within the steps."""
+    """When the host loads data or computes the next input of the device, within the recorded steps."""
     steps, (begin, end) = evidence.recorded_steps, loading_spans(evidence)
     every = union(np.concatenate([begin, evidence.loading.start]), np.concatenate([end, evidence.loading.stop]))
     return clip(every, steps.begins[0] if steps.begins else steps.start, steps.stop)
 
 
 def loading_ns(evidence: Evidence) -> float:
-    """What that takes in one step, without the profiler."""
+    """The time for that in one step, without the profiler."""
     loads = loads_of(evidence)
     return float(host_of(evidence.graph, loads.start, loads.stop).sum()) / evidence.recorded_steps.count
 
 
 def _before_input(evidence: Evidence, loads: Spans) -> tuple[I8, I8, F8]:
-    """(begins, ends, share that prepares input) of idle stretches in front of input, without what `loads` covers."""
+    """(begins, ends, share that prepares input) of idle gaps before input, without the part that `loads` covers."""
     gaps = input_stretches(evidence)
     begin, end = within(evidence, gaps)
     behind = evidence.budget.gaps.next_work[gaps]
@@ -312,9 +306,9 @@ def _before_input(evidence: Evidence, loads: Spans) -> tuple[I8, I8, F8]:
 
 
 def prefetched(evidence: Evidence, copies: I8) -> Effect:
-    """Copies of input at the link's speed, from pinned memory; beyond the least, made while the step before runs.
+    """Copies of input from pinned memory, at the link's speed; beyond the least effect, during the step before.
 
-    The host no longer stages what comes from pageable memory.
+    The host no longer stages copies from pageable memory.
     """
     events, links = evidence.events, evidence.priced.links
     rows, launch = links.device[copies], links.launch[copies]
@@ -339,19 +333,17 @@ def prefetched(evidence: Evidence, copies: I8) -> Effect:
 
 
 def larger(evidence: Evidence, times: float) -> Effect:
-    """Each step does `times` the work: what scales with the batch takes as many times as long, updates and the reading
-    of weights (`gobrrr.analysis.savings.batches`) do not.
+    """Each step does `times` the work: all times that scale with the batch grow by that factor.
 
-    At the least the step's time grows with the work.
+    Updates, collectives and the reading of weights (`gobrrr.analysis.savings.batches`) do not grow. At the least, the
+    whole step's time grows with the work.
     """
-    talks = np.flatnonzero(evidence.priced.kind == Class.COMMUNICATION)  # gradients are as large as before
-    rest = np.concatenate([evidence.updates.work, talks])
-    every = np.full(len(evidence.priced.links.device), times)
-    mine, call = works_of(evidence, np.arange(len(evidence.calls)))
-    every[mine] = factors(evidence, times)[call]
-    work = np.setdiff1d(np.arange(len(every)), rest)
-    longer = every[work]
-
+    collectives = np.flatnonzero(evidence.priced.kind == Class.COMMUNICATION)  # gradients are as large as before
+    factor = np.full(len(evidence.priced.links.device), times)
+    of_calls, call = works_of(evidence, np.arange(len(evidence.calls)))
+    factor[of_calls] = factors(evidence, times)[call]
+    work = np.setdiff1d(np.arange(len(factor)), np.concatenate([evidence.updates.work, collectives]))
+    longer = factor[work]
     loads = loads_of(evidence)
 
     def effect(share: float) -> Change:
@@ -359,9 +351,9 @@ def larger(evidence: Evidence, times: float) -> Effect:
         host = 1.0 + (times - 1.0) * grows
         return in_turn(
             [
-                # a batch of so many times the samples takes as many times as long to load
+                # loading takes `times` as long, as the batch has that many times the samples
                 lambda graph: hosted(graph, loads.start, loads.stop, times / host),
-                lambda graph: _longer_host(graph, host),
+                lambda graph: replace(graph, left=graph.left * host),
                 lambda graph: scaled(graph, work, longer + (times - longer) * grows),
             ]
         )
@@ -369,18 +361,14 @@ def larger(evidence: Evidence, times: float) -> Effect:
     return effect
 
 
-def _longer_host(graph: StepGraph, times: float) -> StepGraph:
-    return replace(graph, left=graph.left * times)
-
-
 def unwaiting(evidence: Evidence) -> Effect:
-    """The host does not wait inside the step."""
+    """The host no longer waits inside the step."""
     rows = inner_waits(evidence)
     return lambda _: lambda graph: unwaited(graph, rows)
 
 
 def unread(evidence: Evidence, waits: I8) -> Effect:
-    """The host does not wait in `waits`, and at the most does nothing of what reads a value: operation, copy, wait."""
+    """The host no longer waits in `waits`; at the most, the operations that read a value take no time either."""
     begin, end = spans_of(evidence, reading_ops(evidence, waits))
 
     def effect(share: float) -> Change:
