@@ -8,17 +8,14 @@ A saving is a share of the step before the trial, per unit of work.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
+from bench import pages
 from gobrrr.units import duration, percent
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS, PAGE = ROOT / "bench" / "results" / "treat_h200.json", ROOT / "docs" / "treat.md"
+RESULTS, PAGE = pages.RESULTS / "treat_h200.json", pages.DOCS / "treat.md"
 
 REACHED, TRIALS, SECONDS = 0.97, 3, 120.0
 """What treat is to reach of the best recipe's speed, in so many trials and so many seconds beside compiling."""
@@ -203,19 +200,7 @@ def _cell(text: str) -> str:
 
 
 def main() -> int:
-    """Write the page, or check it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="only say whether the page is current")
-    check = parser.parse_args().check
-    text = page(json.loads(RESULTS.read_text(encoding="utf-8")))
-    if not check:
-        PAGE.write_text(text, encoding="utf-8")
-        print("docs/treat.md")
-        return 0
-    current = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text
-    if not current:
-        print("docs/treat.md differs from bench/results/treat_h200.json")
-    return 0 if current else 1
+    return pages.main(__doc__, lambda: {PAGE: page(pages.read(RESULTS))}, "python -m bench.treat_table")
 
 
 if __name__ == "__main__":

@@ -5,17 +5,17 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
+from bench import pages
 from bench.calibration import COLUMNS, RESULTS, Line, Table, table
 from gobrrr.analysis.replay.fitted import Fitted, LeftOut, Spread, fitted
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "calibration.md"
+PAGE = pages.DOCS / "calibration.md"
 FIT, FINAL = RESULTS / "calibration.json", RESULTS / "calibration_final.json"
 
 HEAD = """# Predicted savings against measured ones
@@ -129,20 +129,16 @@ def read(path: Path) -> Table | None:
     return msgspec.json.decode(path.read_bytes(), type=Table) if path.is_file() else None
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="exit 1 when the page is not current")
+def files() -> dict[Path, str]:
+    """The page by its path. Raises SystemExit where nothing was fitted yet."""
     fit = read(FIT)
     if fit is None:
-        parser.error("python -m bench.calibration --fit comes first")
-    text = page(fit, read(FINAL), fitted())
-    if parser.parse_args().check:
-        current = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text
-        if not current:
-            print("docs/calibration.md is not current: python -m tools.make_calibration", file=sys.stderr)
-        return 0 if current else 1
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+        raise SystemExit("python -m bench.calibration --fit comes first")
+    return {PAGE: page(fit, read(FINAL), fitted())}
+
+
+def main() -> int:
+    return pages.main(__doc__, files, "python -m tools.make_calibration")
 
 
 if __name__ == "__main__":

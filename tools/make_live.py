@@ -6,24 +6,20 @@ live_h100.json, watch_cost.json, after_recording.json), each with its command, d
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "bench" / "results"
-PAGE = ROOT / "docs" / "live.md"
+from bench import pages
+
+PAGE = pages.DOCS / "live.md"
 Row = dict[str, Any]
 
 
 def load(name: str) -> dict[str, Any] | None:
     """A result; None where it was never made."""
-    path = RESULTS / name
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    path = pages.RESULTS / name
+    return pages.read(path) if path.is_file() else None
 
 
 def page() -> str:
@@ -252,15 +248,8 @@ def after() -> str:
     return "\n".join(lines)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true")
-    options = parser.parse_args(arguments)
-    text = page()
-    if options.check:
-        return int(text != PAGE.read_text(encoding="utf-8"))
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+def main() -> int:
+    return pages.main(__doc__, lambda: {PAGE: page()}, "python -m tools.make_live")
 
 
 if __name__ == "__main__":

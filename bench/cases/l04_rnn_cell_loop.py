@@ -1,7 +1,5 @@
 """A recurrent cell called for each timestep, against the library's own layer."""
 
-from __future__ import annotations
-
 import torch
 
 from gobrrr import Workload

@@ -1,7 +1,5 @@
 """A mixture of experts as a Python loop over them, against one batched product."""
 
-from __future__ import annotations
-
 import torch
 
 from gobrrr import Workload

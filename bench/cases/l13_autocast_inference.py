@@ -1,7 +1,5 @@
 """Autocast in inference: without gradients nothing is cached, so that each call converts every weight again."""
 
-from __future__ import annotations
-
 import torch
 
 from gobrrr import Workload

@@ -1,7 +1,5 @@
 """An RMS norm written out of pointwise operations."""
 
-from __future__ import annotations
-
 import torch
 from torch.nn import functional
 

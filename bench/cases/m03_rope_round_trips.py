@@ -1,7 +1,5 @@
 """Rotary positions that go through float32: conversions, slices, products, a stack and a conversion back."""
 
-from __future__ import annotations
-
 import torch
 
 from gobrrr import Workload

@@ -1,7 +1,5 @@
 """A cache of keys and values that grows by torch.cat: each token copies all that was there."""
 
-from __future__ import annotations
-
 import torch
 
 from gobrrr import Workload

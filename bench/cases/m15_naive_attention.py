@@ -1,7 +1,5 @@
 """Attention written out: scores of S x S a head."""
 
-from __future__ import annotations
-
 import math
 
 import torch

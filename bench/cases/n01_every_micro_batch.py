@@ -1,7 +1,5 @@
 """Gradients all-reduced on every micro-batch of an accumulation."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 

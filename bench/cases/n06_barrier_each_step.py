@@ -1,7 +1,5 @@
 """A barrier in every step, with batches whose lengths differ from rank to rank."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """A matrix product that only a vector needs, and an einsum of three operands from left to right."""
 
-from __future__ import annotations
-
 import torch
 
 from gobrrr import Workload

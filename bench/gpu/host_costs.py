@@ -4,21 +4,17 @@ Small operands, so that the device keeps up; a block is `CALLS` calls and a sync
 """
 
 import json
-import os
-import statistics
 import tempfile
 import time
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from bench.gpu.timed import profiler, quartiles
+
 CALLS, BLOCKS = 100, 25
-
-
-def quartiles(values):
-    low, middle, high = statistics.quantiles(values, n=4)
-    return {"median": round(middle, 4), "low": round(low, 4), "high": round(high, 4), "runs": len(values)}
 
 
 def timed(call, calls=CALLS, blocks=BLOCKS):
@@ -149,16 +145,14 @@ def shortest_kernels():
     for name, call in calls.items():
         for _ in range(10):
             call()
-        activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-        with torch.profiler.profile(activities=activities) as recording:
+        with profiler() as recording:
             for _ in range(200):
                 call()
             torch.cuda.synchronize()
         with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "t.json")
-            recording.export_chrome_trace(path)
-            with open(path, encoding="utf-8") as file:
-                events = json.load(file)["traceEvents"]
+            path = Path(folder, "t.json")
+            recording.export_chrome_trace(str(path))
+            events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
         work = [event["dur"] * 1e3 for event in events if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
         result[name] = quartiles(work)
     return result

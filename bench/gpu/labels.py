@@ -12,7 +12,6 @@ workload that fails is recorded with its error.
 import datetime
 import gc
 import os
-import statistics
 import sys
 import time
 import traceback
@@ -22,6 +21,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench import op_table
+from bench.gpu.timed import pipelined_ms, profiler, quartiles, synced_ms, wait
 from bench.models import ZOO
 
 SMOKE = bool(os.environ.get("SMOKE"))
@@ -30,41 +30,17 @@ WARMUP, STEPS, ROUNDS = (1, 2, 2) if SMOKE else (4, 15, 5)
 DEADLINE_S = float(os.environ.get("DEADLINE_S", "330"))
 
 
-def synchronize():
-    if not SMOKE:
-        torch.cuda.synchronize()
-
-
-def quartiles(values):
-    low, middle, high = statistics.quantiles(values, n=4)
-    return {"median": round(middle, 4), "low": round(low, 4), "high": round(high, 4), "runs": len(values)}
-
-
 def timed(step):
     """(a step with a synchronize after it, a step among many without one), in ms."""
-    alone, among = [], []
-    for _ in range(STEPS):
-        start = time.perf_counter()
-        step()
-        synchronize()
-        alone.append((time.perf_counter() - start) * 1e3)
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
-        for _ in range(STEPS // 2):
-            step()
-        synchronize()
-        among.append((time.perf_counter() - start) * 1e3 / (STEPS // 2))
-    return quartiles(alone), quartiles(among)
+    alone = synced_ms(step, STEPS)
+    return quartiles(alone), quartiles([pipelined_ms(step, STEPS // 2) for _ in range(ROUNDS)])
 
 
 def profiled(step, path):
     """The table of one step, whose trace is left at `path`."""
-    kinds = [torch.profiler.ProfilerActivity.CPU]
-    if not SMOKE:
-        kinds.append(torch.profiler.ProfilerActivity.CUDA)
-    with torch.profiler.profile(activities=kinds, record_shapes=True) as recording:
+    with profiler(record_shapes=True) as recording:
         step()
-        synchronize()
+        wait()
     recording.export_chrome_trace(str(path))
     return op_table.table_of(path, {None: op_table.list_calls(step)})
 
@@ -74,7 +50,7 @@ def measure(recipe, mode, path):
     step = work.step(mode)
     for _ in range(WARMUP):
         step()
-    synchronize()
+    wait()
     if not SMOKE:
         torch.cuda.reset_peak_memory_stats()
     alone, among = timed(step)

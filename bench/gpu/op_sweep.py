@@ -20,6 +20,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench import op_table
 from bench.gpu import host_costs, op_cases
+from bench.gpu.timed import profiler
 
 SMOKE = bool(os.environ.get("SMOKE"))
 WARMUP, REPEATS = 2, 5
@@ -52,10 +53,7 @@ def run_case(case, flush):
 def run_family(family, cases, flush, until, folder):
     """(rows, errors, cases that there was no time for) of one family, all within one recording."""
     lists, errors, late = {}, {}, 0
-    kinds = [torch.profiler.ProfilerActivity.CPU]
-    if not SMOKE:
-        kinds.append(torch.profiler.ProfilerActivity.CUDA)
-    with torch.profiler.profile(activities=kinds, record_shapes=True) as recording:
+    with profiler(record_shapes=True) as recording:
         for case in cases:
             if time.monotonic() > until:
                 late += 1

@@ -18,12 +18,10 @@ import importlib
 import io
 import json
 import multiprocessing
-import statistics
 import sys
 import tarfile
 import time
 import traceback
-from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from types import ModuleType
@@ -32,16 +30,18 @@ from typing import Any
 import torch
 
 import gobrrr
-from bench.reports.__main__ import commit, facts, said, without_text
+from bench.gpu.timed import wait
+from bench.reports import FORMS, form_of
+from bench.reports.__main__ import commit, facts, said, saved, without_text
 from bench.reports.judging import judged
 from bench.stored_profile import pack, unpack
 from gobrrr.doors import live
 
 BENCH = Path(__file__).resolve().parents[1]
 REPORTS, RESULTS = BENCH / "reports" / "on_gpu", BENCH / "results" / "reports_h200.json"
-FORMS, PROFILES = ("faulty", "fixed"), "profiles.tar"
-ROUNDS, ROUNDS_S, WARM, STEPS, ROUND_S = 4, 6.0, 3, 20, 0.25
-"""Of the timing: rounds of both forms and their time, steps of a round that don't count, those that do, their time."""
+PROFILES = "profiles.tar"
+ROUNDS, ROUNDS_S, ROUND_S = 4, 6.0, 0.25
+"""Of the timing: rounds of both forms, and seconds of all rounds and of one."""
 
 
 def names() -> list[str]:
@@ -57,10 +57,10 @@ def module_of(name: str) -> ModuleType:
 def tried(name: str, out: Path) -> dict[str, Any]:
     """One report here: what its fix saves, and what is said of both forms."""
     module = module_of(name)
-    measured = _saved(module)
+    measured = saved(module, rounds=ROUNDS, rounds_s=ROUNDS_S, round_s=ROUND_S, clock=time.perf_counter, wait=wait)
     answers = {}
     for form in FORMS:
-        profile = live.profile_of(getattr(module, form), (), {})
+        profile = live.profile_of(form_of(module, form), (), {})
         packed = pack(profile)
         found = live.diagnose_profile(profile)
         with tarfile.open(out / PROFILES, "a") as tar:
@@ -69,39 +69,6 @@ def tried(name: str, out: Path) -> dict[str, Any]:
             tar.addfile(about, io.BytesIO(packed))
         answers[form] = said(found, module)
     return {"measured": measured, "now": judged(module, answers["faulty"], answers["fixed"], measured["share"])}
-
-
-def _saved(module: ModuleType) -> dict[str, Any]:
-    rounds: list[tuple[float, float]] = []
-    until = time.perf_counter() + ROUNDS_S
-    while not rounds or (len(rounds) < ROUNDS and time.perf_counter() < until):
-        rounds.append((_round(module.faulty), _round(module.fixed)))
-    shares = sorted(1 - fixed / faulty for faulty, fixed in rounds)
-    return {
-        "faulty_ms": statistics.median(faulty for faulty, _ in rounds) * 1e3,
-        "fixed_ms": statistics.median(fixed for _, fixed in rounds) * 1e3,
-        "share": statistics.median(shares),
-        "shares": shares,
-    }
-
-
-def _round(make: Callable[[], Any]) -> float:
-    """The mean time of a step of a workload that is new."""
-    step = make().step
-    for _ in range(WARM):
-        step()
-    _wait()
-    start, done = time.perf_counter(), 0
-    while done < STEPS and (done < WARM or time.perf_counter() - start < ROUND_S):
-        step()
-        done += 1
-    _wait()
-    return (time.perf_counter() - start) / done
-
-
-def _wait() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def _alone(name: str, out: Path, pipe: Any) -> None:

@@ -9,7 +9,6 @@ beyond what its treatments may is not the best of anything.
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import sys
@@ -20,9 +19,8 @@ from typing import Any
 
 import msgspec
 
-from bench.gpu.treatment_workloads.form import Entry
-from bench.gpu.treatments import KNOWN
-from bench.gpu.treatments_one import LOOKED, NARROW, One, fitting, small
+from bench.gpu.treatment_workloads import KNOWN, Entry
+from bench.gpu.treatments_one import LOOKED, NARROW, One, begun, fitting, parser, small
 from bench.gpu.treatments_turns import Turn, Turns
 from gobrrr.model.treated import Treated, TrialRecord
 from gobrrr.treatments.framework import applying
@@ -214,25 +212,15 @@ def slim(found: Treated) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", choices=sorted(KNOWN), metavar="NAME")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--lock", type=Path, required=True)
-    parser.add_argument("--beside", default="", help="the cores to keep to while it waits, as 4,5,6")
-    parser.add_argument("--each-s", type=float, default=150.0)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--trials", type=int, default=3, help="end treating after so many trials; 0: never (3)")
-    parser.add_argument("--budget-s", type=float, default=BUDGET_S)
-    given = parser.parse_args()
-    if given.tiny:
-        applying.BACKEND = "aot_eager"  # generating code for a CPU takes a minute
-    turn = Turn(given.lock, [int(one) for one in given.beside.split(",") if one])
-    one = Against(
-        KNOWN[given.name], given.folder, turn, trials=given.trials, budget_s=given.budget_s, each_s=given.each_s,
-        device=given.device, tiny=given.tiny,
+    made = parser(__doc__, KNOWN, each_s=150.0)
+    made.add_argument("--trials", type=int, default=3, help="end treating after so many trials; 0: never (3)")
+    made.add_argument("--budget-s", type=float, default=BUDGET_S)
+    asked, turn = begun(made)
+    workload = Against(
+        KNOWN[asked.name], asked.folder, turn, trials=asked.trials, budget_s=asked.budget_s, each_s=asked.each_s,
+        device=asked.device, tiny=asked.tiny,
     )  # fmt: skip
-    status = one.run()
+    status = workload.run()
     turn.give()
     return status
 

@@ -1,4 +1,4 @@
-"""One workload of the bench of treatments, in a process of its own that bench.gpu.treatments starts and may end.
+"""One workload of the bench of treatments, in a process of its own that bench/gpu/runs.py starts and may end.
 
     python -m bench.gpu.treatments_one NAME FOLDER --lock FILE        (FOLDER/NAME.json and FOLDER/NAME.profile.xz)
 
@@ -18,7 +18,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,9 @@ import msgspec
 import torch
 
 import gobrrr
+from bench.gpu.timed import wait
 from bench.gpu.treatment_workloads import ENTRIES, Entry
-from bench.gpu.treatments_turns import ROUNDS, Runner, Turn, Turns, in_turns, spread_share, wait
+from bench.gpu.treatments_turns import ROUNDS, Runner, Turn, Turns, in_turns, spread_share
 from bench.predicted_ways import Told, foretold, named, told
 from bench.stored_profile import pack, unpack
 from gobrrr.doors import live, pipeline
@@ -35,7 +36,7 @@ from gobrrr.model.treated import Numerics
 from gobrrr.observe.live import make_watcher
 from gobrrr.observe.live.pull import pull
 from gobrrr.observe.live.state.snapshot import Snapshot, snapshot
-from gobrrr.observe.live.watcher import Options
+from gobrrr.observe.live.watcher import Options, Watcher
 from gobrrr.treatments.framework import applying
 from gobrrr.treatments.framework.base import catalogue
 from gobrrr.treatments.framework.way import Unapplied, Unfit, Way
@@ -87,6 +88,14 @@ def together(ways: Sequence[Way]) -> Way:
     """Several ways as one, stacked by their ranks and named by them."""
     names = [way.name for way in sorted(ways, key=lambda way: way.rank)]
     return dataclasses.replace(stacked(ways), name=" + ".join(names))
+
+
+def watched(workload: gobrrr.Workload) -> Watcher:
+    """A watcher that has seen the untreated step as gobrrr sees it."""
+    watcher = make_watcher(Options(profiled=PROFILED), steps_from="the step was called as a whole")
+    with Arm(workload, ()).entered() as entered:
+        pull(watcher, entered.workload, (), {}, None)
+    return watcher
 
 
 def tidy() -> None:
@@ -211,10 +220,8 @@ class One:
     def look(self) -> None:
         """Profile the untreated step, store it, and predict from what was stored."""
         before = snapshot(self.workload)
-        watcher = make_watcher(Options(profiled=PROFILED), steps_from="the step was called as a whole")
         try:
-            with Arm(self.workload, ()).entered() as entered:
-                pull(watcher, entered.workload, (), {}, None)
+            watcher = watched(self.workload)
         finally:
             before.restore()
         self.turn.give()  # what follows needs no device
@@ -361,23 +368,34 @@ class One:
         }  # fmt: skip
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", choices=sorted(ENTRIES), metavar="NAME")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--lock", type=Path, required=True)
-    parser.add_argument("--beside", default="", help="the cores to keep to while it waits, as 4,5,6")
-    parser.add_argument("--each-s", type=float, default=45.0)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--slow", action="store_true")
-    given = parser.parse_args()
-    if given.tiny:
+def parser(doc: str | None, names: Iterable[str], *, each_s: float) -> argparse.ArgumentParser:
+    """The arguments of a process that bench/gpu/runs.py starts."""
+    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("name", choices=sorted(names), metavar="NAME")
+    made.add_argument("folder", type=Path)
+    made.add_argument("--lock", type=Path, required=True)
+    made.add_argument("--beside", default="", help="the cores to keep to while it waits, as 4,5,6")
+    made.add_argument("--each-s", type=float, default=each_s)
+    made.add_argument("--device", default="cuda")
+    made.add_argument("--tiny", action="store_true")
+    return made
+
+
+def begun(made: argparse.ArgumentParser) -> tuple[argparse.Namespace, Turn]:
+    """What the process is asked for, and its turn, which it has not taken yet."""
+    asked = made.parse_args()
+    if asked.tiny:
         applying.BACKEND = "aot_eager"  # generating code for a CPU takes a minute
-    turn = Turn(given.lock, [int(one) for one in given.beside.split(",") if one])
-    one = One(ENTRIES[given.name], given.folder, turn, each_s=given.each_s, device=given.device, tiny=given.tiny,
-              slow=given.slow)  # fmt: skip
-    status = one.run()
+    return asked, Turn(asked.lock, [int(core) for core in asked.beside.split(",") if core])
+
+
+def main() -> int:
+    made = parser(__doc__, ENTRIES, each_s=45.0)
+    made.add_argument("--slow", action="store_true")
+    asked, turn = begun(made)
+    workload = One(ENTRIES[asked.name], asked.folder, turn, each_s=asked.each_s, device=asked.device, tiny=asked.tiny,
+                   slow=asked.slow)  # fmt: skip
+    status = workload.run()
     turn.give()
     return status
 

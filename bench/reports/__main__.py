@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import pkgutil
 import statistics
@@ -26,10 +27,11 @@ from typing import TYPE_CHECKING, Any
 
 import bench.reports
 from bench.live_cases import alone
-from bench.reports import functions_to_blame, lines_to_blame
+from bench.reports import FORMS, form_of, functions_to_blame, lines_to_blame
 from bench.reports.judging import judged
 
 if TYPE_CHECKING:
+    from gobrrr import Workload
     from gobrrr.model.diagnosis import Diagnosis
 
 OUT = Path(__file__).resolve().parent.parent / "results" / "reports.json"
@@ -58,34 +60,43 @@ def tried(name: str) -> dict[str, Any]:
     import gobrrr
 
     torch.set_num_threads(1)
-    module = _module(name)
-    saved = _saved(module)
-    sick, healthy = (said(gobrrr.diagnose(getattr(module, form)), module) for form in ("faulty", "fixed"))
-    return {"measured": saved, "now": judged(module, sick, healthy, saved["share"])}
+    report = _module(name)
+    measured = saved(report)
+    sick, healthy = (said(gobrrr.diagnose(form_of(report, form)), report) for form in FORMS)
+    return {"measured": measured, "now": judged(report, sick, healthy, measured["share"])}
 
 
-def _saved(module: ModuleType) -> dict[str, Any]:
-    rounds = [(_round(module.faulty), _round(module.fixed)) for _ in range(ROUNDS)]
-    shares = sorted(1 - fixed / faulty for faulty, fixed in rounds)
+def saved(
+    report: ModuleType, *, rounds: int = ROUNDS, rounds_s: float = math.inf, round_s: float = ROUND_S,
+    clock: Callable[[], float] = time.process_time, wait: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:  # fmt: skip
+    """What the fix saves: both forms timed in turns, `rounds` times or until `rounds_s` seconds have passed."""
+    pairs: list[tuple[float, float]] = []
+    until = time.perf_counter() + rounds_s
+    while not pairs or (len(pairs) < rounds and time.perf_counter() < until):
+        faulty, fixed = (_round(form_of(report, form), round_s, clock, wait) for form in FORMS)
+        pairs.append((faulty, fixed))
+    shares = sorted(1 - fixed / faulty for faulty, fixed in pairs)
     return {
-        "faulty_ms": statistics.median(faulty for faulty, _ in rounds) * 1e3,
-        "fixed_ms": statistics.median(fixed for _, fixed in rounds) * 1e3,
+        "faulty_ms": statistics.median(faulty for faulty, _ in pairs) * 1e3,
+        "fixed_ms": statistics.median(fixed for _, fixed in pairs) * 1e3,
         "share": statistics.median(shares),
-        "middle_shares": [shares[len(shares) // 4], shares[-1 - len(shares) // 4]],
+        "shares": shares,
     }
 
 
-def _round(make: Callable[[], Any]) -> float:
-    """The mean CPU time of a step of a workload that is new."""
-    step = make().step
+def _round(make: Callable[[], Workload], round_s: float, clock: Callable[[], float], wait: Callable[[], None]) -> float:
+    """The mean time of a step of a workload that is new."""
+    step: Any = make().step
     for _ in range(WARM):
         step()
-    start, until = time.process_time(), time.process_time() + ROUND_S
-    done = 0
-    while done < STEPS and (done < WARM or time.process_time() < until):
+    wait()
+    start, done = clock(), 0
+    while done < STEPS and (done < WARM or clock() - start < round_s):
         step()
         done += 1
-    return (time.process_time() - start) / done
+    wait()
+    return (clock() - start) / done
 
 
 def said(found: Diagnosis, module: ModuleType) -> dict[str, Any]:

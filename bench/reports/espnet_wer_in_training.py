@@ -1,9 +1,5 @@
 """An error rate by words, in Python, for each batch of the training."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from gobrrr import Workload
@@ -24,7 +20,7 @@ def _distance(one: list[int], other: list[int]) -> int:
     return row[-1]
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.GRU(40, 16, batch_first=True).to(device)
     head = torch.nn.Linear(16, 29).to(device)
@@ -43,6 +39,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
         return loss.detach()
 
     return Workload(model=model, step=step, name="training of a recogniser")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

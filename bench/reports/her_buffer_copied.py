@@ -1,9 +1,5 @@
 """Hindsight replay that copies all of its buffer to draw one batch of it."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import numpy as np
 import torch
 
@@ -16,7 +12,7 @@ REPORTED = "the time of an epoch grows with the buffer"
 NAMES = r"numpy|\bcop(?:y|ies)\b"
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     draw = np.random.default_rng(0)
     kept = {name: draw.random((2_000, 50, 8), dtype=np.float32) for name in ("observations", "goals")}
@@ -34,6 +30,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
         return loss.detach()
 
     return Workload(model=actor, step=step, name="hindsight replay")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,9 +1,6 @@
 """A data set that copies the metadata of each sample deeply before it transforms it."""
 
-from __future__ import annotations
-
 import copy
-from functools import partial
 from typing import Any
 
 import torch
@@ -35,7 +32,7 @@ class _Slices:
         return self.images[index], known
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     slices = _Slices(sick=sick)
     model = torch.nn.Sequential(torch.nn.Conv2d(1, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 1, 3)).to(device)
@@ -47,6 +44,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
             return model(images)
 
     return Workload(model=model, step=step, name="segmentation of slices")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,9 +1,5 @@
 """Private training that makes the gradient of each sample by a backward pass of its own."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from gobrrr import Workload
@@ -15,7 +11,7 @@ REPORTED = ""
 NAMES = r"\bloop\b|turns|one batched operation|vmap"
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 2)).to(device)
     x, y = torch.randn(48, 16, device=device), torch.randint(2, (48,), device=device)
@@ -48,6 +44,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
         return grads[0].detach()
 
     return Workload(model=model, step=step, name="private training")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

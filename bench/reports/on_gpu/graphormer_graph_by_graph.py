@@ -1,9 +1,5 @@
 """Attention with a loop over the heads and one over the graphs of the batch within it."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from bench.reports.on_gpu import DEVICE, sized
@@ -17,7 +13,7 @@ NAMES = r"\bloop|\bturns?\b"
 HEADS, GRAPHS, NODES, WIDTH = sized(8, 2), sized(16, 4), sized(32, 8), sized(256, 16)
 
 
-def _made(*, sick: bool) -> Workload:
+def made(*, sick: bool) -> Workload:
     torch.manual_seed(0)
     head = WIDTH // HEADS
     project = torch.nn.Linear(WIDTH, 3 * WIDTH, device=DEVICE)
@@ -47,6 +43,3 @@ def _made(*, sick: bool) -> Workload:
         return loss.detach()
 
     return Workload(model=project, step=step, name="attention within graphs")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,7 +1,5 @@
 """Grouped-query attention with heads of 512: no fused kernel takes it, and the scores are written out."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch
@@ -17,7 +15,7 @@ NAMES = r"attention|sdpa"
 HEADS, GROUPS, LENGTH, HEAD = sized(16, 4), sized(4, 2), sized(4096, 128), sized(512, 64)
 
 
-def _made(*, sick: bool) -> Workload:
+def made(*, sick: bool) -> Workload:
     torch.manual_seed(0)
     width = sized(1024, 128)
     make = partial(torch.nn.Linear, bias=False, device=DEVICE, dtype=REDUCED)
@@ -45,6 +43,3 @@ def _made(*, sick: bool) -> Workload:
         return loss.detach()
 
     return Workload(model=model, step=step, name="an attention layer")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)
