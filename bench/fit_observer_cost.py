@@ -21,13 +21,11 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import math
 import statistics
 import sys
 import tempfile
 import time
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +33,7 @@ import numpy as np
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from bench import pages
 from bench.accuracy import shipped
 from gobrrr.analysis.answer.study import estimated
 from gobrrr.analysis.budget.lead import running
@@ -54,7 +53,7 @@ from gobrrr.model.machine import Machine, ObserverCosts, RecordingCost
 from gobrrr.model.measured import Entry, Measurement
 from gobrrr.observe.trace import read_trace
 
-RESULTS = Path(__file__).resolve().parent / "results" / "observer_cost.json"
+RESULTS = pages.RESULTS / "observer_cost.json"
 EVENT_NS = (12e3, 24e3, 36e3, 54e3, 80e3)
 SHARE = (0.45, 0.475, 0.5, 0.525, 0.55, 0.575, 0.6, 0.625, 0.65)
 FACTOR = (*(round(1 + step / 100, 2) for step in range(10, 42, 2)), 1.25, 1.27, 1.29)
@@ -250,9 +249,9 @@ def here() -> int:
             for mode, cost in costs.modes.items()
         ]
     off = {str(share): statistics.mean(abs(math.log(row["left"][str(share)])) for row in rows) for share in HERE_SHARE}
-    results = json.loads(RESULTS.read_text())
+    results = pages.read(RESULTS)
     results["here"] = {"costs": to_builtins(costs), "mean_abs_log": off, "steps": rows}
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    pages.write(RESULTS, results)
     for row in rows:
         print(row)
     print(off)
@@ -285,7 +284,7 @@ def main() -> int:
     by_width, apart = widths(every, in_use), left_out(every, errors)
     results = {
         "command": "python -m bench.fit_observer_cost",
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "date": pages.today(),
         "in_use": {"event_ns": in_use[0], "least_share": in_use[1], "left_factor": LEFT_FACTOR},
         "error_in_use": {case.name: outside(step_ms(case, cost_of(case, *in_use)), case.measured) for case in every},
         "widths": by_width,
@@ -294,8 +293,8 @@ def main() -> int:
         "grid": grid,
     }
     if RESULTS.exists():
-        results["here"] = json.loads(RESULTS.read_text()).get("here")
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        results["here"] = pages.read(RESULTS).get("here")
+    pages.write(RESULTS, results)
     for one in (*grid[:6], *by_width):
         print(one)
     print("widest factor:", results["widest_factor"], "left out:", results["left_out"]["met"], "of", len(apart))

@@ -15,17 +15,16 @@ import json
 import linecache
 import os
 import pkgutil
-import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import bench.cases
+from bench import pages
+from bench.process import answer
 
-HELD = Path(__file__).parent / "results" / "live_held.json"
-OUT = Path(__file__).parent / "results" / "live_cases.json"
+HELD, OUT = pages.RESULTS / "live_held.json", pages.RESULTS / "live_cases.json"
 CAUSES = {
     "c01_item_branches": "def _asks|x.sum().item()",  # what is compiled is known by its function
     "c03_print_in_forward": "print(",
@@ -33,7 +32,7 @@ CAUSES = {
     "d01_slow_items": "next(batches)|yield from loader|time.sleep",
     "kv01_rows_again": "x = block(x, kept)|self.mixed(|self.back(|self.narrow(",
     "l01_small_recurrence": "torch.tanh(j @ r)",
-    "l04_rnn_cell_loop": "cell(x[t], (h, c))",
+    "l04_rnn_cell_loop": "model(x[t], (h, c))",
     "l05_optimizer_loop": "optimizer.step()",
     "l09_ema_loop": "average.mul_(0.999)",
     "l10_moe_expert_loop": "mine = chosen == e|out[mine] =",
@@ -60,7 +59,6 @@ CAUSES = {
 """Of each case, parts of the lines of its fault, by hand. Where none is given the fault is a setting, at no line."""
 
 FORMS = ("faulty", "fixed")
-LONGEST_S = 300
 
 
 def names(device: str) -> Iterator[str]:
@@ -127,18 +125,7 @@ def _text(where: str) -> str:
 
 
 def in_its_own_process(name: str, form: str, device: str, **environment: str) -> dict[str, Any]:
-    return alone("bench.live_cases", "--one", name, form, device, **environment)
-
-
-def alone(module: str, *arguments: str, **environment: str) -> dict[str, Any]:
-    """What a module prints as JSON in its last line, run in a process of its own; else what went wrong."""
-    command, settings = [sys.executable, "-m", module, *arguments], {**os.environ, **environment}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=False, env=settings)
-    lines = done.stdout.splitlines()
-    if done.returncode or not lines:
-        return {"error": (done.stderr.strip().splitlines() or ["nothing was printed"])[-1]}
-    row: dict[str, Any] = json.loads(lines[-1])
-    return row
+    return answer("bench.live_cases", "--one", name, form, device, **environment)
 
 
 def main(chosen: list[str], device: str) -> None:
@@ -170,11 +157,11 @@ def _write(out: Path, rows: dict[str, Any], device: str, chosen: list[str], how:
         "command": f"python -m bench.live_cases{how}",
         "device": find_device(device).environment().device_name,
         "torch": torch.__version__,
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "date": pages.now(),
         "rows": rows,
     }
     if not chosen:
-        out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        pages.write(out, report)
 
 
 if __name__ == "__main__":

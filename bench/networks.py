@@ -238,9 +238,13 @@ class LstmLm(nn.Module):
         self.word, self.head = nn.Embedding(vocab, width), nn.Linear(width, vocab)
         self.core = nn.LSTM(width, width, layers, batch_first=True)
 
+    def logits(self, ids: Tensor) -> Tensor:
+        """ids: [B, S] -> [B, S, vocab]."""
+        return self.head(self.core(self.word(ids))[0])
+
     def forward(self, ids: Tensor) -> Tensor:
         """ids: [B, S] -> the loss of predicting the next of them."""
-        logits = self.head(self.core(self.word(ids))[0])[:, :-1].float()
+        logits = self.logits(ids)[:, :-1].float()
         return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1))
 
 

@@ -9,8 +9,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import gobrrr
-
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS, DOCS = ROOT / "bench" / "results", ROOT / "docs"
 
@@ -28,6 +26,11 @@ def write(path: Path, results: Any) -> None:
 def today() -> str:
     """The date in UTC."""
     return datetime.now(timezone.utc).date().isoformat()
+
+
+def now() -> str:
+    """The second in UTC."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:
@@ -68,6 +71,8 @@ def measured(
     measure: Callable[[], dict[str, Any]],
 ) -> int:  # fmt: skip
     """The whole of a command `python -m MODULE` that measures for bench/results/NAME.json and makes a page of it."""
+    import gobrrr
+
     command, results = f"python -m {module}", RESULTS / f"{module.rpartition('.')[2]}.json"
     if not asked.check:
         about = {"command": command, "version": gobrrr.__version__, "date": today()}

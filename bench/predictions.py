@@ -11,7 +11,6 @@ table (src/gobrrr/hardware/data/efficiency.json).
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from bench import fit_dispatch, fit_efficiency
+from bench import fit_dispatch, fit_efficiency, pages
 from bench.zoo_recordings import LABELS, Labelled, labelled
 from gobrrr.analysis.pricing.roofline import floor
 from gobrrr.cost import price
@@ -32,10 +31,9 @@ from gobrrr.hardware.ceilings import datasheet_of, machine_of
 from gobrrr.model.machine import Machine
 from gobrrr.model.work import OpCall, Work
 
-RESULTS = Path(__file__).parent / "results"
-TARGET = RESULTS / "predictions.json"
-AGAIN, AGAIN_MACHINE = RESULTS / "h100_models_again.json", RESULTS / "machine_h100_again.json"
-HANDED = Path(__file__).parent.parent / "src" / "gobrrr" / "data" / "h100" / "labels.json"
+TARGET = pages.RESULTS / "predictions.json"
+AGAIN, AGAIN_MACHINE = pages.RESULTS / "h100_models_again.json", pages.RESULTS / "machine_h100_again.json"
+HANDED = pages.ROOT / "src" / "gobrrr" / "data" / "h100" / "labels.json"
 
 
 def predicted(steps: Sequence[Labelled], measured: Machine | None) -> list[dict[str, Any]]:
@@ -81,7 +79,7 @@ def _say(row: dict[str, Any]) -> None:
 
 def handed(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The same predictions beside the handed labels: [synchronized, pipelined] ms and busy ms of another session."""
-    labels = json.loads(HANDED.read_text())
+    labels = pages.read(HANDED)
     found = []
     for row in rows:
         one = labels.get(row["model"], {})
@@ -98,7 +96,7 @@ def misses(rows: Sequence[dict[str, Any]], predicted_key: str, measured_key: str
 
 def card(path: Path) -> Machine:
     """The ceilings that `gobrrr machine --json` measured on a card."""
-    measured = decode(msgspec.json.encode(json.loads(path.read_text())[0]["measured"]))
+    measured = decode(msgspec.json.encode(pages.read(path)[0]["measured"]))
     return machine_of(measured, datasheet_of(measured.environment.device_name, measured.environment.memory_bytes))
 
 
@@ -112,14 +110,14 @@ def main() -> int:
     second = predicted(labelled(AGAIN), card(AGAIN_MACHINE)) if again else []
     errors = [math.log(row["busy_ns"] / row["device_ns"]) for row in rows]
     spread = math.sqrt(fmean(error**2 for error in errors))
-    about = json.loads(LABELS.read_text())
+    about = pages.read(LABELS)
     found = {
         "command": "python -m bench.predictions", "date": about["date"], "device": about["device"],
         "torch_there": about["torch"], "transformers_there": about["transformers"],
         "torch_here": torch.__version__, "transformers_here": transformers.__version__,
         "rows": rows, "handed": handed(rows), "again": second,
     }  # fmt: skip
-    TARGET.write_text(json.dumps(found, indent=1) + "\n")
+    pages.write(TARGET, found)
     stored = msgspec.structs.replace(efficiency.load(), step_spread=round(spread, 3))
     fit_efficiency.TARGET.write_bytes(msgspec.json.format(msgspec.json.encode(stored), indent=1) + b"\n")
     print(f"device time: mean {fmean(misses(rows, 'device_ns', 'busy_ns')):.3f}, spread {spread:.3f}")

@@ -7,7 +7,6 @@ second between them, the rate of the last second of SUSTAINED_S seconds, and the
 nvidia-smi reads at the end of each. What a peak at a power limit means rests on this.
 """
 
-import datetime
 import json
 import statistics
 import subprocess
@@ -80,7 +79,7 @@ def calls():
 def main():
     found = {
         "command": "python bench/gpu/clocks.py OUT.json",
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "date": time.strftime("%Y-%m-%d"),
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "n": N,

@@ -11,7 +11,6 @@ random; a case's set-up and warm-up lie outside of the profiled range. bench/cou
 """
 
 import csv
-import datetime
 import json
 import os
 import re
@@ -208,7 +207,7 @@ def drive(out, names):
         marked = json.load(file)
     result = {
         "command": "python bench/gpu/counters.py OUT.json",
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "date": time.strftime("%Y-%m-%d"),
         "device": first["device"],
         "torch": torch.__version__,
         "ncu": subprocess.run(["ncu", "--version"], capture_output=True, text=True).stdout.strip().splitlines()[-1],

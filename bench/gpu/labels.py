@@ -9,7 +9,6 @@ profiler; `busy_ms` and `kernels` of one profiled step, busy by set arithmetic; 
 workload that fails is recorded with its error.
 """
 
-import datetime
 import gc
 import os
 import sys
@@ -77,7 +76,7 @@ def main():
 
     found = {
         "command": "python bench/gpu/labels.py OUT",
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "date": time.strftime("%Y-%m-%d"),
         "device": "cpu" if SMOKE else torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,

@@ -9,7 +9,6 @@ and again) or "cold" (a read of 256 MB of something else before each call, so th
 A case that fails is recorded with its error. "host" is what `host_costs.py` measures.
 """
 
-import datetime
 import os
 import sys
 import time
@@ -80,7 +79,7 @@ def main():
     flush = flush_of(device)
     found = {
         "command": "python bench/gpu/op_sweep.py OUT",
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "date": time.strftime("%Y-%m-%d"),
         "device": "meta" if SMOKE else torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "repeats": REPEATS,

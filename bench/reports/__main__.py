@@ -20,13 +20,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import datetime, timezone
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import bench.reports
-from bench.live_cases import alone
+from bench import pages
+from bench.process import answer
 from bench.reports import FORMS, form_of, functions_to_blame, lines_to_blame
 from bench.reports.judging import judged
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gobrrr import Workload
     from gobrrr.model.diagnosis import Diagnosis
 
-OUT = Path(__file__).resolve().parent.parent / "results" / "reports.json"
+OUT = pages.RESULTS / "reports.json"
 ROUNDS, WARM, STEPS = 7, 3, 20
 """Of the timing: rounds of both forms, steps of a round that don't count, and those that do."""
 
@@ -156,23 +156,23 @@ def main(chosen: list[str]) -> None:
     from gobrrr.hardware.measure.device import find_device
 
     os.environ["OMP_NUM_THREADS"] = "1"
-    rows = json.loads(OUT.read_text(encoding="utf-8"))["rows"] if OUT.is_file() else {}
-    of, today = commit(), datetime.now(timezone.utc)
+    rows = pages.read(OUT)["rows"] if OUT.is_file() else {}
+    of = commit()
     report = {
         "command": "python -m bench.reports",
         "device": find_device("cpu").environment().device_name,
         "torch": torch.__version__,
-        "date": today.isoformat(timespec="seconds"),
+        "date": pages.now(),
     }
     for name in chosen or sorted(names()):
-        row = alone("bench.reports", "--one", name)
+        row = answer("bench.reports", "--one", name)
         if "error" in row:
             print(f"{name}: {row['error']}", flush=True)
             continue
-        now = {"commit": of, "date": today.date().isoformat(), **row["now"]}
+        now = {"commit": of, "date": pages.today(), **row["now"]}
         first = rows.get(name, {}).get("first_sight") or without_text(now)
         rows[name] = {**facts(_module(name)), "measured": row["measured"], "first_sight": first, "now": now}
-        OUT.write_text(json.dumps({**report, "rows": dict(sorted(rows.items()))}, indent=1) + "\n", encoding="utf-8")
+        pages.write(OUT, {**report, "rows": dict(sorted(rows.items()))})
         print(f"{name:36}saves {row['measured']['share']:4.0%}  named {now['named']}  held {now['held']}", flush=True)
 
 
