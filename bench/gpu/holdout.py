@@ -7,13 +7,13 @@ Every workload uses random weights; none needs a download. A workload that fails
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 import tarfile
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,7 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench.gpu.pairs_form import Setting, inference, training
 from bench.gpu.pairs_models import layers
-from bench.gpu.timed import pipelined_ms, synced_ms, trace_steps
+from bench.gpu.timed import about, attempted, keep, pipelined_ms, synced_ms, trace_steps, wait
 
 WARMUP, STEPS = 5, 20
 
@@ -306,33 +306,29 @@ def cache_bandwidth() -> list[dict[str, float]]:
     return rows
 
 
+def measured(name: str, traces: Path) -> dict[str, Any]:
+    """One workload: its times before and after its trace."""
+    torch.manual_seed(0)
+    torch.set_float32_matmul_precision("highest")
+    step = WORKLOADS[name]()
+    for _ in range(WARMUP):
+        step()
+    wait()
+    row = timed(step)
+    trace_steps(step, traces / f"{name}.json.gz")
+    return {**row, "again": timed(step)}
+
+
 def main() -> None:
     out = Path(sys.argv[1])
     wanted = sys.argv[2:] or list(WORKLOADS)
     traces = Path(tempfile.mkdtemp())
-    result = {
-        "device": torch.cuda.get_device_name(), "torch": torch.__version__, "date": time.strftime("%Y-%m-%d"),
-        "command": "python bench/gpu/holdout.py OUT", "cache": cache_bandwidth(), "workloads": {},
-    }  # fmt: skip
+    result = about("python bench/gpu/holdout.py OUT", cache=cache_bandwidth(), workloads={})
     for name in wanted:
         begin = time.time()
-        try:
-            torch.manual_seed(0)
-            torch.set_float32_matmul_precision("highest")
-            step = WORKLOADS[name]()
-            for _ in range(WARMUP):
-                step()
-            torch.cuda.synchronize()
-            row = timed(step)
-            trace_steps(step, traces / f"{name}.json.gz")
-            row["again"] = timed(step)
-            result["workloads"][name] = row
-        except Exception as error:  # recorded, not hidden
-            result["workloads"][name] = {"error": f"{type(error).__name__}: {error}"[:300]}
-        print(name, f"{time.time() - begin:.1f} s", result["workloads"][name], flush=True)
-        step = None
-        torch.cuda.empty_cache()
-        (out / "holdout.json").write_text(json.dumps(result, indent=1))
+        row = result["workloads"][name] = attempted(measured, name, traces)
+        print(name, f"{time.time() - begin:.1f} s", row, flush=True)
+        keep(out / "holdout.json", result)
         with tarfile.open(out / "traces.tar", "w") as archive:
             for path in sorted(traces.iterdir()):
                 archive.add(path, path.name)

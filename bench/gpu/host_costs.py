@@ -56,34 +56,18 @@ def forward_calls():
     ids, table = torch.randint(0, 64, (16,), device="cuda"), nn.Embedding(64, 64).cuda().bfloat16()
     host = torch.randn(64).pin_memory()
     return {
-        "python_call": lambda: None,
-        "empty": lambda: torch.empty(64, device="cuda"),
-        "view": lambda: x.view(-1),
-        "transpose": lambda: x.t(),
-        "add": lambda: x + y,
-        "add_": lambda: x.add_(1),
-        "mul_scalar": lambda: x * 2,
-        "mm": lambda: x @ w,
-        "linear": lambda: F.linear(x, w),
-        "nn.Linear": lambda: linear(x),
-        "nn.LayerNorm": lambda: norm(x),
-        "gelu": lambda: F.gelu(x),
-        "softmax": lambda: x.softmax(-1),
-        "sum": lambda: x.sum(),
-        "cat": lambda: torch.cat([x, y]),
-        "to_fp32": lambda: x.float(),
-        "contiguous": lambda: x.t().contiguous(),
-        "dropout": lambda: F.dropout(x, 0.1, True),
-        "sdpa": lambda: F.scaled_dot_product_attention(q, q, q),
-        "nn.Conv2d": lambda: conv(image),
-        "nn.BatchNorm2d": lambda: batch(image),
-        "nn.Embedding": lambda: table(ids),
-        "cross_entropy": lambda: F.cross_entropy(fp32, ids),
-        "where": lambda: torch.where(x > 0, x, y),
-        "copy_to_device_pinned": lambda: host.to("cuda", non_blocking=True),
-        "item": lambda: fp32[0, 0].item(),
+        "python_call": lambda: None, "empty": lambda: torch.empty(64, device="cuda"), "view": lambda: x.view(-1),
+        "transpose": lambda: x.t(), "add": lambda: x + y, "add_": lambda: x.add_(1), "mul_scalar": lambda: x * 2,
+        "mm": lambda: x @ w, "linear": lambda: F.linear(x, w), "nn.Linear": lambda: linear(x),
+        "nn.LayerNorm": lambda: norm(x), "gelu": lambda: F.gelu(x), "softmax": lambda: x.softmax(-1),
+        "sum": lambda: x.sum(), "cat": lambda: torch.cat([x, y]), "to_fp32": lambda: x.float(),
+        "contiguous": lambda: x.t().contiguous(), "dropout": lambda: F.dropout(x, 0.1, True),
+        "sdpa": lambda: F.scaled_dot_product_attention(q, q, q), "nn.Conv2d": lambda: conv(image),
+        "nn.BatchNorm2d": lambda: batch(image), "nn.Embedding": lambda: table(ids),
+        "cross_entropy": lambda: F.cross_entropy(fp32, ids), "where": lambda: torch.where(x > 0, x, y),
+        "copy_to_device_pinned": lambda: host.to("cuda", non_blocking=True), "item": lambda: fp32[0, 0].item(),
         "synchronize": torch.cuda.synchronize,
-    }
+    }  # fmt: skip
 
 
 def autocast_calls():

@@ -19,7 +19,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench import op_table
 from bench.gpu import host_costs, op_cases
-from bench.gpu.timed import profiler
+from bench.gpu.timed import about, profiler
 
 SMOKE = bool(os.environ.get("SMOKE"))
 WARMUP, REPEATS = 2, 5
@@ -77,17 +77,8 @@ def main():
     torch.manual_seed(0)
     begin = time.monotonic()
     flush = flush_of(device)
-    found = {
-        "command": "python bench/gpu/op_sweep.py OUT",
-        "date": time.strftime("%Y-%m-%d"),
-        "device": "meta" if SMOKE else torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "repeats": REPEATS,
-        "host": {} if SMOKE else host_costs.measure(),
-        "errors": {},
-        "late": {},
-        "ops": {},
-    }
+    host = {} if SMOKE else host_costs.measure()
+    found = about("python bench/gpu/op_sweep.py OUT", repeats=REPEATS, host=host, errors={}, late={}, ops={})
     print("host costs", round(time.monotonic() - begin, 1), flush=True)
     for family, cases in op_cases.families(device).items():
         if sys.argv[2:] and family not in sys.argv[2:]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import statistics
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -70,3 +73,27 @@ def trace_steps(step: Step, path: Path, steps: int = 3) -> None:
         for _ in range(1 + steps):
             step()
             recording.step()
+
+
+def about(command: str, **more: Any) -> dict[str, Any]:
+    """How a record begins: its command, when and where it was made."""
+    device = torch.cuda.get_device_name() if on_gpu() else "cpu"
+    date = time.strftime("%Y-%m-%d", time.gmtime())
+    return {"command": command, "date": date, "device": device, "torch": torch.__version__, **more}
+
+
+def attempted(measure: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """What `measure` gives, or the error that it ended with: one workload must not end the run."""
+    try:
+        return measure(*arguments)
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"[:500], "trace": traceback.format_exc()[-3000:]}
+    finally:
+        gc.collect()
+        if on_gpu():
+            torch.cuda.empty_cache()
+
+
+def keep(path: Path, record: dict[str, Any]) -> None:
+    """The record as it stands, so that a run that is cut short has what came before."""
+    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
