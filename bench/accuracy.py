@@ -132,10 +132,7 @@ def summary(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _table(rows: list[dict[str, Any]]) -> list[str]:
-    lines = [
-        "| trace | regime (certainty) | profiled ms | estimated ms | measured ms | error |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
+    lines = pages.heads("trace | regime (certainty) | profiled ms | estimated ms | measured ms | error")
     for row in sorted(rows, key=lambda one: one["name"]):
         low, value, high = row["estimate_ms"]
         measured = " to ".join(f"{one:.3g}" for one in row["measured_ms"])

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -37,6 +36,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from bench import pages
 from bench.calibration_constants import Implied, constants, implied
 from bench.calibration_fit import DOUBT, DRAWN, NOISY, Interval, Sample, fit, judged, left_out
 from bench.calibration_other import samples as other_samples
@@ -48,9 +48,8 @@ from gobrrr.model.machine import Machine
 from gobrrr.model.profile import Profile
 from gobrrr.trials.sets import JOINED, SEVERAL
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "bench" / "results"
-FITTED = ROOT / "src" / "gobrrr" / "data" / "fitted.json"
+RESULTS = pages.RESULTS
+FITTED = pages.ROOT / "src" / "gobrrr" / "data" / "fitted.json"
 HARDWARE = ("NVIDIA H100 80GB HBM3 (pairs)", "AMD EPYC, 2 threads (cases on a CPU)")
 """What the other samples ran on."""
 
@@ -103,7 +102,7 @@ def entries(paths: Iterable[Path], final: bool) -> list[tuple[Path, str, dict[st
     """(the file of its profile, name, record, device) of each workload that may be looked at."""
     found = []
     for path in sorted(paths):
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = pages.read(path)
         aside = set(record["held_back"])
         for name, one in record["workloads"].items():
             profile = path.parent / path.stem / f"{name}{PROFILE}"
@@ -115,7 +114,7 @@ def entries(paths: Iterable[Path], final: bool) -> list[tuple[Path, str, dict[st
 def issued(profile: Profile, name: str, results: str) -> Profile:
     """A profile with what issuing one step took, where that was measured later and its step never waits."""
     path, rank = RESULTS / f"{results.replace('treatments', 'issue')}.json", profile.ranks[0]
-    found = json.loads(path.read_text(encoding="utf-8"))["workloads"].get(name, {}) if path.is_file() else {}
+    found = pages.read(path)["workloads"].get(name, {}) if path.is_file() else {}
     if rank.live is None or rank.live.issue_ns is not None or found.get("waits") != 0:
         return profile
     live = msgspec.structs.replace(rank.live, issue_ns=found["issue_ns"])
@@ -226,10 +225,7 @@ def compared(
 
 def table(lines: Sequence[Line]) -> list[str]:
     """The lines in Markdown."""
-    rows = [
-        "| | column | n | median error, points | covered | median width, points | interval score |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    rows = pages.heads("| column | n | median error, points | covered | median width, points | interval score")
     for line in lines:
         error, covered, width, score = (
             100 * part for part in (line.told.error, line.told.coverage, line.told.width, line.told.score)

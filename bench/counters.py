@@ -9,7 +9,6 @@ from an emptied cache, and what gobrrr says of the same call from its arguments 
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 from collections.abc import Iterable, Sequence
@@ -19,13 +18,14 @@ from typing import Any
 
 import msgspec
 
+from bench import pages
 from gobrrr.cost import parse_inputs, price
 from gobrrr.cost.executed import tensor_flop
 from gobrrr.cost.kernels import element_type
 from gobrrr.cost.traffic import dram
 from gobrrr.model.work import Argument, OpCall, Tensor, TensorList, Work
 
-RESULTS = Path(__file__).resolve().parent / "results" / "h100_counters.json"
+RESULTS = pages.RESULTS / "h100_counters.json"
 LEAST_NS = 50_000  # the issue's bar: kernels shorter than that are not held to it
 NEAR, FAR = 0.10, 0.25
 FLOP_TOLERANCE = 0.02
@@ -95,8 +95,7 @@ class Row:
 
 def load(path: Path = RESULTS) -> dict[str, Any]:
     """The measured results."""
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    return dict(pages.read(path))
 
 
 def call_of(op: dict[str, Any]) -> OpCall:
@@ -207,8 +206,7 @@ def summary(found: Sequence[Row]) -> list[str]:
     first, held = [row for row in long if not row.held_out], [row for row in long if row.held_out]
     untyped = [row for row in long if row.unnamed > 0]
     lines = [
-        f"| DRAM bytes | ops | median error | within {NEAR:.0%} | within {FAR:.0%} |",
-        "| --- | --- | --- | --- | --- |",
+        *pages.heads(f"DRAM bytes | ops | median error | within {NEAR:.0%} | within {FAR:.0%}"),
         _summary("counted, every operand once", (row.counted_error for row in long)),
         _summary("**modelled**", (row.error for row in long)),
         _summary("of those: the model was chosen on them", (row.error for row in first)),
@@ -266,8 +264,7 @@ def table(results: dict[str, Any] | None = None) -> str:
         "",
         *misses(found),
         "",
-        "| case | op | us | DRAM MB | counted | modelled | FLOPs |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        *pages.heads("case | op | us | DRAM MB | counted | modelled | FLOPs"),
         *(_line(row) for row in found if row.time_ns > LEAST_NS / 10),
     ]
     return "\n".join(lines)

@@ -101,8 +101,7 @@ def page(results: dict[str, Any]) -> str:
         f"{within} of {len(rows)} steps are within 2 % of the trace's own; the largest error is {max(errors):.2%}, the",
         f"median {statistics.median(errors):.3%}.",
         "",
-        "| trace | steps | kernels and copies | step | replayed | error | begins moved by |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        *pages.heads("trace | steps | kernels and copies | step | replayed | error | begins moved by"),
     ]
     for row in sorted(rows, key=lambda one: one["name"]):
         middle, most = (duration(one) for one in row["shift_ns"])

@@ -33,6 +33,11 @@ def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
+def heads(columns: str) -> list[str]:
+    """The first two lines of a table in Markdown; `columns`: "case | what | saved"."""
+    return [f"| {columns} |", "|" + " --- |" * (columns.count("|") + 1)]
+
+
 def parser(doc: str | None) -> argparse.ArgumentParser:
     """The arguments of a command that makes a page."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)

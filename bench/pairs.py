@@ -190,11 +190,10 @@ def _summary(rows: list[dict[str, Any]]) -> str:
 
 
 def _table(rows: list[dict[str, Any]]) -> list[str]:
-    lines = [
-        "| pair | treatments | faulty: estimated, measured (ms) | fixed: predicted | fixed: measured "
-        "| saving: predicted, measured | miss |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    lines = pages.heads(
+        "pair | treatments | faulty: estimated, measured (ms) | fixed: predicted | fixed: measured "
+        "| saving: predicted, measured | miss"
+    )
     for row in sorted(rows, key=lambda one: (one["negative"], one["name"])):
         low, value, high = row["predicted_ms"]
         name = row["name"] + (" (nothing to gain)" if row["negative"] else "")

@@ -117,11 +117,10 @@ def _reached(when: str, told: dict[str, Row]) -> str:
 
 
 def _workloads(entries: dict[str, Row]) -> list[str]:
-    lines = [
-        "| workload | what it is | untreated | treat | treat kept | best recipe | of | trials | s | s of them "
-        "compiling | at first sight | now |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    lines = pages.heads(
+        "workload | what it is | untreated | treat | treat kept | best recipe | of | trials | s | s of them "
+        "compiling | at first sight | now"
+    )
     for name, found in held(entries).items():
         one, treated = found["against"], found["treat"]
         times = [duration(one[key]) for key in ("untreated_ns", "treat_ns", "best_ns")]
@@ -177,7 +176,7 @@ def predicted(trial: Row) -> tuple[float, ...] | None:
 
 
 def _trials(entries: dict[str, Row]) -> list[str]:
-    lines = ["| workload | tried | predicted | measured | verdict |", "| --- | --- | --- | --- | --- |"]
+    lines = pages.heads("workload | tried | predicted | measured | verdict")
     for about, trial in trials(entries):
         got = measured(trial)
         lines.append(

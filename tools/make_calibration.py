@@ -109,10 +109,9 @@ def _about(made: Fitted) -> str:
 
 
 def _spreads(spreads: Sequence[Spread]) -> list[str]:
-    rows = [
-        "| device | works by | points | workloads | low | median | high | ends | left out: error, covered, width |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    rows = pages.heads(
+        "device | works by | points | workloads | low | median | high | ends | left out: error, covered, width"
+    )
     for spread in spreads:
         out = spread.left_out
         told = "" if out is None else f"{100 * out.error:.1f}, {100 * out.coverage:.0f} %, {100 * out.width:.1f}"

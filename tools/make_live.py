@@ -57,8 +57,7 @@ def cases() -> str:
 def _cases(found: dict[str, Any]) -> str:
     lines = [
         f"{made(found)}.\n",
-        "| case | what | named | faulty, ms | fixed, ms | promised, ms | saved, ms |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        *pages.heads("case | what | named | faulty, ms | fixed, ms | promised, ms | saved, ms"),
     ]
     lines += [_case(row) for row in sorted(found["rows"].values(), key=lambda row: (row["negative"], row["case"]))]
     judged = [row for row in found["rows"].values() if not row["negative"]]
@@ -97,8 +96,7 @@ def holders() -> str:
     rows = sorted(found["rows"].values(), key=lambda row: row["case"])
     lines = [
         f"{made(found)}.\n",
-        "| case | lines of the fault | held by | share | at the fault |",
-        "| --- | --- | --- | --- | --- |",
+        *pages.heads("case | lines of the fault | held by | share | at the fault"),
     ]
     lines += [_holder(row) for row in rows]
     verdicts = [_held_right(row) for row in rows if row["cause"]]
@@ -134,8 +132,7 @@ def reports() -> str:
     rows = sorted(found["rows"].items(), key=lambda item: (item[1]["negative"], item[1]["mechanism"], item[0]))
     lines = [
         f"{made(found)}.\n",
-        "| report | mechanism | cause | named at first sight | now | held by | saved | promised |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        *pages.heads("report | mechanism | cause | named at first sight | now | held by | saved | promised"),
         *(_report(name, row) for name, row in rows),
     ]
     judged = [row for _, row in rows if not row["negative"]]
@@ -189,8 +186,7 @@ def workloads() -> str:
     lines = [
         f"{made(found)}. *Alone*: the same step timed by itself before and after, in blocks of ten with a wait at the "
         "end and step by step; a block begins on an empty queue, which a step in the middle of a loop does not.\n",
-        "| workload | step, ms | alone, ms | under the profiler, ms | regime | known | findings |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        *pages.heads("workload | step, ms | alone, ms | under the profiler, ms | regime | known | findings"),
     ]
     for name, row in found["workloads"].items():
         lines += [_workload(f"{name}, {form}", row[form], row["regime"] if form == "faulty" else "") for form in FORMS]
@@ -240,7 +236,7 @@ def after() -> str:
         return "Not run yet: `python -m bench.gpu.after_recording`."
     rounds = found["rounds"]
     count = f"{len(rounds)} runs each, in turns. The host has slow and fast phases: the lowest is the best comparison"
-    heads = ["| under | a late step, ms: median | lowest | highest |", "| --- | --- | --- | --- |"]
+    heads = pages.heads("under | a late step, ms: median | lowest | highest")
     lines = [f"{made(found)}; {count}.\n", *heads]
     for name, median in found["median_ms"].items():
         times = [one[name] for one in rounds]

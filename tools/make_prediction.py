@@ -81,7 +81,7 @@ def _summary(found: dict[str, Any]) -> str:
         ("device time, forward", lambda row: row["mode"] == "fwd"),
         ("device time, forward + backward", lambda row: row["mode"] != "fwd"),
     ]
-    lines = ["| what | steps | mean error | median | largest | within 15 % |", "| --- | --- | --- | --- | --- | --- |"]
+    lines = pages.heads("what | steps | mean error | median | largest | within 15 %")
     lines += [
         _line(name, _misses([row for row in rows if wanted(row)], "device_ns", "busy_ns")) for name, wanted in kinds
     ]
@@ -104,10 +104,9 @@ bound is right in {right} of {len(rows)}. Device times below the sum of the call
 
 
 def _table(rows: Sequence[Row]) -> str:
-    lines = [
-        "| model | step | device, measured | predicted | ratio | step, measured | predicted (interval) | ratio |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    lines = pages.heads(
+        "model | step | device, measured | predicted | ratio | step, measured | predicted (interval) | ratio"
+    )
     for row in rows:
         interval = f"{_ms(row['step_ns'])} ({_ms(row['low_ns'])} to {_ms(row['high_ns'])})"
         lines.append(
@@ -126,7 +125,7 @@ def _ms(ns: float) -> str:
 
 
 def _handed(rows: Sequence[Row]) -> str:
-    lines = ["| model | step | device, measured | predicted | ratio |", "| --- | --- | --- | --- | --- |"]
+    lines = pages.heads("model | step | device, measured | predicted | ratio")
     for row in rows:
         ratio = row["device_ns"] / row["busy_ns"]
         lines.append(
@@ -161,7 +160,7 @@ def _memory(rows: Sequence[Row]) -> str:
 
 def _speed() -> str:
     found = pages.read(SPEED_FILE)
-    lines = ["| model | operations | recorded in | predicted in | together |", "| --- | --- | --- | --- | --- |"]
+    lines = pages.heads("model | operations | recorded in | predicted in | together")
     for name, row in found["rows"].items():
         times = " | ".join(f"{row[key]:.2f} s" for key in ("record_s", "predict_s", "total_s"))
         lines.append(f"| {name} | {row['calls']:,} | {times} |")
