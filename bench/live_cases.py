@@ -125,7 +125,7 @@ def _text(where: str) -> str:
 
 
 def in_its_own_process(name: str, form: str, device: str, **environment: str) -> dict[str, Any]:
-    return answer("bench.live_cases", "--one", name, form, device, **environment)
+    return answer("bench.live_cases", "--one", name, form, device, environment=environment)
 
 
 def main(chosen: list[str], device: str) -> None:

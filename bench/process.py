@@ -29,10 +29,12 @@ class CommandFailedError(RuntimeError):
     """The command ended with another status than 0: its time means nothing."""
 
 
-def answer(module: str, *arguments: str, limit_s: float = LONGEST_S, **environment: str) -> dict[str, Any]:
+def answer(
+    module: str, *arguments: str, limit_s: float = LONGEST_S, environment: dict[str, str] | None = None
+) -> dict[str, Any]:
     """What `python -m MODULE` prints as JSON in its last line, run in a process of its own; else what went wrong."""
     paths = [str(ROOT / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    settings = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment}
+    settings = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **(environment or {})}
     command = [sys.executable, "-m", module, *arguments]
     try:
         done = subprocess.run(
