@@ -48,7 +48,7 @@ def held_out() -> Iterator[tuple[str, Path, list[float]]]:
     rows = json.loads((ROOT / "bench" / "results" / "h100_holdout.json").read_text())["workloads"]
     for name, row in rows.items():
         if "error" not in row:
-            times = [one[key] for one in (row, row["again"]) for key in ("sync_ms", "pipelined_ms")]
+            times = [timing[key] for timing in (row, row["again"]) for key in ("sync_ms", "pipelined_ms")]
             yield name, HELD_OUT / f"{name}.json.gz", times
 
 
@@ -60,7 +60,7 @@ def of_pairs() -> Iterator[tuple[str, Path, list[float]]]:
             for form in ("faulty", "fixed"):
                 row = entry.get(form, {})
                 if "trace" in row:
-                    times = [one[key] for one in (row, row["again"]) for key in ("sync_ms", "pipelined_ms")]
+                    times = [timing[key] for timing in (row, row["again"]) for key in ("sync_ms", "pipelined_ms")]
                     yield f"{name}.{form}", folder / row["trace"], times
 
 
@@ -133,9 +133,9 @@ def summary(rows: list[dict[str, Any]]) -> list[str]:
 
 def _table(rows: list[dict[str, Any]]) -> list[str]:
     lines = pages.heads("trace | regime (certainty) | profiled ms | estimated ms | measured ms | error")
-    for row in sorted(rows, key=lambda one: one["name"]):
+    for row in sorted(rows, key=lambda row: row["name"]):
         low, value, high = row["estimate_ms"]
-        measured = " to ".join(f"{one:.3g}" for one in row["measured_ms"])
+        measured = " to ".join(f"{value:.3g}" for value in row["measured_ms"])
         off = error(row)
         lines.append(
             f"| {row['name']} | {row['regime']} ({row['certainty']}) | {row['profiled_ms']:.3g} | "

@@ -118,7 +118,7 @@ def place_cost(traces: Sequence[Path], runs: int) -> dict[str, Any]:
         for module, name in PLACES:
             stack.enter_context(mock.patch.object(module, name, _clocked(getattr(module, name), taken)))
         rounds = [[_diagnosed(path, taken) for path in traces] for _ in range(runs + 1)][1:]
-    rows = {path.name: [round(min(one) * 1e3, 2) for one in zip(*(each[at] for each in rounds), strict=True)]
+    rows = {path.name: [round(min(times) * 1e3, 2) for times in zip(*(each[at] for each in rounds), strict=True)]
             for at, path in enumerate(traces)}  # fmt: skip
     whole, places = (sum(column) for column in zip(*rows.values(), strict=True))
     return {

@@ -124,7 +124,7 @@ def issued(profile: Profile, name: str, results: str) -> Profile:
 def points_of(entry: tuple[Path, str, dict[str, Any], str]) -> tuple[list[Point], list[Implied]]:
     """The points of one workload, its predictions made again; and what they say of the replay's constants."""
     profile, name, record, device = entry
-    ways = {one["name"]: msgspec.convert(one, Told) for one in record["ways"]}
+    ways = {way["name"]: msgspec.convert(way, Told) for way in record["ways"]}
     offered = set(ways) - GONE.get(device, set())
     rows = {key: row for key, row in record["rows"].items() if "after_ns" in row and set(key.split(JOINED)) <= offered}
     machine = msgspec.convert(record["machine"], Machine) if "machine" in record else None
@@ -151,12 +151,12 @@ def points_of(entry: tuple[Path, str, dict[str, Any], str]) -> tuple[list[Point]
 
 def usual(point: Point, points: Sequence[Point]) -> Interval | None:
     """What the treatment saves on the other workloads; None where there are none."""
-    others = [one for one in points if one.group != point.group and one.treatment == point.treatment]
+    others = [other for other in points if other.group != point.group and other.treatment == point.treatment]
     alike = [other for other in others if other.regime == point.regime]
-    chosen = [one.measured for one in (alike if len(alike) >= FEW else others)]
+    chosen = [other.measured for other in (alike if len(alike) >= FEW else others)]
     if not chosen:
         return None
-    low, middle, high = (float(one) for one in np.quantile(chosen, (DOUBT / 2, 0.5, 1 - DOUBT / 2)))
+    low, middle, high = (float(value) for value in np.quantile(chosen, (DOUBT / 2, 0.5, 1 - DOUBT / 2)))
     return Interval(middle, low, high)
 
 
@@ -214,7 +214,7 @@ def compared(
     for at in told:
         kinds.setdefault(by(points[at]), []).append(at)
     lines = []
-    for kind in [*sorted(kinds, key=lambda one: -len(kinds[one])), ALL]:
+    for kind in [*sorted(kinds, key=lambda kind: -len(kinds[kind])), ALL]:
         chosen = told if kind == ALL else kinds[kind]
         for column in COLUMNS:
             row = row_of([found[column][at] for at in chosen], [points[at].measured for at in chosen])

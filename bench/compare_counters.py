@@ -165,7 +165,7 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] == [ONE]:
         count_one(*arguments[1:4])
     there = versions()
-    tools = [one for one in TOOLS if NEEDS.get(one, "torch") in there and one in (arguments[:1] or TOOLS)]
+    tools = [tool for tool in TOOLS if NEEDS.get(tool, "torch") in there and tool in (arguments[:1] or TOOLS)]
     models = [case.name for case in CASES if case.name in (arguments[1:] or [each.name for each in CASES])]
     rows = []
     for tool in tools:
@@ -175,7 +175,7 @@ def main(arguments: list[str]) -> int:
                 rows.append(row)
                 result = f"{row['ratio']:.4f}" if "ratio" in row else f"ERR {row['error']}"
                 print(f"{tool:32s} {model:20s} {row['device']:5s} {result}", flush=True)
-    missing = [one for one in TOOLS if one not in tools]
+    missing = [tool for tool in TOOLS if tool not in tools]
     if arguments:
         return 0
     results = {

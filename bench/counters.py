@@ -115,7 +115,7 @@ def without_names(call: OpCall) -> OpCall:
             return value
         return TensorList(tuple(Tensor(item.shape, item.dtype or kind, item.strides) for item in value.items))
 
-    return msgspec.structs.replace(call, inputs=tuple(typed(one) for one in call.inputs), kernels=())
+    return msgspec.structs.replace(call, inputs=tuple(typed(argument) for argument in call.inputs), kernels=())
 
 
 def rows(results: dict[str, Any]) -> list[Row]:
@@ -130,7 +130,7 @@ def rows(results: dict[str, Any]) -> list[Row]:
 
 
 def _row(results: dict[str, Any], case: dict[str, Any], place: int, op: dict[str, Any]) -> Row | None:
-    kernels = [one for one in op["kernels"] if "counters" in one]
+    kernels = [kernel for kernel in op["kernels"] if "counters" in kernel]
     call = call_of(op)
     work = price(call)
     if not kernels or work.bytes is None:
@@ -171,7 +171,7 @@ def unpriced(results: dict[str, Any]) -> list[str]:
         f"{case['name']}: {op['name']}"
         for case in results["cases"]
         for op in case["ops"]
-        if any("counters" in one for one in op["kernels"]) and price(call_of(op)).bytes is None
+        if any("counters" in kernel for kernel in op["kernels"]) and price(call_of(op)).bytes is None
     ]
 
 

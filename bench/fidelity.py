@@ -103,8 +103,8 @@ def page(results: dict[str, Any]) -> str:
         "",
         *pages.heads("trace | steps | kernels and copies | step | replayed | error | begins moved by"),
     ]
-    for row in sorted(rows, key=lambda one: one["name"]):
-        middle, most = (duration(one) for one in row["shift_ns"])
+    for row in sorted(rows, key=lambda row: row["name"]):
+        middle, most = (duration(value) for value in row["shift_ns"])
         lines.append(
             f"| {row['name']} | {row['steps']} | {row['work']:,} | {duration(row['step_ns'])} | "
             f"{duration(row['replayed_ns'])} | {row['error']:+.2%} | {middle}, {most} |"

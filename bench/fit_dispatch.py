@@ -42,13 +42,13 @@ REPEATED = 1.93
 ROUNDS = 20_000
 
 
-def features(one: Labelled) -> NDArray[np.float64]:
+def features(step: Labelled) -> NDArray[np.float64]:
     """How often each cost occurs in a step."""
     machine, table = find("h100"), efficiency.load()
-    known = {call.call: expect(call.call, price(call.call), machine, table) for call in one.recording.calls}
+    known = {call.call: expect(call.call, price(call.call), machine, table) for call in step.recording.calls}
     row = np.zeros(len(FEATURES))
-    row[1] = one.recording.module_calls
-    for call in one.recording.calls:
+    row[1] = step.recording.module_calls
+    for call in step.recording.calls:
         kernels = known[call.call].kernels
         if kernels:
             row[2 if call.phase == "backward" else 0] += 1
@@ -58,11 +58,11 @@ def features(one: Labelled) -> NDArray[np.float64]:
     return row
 
 
-def lists_ns(one: Labelled) -> float:
+def lists_ns(step: Labelled) -> float:
     """Host time for the tensors in the lists of a step's optimizer."""
     costs = optimizer_costs()
     names = {True: "fused_tensor_ns", False: "tensor_ns"}
-    calls = (call for call in one.recording.calls if call.phase == "optimizer")
+    calls = (call for call in step.recording.calls if call.phase == "optimizer")
     return sum(costs[names[call.call.name.startswith("aten::_fused")]] * listed(call) for call in calls)
 
 
@@ -77,8 +77,8 @@ def optimizer_costs() -> dict[str, float]:
 def fit(steps: Sequence[Labelled]) -> dict[str, float]:
     """The costs in ns, by projected gradient on the relative error."""
     bound = [step for step in steps if step.busy_ns < HOST_BOUND * step.wall_ns]
-    rows = np.array([features(one) / one.wall_ns for one in bound])
-    left = np.array([max(1.0 - lists_ns(one) / one.wall_ns, 0.0) for one in bound])
+    rows = np.array([features(step) / step.wall_ns for step in bound])
+    left = np.array([max(1.0 - lists_ns(step) / step.wall_ns, 0.0) for step in bound])
     scale = np.linalg.norm(rows, axis=0) + 1e-30
     rows = rows / scale
     value = np.ones(rows.shape[1])
@@ -111,7 +111,7 @@ def hosts(model: Dispatch) -> Hosts:
 def reference() -> dict[str, float]:
     """Seconds of the host's dispatch, as `gobrrr machine` measured them on such a machine."""
     measured = pages.read(pages.RESULTS / "machine_h100.json")[0]["measured"]
-    return {one["name"]: one["amount"]["value"] for one in measured["entries"] if one["group"] == "dispatch"}
+    return {entry["name"]: entry["amount"]["value"] for entry in measured["entries"] if entry["group"] == "dispatch"}
 
 
 def main() -> int:

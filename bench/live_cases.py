@@ -92,7 +92,7 @@ def one_form(name: str, form: str, device: str) -> dict[str, Any]:
         "low_ms": times.low_ns / 1e6,
         "high_ms": times.high_ns / 1e6,
         "promised_ns": promised,
-        "held": [[one.where, one.what, round(one.share, 3), one.does] for one in held(found)],
+        "held": [[place.where, place.what, round(place.share, 3), place.does] for place in held(found)],
         "source": places[0].source if places else None,
         "text": str(found),
     }
@@ -110,7 +110,7 @@ def what_holds(chosen: list[str], device: str) -> dict[str, Any]:
             "case": module.CASE,
             "what": (module.__doc__ or "").strip().splitlines()[0],
             "cause": CAUSES.get(name),
-            "held": [[*one, _text(one[0])] for one in found["held"]],
+            "held": [[*place, _text(place[0])] for place in found["held"]],
             "codes": found["codes"],
             "wall_ms": found["wall_ms"],
         }  # fmt: skip
@@ -142,7 +142,7 @@ def main(chosen: list[str], device: str) -> None:
         }
         row |= {form: in_its_own_process(name, form, device) for form in FORMS}
         rows[name] = row
-        codes = [one.get("codes", one.get("error")) for one in (row["faulty"], row["fixed"])]
+        codes = [form.get("codes", form.get("error")) for form in (row["faulty"], row["fixed"])]
         print(f"{module.CASE:8}{module.CODE:5}{codes[0]} | {codes[1]}", flush=True)
     _write(OUT if device == "cpu" else OUT.with_name("live_cases_h100.json"), rows, device, chosen)
 
@@ -169,7 +169,7 @@ if __name__ == "__main__":
         print(json.dumps(one_form(*sys.argv[2:5])), flush=True)
         os._exit(0)  # a peer may wait for this rank for ever
     else:
-        wanted = [one for one in sys.argv[1:] if not one.startswith("--")]
+        wanted = [word for word in sys.argv[1:] if not word.startswith("--")]
         on = "cuda" if "--cuda" in sys.argv else "cpu"
         if "--held" in sys.argv:
             _write(HELD, what_holds(wanted, on), on, wanted, " --held")

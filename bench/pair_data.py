@@ -100,7 +100,7 @@ def _times(row: dict[str, Any]) -> list[float]:
     if "ranks" in row:
         return [time for rank in row["ranks"] for time in _times(rank)]
     rounds = [row, *([row["again"]] if "again" in row else [])]
-    return [one[key] for one in rounds for key in ("sync_ms", "pipelined_ms")]
+    return [timing[key] for timing in rounds for key in ("sync_ms", "pipelined_ms")]
 
 
 def _interval(times: Sequence[float], work: float = 1.0) -> Interval:
@@ -199,7 +199,7 @@ def further(record: Path, traces: Path, group: Group = "further") -> Iterator[Pa
             fixed=fixed[0] if fixed[0].is_file() else None,
             faulty_ms=_interval(_times(entry["faulty"])),
             fixed_ms=_interval(_times(entry["fixed"]), entry["fixed_work"]),
-            treatments=tuple(_sized(one, entry["fixed_work"]) for one in entry["treatments"]),
+            treatments=tuple(_sized(treatment, entry["fixed_work"]) for treatment in entry["treatments"]),
             regime=entry["regime"],
             negative=entry["negative"],
             other_ranks=tuple(faulty[1:]),
@@ -212,4 +212,4 @@ def _sized(treatment: str, work: float) -> str:
 
 
 def _traces_of(row: dict[str, Any], folder: Path) -> list[Path]:
-    return [folder / one["trace"] for one in row.get("ranks", [row])]
+    return [folder / rank["trace"] for rank in row.get("ranks", [row])]

@@ -167,7 +167,7 @@ def first_sight(group: str) -> list[dict[str, Any]]:
 def _missed(rows: list[dict[str, Any]]) -> list[str]:
     """Why the worst are missed."""
     mine = [row for row in rows if abs(points(row)) > WITHIN and row["name"] in MISSES]
-    lines = [f"- {row['name']}: {MISSES[row['name']]}" for row in sorted(mine, key=lambda one: one["name"])]
+    lines = [f"- {row['name']}: {MISSES[row['name']]}" for row in sorted(mine, key=lambda row: row["name"])]
     return [*lines, ""] if lines else []
 
 
@@ -194,7 +194,7 @@ def _table(rows: list[dict[str, Any]]) -> list[str]:
         "pair | treatments | faulty: estimated, measured (ms) | fixed: predicted | fixed: measured "
         "| saving: predicted, measured | miss"
     )
-    for row in sorted(rows, key=lambda one: (one["negative"], one["name"])):
+    for row in sorted(rows, key=lambda row: (row["negative"], row["name"])):
         low, value, high = row["predicted_ms"]
         name = row["name"] + (" (nothing to gain)" if row["negative"] else "")
         lines.append(
@@ -210,7 +210,7 @@ def _interval(row: dict[str, Any]) -> str:
 
 
 def _shares(row: dict[str, Any]) -> str:
-    low, high = (f"{one:.0%}" for one in row["measured_range"])
+    low, high = (f"{share:.0%}" for share in row["measured_range"])
     return low if low == high else f"{low} to {high}"
 
 

@@ -40,8 +40,8 @@ def predicted(steps: Sequence[Labelled], measured: Machine | None) -> list[dict[
     """A row a step; `measured`: the card's own ceilings, where they are known."""
     stored = efficiency.load()
     rows = []
-    for model in dict.fromkeys(one.model for one in steps):
-        others = [one for one in labelled() if one.model != model]
+    for model in dict.fromkeys(step.model for step in steps):
+        others = [step for step in labelled() if step.model != model]
         table = msgspec.structs.replace(stored, shares=fit_efficiency.fit(without=model))
         hosts = fit_dispatch.hosts(fit_dispatch.dispatch(fit_dispatch.fit(others)))
         for step in steps:
@@ -51,25 +51,25 @@ def predicted(steps: Sequence[Labelled], measured: Machine | None) -> list[dict[
     return rows
 
 
-def _row(one: Labelled, table: efficiency.Efficiency, hosts: Any, measured: Machine | None) -> dict[str, Any]:
-    works = {call.call: price(call.call) for call in one.recording.calls}
-    found = prediction.forecast(one.recording, works, find("h100"), table, hosts)
+def _row(step: Labelled, table: efficiency.Efficiency, hosts: Any, measured: Machine | None) -> dict[str, Any]:
+    works = {call.call: price(call.call) for call in step.recording.calls}
+    found = prediction.forecast(step.recording, works, find("h100"), table, hosts)
     row = {
-        "model": one.model, "mode": one.mode,
-        "busy_ns": one.busy_ns, "wall_ns": one.wall_ns, "sync_ns": one.sync_ns, "peak_bytes": one.peak_bytes,
+        "model": step.model, "mode": step.mode,
+        "busy_ns": step.busy_ns, "wall_ns": step.wall_ns, "sync_ns": step.sync_ns, "peak_bytes": step.peak_bytes,
         "device_ns": found.device_ns, "host_ns": found.host_ns, "step_ns": found.step_ns,
-        "low_ns": found.low_ns, "high_ns": found.high_ns, "floor_ns": _floor_ns(one, works),
-        "predicted_peak_bytes": one.recording.peak_bytes,
+        "low_ns": found.low_ns, "high_ns": found.high_ns, "floor_ns": _floor_ns(step, works),
+        "predicted_peak_bytes": step.recording.peak_bytes,
     }  # fmt: skip
     if measured is not None:
-        row["calibrated_ns"] = prediction.forecast(one.recording, works, measured, table, hosts).device_ns
+        row["calibrated_ns"] = prediction.forecast(step.recording, works, measured, table, hosts).device_ns
     return row
 
 
-def _floor_ns(one: Labelled, works: dict[OpCall, Work]) -> float:
+def _floor_ns(step: Labelled, works: dict[OpCall, Work]) -> float:
     """The least device time of the step, call by call, on the datasheet's ceilings."""
     floors = {call: floor(work, find("h100")) for call, work in works.items()}
-    return sum(found.least_ns for call in one.recording.calls if (found := floors[call.call]) is not None)
+    return sum(found.least_ns for call in step.recording.calls if (found := floors[call.call]) is not None)
 
 
 def _say(row: dict[str, Any]) -> None:
@@ -82,9 +82,9 @@ def handed(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     labels = pages.read(HANDED)
     found = []
     for row in rows:
-        one = labels.get(row["model"], {})
-        if row["mode"] in one:
-            wall, busy = one[row["mode"]][1] * 1e6, one[f"{row['mode']}_busy_ms"] * 1e6
+        label = labels.get(row["model"], {})
+        if row["mode"] in label:
+            wall, busy = label[row["mode"]][1] * 1e6, label[f"{row['mode']}_busy_ms"] * 1e6
             found.append({**row, "wall_ns": wall, "busy_ns": busy})
     return found
 

@@ -51,7 +51,7 @@ def page(text: str) -> str:
 def picture(many: Sequence[Generation]) -> str:
     """Bars of FLOP a byte, one a GPU."""
     height = TOP + ROW * len(many) + 16
-    most = max(one.matrix_ratio for one in many)
+    most = max(generation.matrix_ratio for generation in many)
     style = 'font-family="sans-serif" font-size="13" fill="#333"'
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}">',

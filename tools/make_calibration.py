@@ -76,10 +76,10 @@ def page(fit: Table, final: Table | None, made: Fitted) -> str:
     return "\n".join(parts)
 
 
-def _section(title: str, one: Table) -> str:
-    about = " ".join(one.about)
-    made = f"`{one.command}`, {one.date}, {', '.join(one.hardware)}."
-    return "\n".join([f"## {title}", "", made, about, "", *_no_better(one.lines), "", *table(one.lines), ""])
+def _section(title: str, kept: Table) -> str:
+    about = " ".join(kept.about)
+    made = f"`{kept.command}`, {kept.date}, {', '.join(kept.hardware)}."
+    return "\n".join([f"## {title}", "", made, about, "", *_no_better(kept.lines), "", *table(kept.lines), ""])
 
 
 def _no_better(lines: Sequence[Line]) -> list[str]:

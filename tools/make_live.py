@@ -77,11 +77,11 @@ def _case(row: Row) -> str:
     if "error" in sick or "error" in healthy:
         return f"| {row['case']} | {what} | failed: {sick.get('error') or healthy.get('error')} | | | | |"
     if row["negative"]:
-        most = max((one[2] / 1e6 for one in sick["promised_ns"]), default=0.0)
+        most = max((promise[2] / 1e6 for promise in sick["promised_ns"]), default=0.0)
         said = "nothing to promise" if most < LITTLE * sick["wall_ms"] else "promised"
     else:
         said = f"{row['code']}" if named(row) else f"NOT {row['code']}"
-    best = max(sick["promised_ns"], key=lambda one: one[1] + one[2], default=None)
+    best = max(sick["promised_ns"], key=lambda promise: promise[1] + promise[2], default=None)
     promised = f"{best[1] / 1e6:.2f} to {best[2] / 1e6:.2f}" if best else "nothing"
     saved = sick["wall_ms"] - healthy["wall_ms"]
     times = f"{sick['wall_ms']:.2f} | {healthy['wall_ms']:.2f}"
@@ -144,8 +144,8 @@ def reports() -> str:
             f"\n{WHEN[when]}: {named} of {len(judged)} causes named. What holds the step is at the line in "
             f"{held.count('first')}; in {held.count('told')} more another place that is told is, in "
             f"{held.count('function')} its function is told. At most "
-            f"{LITTLE:.0%} promised on {sum(one <= LITTLE for one in tempted)} of {len(tempted)} where nothing is to "
-            "be had."
+            f"{LITTLE:.0%} promised on {sum(share <= LITTLE for share in tempted)} of {len(tempted)} where nothing is "
+            "to be had."
         )
     return "\n".join(lines)
 
@@ -158,7 +158,7 @@ def _report(name: str, row: Row) -> str:
     project, kind, number = row["source"].removeprefix("https://github.com/").rsplit("/", 2)
     assert kind in ("issues", "pull"), name
     now, first, measured = row["now"], row["first_sight"], row["measured"]
-    said = [_named_report(one, negative=row["negative"]) for one in (first, now)]
+    said = [_named_report(answer, negative=row["negative"]) for answer in (first, now)]
     promised = now["predicted"] if not row["negative"] else [0.0, now["tempted"]]
     share = f"{promised[0]:.0%} to {promised[1]:.0%}" if promised else "nothing"
     remedy = f" ({now['remedy']})" if promised and not row["negative"] else ""
@@ -172,7 +172,7 @@ def _report(name: str, row: Row) -> str:
 def _named_report(said: Row, *, negative: bool) -> str:
     if negative:
         return "nothing promised" if said["tempted"] <= LITTLE else f"{said['tempted']:.0%} promised"
-    codes: list[str] = [one["code"] for one in said["sick"]["findings"]]
+    codes: list[str] = [finding["code"] for finding in said["sick"]["findings"]]
     if said["named"]:
         return codes[int(said["named"]) - 1]
     return f"NO: {', '.join(codes[:3])}" if codes else "NO: nothing"
@@ -200,7 +200,7 @@ LITTLE = 0.05
 
 def alone(row: Row) -> tuple[float, float]:
     """The least and the most that the step took by itself."""
-    times = [one for run in row["alone"] for kind in ("pipelined_ms", "sync_ms") for one in run[kind]]
+    times = [ms for run in row["alone"] for kind in ("pipelined_ms", "sync_ms") for ms in run[kind]]
     return min(times), max(times)
 
 
@@ -210,7 +210,7 @@ def _workload(name: str, row: Row, known: str) -> str:
     found = row["diagnosis"]
     wall = found["unprofiled_wall_ns"]
     low, high = alone(row)
-    codes = ", ".join(one["code"] for one in found["findings"]) or "none"
+    codes = ", ".join(finding["code"] for finding in found["findings"]) or "none"
     return (
         f"| {name} | {wall['value'] / 1e6:.2f} ({wall['low'] / 1e6:.2f} to {wall['high'] / 1e6:.2f}) "
         f"| {low:.2f} to {high:.2f} | {found['wall_ns'] / 1e6:.2f} | {found['regime']} | {known} | {codes} |"
@@ -239,7 +239,7 @@ def after() -> str:
     heads = pages.heads("under | a late step, ms: median | lowest | highest")
     lines = [f"{made(found)}; {count}.\n", *heads]
     for name, median in found["median_ms"].items():
-        times = [one[name] for one in rounds]
+        times = [times[name] for times in rounds]
         lines.append(f"| {name} | {median:.2f} | {min(times):.2f} | {max(times):.2f} |")
     return "\n".join(lines)
 

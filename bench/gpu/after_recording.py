@@ -75,7 +75,7 @@ def main() -> None:
         "torch": torch.__version__,
         "date": pages.now(),
         "rounds": made,
-        "median_ms": {arm: statistics.median(one[arm] for one in made) for arm in ARMS},
+        "median_ms": {arm: statistics.median(times[arm] for times in made) for arm in ARMS},
     }
     pages.write(given.out, report)
     print(json.dumps(report["median_ms"], indent=1))

@@ -71,8 +71,8 @@ def calls():
         if name == "float8":
             a = torch.randn(N, N, device="cuda").to(torch.float8_e4m3fn)
             b = torch.randn(N, N, device="cuda").to(torch.float8_e4m3fn).t()
-            one = torch.tensor(1.0, device="cuda")
-            yield name, lambda a=a, b=b, one=one: torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16)
+            scale = torch.tensor(1.0, device="cuda")
+            yield name, lambda a=a, b=b, scale=scale: torch._scaled_mm(a, b, scale, scale, out_dtype=torch.bfloat16)
             continue
         dtype = {"tf32": torch.float32}.get(name) or getattr(torch, name)
         a, b = (torch.randn(N, N, device="cuda", dtype=dtype) for _ in range(2))

@@ -121,10 +121,10 @@ def optimizers():
 
 def shortest_kernels():
     """Device nanoseconds of kernels on almost nothing."""
-    one = torch.ones(1, device="cuda")
+    single = torch.ones(1, device="cuda")
     other = torch.ones(1, device="cuda")
-    calls = {"fill": lambda: one.fill_(1), "add": lambda: one.add_(1), "copy": lambda: one.copy_(other)}
-    calls["zero"] = one.zero_
+    calls = {"fill": lambda: single.fill_(1), "add": lambda: single.add_(1), "copy": lambda: single.copy_(other)}
+    calls["zero"] = single.zero_
     result = {}
     for name, call in calls.items():
         for _ in range(10):

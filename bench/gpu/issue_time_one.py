@@ -167,7 +167,7 @@ def waits_of(call: Call) -> float:
     """How often a step makes the host wait for the device."""
     with looking() as watch:
         call()
-    return float(sum(one.count for one in watch.found()))
+    return float(sum(wait_found.count for wait_found in watch.found()))
 
 
 def main() -> int:

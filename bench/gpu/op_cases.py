@@ -13,4 +13,4 @@ def families(device: str) -> dict[str, list[Case]]:
         traffic.pointwise, traffic.reductions, traffic.movement, traffic.indexing, traffic.optimizers,
         traffic.pooling, contraction.recurrent, contraction.low_precision, traffic.transfers,
     )  # fmt: skip
-    return {one.__name__: list(one()) for one in every}
+    return {family.__name__: list(family()) for family in every}

@@ -92,12 +92,12 @@ def told(name: str, entry: dict[str, Any]) -> str:
         return f"{name:26} {'skipped' if 'skipped' in entry else 'FAILED'}: {problem}"
     parts = []
     for form in FORMS:
-        one = entry[form].get("ranks", [entry[form]])[0]
-        large = " LARGE" if one["trace_bytes"] > LARGEST_TRACE_BYTES else ""
-        again = one["again"]
+        timed = entry[form].get("ranks", [entry[form]])[0]
+        large = " LARGE" if timed["trace_bytes"] > LARGEST_TRACE_BYTES else ""
+        again = timed["again"]
         parts.append(
-            f"{form} sync {one['sync_ms']:8.3f} {again['sync_ms']:8.3f} pipelined {one['pipelined_ms']:8.3f} "
-            f"{again['pipelined_ms']:8.3f} ms, trace {one['trace_bytes'] / 1e3:.0f} KB{large}"
+            f"{form} sync {timed['sync_ms']:8.3f} {again['sync_ms']:8.3f} pipelined {timed['pipelined_ms']:8.3f} "
+            f"{again['pipelined_ms']:8.3f} ms, trace {timed['trace_bytes'] / 1e3:.0f} KB{large}"
         )
     return f"{name:26} {' | '.join(parts)} | {entry['seconds']} s"
 
@@ -136,15 +136,15 @@ def main() -> int:
     parser.add_argument("--second", action="store_true", help="the second set")
     given = parser.parse_args()
     if given.list:
-        for one in (*RECIPES, *SECOND):
-            sign = " (negative)" if one.negative else ""
-            codes, treatments = ",".join(one.codes), ", ".join(one.treatments)
-            print(f"{one.name:26} {one.regime:14} {codes:8} {treatments}{sign}: {one.what}")
+        for recipe in (*RECIPES, *SECOND):
+            sign = " (negative)" if recipe.negative else ""
+            codes, treatments = ",".join(recipe.codes), ", ".join(recipe.treatments)
+            print(f"{recipe.name:26} {recipe.regime:14} {codes:8} {treatments}{sign}: {recipe.what}")
         return 0
     if given.out is None:
         parser.error("OUT is missing")
     names, second = _names(RECIPES), _names(SECOND)
-    chosen = [one for one in given.only.split(",") if one] or (second if given.second else names)
+    chosen = [name for name in given.only.split(",") if name] or (second if given.second else names)
     unknown = sorted(set(chosen) - set(names) - set(second))
     if unknown:
         parser.error(f"no such pair: {', '.join(unknown)}")

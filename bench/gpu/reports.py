@@ -44,7 +44,7 @@ ROUNDS, ROUNDS_S, ROUND_S = 4, 6.0, 0.25
 
 def names() -> list[str]:
     """The reports. They are not imported: that looks for a device, after which no process can be forked."""
-    return sorted(one.stem for one in REPORTS.glob("[!_]*.py"))
+    return sorted(path.stem for path in REPORTS.glob("[!_]*.py"))
 
 
 def module_of(name: str) -> ModuleType:

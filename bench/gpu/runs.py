@@ -146,7 +146,7 @@ def machine(device: str) -> dict[str, Any]:
         return {"device": "cpu", "driver": None}
     asked = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     told = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=True).stdout.splitlines()[0]
-    name, driver = (one.strip() for one in told.split(","))
+    name, driver = (part.strip() for part in told.split(","))
     return {"device": name, "driver": driver}
 
 
@@ -227,7 +227,7 @@ def measured(run: Run, folder: Path, name: str) -> None:
     before = run.record["workloads"].get(name)
     stored = run.stored(profile.name) if run.bench.profiles else None
     if before is not None and not run.asked.again and (stored is not None or not run.bench.profiles):
-        part.write_text(json.dumps({key: one for key, one in before.items() if key not in ("error", "told")}))
+        part.write_text(json.dumps({key: value for key, value in before.items() if key not in ("error", "told")}))
     if stored is not None:
         profile.write_bytes(stored)
     told, why, said = "", "", ""
@@ -295,7 +295,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 def hopeless(run: Run) -> bool:
     """Whether whatever this call measured has failed."""
     done = [run.record["workloads"][name] for name in run.done]
-    return len(done) >= HOPELESS and all("error" in one for one in done)
+    return len(done) >= HOPELESS and all("error" in found for found in done)
 
 
 def execute(run: Run, chosen: list[str]) -> None:
@@ -318,8 +318,8 @@ def execute(run: Run, chosen: list[str]) -> None:
         folders = [Path(made, str(number)) if alone else Path(made) for number in range(workers)]
         for folder in folders:
             folder.mkdir(exist_ok=True)
-        for one in [pool.submit(work, folder) for folder in folders]:
-            one.result()
+        for future in [pool.submit(work, folder) for folder in folders]:
+            future.result()
 
 
 def take(out: Path, kind: str) -> int:
@@ -356,11 +356,11 @@ def begin(run: Run) -> dict[str, Any]:
 def measure(run: Run, wanted: list[str]) -> None:
     """Measure those of the wanted workloads that are not done, and print what is known of all."""
     known = run.record["workloads"]
-    todo = [one for one in wanted if run.asked.again or unfinished(known.get(one))]
+    todo = [name for name in wanted if run.asked.again or unfinished(known.get(name))]
     about = f"{len(todo)} workloads to measure, {len(known)} known, {run.asked.seconds:.0f} s"
     print(f"{run.record['device']}: {about}", flush=True)
     execute(run, todo)
-    print("\n".join(run.bench.told(name, one) for name, one in run.record["workloads"].items()))
+    print("\n".join(run.bench.told(name, found) for name, found in run.record["workloads"].items()))
 
 
 def parser(doc: str | None, bench: Bench) -> argparse.ArgumentParser:

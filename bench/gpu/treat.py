@@ -38,21 +38,21 @@ def line(name: str, found: dict[str, Any]) -> str:
         return f"{name:26} FAILED: {found['error']}"
     if "treat" not in found or "against" not in found:
         return f"{name:26} not finished"
-    treated, one = found["treat"], found["against"]
-    times = [one.get(key) for key in ("untreated_ns", "treat_ns", "best_ns")]
+    treated, timed = found["treat"], found["against"]
+    times = [timed.get(key) for key in ("untreated_ns", "treat_ns", "best_ns")]
     shown = " ".join("     ?" if it is None else f"{it / 1e6:6.2f}" for it in times)
     ratio = times[2] / times[1] if times[1] and times[2] else float("nan")
     return (
         f"{name:26} {shown} ms, best / treat {ratio:.3f}, {len(treated['trials'])} trials, {treated['seconds']:.0f} s "
         f"of which {treated['compiling_s']:.0f} s compiling; kept {', '.join(treated['kept']) or 'nothing'}; "
-        f"best {one.get('best') or 'nothing'}"
+        f"best {timed.get('best') or 'nothing'}"
     )
 
 
 def begun_anew(found: dict[str, Any]) -> dict[str, Any]:
     """A workload that is to be measured again, with what it gave when the code saw it for the first time."""
     first = found.get("first_sight") or {key: found[key] for key in (*FIRST, "commit", "date") if key in found}
-    about = {key: one for key, one in found.items() if key not in (*FIRST, "rows", "unfit", "device_seconds")}
+    about = {key: value for key, value in found.items() if key not in (*FIRST, "rows", "unfit", "device_seconds")}
     return {**about, "first_sight": first, "left": ["what it gives now"]}
 
 

@@ -199,7 +199,7 @@ def _timed(runner: Runner, prepare: Callable[[], None]) -> float:
 def _told(firsts: list[tuple[float, float]], others: list[float], work: float) -> Turns:
     rounds = [Round(pair, (other / work, other / work)) for pair, other in zip(firsts, others, strict=True)]
     compared = timing.decide(rounds, steps=len(others), work=work)
-    return Turns(compared, tuple(one.saved for one in rounds), tuple(other / work for other in others))
+    return Turns(compared, tuple(turn.saved for turn in rounds), tuple(other / work for other in others))
 
 
 def spread_share(turns: Turns) -> float:

@@ -51,11 +51,15 @@ def functions_to_blame(module: ModuleType) -> set[int]:
     """The first lines of the functions that hold a line which the report blames; the step as a whole is none."""
     blamed = lines_to_blame(module)
     functions = (
-        (min([one.lineno, *(each.lineno for each in one.decorator_list)]), one)
-        for one in ast.walk(ast.parse(Path(module.__file__ or "").read_text(encoding="utf-8")))
-        if isinstance(one, ast.FunctionDef) and one.name not in WHOLE
+        (min([function.lineno, *(each.lineno for each in function.decorator_list)]), function)
+        for function in ast.walk(ast.parse(Path(module.__file__ or "").read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef) and function.name not in WHOLE
     )
-    return {first for first, one in functions if any(one.lineno <= at <= (one.end_lineno or 0) for at in blamed)}
+    return {
+        first
+        for first, function in functions
+        if any(function.lineno <= at <= (function.end_lineno or 0) for at in blamed)
+    }
 
 
 WHOLE = ("step", "made")

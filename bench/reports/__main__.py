@@ -117,7 +117,8 @@ def said(found: Diagnosis, module: ModuleType) -> dict[str, Any]:
         "regime": found.regime,
         "step_ms": wall / 1e6,
         "held_by": [
-            [one.where, one.what, round(one.share, 3), at_cause(one.id), one.where in around] for one in held(found)
+            [place.where, place.what, round(place.share, 3), at_cause(place.id), place.where in around]
+            for place in held(found)
         ],
         "held_at_cause": at_cause(found.held_by),
         "findings": [
@@ -189,7 +190,7 @@ def facts(module: ModuleType) -> dict[str, Any]:
 
 def without_text(now: dict[str, Any]) -> dict[str, Any]:
     """The whole answer is kept of the newest run only."""
-    return {**now, "sick": {one: now["sick"][one] for one in now["sick"] if one != "text"}}
+    return {**now, "sick": {key: now["sick"][key] for key in now["sick"] if key != "text"}}
 
 
 def commit() -> str:

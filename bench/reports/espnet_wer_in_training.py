@@ -11,9 +11,9 @@ REPORTED = ""
 NAMES = r"Python"
 
 
-def _distance(one: list[int], other: list[int]) -> int:
+def _distance(first: list[int], other: list[int]) -> int:
     row = list(range(len(other) + 1))
-    for i, a in enumerate(one, start=1):
+    for i, a in enumerate(first, start=1):
         last, row[0] = row[0], i  # cause
         for j, b in enumerate(other, start=1):  # cause
             last, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, last + (a != b))  # cause

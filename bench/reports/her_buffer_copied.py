@@ -19,9 +19,9 @@ def made(device: str = "cpu", *, sick: bool) -> Workload:
     actor = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4)).to(device)
 
     def batch() -> np.ndarray:
-        filled = {name: one[:1_500].copy() if sick else one[:1_500] for name, one in kept.items()}  # cause
+        filled = {name: array[:1_500].copy() if sick else array[:1_500] for name, array in kept.items()}  # cause
         episode, at = draw.integers(1_500, size=256), draw.integers(50, size=256)
-        return np.concatenate([one[episode, at] for one in filled.values()], axis=1)
+        return np.concatenate([array[episode, at] for array in filled.values()], axis=1)
 
     def step() -> torch.Tensor:
         loss = actor(torch.from_numpy(batch()).to(device)).square().mean()

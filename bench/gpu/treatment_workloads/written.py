@@ -92,8 +92,8 @@ def columns_train(at: Setting) -> gobrrr.Workload:
 
 
 WRITTEN = {
-    one.name: one
-    for one in (
+    entry.name: entry
+    for entry in (
         Entry("gpt_script", "written", "a GPT of 8 layers of 512 in a plain script: bf16 autocast, batch 8 of 256 from "
               "a DataLoader of 2 workers, gradients clipped, the loss read in each step, AdamW", "cuda", True,
               gpt_script),

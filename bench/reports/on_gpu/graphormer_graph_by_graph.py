@@ -32,7 +32,7 @@ def made(*, sick: bool) -> Workload:
         return torch.cat(heads, dim=-1)
 
     def at_once(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        q, k, v = (one.view(GRAPHS, NODES, HEADS, head).transpose(1, 2) for one in (q, k, v))
+        q, k, v = (part.view(GRAPHS, NODES, HEADS, head).transpose(1, 2) for part in (q, k, v))
         return torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(-1, WIDTH)
 
     def step() -> torch.Tensor:

@@ -32,7 +32,7 @@ def made(*, sick: bool) -> Workload:
         q, k, v = heads("q", HEADS), heads("k", GROUPS), heads("v", GROUPS)
         if sick:
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)  # cause
-        k, v = (one.repeat_interleave(HEADS // GROUPS, dim=1) for one in (k, v))
+        k, v = (part.repeat_interleave(HEADS // GROUPS, dim=1) for part in (k, v))
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
     def step() -> torch.Tensor:
