@@ -41,7 +41,7 @@ def answer(
             command, capture_output=True, text=True, timeout=limit_s, check=False, env=settings, cwd=ROOT
         )
     except subprocess.TimeoutExpired:
-        return {"error": f"no result within {limit_s:.0f} s"}
+        return {"error": f"no result within {limit_s:g} s"}
     lines = done.stdout.splitlines()
     if done.returncode or not lines:
         return {"error": (done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"])[-1]}

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 from bench.gpu import reports  # noqa: E402
 from bench.reports import FORMS, MECHANISMS, form_of, lines_to_blame  # noqa: E402
-from bench.reports.__main__ import OUT, names  # noqa: E402
+from bench.reports.__main__ import OUT, names, saved  # noqa: E402
 from bench.reports.judging import judged  # noqa: E402
 from tests.spread import slow  # noqa: E402
 
@@ -126,3 +126,18 @@ def test_a_fixed_form_of_which_the_same_is_said_is_not_quiet() -> None:
     sick = _said(("C07", "sort holds the step", True))
     assert judged(SORTS, sick, NOTHING, 0.5)["quiet_when_fixed"]
     assert not judged(SORTS, sick, sick, 0.5)["quiet_when_fixed"]
+
+
+def test_what_a_fix_saves_is_the_middle_of_rounds_in_turns() -> None:
+    now = [0.0]
+
+    def made(*, sick: bool) -> Any:
+        def step() -> None:
+            now[0] += 2.0 if sick else 0.5
+
+        return SimpleNamespace(step=step)
+
+    found = saved(cast(Any, SimpleNamespace(made=made)), rounds=3, clock=lambda: now[0])
+    assert found["share"] == 0.75
+    assert found["shares"] == [0.75] * 3
+    assert (found["faulty_ms"], found["fixed_ms"]) == (2000.0, 500.0)
