@@ -88,13 +88,9 @@ def measure(source: Path, target_mb: float, runs: int) -> dict[str, Any]:
         write_loop(loop)
         launches = {"trace": copies_of(loop, trace, copies=LOOPS), **_time(of_trace(trace), runs)}
     return {
-        "date": pages.today(),
-        "command": "gobrrr diagnose trace.json --json",
-        "trace": copied,
-        "machine": machine(),
-        **times,
-        "decode_loop": launches,
-    }
+        "date": pages.today(), "command": "gobrrr diagnose trace.json --json", "trace": copied, "machine": machine(),
+        **times, "decode_loop": launches,
+    }  # fmt: skip
 
 
 def copies_of(source: Path, out: Path, *, target_mb: float = TARGET_MB, copies: int | None = None) -> dict[str, Any]:

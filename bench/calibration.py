@@ -286,12 +286,9 @@ def write_fit(points: Sequence[Point], said: Sequence[Implied], others: Sequence
 def keep(points: Sequence[Point], lines: list[Line], final: bool) -> None:
     """The table's lines for the page."""
     made = Table(
-        command=f"python -m bench.calibration --{'final' if final else 'fit'}",
-        date=time.strftime("%Y-%m-%d"),
-        hardware=[*dict.fromkeys(point.device for point in points)],
-        about=summary(points),
-        lines=lines,
-    )
+        command=f"python -m bench.calibration --{'final' if final else 'fit'}", date=time.strftime("%Y-%m-%d"),
+        hardware=[*dict.fromkeys(point.device for point in points)], about=summary(points), lines=lines,
+    )  # fmt: skip
     path = RESULTS / ("calibration_final.json" if final else "calibration.json")
     path.write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
 

@@ -94,14 +94,10 @@ def torchinfo(model: Any, inputs: tuple[Any, ...]) -> float:
 
 
 PEERS: dict[str, Callable[[Any, tuple[Any, ...]], float]] = {
-    "torch FlopCounterMode": flop_counter_mode,
-    "torch FlopCounterMode, training": flop_counter_mode_training,
-    "torch.profiler with_flops": profiler,
-    "fvcore": fvcore,
-    "calflops": calflops,
-    "DeepSpeed": deepspeed,
+    "torch FlopCounterMode": flop_counter_mode, "torch FlopCounterMode, training": flop_counter_mode_training,
+    "torch.profiler with_flops": profiler, "fvcore": fvcore, "calflops": calflops, "DeepSpeed": deepspeed,
     "torchinfo": torchinfo,
-}
+}  # fmt: skip
 OURS = {"gobrrr": False, "gobrrr, training": True}
 """Whether the backward pass is counted."""
 TOOLS = (*OURS, *PEERS)

@@ -63,15 +63,10 @@ def _row(path: Path, events: Any, whole: bool) -> dict[str, Any] | None:
     late = moved.start_ns[inside] - events.start_ns[inside]
     shift = np.abs(late - np.median(late)) if len(late) else np.zeros(1)
     return {
-        "name": path.name.split(".json")[0],
-        "steps": steps.count,
-        "work": len(links.device),
-        "step_ns": own,
-        "replayed_ns": then,
-        "error": then / own - 1 if own else 0.0,
-        "shift_ns": [float(np.median(shift)), float(shift.max())],
-        "refused": doubt,
-    }
+        "name": path.name.split(".json")[0], "steps": steps.count, "work": len(links.device), "step_ns": own,
+        "replayed_ns": then, "error": then / own - 1 if own else 0.0,
+        "shift_ns": [float(np.median(shift)), float(shift.max())], "refused": doubt,
+    }  # fmt: skip
 
 
 def line(results: dict[str, Any]) -> str:

@@ -159,16 +159,11 @@ def table(shares: dict[str, Share], *, step_spread: float) -> Efficiency:
     """The stored record."""
     about = pages.read(OPS)
     return Efficiency(
-        device=about["device"],
-        datasheet=find(DATASHEET).name,
-        date=about["date"],
-        torch=about["torch"],
-        command="python -m bench.fit_efficiency",
-        least_ns=float(min(point.ns for point in points())),
-        measured_over_datasheet=measured_over_datasheet(),
-        shares=dict(sorted(shares.items())),
+        device=about["device"], datasheet=find(DATASHEET).name, date=about["date"], torch=about["torch"],
+        command="python -m bench.fit_efficiency", least_ns=float(min(point.ns for point in points())),
+        measured_over_datasheet=measured_over_datasheet(), shares=dict(sorted(shares.items())),
         step_spread=step_spread,
-    )
+    )  # fmt: skip
 
 
 def main() -> int:

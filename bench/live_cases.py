@@ -154,12 +154,9 @@ def _write(out: Path, rows: dict[str, Any], device: str, chosen: list[str], how:
     from gobrrr.hardware.measure.device import find_device
 
     report = {
-        "command": f"python -m bench.live_cases{how}",
-        "device": find_device(device).environment().device_name,
-        "torch": torch.__version__,
-        "date": pages.now(),
-        "rows": rows,
-    }
+        "command": f"python -m bench.live_cases{how}", "device": find_device(device).environment().device_name,
+        "torch": torch.__version__, "date": pages.now(), "rows": rows,
+    }  # fmt: skip
     if not chosen:
         pages.write(out, report)
 

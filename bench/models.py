@@ -108,13 +108,9 @@ class Recipe:
         given = tuple(converted(tensor, dtype, self.channels_last) for tensor in given)
         convert(model, dtype, self.channels_last)
         return Workload(
-            model=model,
-            loss=lambda: loss(model, *given),
-            policy=policy,
-            device=str(device),
-            optimizer=self.optimizer,
-            modes=self.modes,
-        )
+            model=model, loss=lambda: loss(model, *given), policy=policy, device=str(device),
+            optimizer=self.optimizer, modes=self.modes,
+        )  # fmt: skip
 
 
 def converted(x: Tensor, dtype: Any, channels_last: bool) -> Tensor:

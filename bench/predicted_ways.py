@@ -99,12 +99,8 @@ def _joined(ways: Sequence[Told]) -> Way:
         raise NotImplementedError("a way that was told is never applied")
 
     return Way(
-        name=JOINED.join(way.name for way in ways),
-        treatment=ways[0].treatment if len(ways) == 1 else "together",
-        apply=apply,
-        code="",
-        numerics=ways[0].numerics,
-        rank=0,
+        name=JOINED.join(way.name for way in ways), treatment=ways[0].treatment if len(ways) == 1 else "together",
+        apply=apply, code="", numerics=ways[0].numerics, rank=0,
         as_if=tuple(dict.fromkeys(name for way in ways for name in way.as_if)),
         work=math.prod(way.work for way in ways),
-    )
+    )  # fmt: skip

@@ -80,12 +80,9 @@ def summary(runs: Sequence[Run]) -> dict[str, float | int | None]:
     walls = sorted(each.wall_s for each in runs)
     peaks = [each.peak_rss_bytes for each in runs if each.peak_rss_bytes is not None]
     return {
-        "runs": len(walls),
-        "wall_s_min": round(walls[0], 4),
-        "wall_s_median": round(statistics.median(walls), 4),
-        "wall_s_max": round(walls[-1], 4),
-        "peak_rss_mb": round(max(peaks) / 1e6, 1) if peaks else None,
-    }
+        "runs": len(walls), "wall_s_min": round(walls[0], 4), "wall_s_median": round(statistics.median(walls), 4),
+        "wall_s_max": round(walls[-1], 4), "peak_rss_mb": round(max(peaks) / 1e6, 1) if peaks else None,
+    }  # fmt: skip
 
 
 class _Peak(threading.Thread):

@@ -45,14 +45,9 @@ def main() -> None:
         done.boundary()
     found["when enough was seen"] = boundary_ns(done)
     report = {
-        "command": "python -m bench.watch_cost",
-        "device": cpu_name(),
-        "torch": torch.__version__,
-        "date": pages.now(),
-        "step_ms": STEP_MS,
-        "promised": PROMISED,
-        "boundary_ns": found,
-    }
+        "command": "python -m bench.watch_cost", "device": cpu_name(), "torch": torch.__version__,
+        "date": pages.now(), "step_ms": STEP_MS, "promised": PROMISED, "boundary_ns": found,
+    }  # fmt: skip
     pages.write(OUT, report)
     print(json.dumps(report, indent=1))
 

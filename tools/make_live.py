@@ -26,13 +26,9 @@ def page() -> str:
     """The page as it is, its tables anew."""
     text = PAGE.read_text(encoding="utf-8")
     tables = {
-        "cases": cases(),
-        "held": holders(),
-        "reports": reports(),
-        "workloads": workloads(),
-        "cost": cost(),
+        "cases": cases(), "held": holders(), "reports": reports(), "workloads": workloads(), "cost": cost(),
         "after": after(),
-    }
+    }  # fmt: skip
     for name, table in tables.items():
         between = re.compile(f"(<!-- {name}:start -->).*?(<!-- {name}:end -->)", re.DOTALL)
         text = between.sub(lambda found, body=table: f"{found[1]}\n\n{body}\n\n{found[2]}", text)  # type: ignore[misc]

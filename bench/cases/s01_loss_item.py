@@ -14,12 +14,8 @@ TEMPTING = ("remove-sync", "log-less")
 def _made(device: str = "cpu", *, read: bool) -> Workload:
     torch.manual_seed(0)
     layers = [
-        torch.nn.Linear(7, 100),
-        torch.nn.ReLU(),
-        torch.nn.Linear(100, 100),
-        torch.nn.ReLU(),
-        torch.nn.Linear(100, 1),
-    ]
+        torch.nn.Linear(7, 100), torch.nn.ReLU(), torch.nn.Linear(100, 100), torch.nn.ReLU(), torch.nn.Linear(100, 1),
+    ]  # fmt: skip
     model = torch.nn.Sequential(*layers).to(device)
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
     x, y = torch.randn(5_000, 7, device=device), torch.randn(5_000, 1, device=device)

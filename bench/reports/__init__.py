@@ -29,15 +29,10 @@ from gobrrr import Workload
 FORMS = ("faulty", "fixed")
 
 MECHANISMS = {
-    1: "Python, the program's or a library's, holds the host",
-    2: "one operation holds the step",
-    3: "the same work again",
-    4: "work that grows",
-    5: "a loop on the host",
-    6: "reading the device",
-    7: "first uses",
+    1: "Python, the program's or a library's, holds the host", 2: "one operation holds the step",
+    3: "the same work again", 4: "work that grows", 5: "a loop on the host", 6: "reading the device", 7: "first uses",
     8: "casts, conversions, small operations",
-}
+}  # fmt: skip
 
 MARK = re.compile(r"#\s*cause\s*$")
 

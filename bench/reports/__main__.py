@@ -180,12 +180,9 @@ def main(chosen: list[str]) -> None:
 def facts(module: ModuleType) -> dict[str, Any]:
     """What the report itself says."""
     return {
-        "source": module.SOURCE,
-        "mechanism": module.MECHANISM,
-        "cause": module.CAUSE,
-        "reported": module.REPORTED,
+        "source": module.SOURCE, "mechanism": module.MECHANISM, "cause": module.CAUSE, "reported": module.REPORTED,
         "negative": getattr(module, "NEGATIVE", False),
-    }
+    }  # fmt: skip
 
 
 def without_text(now: dict[str, Any]) -> dict[str, Any]:
