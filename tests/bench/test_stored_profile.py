@@ -54,7 +54,6 @@ SEEN = Recording(
     lines=(CallLine(caller="a.py(1): f", callee="cat", source="a.py(2): f"),), code={"a.py(2): f": "x = torch.cat(y)"},
     own=(OwnTime(caller="a.py(1): f", source="a.py(3): f", callee="choice"),),
     again=(Again(kind="rows", source="a.py(2): f", module=None, op="aten::cat", calls=(0,), rows=((1, 2),)),),
-    own=(OwnTime(caller="a.py(1): f", source="a.py(2): f"),),
     loops=(HostLoop(source="a.py(2): f", turns=(0, 1), depends="yes"),),
     later=Later(
         first=(Tally(op="aten::cat", source=None, count=1, elements=9),), second=(),
