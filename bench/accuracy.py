@@ -10,19 +10,18 @@ further pair (bench/gpu/pairs.py), which were recorded when the estimate was don
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
 from collections.abc import Iterator
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import gobrrr
+from bench import pages
+from bench.pages import ROOT
 from gobrrr.units import percent
 
-ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ROOT / "src" / "gobrrr" / "data" / "h100"
 HELD_OUT = ROOT / "tests" / "data" / "h100" / "holdout"
 RESULTS = ROOT / "bench" / "results" / "accuracy.json"
@@ -49,7 +48,7 @@ def held_out() -> Iterator[tuple[str, Path, list[float]]]:
     rows = json.loads((ROOT / "bench" / "results" / "h100_holdout.json").read_text())["workloads"]
     for name, row in rows.items():
         if "error" not in row:
-            times = [one[key] for one in (row, row["again"]) for key in ("sync_ms", "pipelined_ms")]
+            times = [timing[key] for timing in (row, row["again"]) for key in ("sync_ms", "pipelined_ms")]
             yield name, HELD_OUT / f"{name}.json.gz", times
 
 
@@ -61,7 +60,7 @@ def of_pairs() -> Iterator[tuple[str, Path, list[float]]]:
             for form in ("faulty", "fixed"):
                 row = entry.get(form, {})
                 if "trace" in row:
-                    times = [one[key] for one in (row, row["again"]) for key in ("sync_ms", "pipelined_ms")]
+                    times = [timing[key] for timing in (row, row["again"]) for key in ("sync_ms", "pipelined_ms")]
                     yield f"{name}.{form}", folder / row["trace"], times
 
 
@@ -133,13 +132,10 @@ def summary(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _table(rows: list[dict[str, Any]]) -> list[str]:
-    lines = [
-        "| trace | regime (certainty) | profiled ms | estimated ms | measured ms | error |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
-    for row in sorted(rows, key=lambda one: one["name"]):
+    lines = pages.heads("trace | regime (certainty) | profiled ms | estimated ms | measured ms | error")
+    for row in sorted(rows, key=lambda row: row["name"]):
         low, value, high = row["estimate_ms"]
-        measured = " to ".join(f"{one:.3g}" for one in row["measured_ms"])
+        measured = " to ".join(f"{value:.3g}" for value in row["measured_ms"])
         off = error(row)
         lines.append(
             f"| {row['name']} | {row['regime']} ({row['certainty']}) | {row['profiled_ms']:.3g} | "
@@ -149,25 +145,11 @@ def _table(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def main() -> int:
-    """Measure and write, or check."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only say whether the page is current")
-    if parser.parse_args().check:
-        current = PAGE.read_text() == page(json.loads(RESULTS.read_text()))
-        print("current" if current else "docs/accuracy.md differs from bench/results/accuracy.json")
-        return 0 if current else 1
-    results = {
-        "command": "python -m bench.accuracy",
-        "version": gobrrr.__version__,
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        "held_out": [measure(*one) for one in held_out()],
-        "pairs": [measure(*pair) for pair in of_pairs()],
-        "shipped": [measure(*one) for one in shipped()],
-    }
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    PAGE.write_text(page(results))
-    print(page(results))
-    return 0
+    def measure_all() -> dict[str, Any]:
+        sets = {"held_out": held_out, "pairs": of_pairs, "shipped": shipped}
+        return {name: [measure(*trace) for trace in traces()] for name, traces in sets.items()}
+
+    return pages.measured(pages.parser(__doc__).parse_args(), "bench.accuracy", PAGE, page, measure_all)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ their other figures.
 from __future__ import annotations
 
 import argparse
-import datetime
 import importlib.metadata
 import json
 import os
@@ -29,13 +28,13 @@ from unittest import mock
 import gobrrr
 import gobrrr.analysis.places.where
 import gobrrr.doors.pipeline
+from bench import pages
 from bench.decode_loop import write_loop
 from bench.make_trace import copies_for, read_source, write_copies
 from bench.process import run, summary
 
-ROOT = Path(__file__).resolve().parent.parent
-SHIPPED = ROOT / "src" / "gobrrr" / "data" / "h100"
-RESULTS = ROOT / "bench" / "results" / "trace_reading.json"
+SHIPPED = pages.ROOT / "src" / "gobrrr" / "data" / "h100"
+RESULTS = pages.RESULTS / "trace_reading.json"
 TARGET_MB = 383.0
 LOOPS = 6
 """Copies of the decode loop: about as many bytes as the other trace has."""
@@ -89,13 +88,9 @@ def measure(source: Path, target_mb: float, runs: int) -> dict[str, Any]:
         write_loop(loop)
         launches = {"trace": copies_of(loop, trace, copies=LOOPS), **_time(of_trace(trace), runs)}
     return {
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-        "command": "gobrrr diagnose trace.json --json",
-        "trace": copied,
-        "machine": machine(),
-        **times,
-        "decode_loop": launches,
-    }
+        "date": pages.today(), "command": "gobrrr diagnose trace.json --json", "trace": copied, "machine": machine(),
+        **times, "decode_loop": launches,
+    }  # fmt: skip
 
 
 def copies_of(source: Path, out: Path, *, target_mb: float = TARGET_MB, copies: int | None = None) -> dict[str, Any]:
@@ -119,11 +114,11 @@ def place_cost(traces: Sequence[Path], runs: int) -> dict[str, Any]:
         for module, name in PLACES:
             stack.enter_context(mock.patch.object(module, name, _clocked(getattr(module, name), taken)))
         rounds = [[_diagnosed(path, taken) for path in traces] for _ in range(runs + 1)][1:]
-    rows = {path.name: [round(min(one) * 1e3, 2) for one in zip(*(each[at] for each in rounds), strict=True)]
+    rows = {path.name: [round(min(times) * 1e3, 2) for times in zip(*(each[at] for each in rounds), strict=True)]
             for at, path in enumerate(traces)}  # fmt: skip
     whole, places = (sum(column) for column in zip(*rows.values(), strict=True))
     return {
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "date": pages.today(),
         "command": "python -m bench.bench_trace --places",
         "what": "milliseconds of processor time, the least of the runs: [read and diagnose, of that the places]",
         "runs": runs,
@@ -177,14 +172,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--places", action="store_true")
     options = parser.parse_args(arguments)
-    before = json.loads(options.out.read_text()) if options.out.is_file() else {}
+    before = pages.read(options.out) if options.out.is_file() else {}
     if options.places:
         results = {**before, "places": place_cost(shipped(), options.runs)}
     else:
         results = measure(options.source, options.target_mb, options.runs)
         results |= {key: before[key] for key in ("places",) if key in before}
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(results, indent=1) + "\n")
+    pages.write(options.out, results)
     print(json.dumps(results, indent=1))
     return 0
 

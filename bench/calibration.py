@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -37,6 +36,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from bench import pages
 from bench.calibration_constants import Implied, constants, implied
 from bench.calibration_fit import DOUBT, DRAWN, NOISY, Interval, Sample, fit, judged, left_out
 from bench.calibration_other import samples as other_samples
@@ -48,9 +48,8 @@ from gobrrr.model.machine import Machine
 from gobrrr.model.profile import Profile
 from gobrrr.trials.sets import JOINED, SEVERAL
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "bench" / "results"
-FITTED = ROOT / "src" / "gobrrr" / "data" / "fitted.json"
+RESULTS = pages.RESULTS
+FITTED = pages.ROOT / "src" / "gobrrr" / "data" / "fitted.json"
 HARDWARE = ("NVIDIA H100 80GB HBM3 (pairs)", "AMD EPYC, 2 threads (cases on a CPU)")
 """What the other samples ran on."""
 
@@ -103,7 +102,7 @@ def entries(paths: Iterable[Path], final: bool) -> list[tuple[Path, str, dict[st
     """(the file of its profile, name, record, device) of each workload that may be looked at."""
     found = []
     for path in sorted(paths):
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = pages.read(path)
         aside = set(record["held_back"])
         for name, one in record["workloads"].items():
             profile = path.parent / path.stem / f"{name}{PROFILE}"
@@ -115,7 +114,7 @@ def entries(paths: Iterable[Path], final: bool) -> list[tuple[Path, str, dict[st
 def issued(profile: Profile, name: str, results: str) -> Profile:
     """A profile with what issuing one step took, where that was measured later and its step never waits."""
     path, rank = RESULTS / f"{results.replace('treatments', 'issue')}.json", profile.ranks[0]
-    found = json.loads(path.read_text(encoding="utf-8"))["workloads"].get(name, {}) if path.is_file() else {}
+    found = pages.read(path)["workloads"].get(name, {}) if path.is_file() else {}
     if rank.live is None or rank.live.issue_ns is not None or found.get("waits") != 0:
         return profile
     live = msgspec.structs.replace(rank.live, issue_ns=found["issue_ns"])
@@ -125,7 +124,7 @@ def issued(profile: Profile, name: str, results: str) -> Profile:
 def points_of(entry: tuple[Path, str, dict[str, Any], str]) -> tuple[list[Point], list[Implied]]:
     """The points of one workload, its predictions made again; and what they say of the replay's constants."""
     profile, name, record, device = entry
-    ways = {one["name"]: msgspec.convert(one, Told) for one in record["ways"]}
+    ways = {way["name"]: msgspec.convert(way, Told) for way in record["ways"]}
     offered = set(ways) - GONE.get(device, set())
     rows = {key: row for key, row in record["rows"].items() if "after_ns" in row and set(key.split(JOINED)) <= offered}
     machine = msgspec.convert(record["machine"], Machine) if "machine" in record else None
@@ -152,12 +151,12 @@ def points_of(entry: tuple[Path, str, dict[str, Any], str]) -> tuple[list[Point]
 
 def usual(point: Point, points: Sequence[Point]) -> Interval | None:
     """What the treatment saves on the other workloads; None where there are none."""
-    others = [one for one in points if one.group != point.group and one.treatment == point.treatment]
+    others = [other for other in points if other.group != point.group and other.treatment == point.treatment]
     alike = [other for other in others if other.regime == point.regime]
-    chosen = [one.measured for one in (alike if len(alike) >= FEW else others)]
+    chosen = [other.measured for other in (alike if len(alike) >= FEW else others)]
     if not chosen:
         return None
-    low, middle, high = (float(one) for one in np.quantile(chosen, (DOUBT / 2, 0.5, 1 - DOUBT / 2)))
+    low, middle, high = (float(value) for value in np.quantile(chosen, (DOUBT / 2, 0.5, 1 - DOUBT / 2)))
     return Interval(middle, low, high)
 
 
@@ -215,7 +214,7 @@ def compared(
     for at in told:
         kinds.setdefault(by(points[at]), []).append(at)
     lines = []
-    for kind in [*sorted(kinds, key=lambda one: -len(kinds[one])), ALL]:
+    for kind in [*sorted(kinds, key=lambda kind: -len(kinds[kind])), ALL]:
         chosen = told if kind == ALL else kinds[kind]
         for column in COLUMNS:
             row = row_of([found[column][at] for at in chosen], [points[at].measured for at in chosen])
@@ -226,10 +225,7 @@ def compared(
 
 def table(lines: Sequence[Line]) -> list[str]:
     """The lines in Markdown."""
-    rows = [
-        "| | column | n | median error, points | covered | median width, points | interval score |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    rows = pages.heads("| column | n | median error, points | covered | median width, points | interval score")
     for line in lines:
         error, covered, width, score = (
             100 * part for part in (line.told.error, line.told.coverage, line.told.width, line.told.score)
@@ -290,12 +286,9 @@ def write_fit(points: Sequence[Point], said: Sequence[Implied], others: Sequence
 def keep(points: Sequence[Point], lines: list[Line], final: bool) -> None:
     """The table's lines for the page."""
     made = Table(
-        command=f"python -m bench.calibration --{'final' if final else 'fit'}",
-        date=time.strftime("%Y-%m-%d"),
-        hardware=[*dict.fromkeys(point.device for point in points)],
-        about=summary(points),
-        lines=lines,
-    )
+        command=f"python -m bench.calibration --{'final' if final else 'fit'}", date=time.strftime("%Y-%m-%d"),
+        hardware=[*dict.fromkeys(point.device for point in points)], about=summary(points), lines=lines,
+    )  # fmt: skip
     path = RESULTS / ("calibration_final.json" if final else "calibration.json")
     path.write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
 

@@ -56,7 +56,7 @@ def implied(evidence: Evidence, step_ns: float, rows: dict[str, dict[str, Any]])
     count = evidence.recorded_steps.count
     inside = float(host_of(evidence.graph, begin, end).sum()) / count
     trains = "training" if evidence.training else "inference"
-    first, further = (one / count for one in issued(evidence, left_by_fusion(evidence)))
+    first, further = (calls / count for calls in issued(evidence, left_by_fusion(evidence)))
     for way in ("compile", "compile:reduce-overhead", "bf16-autocast"):
         if way not in rows or rows[way].get("quartiles", 0.0) > NOISY:
             continue
@@ -79,22 +79,24 @@ def _operands(evidence: Evidence) -> float:
 def constants(said: Iterable[Implied]) -> list[Constant]:
     """The constants: the launch's of compiled code from inference, whose guards are few; the guards' from the rest."""
     by_name: dict[str, list[Implied]] = {}
-    for one in said:
-        by_name.setdefault(one.name, []).append(one)
-    inference = [one for one in by_name.get("compiled inference", []) if one.things >= FEWEST and not one.at_most]
+    for hint in said:
+        by_name.setdefault(hint.name, []).append(hint)
+    inference = [hint for hint in by_name.get("compiled inference", []) if hint.things >= FEWEST and not hint.at_most]
     made = [_each("compiled launch", inference)]
     each = made[0].value
     for kind in ("inference", "training"):
-        guards = [one._replace(calls=max(one.calls - each * one.things, 0.0)) for one in by_name[f"compiled {kind}"]]
+        guards = [
+            hint._replace(calls=max(hint.calls - each * hint.things, 0.0)) for hint in by_name[f"compiled {kind}"]
+        ]
         made.append(_at_most(f"compiled guards, {kind}", guards))
         made.append(_at_most(f"captured replay, {kind}", by_name[f"captured {kind}"]))
-        made.append(_each(f"cast, {kind}", [one for one in by_name[f"casts {kind}"] if one.things >= FEWEST]))
-    return [*made, _constant("host launch", [one.calls for one in by_name["host"]], at=0.9)]
+        made.append(_each(f"cast, {kind}", [hint for hint in by_name[f"casts {kind}"] if hint.things >= FEWEST]))
+    return [*made, _constant("host launch", [hint.calls for hint in by_name["host"]], at=0.9)]
 
 
 def _constant(name: str, values: Sequence[float], at: float = 0.5) -> Constant:
     """A quantile of what single steps say."""
-    least, value, most = (float(one) for one in np.quantile(values, (0.25, at, 0.75)))
+    least, value, most = (float(value) for value in np.quantile(values, (0.25, at, 0.75)))
     return Constant(
         name=name, value=round(value, 2), unit="launch calls", points=len(values), low=round(min(values), 2),
         high=round(max(values), 2), quantile=at, quarters=(round(least, 2), round(most, 2)),
@@ -103,26 +105,26 @@ def _constant(name: str, values: Sequence[float], at: float = 0.5) -> Constant:
 
 def _each(name: str, said: Sequence[Implied]) -> Constant:
     """What a thing needs, by least absolute deviations of what all things of a step need."""
-    ordered = sorted(said, key=lambda one: one.calls / one.things)
-    each = [one.calls / one.things for one in ordered]
-    below = np.cumsum([one.things for one in ordered])
+    ordered = sorted(said, key=lambda hint: hint.calls / hint.things)
+    each = [hint.calls / hint.things for hint in ordered]
+    below = np.cumsum([hint.things for hint in ordered])
     least, value, most = (round(each[int(np.searchsorted(below, below[-1] * at))], 2) for at in (0.25, 0.5, 0.75))
     return replace(_constant(name, each), value=value, quarters=(least, most))
 
 
 def _at_most(name: str, said: Sequence[Implied]) -> Constant:
     """The quantiles, with the steps that only tell what the host needs at most (Kaplan and Meier 1958, from above)."""
-    exact = [one.calls for one in said if not one.at_most]
+    exact = [hint.calls for hint in said if not hint.at_most]
     least, value, most = (_from_above(said, at, min(exact)) for at in (0.25, 0.5, 0.75))
-    kept = [*exact, *(one.calls for one in said if one.at_most and one.calls < value)]
+    kept = [*exact, *(hint.calls for hint in said if hint.at_most and hint.calls < value)]
     return replace(_constant(name, kept), value=value, quarters=(least, most))
 
 
 def _from_above(said: Sequence[Implied], at: float, least: float) -> float:
-    ordered, below = sorted(said, key=lambda one: (-one.calls, one.at_most)), 1.0
-    for place, one in enumerate(ordered):
+    ordered, below = sorted(said, key=lambda hint: (-hint.calls, hint.at_most)), 1.0
+    for place, hint in enumerate(ordered):
         rest = sum(1.0 / other.step for other in ordered[place:])
-        below *= 1.0 if one.at_most else 1.0 - 1.0 / one.step / rest
-        if below <= at and not one.at_most:
-            return round(one.calls, 2)
+        below *= 1.0 if hint.at_most else 1.0 - 1.0 / hint.step / rest
+        if below <= at and not hint.at_most:
+            return round(hint.calls, 2)
     return round(least, 2)

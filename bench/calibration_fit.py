@@ -92,7 +92,7 @@ def _group(mine: Sequence[Sample], key: tuple[str, str], levels: Levels, around:
     if around is not None:
         outer = np.array([around.low, around.middle, around.high])
         found = (count * found + DRAWN * outer) / (count + DRAWN)
-    low, middle, high = (round(float(one), 4) for one in found)
+    low, middle, high = (round(float(value), 4) for value in found)
     return Spread(
         device=key[0], mechanism=key[1], points=len(mine), workloads=count, low=low, middle=middle,
         high=high, least=round(min(residuals), 4), most=round(max(residuals), 4),

@@ -13,20 +13,19 @@ those whose input needs no gradient.
 from __future__ import annotations
 
 import importlib
-import json
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-RESULTS = Path(__file__).resolve().parent / "results" / "closed_forms.json"
+from bench import pages
+
+RESULTS = pages.RESULTS / "closed_forms.json"
 DEVICES = ("cpu", "meta")
 PASSES = ("forward", "training")
 Built = tuple[Any, tuple[Any, ...]]
@@ -334,11 +333,6 @@ def row_of(case: Case) -> dict[str, Any]:
     return row
 
 
-def today() -> str:
-    """The date in UTC."""
-    return datetime.now(timezone.utc).strftime("%Y-%m-%d")
-
-
 def main() -> int:
     """Count every case and write the table's data."""
     transformers = importlib.import_module("transformers")
@@ -350,12 +344,12 @@ def main() -> int:
         print(f"{case.name:20s}", *ratios, flush=True)
     results = {
         "command": "python -m bench.closed_forms",
-        "date": today(),
+        "date": pages.today(),
         "device": "none (fake tensors)",
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
         "rows": rows,
     }
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    pages.write(RESULTS, results)
     return 0
 
 

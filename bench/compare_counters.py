@@ -18,22 +18,20 @@ import importlib.metadata
 import json
 import os
 import platform
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
-from bench.closed_forms import CASES, SMALL, Case, counted, on_device, today
+from bench import pages
+from bench.closed_forms import CASES, SMALL, Case, counted, on_device
+from bench.process import answer
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = Path(__file__).resolve().parent / "results" / "compare_counters.json"
+RESULTS = pages.RESULTS / "compare_counters.json"
 LIMIT_S = 90.0
 """For one tool and one model on one device: building it and counting it."""
-MARK = "counted:"
 PACKAGES = ("torch", "transformers", "fvcore", "calflops", "deepspeed", "torchinfo")
 LONGEST_ERROR = 90
 ONE = "--one"
@@ -96,14 +94,10 @@ def torchinfo(model: Any, inputs: tuple[Any, ...]) -> float:
 
 
 PEERS: dict[str, Callable[[Any, tuple[Any, ...]], float]] = {
-    "torch FlopCounterMode": flop_counter_mode,
-    "torch FlopCounterMode, training": flop_counter_mode_training,
-    "torch.profiler with_flops": profiler,
-    "fvcore": fvcore,
-    "calflops": calflops,
-    "DeepSpeed": deepspeed,
+    "torch FlopCounterMode": flop_counter_mode, "torch FlopCounterMode, training": flop_counter_mode_training,
+    "torch.profiler with_flops": profiler, "fvcore": fvcore, "calflops": calflops, "DeepSpeed": deepspeed,
     "torchinfo": torchinfo,
-}
+}  # fmt: skip
 OURS = {"gobrrr": False, "gobrrr, training": True}
 """Whether the backward pass is counted."""
 TOOLS = (*OURS, *PEERS)
@@ -122,7 +116,7 @@ def ratio(tool: str, case: Case, where: str) -> float:
         return PEERS[tool](model.train(tool.endswith("training")), inputs) / expected
 
 
-def count_one(tool: str, model: str, where: str) -> int:
+def count_one(tool: str, model: str, where: str) -> NoReturn:
     """In a process of its own, since a counter that fails may leave torch's functions replaced: prints one line."""
     warnings.simplefilter("ignore")
     case = _case(model, where)
@@ -130,8 +124,8 @@ def count_one(tool: str, model: str, where: str) -> int:
         found: dict[str, Any] = {"ratio": ratio(tool, case, where)}
     except Exception as error:  # whatever a peer raises is its result
         found = {"error": _first_line(error)}
-    print(MARK, json.dumps(found), flush=True)
-    return 0
+    print(json.dumps(found), flush=True)
+    os._exit(0)  # nothing that a peer does at its end may print after the answer
 
 
 def _case(model: str, where: str) -> Case:
@@ -149,18 +143,7 @@ def _first_line(error: BaseException) -> str:
 def measure(tool: str, model: str, where: str) -> dict[str, Any]:
     """One result: a ratio or an error."""
     row = {"tool": tool, "model": model, "device": where, "size": _case(model, where).what}
-    command = [sys.executable, "-m", "bench.compare_counters", ONE, tool, model, where]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
-    try:
-        process = subprocess.run(
-            command, capture_output=True, text=True, timeout=LIMIT_S, cwd=ROOT, env=environment, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return {**row, "error": f"no result within {LIMIT_S:.0f} s"}
-    for line in process.stdout.splitlines():
-        if line.startswith(MARK):
-            return {**row, **json.loads(line.removeprefix(MARK))}
-    return {**row, "error": f"the process ended with status {process.returncode}"}
+    return {**row, **answer("bench.compare_counters", ONE, tool, model, where, limit_s=LIMIT_S)}
 
 
 def versions() -> dict[str, str]:
@@ -176,9 +159,9 @@ def versions() -> dict[str, str]:
 
 def main(arguments: list[str]) -> int:
     if arguments[:1] == [ONE]:
-        return count_one(*arguments[1:4])
+        count_one(*arguments[1:4])
     there = versions()
-    tools = [one for one in TOOLS if NEEDS.get(one, "torch") in there and one in (arguments[:1] or TOOLS)]
+    tools = [tool for tool in TOOLS if NEEDS.get(tool, "torch") in there and tool in (arguments[:1] or TOOLS)]
     models = [case.name for case in CASES if case.name in (arguments[1:] or [each.name for each in CASES])]
     rows = []
     for tool in tools:
@@ -188,19 +171,19 @@ def main(arguments: list[str]) -> int:
                 rows.append(row)
                 result = f"{row['ratio']:.4f}" if "ratio" in row else f"ERR {row['error']}"
                 print(f"{tool:32s} {model:20s} {row['device']:5s} {result}", flush=True)
-    missing = [one for one in TOOLS if one not in tools]
+    missing = [tool for tool in TOOLS if tool not in tools]
     if arguments:
         return 0
     results = {
         "command": "python -m bench.compare_counters",
-        "date": today(),
+        "date": pages.today(),
         "device": f"{platform.machine()} CPU, {torch.get_num_threads()} thread(s)",
         "limit_s": LIMIT_S,
         "versions": there,
         "not_installed": missing,
         "rows": rows,
     }
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    pages.write(RESULTS, results)
     return 0
 
 

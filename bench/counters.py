@@ -9,7 +9,6 @@ from an emptied cache, and what gobrrr says of the same call from its arguments 
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 from collections.abc import Iterable, Sequence
@@ -19,13 +18,14 @@ from typing import Any
 
 import msgspec
 
+from bench import pages
 from gobrrr.cost import parse_inputs, price
 from gobrrr.cost.executed import tensor_flop
 from gobrrr.cost.kernels import element_type
 from gobrrr.cost.traffic import dram
 from gobrrr.model.work import Argument, OpCall, Tensor, TensorList, Work
 
-RESULTS = Path(__file__).resolve().parent / "results" / "h100_counters.json"
+RESULTS = pages.RESULTS / "h100_counters.json"
 LEAST_NS = 50_000  # the issue's bar: kernels shorter than that are not held to it
 NEAR, FAR = 0.10, 0.25
 FLOP_TOLERANCE = 0.02
@@ -95,8 +95,7 @@ class Row:
 
 def load(path: Path = RESULTS) -> dict[str, Any]:
     """The measured results."""
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    return dict(pages.read(path))
 
 
 def call_of(op: dict[str, Any]) -> OpCall:
@@ -116,7 +115,7 @@ def without_names(call: OpCall) -> OpCall:
             return value
         return TensorList(tuple(Tensor(item.shape, item.dtype or kind, item.strides) for item in value.items))
 
-    return msgspec.structs.replace(call, inputs=tuple(typed(one) for one in call.inputs), kernels=())
+    return msgspec.structs.replace(call, inputs=tuple(typed(argument) for argument in call.inputs), kernels=())
 
 
 def rows(results: dict[str, Any]) -> list[Row]:
@@ -131,7 +130,7 @@ def rows(results: dict[str, Any]) -> list[Row]:
 
 
 def _row(results: dict[str, Any], case: dict[str, Any], place: int, op: dict[str, Any]) -> Row | None:
-    kernels = [one for one in op["kernels"] if "counters" in one]
+    kernels = [kernel for kernel in op["kernels"] if "counters" in kernel]
     call = call_of(op)
     work = price(call)
     if not kernels or work.bytes is None:
@@ -172,7 +171,7 @@ def unpriced(results: dict[str, Any]) -> list[str]:
         f"{case['name']}: {op['name']}"
         for case in results["cases"]
         for op in case["ops"]
-        if any("counters" in one for one in op["kernels"]) and price(call_of(op)).bytes is None
+        if any("counters" in kernel for kernel in op["kernels"]) and price(call_of(op)).bytes is None
     ]
 
 
@@ -207,8 +206,7 @@ def summary(found: Sequence[Row]) -> list[str]:
     first, held = [row for row in long if not row.held_out], [row for row in long if row.held_out]
     untyped = [row for row in long if row.unnamed > 0]
     lines = [
-        f"| DRAM bytes | ops | median error | within {NEAR:.0%} | within {FAR:.0%} |",
-        "| --- | --- | --- | --- | --- |",
+        *pages.heads(f"DRAM bytes | ops | median error | within {NEAR:.0%} | within {FAR:.0%}"),
         _summary("counted, every operand once", (row.counted_error for row in long)),
         _summary("**modelled**", (row.error for row in long)),
         _summary("of those: the model was chosen on them", (row.error for row in first)),
@@ -266,8 +264,7 @@ def table(results: dict[str, Any] | None = None) -> str:
         "",
         *misses(found),
         "",
-        "| case | op | us | DRAM MB | counted | modelled | FLOPs |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        *pages.heads("case | op | us | DRAM MB | counted | modelled | FLOPs"),
         *(_line(row) for row in found if row.time_ns > LEAST_NS / 10),
     ]
     return "\n".join(lines)

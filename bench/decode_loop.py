@@ -198,14 +198,10 @@ class _Op:
     def __exit__(self, *_: object) -> None:
         self.loop.after(0.8)
         args = {
-            "External id": self.id,
-            "Record function id": 0,
-            "Concrete Inputs": [""] * len(self.dims),
-            "Input type": list(self.types),
-            "Input Strides": [_strides(dims) for dims in self.dims],
-            "Input Dims": self.dims,
-            "Ev Idx": self.id,
-        }
+            "External id": self.id, "Record function id": 0, "Concrete Inputs": [""] * len(self.dims),
+            "Input type": list(self.types), "Input Strides": [_strides(dims) for dims in self.dims],
+            "Input Dims": self.dims, "Ev Idx": self.id,
+        }  # fmt: skip
         event = _event("cpu_op", self.name, 7, 7, self.start, self.loop.now - self.start, args)
         self.loop.lines[self.place] = event
 

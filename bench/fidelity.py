@@ -11,18 +11,16 @@ kernel, and makes up every begin: what it gets wrong of the trace's own times it
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import sys
 from collections.abc import Iterator
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import gobrrr
+from bench import pages
+from bench.pages import ROOT
 from gobrrr.analysis.answer.study import unreplayable
 from gobrrr.analysis.events.links import link
 from gobrrr.analysis.events.observer import NO_COST
@@ -33,7 +31,6 @@ from gobrrr.errors import GobrrrError
 from gobrrr.observe.trace import read_trace
 from gobrrr.units import duration
 
-ROOT = Path(__file__).resolve().parent.parent
 OWN = (ROOT / "src" / "gobrrr" / "data" / "h100", ROOT / "tests" / "data" / "h100", ROOT / "tests" / "data" / "h200")
 RESULTS = ROOT / "bench" / "results" / "fidelity.json"
 PAGE = ROOT / "docs" / "fidelity.md"
@@ -66,15 +63,10 @@ def _row(path: Path, events: Any, whole: bool) -> dict[str, Any] | None:
     late = moved.start_ns[inside] - events.start_ns[inside]
     shift = np.abs(late - np.median(late)) if len(late) else np.zeros(1)
     return {
-        "name": path.name.split(".json")[0],
-        "steps": steps.count,
-        "work": len(links.device),
-        "step_ns": own,
-        "replayed_ns": then,
-        "error": then / own - 1 if own else 0.0,
-        "shift_ns": [float(np.median(shift)), float(shift.max())],
-        "refused": doubt,
-    }
+        "name": path.name.split(".json")[0], "steps": steps.count, "work": len(links.device), "step_ns": own,
+        "replayed_ns": then, "error": then / own - 1 if own else 0.0,
+        "shift_ns": [float(np.median(shift)), float(shift.max())], "refused": doubt,
+    }  # fmt: skip
 
 
 def line(results: dict[str, Any]) -> str:
@@ -104,11 +96,10 @@ def page(results: dict[str, Any]) -> str:
         f"{within} of {len(rows)} steps are within 2 % of the trace's own; the largest error is {max(errors):.2%}, the",
         f"median {statistics.median(errors):.3%}.",
         "",
-        "| trace | steps | kernels and copies | step | replayed | error | begins moved by |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        *pages.heads("trace | steps | kernels and copies | step | replayed | error | begins moved by"),
     ]
-    for row in sorted(rows, key=lambda one: one["name"]):
-        middle, most = (duration(one) for one in row["shift_ns"])
+    for row in sorted(rows, key=lambda row: row["name"]):
+        middle, most = (duration(value) for value in row["shift_ns"])
         lines.append(
             f"| {row['name']} | {row['steps']} | {row['work']:,} | {duration(row['step_ns'])} | "
             f"{duration(row['replayed_ns'])} | {row['error']:+.2%} | {middle}, {most} |"
@@ -121,30 +112,19 @@ def page(results: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """Measure and write, or check."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only say whether the page is current")
+    parser = pages.parser(__doc__)
     parser.add_argument("--more", type=Path, help="a folder with more traces")
-    chosen = parser.parse_args()
-    if chosen.check:
-        current = PAGE.read_text() == page(json.loads(RESULTS.read_text()))
-        print("current" if current else "docs/fidelity.md differs from bench/results/fidelity.json")
-        return 0 if current else 1
-    folders = [*OWN, *([chosen.more] if chosen.more else [])]
-    rows = [row for folder in folders for path in traces(folder) for row in measure(path)]
-    if not chosen.more and RESULTS.exists():
-        new = {row["name"] for row in rows}
-        rows += [row for row in json.loads(RESULTS.read_text())["rows"] if row["name"] not in new]
-    results = {
-        "command": "python -m bench.fidelity",
-        "version": gobrrr.__version__,
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        "rows": rows,
-    }
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    PAGE.write_text(page(results))
-    print(page(results))
-    return 0
+    asked = parser.parse_args()
+
+    def measure_all() -> dict[str, Any]:
+        folders = [*OWN, *([asked.more] if asked.more else [])]
+        rows = [row for folder in folders for path in traces(folder) for row in measure(path)]
+        if not asked.more and RESULTS.exists():
+            new = {row["name"] for row in rows}
+            rows += [row for row in pages.read(RESULTS)["rows"] if row["name"] not in new]
+        return {"rows": rows}
+
+    return pages.measured(asked, "bench.fidelity", PAGE, page, measure_all)
 
 
 if __name__ == "__main__":

@@ -11,23 +11,21 @@ the least squared relative error over the steps of bench/results/h100_models.jso
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from bench import pages
 from bench.zoo_recordings import Labelled, labelled
 from gobrrr.analysis.pricing.expected import expect
 from gobrrr.cost import price
 from gobrrr.hardware import efficiency, find
 from gobrrr.hardware.dispatch import Dispatch, Hosts, listed
 
-RESULTS = Path(__file__).parent / "results"
-TARGET = Path(__file__).parent.parent / "src" / "gobrrr" / "hardware" / "data" / "dispatch.json"
+TARGET = pages.ROOT / "src" / "gobrrr" / "hardware" / "data" / "dispatch.json"
 
 HOST_BOUND = 0.7
 FEATURES = ("forward_ns", "module_ns", "backward_ns", "backward_view_ns", "launch_ns")
@@ -44,13 +42,13 @@ REPEATED = 1.93
 ROUNDS = 20_000
 
 
-def features(one: Labelled) -> NDArray[np.float64]:
+def features(step: Labelled) -> NDArray[np.float64]:
     """How often each cost occurs in a step."""
     machine, table = find("h100"), efficiency.load()
-    known = {call.call: expect(call.call, price(call.call), machine, table) for call in one.recording.calls}
+    known = {call.call: expect(call.call, price(call.call), machine, table) for call in step.recording.calls}
     row = np.zeros(len(FEATURES))
-    row[1] = one.recording.module_calls
-    for call in one.recording.calls:
+    row[1] = step.recording.module_calls
+    for call in step.recording.calls:
         kernels = known[call.call].kernels
         if kernels:
             row[2 if call.phase == "backward" else 0] += 1
@@ -60,17 +58,17 @@ def features(one: Labelled) -> NDArray[np.float64]:
     return row
 
 
-def lists_ns(one: Labelled) -> float:
+def lists_ns(step: Labelled) -> float:
     """Host time for the tensors in the lists of a step's optimizer."""
     costs = optimizer_costs()
     names = {True: "fused_tensor_ns", False: "tensor_ns"}
-    calls = (call for call in one.recording.calls if call.phase == "optimizer")
+    calls = (call for call in step.recording.calls if call.phase == "optimizer")
     return sum(costs[names[call.call.name.startswith("aten::_fused")]] * listed(call) for call in calls)
 
 
 def optimizer_costs() -> dict[str, float]:
     """ns a tensor of an optimizer's lists, timed alone: in each foreach call, and in a fused one."""
-    timed = json.loads((RESULTS / "h100_ops.json").read_text())["host"]["optimizer"]
+    timed = pages.read(pages.RESULTS / "h100_ops.json")["host"]["optimizer"]
     each = {name: timed[name]["median"] * 1e3 / TENSORS for name in ("adamw_foreach_200", "adamw_fused_200")}
     foreach, fused = each["adamw_foreach_200"] / FOREACH_CALLS, each["adamw_fused_200"]
     return {"tensor_ns": round(foreach, 1), "fused_tensor_ns": round(fused, 1)}
@@ -79,8 +77,8 @@ def optimizer_costs() -> dict[str, float]:
 def fit(steps: Sequence[Labelled]) -> dict[str, float]:
     """The costs in ns, by projected gradient on the relative error."""
     bound = [step for step in steps if step.busy_ns < HOST_BOUND * step.wall_ns]
-    rows = np.array([features(one) / one.wall_ns for one in bound])
-    left = np.array([max(1.0 - lists_ns(one) / one.wall_ns, 0.0) for one in bound])
+    rows = np.array([features(step) / step.wall_ns for step in bound])
+    left = np.array([max(1.0 - lists_ns(step) / step.wall_ns, 0.0) for step in bound])
     scale = np.linalg.norm(rows, axis=0) + 1e-30
     rows = rows / scale
     value = np.ones(rows.shape[1])
@@ -92,15 +90,15 @@ def fit(steps: Sequence[Labelled]) -> dict[str, float]:
 
 def dispatch(costs: dict[str, float]) -> Dispatch:
     """The model with these costs; a view in the forward pass costs what was measured alone."""
-    view = json.loads((RESULTS / "h100_ops.json").read_text())["host"]["forward"]["view"]["median"] * 1e3
+    view = pages.read(pages.RESULTS / "h100_ops.json")["host"]["forward"]["view"]["median"] * 1e3
     own = {**costs, **optimizer_costs(), "optimizer_ns": costs["forward_ns"]}
     return Dispatch(**own, view_ns=round(view, 1), latency_ns=LATENCY_NS)
 
 
 def hosts(model: Dispatch) -> Hosts:
     """The stored record: the measured host is slow; a fast one is taken to be as much faster as the article's."""
-    adds = json.loads((RESULTS / "h100_article.json").read_text())["python_adds_per_s"]
-    about = json.loads((RESULTS / "h100_models.json").read_text())
+    adds = pages.read(pages.RESULTS / "h100_article.json")["python_adds_per_s"]
+    about = pages.read(pages.RESULTS / "h100_models.json")
     return Hosts(
         middle=model,
         fast_factor=round(adds / ARTICLE_ADDS_PER_S, 3),
@@ -112,8 +110,8 @@ def hosts(model: Dispatch) -> Hosts:
 
 def reference() -> dict[str, float]:
     """Seconds of the host's dispatch, as `gobrrr machine` measured them on such a machine."""
-    measured = json.loads((RESULTS / "machine_h100.json").read_text())[0]["measured"]
-    return {one["name"]: one["amount"]["value"] for one in measured["entries"] if one["group"] == "dispatch"}
+    measured = pages.read(pages.RESULTS / "machine_h100.json")[0]["measured"]
+    return {entry["name"]: entry["amount"]["value"] for entry in measured["entries"] if entry["group"] == "dispatch"}
 
 
 def main() -> int:

@@ -10,28 +10,25 @@ a model's own operations out: bench/predictions.py judges each model by shares t
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from bench import op_table
+from bench import op_table, pages
 from gobrrr.analysis.pricing.expected import Parts, kind_of, parts_of
 from gobrrr.cost import price
 from gobrrr.hardware import find
 from gobrrr.hardware.efficiency import Efficiency, Kind, Share, keys
 
-HERE = Path(__file__).parent
-OPS, MODELS, MACHINE = (HERE / "results" / name for name in ("h100_ops.json", "h100_models.json", "machine_h100.json"))
-TARGET = HERE.parent / "src" / "gobrrr" / "hardware" / "data" / "efficiency.json"
+OPS, MODELS, MACHINE = (pages.RESULTS / name for name in ("h100_ops.json", "h100_models.json", "machine_h100.json"))
+TARGET = pages.ROOT / "src" / "gobrrr" / "hardware" / "data" / "efficiency.json"
 DATASHEET = "h100"
 
 FEWEST = 6
@@ -61,9 +58,9 @@ def points() -> tuple[Point, ...]:
 
 
 def _entries() -> Iterable[tuple[str, op_table.Entry]]:
-    for rows in json.loads(OPS.read_text())["ops"].values():
+    for rows in pages.read(OPS)["ops"].values():
         yield from (("", entry) for entry in op_table.load(rows))
-    for name, workload in json.loads(MODELS.read_text())["workloads"].items():
+    for name, workload in pages.read(MODELS)["workloads"].items():
         for mode in workload.values():
             if isinstance(mode, dict):
                 yield from ((name, entry) for entry in op_table.load(mode["ops"]))
@@ -145,7 +142,7 @@ def measured_over_datasheet() -> dict[str, float]:
     from gobrrr.hardware.cache import decode
     from gobrrr.hardware.ceilings import datasheet_of, machine_of
 
-    measured = decode(msgspec.json.encode(json.loads(MACHINE.read_text())[0]["measured"]))
+    measured = decode(msgspec.json.encode(pages.read(MACHINE)[0]["measured"]))
     sheet = find(DATASHEET)
     machine = machine_of(measured, datasheet_of(measured.environment.device_name, measured.environment.memory_bytes))
     ratios = {
@@ -160,23 +157,18 @@ def measured_over_datasheet() -> dict[str, float]:
 
 def table(shares: dict[str, Share], *, step_spread: float) -> Efficiency:
     """The stored record."""
-    about = json.loads(OPS.read_text())
+    about = pages.read(OPS)
     return Efficiency(
-        device=about["device"],
-        datasheet=find(DATASHEET).name,
-        date=about["date"],
-        torch=about["torch"],
-        command="python -m bench.fit_efficiency",
-        least_ns=float(min(point.ns for point in points())),
-        measured_over_datasheet=measured_over_datasheet(),
-        shares=dict(sorted(shares.items())),
+        device=about["device"], datasheet=find(DATASHEET).name, date=about["date"], torch=about["torch"],
+        command="python -m bench.fit_efficiency", least_ns=float(min(point.ns for point in points())),
+        measured_over_datasheet=measured_over_datasheet(), shares=dict(sorted(shares.items())),
         step_spread=step_spread,
-    )
+    )  # fmt: skip
 
 
 def main() -> int:
     """Write the stored table; the spread of whole steps is kept until bench/predictions.py measures it anew."""
-    before = json.loads(TARGET.read_text()) if TARGET.exists() else {}
+    before = pages.read(TARGET) if TARGET.exists() else {}
     found = table(fit(), step_spread=before.get("step_spread", 0.15))
     TARGET.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
     print(f"{len(found.shares)} entries from {len(points())} kinds of calls")

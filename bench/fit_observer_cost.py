@@ -21,13 +21,11 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import math
 import statistics
 import sys
 import tempfile
 import time
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +33,7 @@ import numpy as np
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from bench import pages
 from bench.accuracy import shipped
 from gobrrr.analysis.answer.study import estimated
 from gobrrr.analysis.budget.lead import running
@@ -54,7 +53,7 @@ from gobrrr.model.machine import Machine, ObserverCosts, RecordingCost
 from gobrrr.model.measured import Entry, Measurement
 from gobrrr.observe.trace import read_trace
 
-RESULTS = Path(__file__).resolve().parent / "results" / "observer_cost.json"
+RESULTS = pages.RESULTS / "observer_cost.json"
 EVENT_NS = (12e3, 24e3, 36e3, 54e3, 80e3)
 SHARE = (0.45, 0.475, 0.5, 0.525, 0.55, 0.575, 0.6, 0.625, 0.65)
 FACTOR = (*(round(1 + step / 100, 2) for step in range(10, 42, 2)), 1.25, 1.27, 1.29)
@@ -151,7 +150,7 @@ def left_out(every: list[Case], errors: dict[tuple[float, float], dict[str, floa
     """Each trace under the best constants of all other workloads."""
     rows = []
     for case in every:
-        others = [one.name for one in every if one.workload != case.workload and not one.stacks]
+        others = [other.name for other in every if other.workload != case.workload and not other.stacks]
         best = min(errors, key=lambda cost: statistics.mean(abs(errors[cost][name]) for name in others))
         wall = interval(case, cost_of(case, *best), LEFT_FACTOR)
         assert wall.value is not None
@@ -216,7 +215,7 @@ def left_of(step: Any, mode: str, cost: RecordingCost, torch: Any) -> dict[str, 
         path = str(Path(folder) / "trace.json")
         profiler.export_chrome_trace(path)
         rank = read_trace(path, python=True).ranks[0]
-    one = observer_cost(rank, Machine(name="", observer=ObserverCosts(modes={mode: cost})))
+    cost_here = observer_cost(rank, Machine(name="", observer=ObserverCosts(modes={mode: cost})))
     events, unprofiled = rank.events, min(before, after)
     links = link(events)
     marks = [row for row in range(len(events)) if events.name_of(row).startswith("ProfilerStep#")][2:]
@@ -226,7 +225,7 @@ def left_of(step: Any, mode: str, cost: RecordingCost, torch: Any) -> dict[str, 
         lengths = []
         for row in marks:
             record = host_record(events, links, int(events.start_ns[row]), int(events.end_ns[row]))
-            at, charge = record.at, record.charges(replace(one, least_share=share))
+            at, charge = record.at, record.charges(replace(cost_here, least_share=share))
             inside = (at[:-1] >= events.start_ns[row]) & (at[1:] <= events.end_ns[row])
             elapsed = np.diff(at)[inside]
             lengths.append(float(np.maximum(elapsed - charge[inside], share * elapsed).sum()))
@@ -250,9 +249,9 @@ def here() -> int:
             for mode, cost in costs.modes.items()
         ]
     off = {str(share): statistics.mean(abs(math.log(row["left"][str(share)])) for row in rows) for share in HERE_SHARE}
-    results = json.loads(RESULTS.read_text())
+    results = pages.read(RESULTS)
     results["here"] = {"costs": to_builtins(costs), "mean_abs_log": off, "steps": rows}
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    pages.write(RESULTS, results)
     for row in rows:
         print(row)
     print(off)
@@ -280,24 +279,24 @@ def main() -> int:
         }
         for (event_ns, share), found in errors.items()
     ]
-    grid.sort(key=lambda one: one["mean_abs_log"])
+    grid.sort(key=lambda row: row["mean_abs_log"])
     in_use = (DEFAULT_COST.op_ns, DEFAULT_COST.least_share)
     by_width, apart = widths(every, in_use), left_out(every, errors)
     results = {
         "command": "python -m bench.fit_observer_cost",
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "date": pages.today(),
         "in_use": {"event_ns": in_use[0], "least_share": in_use[1], "left_factor": LEFT_FACTOR},
         "error_in_use": {case.name: outside(step_ms(case, cost_of(case, *in_use)), case.measured) for case in every},
         "widths": by_width,
-        "widest_factor": max(one["factor"] for one in by_width if one["widest"] <= WIDEST),
-        "left_out": {"met": sum(one["met"] for one in apart), "of": len(apart), "traces": apart},
+        "widest_factor": max(row["factor"] for row in by_width if row["widest"] <= WIDEST),
+        "left_out": {"met": sum(row["met"] for row in apart), "of": len(apart), "traces": apart},
         "grid": grid,
     }
     if RESULTS.exists():
-        results["here"] = json.loads(RESULTS.read_text()).get("here")
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    for one in (*grid[:6], *by_width):
-        print(one)
+        results["here"] = pages.read(RESULTS).get("here")
+    pages.write(RESULTS, results)
+    for row in (*grid[:6], *by_width):
+        print(row)
     print("widest factor:", results["widest_factor"], "left out:", results["left_out"]["met"], "of", len(apart))
     return 0
 

@@ -15,17 +15,16 @@ import json
 import linecache
 import os
 import pkgutil
-import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import bench.cases
+from bench import pages
+from bench.process import answer
 
-HELD = Path(__file__).parent / "results" / "live_held.json"
-OUT = Path(__file__).parent / "results" / "live_cases.json"
+HELD, OUT = pages.RESULTS / "live_held.json", pages.RESULTS / "live_cases.json"
 CAUSES = {
     "c01_item_branches": "def _asks|x.sum().item()",  # what is compiled is known by its function
     "c03_print_in_forward": "print(",
@@ -33,7 +32,7 @@ CAUSES = {
     "d01_slow_items": "next(batches)|yield from loader|time.sleep",
     "kv01_rows_again": "x = block(x, kept)|self.mixed(|self.back(|self.narrow(",
     "l01_small_recurrence": "torch.tanh(j @ r)",
-    "l04_rnn_cell_loop": "cell(x[t], (h, c))",
+    "l04_rnn_cell_loop": "model(x[t], (h, c))",
     "l05_optimizer_loop": "optimizer.step()",
     "l09_ema_loop": "average.mul_(0.999)",
     "l10_moe_expert_loop": "mine = chosen == e|out[mine] =",
@@ -60,7 +59,6 @@ CAUSES = {
 """Of each case, parts of the lines of its fault, by hand. Where none is given the fault is a setting, at no line."""
 
 FORMS = ("faulty", "fixed")
-LONGEST_S = 300
 
 
 def names(device: str) -> Iterator[str]:
@@ -94,7 +92,7 @@ def one_form(name: str, form: str, device: str) -> dict[str, Any]:
         "low_ms": times.low_ns / 1e6,
         "high_ms": times.high_ns / 1e6,
         "promised_ns": promised,
-        "held": [[one.where, one.what, round(one.share, 3), one.does] for one in held(found)],
+        "held": [[place.where, place.what, round(place.share, 3), place.does] for place in held(found)],
         "source": places[0].source if places else None,
         "text": str(found),
     }
@@ -112,7 +110,7 @@ def what_holds(chosen: list[str], device: str) -> dict[str, Any]:
             "case": module.CASE,
             "what": (module.__doc__ or "").strip().splitlines()[0],
             "cause": CAUSES.get(name),
-            "held": [[*one, _text(one[0])] for one in found["held"]],
+            "held": [[*place, _text(place[0])] for place in found["held"]],
             "codes": found["codes"],
             "wall_ms": found["wall_ms"],
         }  # fmt: skip
@@ -127,18 +125,7 @@ def _text(where: str) -> str:
 
 
 def in_its_own_process(name: str, form: str, device: str, **environment: str) -> dict[str, Any]:
-    return alone("bench.live_cases", "--one", name, form, device, **environment)
-
-
-def alone(module: str, *arguments: str, **environment: str) -> dict[str, Any]:
-    """What a module prints as JSON in its last line, run in a process of its own; else what went wrong."""
-    command, settings = [sys.executable, "-m", module, *arguments], {**os.environ, **environment}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=False, env=settings)
-    lines = done.stdout.splitlines()
-    if done.returncode or not lines:
-        return {"error": (done.stderr.strip().splitlines() or ["nothing was printed"])[-1]}
-    row: dict[str, Any] = json.loads(lines[-1])
-    return row
+    return answer("bench.live_cases", "--one", name, form, device, environment=environment)
 
 
 def main(chosen: list[str], device: str) -> None:
@@ -155,7 +142,7 @@ def main(chosen: list[str], device: str) -> None:
         }
         row |= {form: in_its_own_process(name, form, device) for form in FORMS}
         rows[name] = row
-        codes = [one.get("codes", one.get("error")) for one in (row["faulty"], row["fixed"])]
+        codes = [form.get("codes", form.get("error")) for form in (row["faulty"], row["fixed"])]
         print(f"{module.CASE:8}{module.CODE:5}{codes[0]} | {codes[1]}", flush=True)
     _write(OUT if device == "cpu" else OUT.with_name("live_cases_h100.json"), rows, device, chosen)
 
@@ -167,14 +154,11 @@ def _write(out: Path, rows: dict[str, Any], device: str, chosen: list[str], how:
     from gobrrr.hardware.measure.device import find_device
 
     report = {
-        "command": f"python -m bench.live_cases{how}",
-        "device": find_device(device).environment().device_name,
-        "torch": torch.__version__,
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "rows": rows,
-    }
+        "command": f"python -m bench.live_cases{how}", "device": find_device(device).environment().device_name,
+        "torch": torch.__version__, "date": pages.now(), "rows": rows,
+    }  # fmt: skip
     if not chosen:
-        out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        pages.write(out, report)
 
 
 if __name__ == "__main__":
@@ -182,7 +166,7 @@ if __name__ == "__main__":
         print(json.dumps(one_form(*sys.argv[2:5])), flush=True)
         os._exit(0)  # a peer may wait for this rank for ever
     else:
-        wanted = [one for one in sys.argv[1:] if not one.startswith("--")]
+        wanted = [word for word in sys.argv[1:] if not word.startswith("--")]
         on = "cuda" if "--cuda" in sys.argv else "cpu"
         if "--held" in sys.argv:
             _write(HELD, what_holds(wanted, on), on, wanted, " --held")

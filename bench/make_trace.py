@@ -22,17 +22,9 @@ from typing import Any, TextIO
 
 TIMES = ("ts",)
 IDS = (
-    "id",
-    "correlation",
-    "External id",
-    "external id",
-    "Record function id",
-    "Ev Idx",
-    "Sequence number",
-    "Python id",
-    "Python parent id",
-    "wait_on_cuda_event_record_corr_id",
-)
+    "id", "correlation", "External id", "external id", "Record function id", "Ev Idx", "Sequence number", "Python id",
+    "Python parent id", "wait_on_cuda_event_record_corr_id",
+)  # fmt: skip
 """Numbers that join events to one another; 0 and -1 mean "none" and stay."""
 
 # A quote inside a JSON string is escaped, so `"ts":` is always a key.

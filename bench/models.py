@@ -105,16 +105,12 @@ class Recipe:
         with torch.device(device):
             model, inputs, loss = self.make(**{**self.full, **(self.tiny if tiny else {})})
             given = tuple(inputs())
-        given = tuple(converted(one, dtype, self.channels_last) for one in given)
+        given = tuple(converted(tensor, dtype, self.channels_last) for tensor in given)
         convert(model, dtype, self.channels_last)
         return Workload(
-            model=model,
-            loss=lambda: loss(model, *given),
-            policy=policy,
-            device=str(device),
-            optimizer=self.optimizer,
-            modes=self.modes,
-        )
+            model=model, loss=lambda: loss(model, *given), policy=policy, device=str(device),
+            optimizer=self.optimizer, modes=self.modes,
+        )  # fmt: skip
 
 
 def converted(x: Tensor, dtype: Any, channels_last: bool) -> Tensor:
@@ -127,12 +123,12 @@ def convert(model: Any, dtype: Any, channels_last: bool) -> None:
     """What `model.to` does, one parameter at a time (shared ones once): `to` can't swap those of fake tensors."""
     done: dict[int, tuple[Any, Any]] = {}
     for module in model.modules():
-        for name, one in list(module.named_parameters(recurse=False, remove_duplicate=False)):
-            if id(one) not in done:
-                done[id(one)] = one, torch.nn.Parameter(converted(one, dtype, channels_last))
-            setattr(module, name, done[id(one)][1])
-        for name, one in list(module.named_buffers(recurse=False, remove_duplicate=False)):
-            module._buffers[name] = converted(one, dtype, channels_last)
+        for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
+            if id(parameter) not in done:
+                done[id(parameter)] = parameter, torch.nn.Parameter(converted(parameter, dtype, channels_last))
+            setattr(module, name, done[id(parameter)][1])
+        for name, buffer in list(module.named_buffers(recurse=False, remove_duplicate=False)):
+            module._buffers[name] = converted(buffer, dtype, channels_last)
 
 
 def library(kind: str, loss: Callable[..., Tensor], inputs: Callable[..., Any], shape: Any, **config: Any) -> Any:

@@ -61,7 +61,7 @@ class BertLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x: [B, S, width] -> the same."""
-        q, k, v = (heads_of(one(x), self.size) for one in (self.q, self.k, self.v))
+        q, k, v = (heads_of(project(x), self.size) for project in (self.q, self.k, self.v))
         rate = 0.1 if self.training else 0.0
         y = F.scaled_dot_product_attention(q, k, v, dropout_p=rate, scale=self.size**-0.5)
         x = self.n1(F.dropout(self.o(joined(y)), 0.1, self.training) + x)
@@ -110,8 +110,8 @@ class Gpt2Layer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x: [B, S, width] -> the same."""
-        q, k, v = (heads_of(one, self.size) for one in self.qkv(self.n1(x)).split(self.width, 2))
-        k, v = (torch.cat([torch.tensor([], dtype=one.dtype, device=one.device), one], -2) for one in (k, v))
+        q, k, v = (heads_of(part, self.size) for part in self.qkv(self.n1(x)).split(self.width, 2))
+        k, v = (torch.cat([torch.tensor([], dtype=part.dtype, device=part.device), part], -2) for part in (k, v))
         rate = 0.1 if self.training else 0.0
         y = F.scaled_dot_product_attention(q, k, v, dropout_p=rate, is_causal=True, scale=self.size**-0.5)
         x = F.dropout(self.o(joined(y)), 0.1, self.training) + x
@@ -164,9 +164,9 @@ class LlamaLayer(nn.Module):
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, at: Tensor | None) -> Tensor:
         """x: [B, S, width] -> the same; `at`: where in the cache the S = 1 position goes."""
         h = self.n1(x)
-        q, k, v = (heads_of(one(h), self.size) for one in (self.q, self.k, self.v))
-        q, k = (one * cos + torch.cat([-one[..., self.size // 2 :], one[..., : self.size // 2]], -1) * sin
-                for one in (q, k))  # fmt: skip
+        q, k, v = (heads_of(project(h), self.size) for project in (self.q, self.k, self.v))
+        q, k = (part * cos + torch.cat([-part[..., self.size // 2 :], part[..., : self.size // 2]], -1) * sin
+                for part in (q, k))  # fmt: skip
         if at is not None:
             k, v = self.keys.index_copy_(2, at, k), self.values.index_copy_(2, at, v)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=at is None, enable_gqa=self.repeat > 1)
@@ -238,9 +238,13 @@ class LstmLm(nn.Module):
         self.word, self.head = nn.Embedding(vocab, width), nn.Linear(width, vocab)
         self.core = nn.LSTM(width, width, layers, batch_first=True)
 
+    def logits(self, ids: Tensor) -> Tensor:
+        """ids: [B, S] -> [B, S, vocab]."""
+        return self.head(self.core(self.word(ids))[0])
+
     def forward(self, ids: Tensor) -> Tensor:
         """ids: [B, S] -> the loss of predicting the next of them."""
-        logits = self.head(self.core(self.word(ids))[0])[:, :-1].float()
+        logits = self.logits(ids)[:, :-1].float()
         return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1))
 
 

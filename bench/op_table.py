@@ -102,7 +102,7 @@ def _calls(priced: Priced) -> list[NDArray[np.int64]]:
     found: dict[int, list[int]] = {}
     for index, instance in enumerate(priced.instance.tolist()):
         found.setdefault(instance if instance >= 0 else -1 - index, []).append(index)
-    return [np.array(one) for one in found.values()]
+    return [np.array(index) for index in found.values()]
 
 
 @dataclass(frozen=True)
@@ -138,13 +138,13 @@ def _listed(events: EventTable, marks: Marks, lists: Mapping[str | None, Lists])
     calls differ (in element types, or in lists that the trace dropped), they are matched by their order, if the number
     of calls in the trace is a multiple of the number found.
     """
-    wanted = {name for one in lists.values() for name in one}
+    wanted = {name for calls_of_case in lists.values() for name in calls_of_case}
     known: dict[tuple[str | None, str, str], list[str]] = {}
     for case, calls in lists.items():
         for name, found in calls.items():
-            for one in found:
-                for shapes in dict.fromkeys((_shapes(map(unpacked, one)), ANY)):
-                    known.setdefault((case, name, shapes), []).append(json.dumps(one))
+            for call_inputs in found:
+                for shapes in dict.fromkeys((_shapes(map(unpacked, call_inputs)), ANY)):
+                    known.setdefault((case, name, shapes), []).append(json.dumps(call_inputs))
     rows: dict[tuple[str | None, str, str], list[int]] = {}
     for row in events.of(Kind.OP).tolist() if wanted else ():
         name = events.name_of(row)
@@ -156,7 +156,7 @@ def _listed(events: EventTable, marks: Marks, lists: Mapping[str | None, Lists])
         texts = known.get(key) or known.get((*key[:2], ANY), [])
         if len(set(texts)) == 1 or (texts and len(members) % len(texts) == 0):
             for index, row in enumerate(members):
-                other = [unpacked(one) for one in json.loads(texts[index % len(texts)])]
+                other = [unpacked(text) for text in json.loads(texts[index % len(texts)])]
                 both = zip_longest(_recorded(events, row), other, fillvalue=Scalar())
                 result[row] = json.dumps([packed(_completed(*pair)) for pair in both])
     return result
@@ -187,9 +187,9 @@ def _recorded(events: EventTable, row: int) -> tuple[Argument, ...]:
 
 def _shapes(inputs: Iterable[Argument]) -> str:
     """The shapes in the first list as text; `DROPPED` for a list so long that the profiler drops it, or none."""
-    for one in inputs:
-        if isinstance(one, TensorList):
-            return str([item.shape for item in one.items]) if 0 < len(one.items) <= MOST_IN_ORDER else DROPPED
+    for argument in inputs:
+        if isinstance(argument, TensorList):
+            return str([item.shape for item in argument.items]) if 0 < len(argument.items) <= MOST_IN_ORDER else DROPPED
     return DROPPED
 
 
@@ -204,10 +204,11 @@ def list_calls(call: Callable[[], Any]) -> dict[str, list[list[Any]]]:
             kwargs = kwargs or {}
             schema = func._schema.arguments
             given = [
-                args[i] if i < len(args) else kwargs.get(one.name, one.default_value) for i, one in enumerate(schema)
+                args[i] if i < len(args) else kwargs.get(parameter.name, parameter.default_value)
+                for i, parameter in enumerate(schema)
             ]
-            if any(_is_list(one) for one in given):
-                packs = [_taken(one) for one in given]
+            if any(_is_list(argument) for argument in given):
+                packs = [_taken(argument) for argument in given]
                 for name in (func._schema.name, *INNER.get(func._schema.name, ())):
                     found.setdefault(name, []).append(packs)
             return func(*args, **kwargs)
@@ -218,7 +219,7 @@ def list_calls(call: Callable[[], Any]) -> dict[str, list[list[Any]]]:
 
 
 def _is_list(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and bool(value) and all(hasattr(one, "stride") for one in value)
+    return isinstance(value, (list, tuple)) and bool(value) and all(hasattr(item, "stride") for item in value)
 
 
 def _taken(value: Any) -> Any:
@@ -227,14 +228,14 @@ def _taken(value: Any) -> Any:
         return _tensor(_described(value))
     if not _is_list(value):
         return "" if value is None else str(value)
-    items = [_described(one) for one in value]
+    items = [_described(item) for item in value]
     if len(items) > MOST_IN_ORDER:
         items.sort(key=lambda item: (item.shape, item.dtype, item.strides or ()))
     return packed(TensorList(tuple(items)))
 
 
 def _described(value: Any) -> Tensor:
-    shape = tuple(int(one) for one in value.shape)
+    shape = tuple(int(size) for size in value.shape)
     return Tensor(shape, str(value.dtype).removeprefix("torch."), tuple(value.stride()) or None)
 
 
@@ -252,9 +253,9 @@ def _row(
     call = priced.groups[group].call
     row: Row = {
         "op": call.name,
-        "inputs": json.loads(inputs) if inputs else [packed(one) for one in call.inputs],
+        "inputs": json.loads(inputs) if inputs else [packed(argument) for argument in call.inputs],
         "calls": len(calls),
-        "ns": int(np.median([durations[one].sum() for one in calls])),
+        "ns": int(np.median([durations[index].sum() for index in calls])),
         "kernels": len(calls[0]),
         "kernel": events.name_of(int(links.device[longest]))[:MOST_NAME],
     }
@@ -279,7 +280,7 @@ def unpacked(value: Any) -> Argument:
     if isinstance(value, str):
         return Scalar(value)
     if isinstance(value, dict):
-        return TensorList(tuple(_loaded(one) for times, one in value["list"] for _ in range(times)))
+        return TensorList(tuple(_loaded(tensor) for times, tensor in value["list"] for _ in range(times)))
     return _loaded(value)
 
 
@@ -312,7 +313,7 @@ def load(rows: Sequence[Row]) -> list[Entry]:
         Entry(
             call=OpCall(
                 name=row["op"],
-                inputs=tuple(unpacked(one) for one in row["inputs"]),
+                inputs=tuple(unpacked(argument) for argument in row["inputs"]),
                 kernels=(row["kernel"],),
                 copied_bytes=row.get("copied"),
             ),
@@ -332,10 +333,10 @@ def dumps(record: dict[str, Any]) -> str:
 
 def _dump(value: Any, depth: int) -> str:
     if isinstance(value, dict) and depth < 4 and "op" not in value:
-        inner = [f"{json.dumps(key)}: {_dump(one, depth + 1)}" for key, one in value.items()]
+        inner = [f"{json.dumps(key)}: {_dump(item, depth + 1)}" for key, item in value.items()]
         return "{\n" + ",\n".join(inner) + "\n}" if inner else "{}"
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        return "[\n" + ",\n".join(json.dumps(one, separators=(",", ":")) for one in value) + "\n]"
+        return "[\n" + ",\n".join(json.dumps(item, separators=(",", ":")) for item in value) + "\n]"
     return json.dumps(value)
 
 

@@ -8,19 +8,18 @@ in anything. No torch.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-ROOT = Path(__file__).resolve().parent.parent
+from bench.pages import RESULTS, ROOT, read
+
 SHIPPED = ROOT / "src" / "gobrrr" / "data" / "h100"
 MORE = ROOT / "tests" / "data" / "h100"
 """Traces that are not part of the package."""
 
 HANDED_RANKS = ROOT.parent / "shared" / "h100" / "ddp"
-RESULTS = ROOT / "bench" / "results"
 
 Group = Literal["handed", "further", "second", "labels", "ddp", "holdout"]
 Interval = tuple[float, float]
@@ -96,17 +95,12 @@ def pairs() -> Iterator[Pair]:
     yield from further(RESULTS / "h200_pairs_ranks.json", MORE.parent / "h200" / "pairs", "ddp")
 
 
-def _read(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
-
-
 def _times(row: dict[str, Any]) -> list[float]:
     """All timings of a form, in ms: the first round, a second one where there was one, every rank."""
     if "ranks" in row:
         return [time for rank in row["ranks"] for time in _times(rank)]
     rounds = [row, *([row["again"]] if "again" in row else [])]
-    return [one[key] for one in rounds for key in ("sync_ms", "pipelined_ms")]
+    return [timing[key] for timing in rounds for key in ("sync_ms", "pipelined_ms")]
 
 
 def _interval(times: Sequence[float], work: float = 1.0) -> Interval:
@@ -114,7 +108,7 @@ def _interval(times: Sequence[float], work: float = 1.0) -> Interval:
 
 
 def _handed() -> Iterator[Pair]:
-    for name, entry in _read(SHIPPED / "truth.json").items():
+    for name, entry in read(SHIPPED / "truth.json").items():
         yield Pair(
             name=name,
             group="handed",
@@ -129,7 +123,7 @@ def _handed() -> Iterator[Pair]:
 
 
 def _labels() -> Iterator[Pair]:
-    measured = _read(SHIPPED / "labels.json")
+    measured = read(SHIPPED / "labels.json")
     for name, negative in COMPILED.items():
         yield Pair(
             name=f"{name}.compile",
@@ -150,7 +144,7 @@ def rank_files(folder: Path, name: str) -> list[Path]:
 
 
 def _ranks() -> Iterator[Pair]:
-    measured = _read(SHIPPED / "ddp_truth.json")
+    measured = read(SHIPPED / "ddp_truth.json")
     for name, (fixed, treatment) in RANKS.items():
         folder = next((path for path in (MORE, HANDED_RANKS) if rank_files(path, name)), None)
         if folder is None:
@@ -171,7 +165,7 @@ def _ranks() -> Iterator[Pair]:
 
 
 def _held_out() -> Iterator[Pair]:
-    measured = _read(RESULTS / "h100_holdout.json")["workloads"]
+    measured = read(RESULTS / "h100_holdout.json")["workloads"]
     folder = MORE / "holdout"
     for name, (fixed, treatments, regime) in HELD_OUT.items():
         yield Pair(
@@ -192,7 +186,7 @@ def further(record: Path, traces: Path, group: Group = "further") -> Iterator[Pa
     nothing where there is no record."""
     if not record.is_file():
         return
-    for name, entry in _read(record)["pairs"].items():
+    for name, entry in read(record)["pairs"].items():
         if "faulty" not in entry or "fixed" not in entry:
             continue
         faulty, fixed = (_traces_of(entry[form], traces) for form in ("faulty", "fixed"))
@@ -205,7 +199,7 @@ def further(record: Path, traces: Path, group: Group = "further") -> Iterator[Pa
             fixed=fixed[0] if fixed[0].is_file() else None,
             faulty_ms=_interval(_times(entry["faulty"])),
             fixed_ms=_interval(_times(entry["fixed"]), entry["fixed_work"]),
-            treatments=tuple(_sized(one, entry["fixed_work"]) for one in entry["treatments"]),
+            treatments=tuple(_sized(treatment, entry["fixed_work"]) for treatment in entry["treatments"]),
             regime=entry["regime"],
             negative=entry["negative"],
             other_ranks=tuple(faulty[1:]),
@@ -218,4 +212,4 @@ def _sized(treatment: str, work: float) -> str:
 
 
 def _traces_of(row: dict[str, Any], folder: Path) -> list[Path]:
-    return [folder / one["trace"] for one in row.get("ranks", [row])]
+    return [folder / rank["trace"] for rank in row.get("ranks", [row])]

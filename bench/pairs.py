@@ -10,23 +10,20 @@ the predictor was made with (truth.json) are given apart from the others.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
 from dataclasses import replace
-from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
-import gobrrr
+from bench import pages
+from bench.pages import ROOT
 from bench.pair_data import Pair, pairs
 from gobrrr.doors import changes
 from gobrrr.model.profile import Profile
 from gobrrr.observe.trace import read_trace
 from gobrrr.units import percent
 
-ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results" / "pairs.json"
 PAGE = ROOT / "docs" / "what_if.md"
 WITHIN = 0.10
@@ -170,7 +167,7 @@ def first_sight(group: str) -> list[dict[str, Any]]:
 def _missed(rows: list[dict[str, Any]]) -> list[str]:
     """Why the worst are missed."""
     mine = [row for row in rows if abs(points(row)) > WITHIN and row["name"] in MISSES]
-    lines = [f"- {row['name']}: {MISSES[row['name']]}" for row in sorted(mine, key=lambda one: one["name"])]
+    lines = [f"- {row['name']}: {MISSES[row['name']]}" for row in sorted(mine, key=lambda row: row["name"])]
     return [*lines, ""] if lines else []
 
 
@@ -193,12 +190,11 @@ def _summary(rows: list[dict[str, Any]]) -> str:
 
 
 def _table(rows: list[dict[str, Any]]) -> list[str]:
-    lines = [
-        "| pair | treatments | faulty: estimated, measured (ms) | fixed: predicted | fixed: measured "
-        "| saving: predicted, measured | miss |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for row in sorted(rows, key=lambda one: (one["negative"], one["name"])):
+    lines = pages.heads(
+        "pair | treatments | faulty: estimated, measured (ms) | fixed: predicted | fixed: measured "
+        "| saving: predicted, measured | miss"
+    )
+    for row in sorted(rows, key=lambda row: (row["negative"], row["name"])):
         low, value, high = row["predicted_ms"]
         name = row["name"] + (" (nothing to gain)" if row["negative"] else "")
         lines.append(
@@ -214,7 +210,7 @@ def _interval(row: dict[str, Any]) -> str:
 
 
 def _shares(row: dict[str, Any]) -> str:
-    low, high = (f"{one:.0%}" for one in row["measured_range"])
+    low, high = (f"{share:.0%}" for share in row["measured_range"])
     return low if low == high else f"{low} to {high}"
 
 
@@ -223,24 +219,10 @@ def _range(times: list[float]) -> str:
 
 
 def main() -> int:
-    """Predict and write, or check."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only say whether the page is current")
-    if parser.parse_args().check:
-        current = PAGE.read_text() == page(json.loads(RESULTS.read_text()))
-        print("current" if current else "docs/what_if.md differs from bench/results/pairs.json")
-        return 0 if current else 1
-    results = {
-        "command": "python -m bench.pairs",
-        "version": gobrrr.__version__,
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        "device": "NVIDIA H100 80GB HBM3",
-        "pairs": [measure(pair) for pair in pairs()],
-    }
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    PAGE.write_text(page(results))
-    print(page(results))
-    return 0
+    def measure_all() -> dict[str, Any]:
+        return {"device": "NVIDIA H100 80GB HBM3", "pairs": [measure(pair) for pair in pairs()]}
+
+    return pages.measured(pages.parser(__doc__).parse_args(), "bench.pairs", PAGE, page, measure_all)
 
 
 if __name__ == "__main__":

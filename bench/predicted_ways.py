@@ -80,11 +80,11 @@ def foretold(
     """The predictions at first sight of the step. `sets` are names as `named` makes them; `machine`: None, as found.
     `steps`: what the step took when each of them was measured, ns; `replayed` is then of the step as it was then."""
     examined = pipeline.examine(profile, on=machine)
-    asked = [_joined([ways[name] for name in one.split(JOINED)]) for one in sets]
+    asked = [_joined([ways[name] for name in set_name.split(JOINED)]) for set_name in sets]
     predictor = predictor_of(examined, asked)
     replayed = {way.name: predictor.replayed(way.as_if, (steps or {}).get(way.name)) for way in asked}
     step = step_of(examined.diagnosis)
-    savings = {name: _saving(one, step) for name, one in replayed.items()}
+    savings = {name: _saving(prediction, step) for name, prediction in replayed.items()}
     return Foretold(step, examined.diagnosis.regime, savings, replayed, examined.evidence)
 
 
@@ -99,12 +99,8 @@ def _joined(ways: Sequence[Told]) -> Way:
         raise NotImplementedError("a way that was told is never applied")
 
     return Way(
-        name=JOINED.join(way.name for way in ways),
-        treatment=ways[0].treatment if len(ways) == 1 else "together",
-        apply=apply,
-        code="",
-        numerics=ways[0].numerics,
-        rank=0,
+        name=JOINED.join(way.name for way in ways), treatment=ways[0].treatment if len(ways) == 1 else "together",
+        apply=apply, code="", numerics=ways[0].numerics, rank=0,
         as_if=tuple(dict.fromkeys(name for way in ways for name in way.as_if)),
         work=math.prod(way.work for way in ways),
-    )
+    )  # fmt: skip

@@ -11,7 +11,6 @@ table (src/gobrrr/hardware/data/efficiency.json).
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from bench import fit_dispatch, fit_efficiency
+from bench import fit_dispatch, fit_efficiency, pages
 from bench.zoo_recordings import LABELS, Labelled, labelled
 from gobrrr.analysis.pricing.roofline import floor
 from gobrrr.cost import price
@@ -32,18 +31,17 @@ from gobrrr.hardware.ceilings import datasheet_of, machine_of
 from gobrrr.model.machine import Machine
 from gobrrr.model.work import OpCall, Work
 
-RESULTS = Path(__file__).parent / "results"
-TARGET = RESULTS / "predictions.json"
-AGAIN, AGAIN_MACHINE = RESULTS / "h100_models_again.json", RESULTS / "machine_h100_again.json"
-HANDED = Path(__file__).parent.parent / "src" / "gobrrr" / "data" / "h100" / "labels.json"
+TARGET = pages.RESULTS / "predictions.json"
+AGAIN, AGAIN_MACHINE = pages.RESULTS / "h100_models_again.json", pages.RESULTS / "machine_h100_again.json"
+HANDED = pages.ROOT / "src" / "gobrrr" / "data" / "h100" / "labels.json"
 
 
 def predicted(steps: Sequence[Labelled], measured: Machine | None) -> list[dict[str, Any]]:
     """A row a step; `measured`: the card's own ceilings, where they are known."""
     stored = efficiency.load()
     rows = []
-    for model in dict.fromkeys(one.model for one in steps):
-        others = [one for one in labelled() if one.model != model]
+    for model in dict.fromkeys(step.model for step in steps):
+        others = [step for step in labelled() if step.model != model]
         table = msgspec.structs.replace(stored, shares=fit_efficiency.fit(without=model))
         hosts = fit_dispatch.hosts(fit_dispatch.dispatch(fit_dispatch.fit(others)))
         for step in steps:
@@ -53,25 +51,25 @@ def predicted(steps: Sequence[Labelled], measured: Machine | None) -> list[dict[
     return rows
 
 
-def _row(one: Labelled, table: efficiency.Efficiency, hosts: Any, measured: Machine | None) -> dict[str, Any]:
-    works = {call.call: price(call.call) for call in one.recording.calls}
-    found = prediction.forecast(one.recording, works, find("h100"), table, hosts)
+def _row(step: Labelled, table: efficiency.Efficiency, hosts: Any, measured: Machine | None) -> dict[str, Any]:
+    works = {call.call: price(call.call) for call in step.recording.calls}
+    found = prediction.forecast(step.recording, works, find("h100"), table, hosts)
     row = {
-        "model": one.model, "mode": one.mode,
-        "busy_ns": one.busy_ns, "wall_ns": one.wall_ns, "sync_ns": one.sync_ns, "peak_bytes": one.peak_bytes,
+        "model": step.model, "mode": step.mode,
+        "busy_ns": step.busy_ns, "wall_ns": step.wall_ns, "sync_ns": step.sync_ns, "peak_bytes": step.peak_bytes,
         "device_ns": found.device_ns, "host_ns": found.host_ns, "step_ns": found.step_ns,
-        "low_ns": found.low_ns, "high_ns": found.high_ns, "floor_ns": _floor_ns(one, works),
-        "predicted_peak_bytes": one.recording.peak_bytes,
+        "low_ns": found.low_ns, "high_ns": found.high_ns, "floor_ns": _floor_ns(step, works),
+        "predicted_peak_bytes": step.recording.peak_bytes,
     }  # fmt: skip
     if measured is not None:
-        row["calibrated_ns"] = prediction.forecast(one.recording, works, measured, table, hosts).device_ns
+        row["calibrated_ns"] = prediction.forecast(step.recording, works, measured, table, hosts).device_ns
     return row
 
 
-def _floor_ns(one: Labelled, works: dict[OpCall, Work]) -> float:
+def _floor_ns(step: Labelled, works: dict[OpCall, Work]) -> float:
     """The least device time of the step, call by call, on the datasheet's ceilings."""
     floors = {call: floor(work, find("h100")) for call, work in works.items()}
-    return sum(found.least_ns for call in one.recording.calls if (found := floors[call.call]) is not None)
+    return sum(found.least_ns for call in step.recording.calls if (found := floors[call.call]) is not None)
 
 
 def _say(row: dict[str, Any]) -> None:
@@ -81,12 +79,12 @@ def _say(row: dict[str, Any]) -> None:
 
 def handed(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The same predictions beside the handed labels: [synchronized, pipelined] ms and busy ms of another session."""
-    labels = json.loads(HANDED.read_text())
+    labels = pages.read(HANDED)
     found = []
     for row in rows:
-        one = labels.get(row["model"], {})
-        if row["mode"] in one:
-            wall, busy = one[row["mode"]][1] * 1e6, one[f"{row['mode']}_busy_ms"] * 1e6
+        label = labels.get(row["model"], {})
+        if row["mode"] in label:
+            wall, busy = label[row["mode"]][1] * 1e6, label[f"{row['mode']}_busy_ms"] * 1e6
             found.append({**row, "wall_ns": wall, "busy_ns": busy})
     return found
 
@@ -98,7 +96,7 @@ def misses(rows: Sequence[dict[str, Any]], predicted_key: str, measured_key: str
 
 def card(path: Path) -> Machine:
     """The ceilings that `gobrrr machine --json` measured on a card."""
-    measured = decode(msgspec.json.encode(json.loads(path.read_text())[0]["measured"]))
+    measured = decode(msgspec.json.encode(pages.read(path)[0]["measured"]))
     return machine_of(measured, datasheet_of(measured.environment.device_name, measured.environment.memory_bytes))
 
 
@@ -112,14 +110,14 @@ def main() -> int:
     second = predicted(labelled(AGAIN), card(AGAIN_MACHINE)) if again else []
     errors = [math.log(row["busy_ns"] / row["device_ns"]) for row in rows]
     spread = math.sqrt(fmean(error**2 for error in errors))
-    about = json.loads(LABELS.read_text())
+    about = pages.read(LABELS)
     found = {
         "command": "python -m bench.predictions", "date": about["date"], "device": about["device"],
         "torch_there": about["torch"], "transformers_there": about["transformers"],
         "torch_here": torch.__version__, "transformers_here": transformers.__version__,
         "rows": rows, "handed": handed(rows), "again": second,
     }  # fmt: skip
-    TARGET.write_text(json.dumps(found, indent=1) + "\n")
+    pages.write(TARGET, found)
     stored = msgspec.structs.replace(efficiency.load(), step_spread=round(spread, 3))
     fit_efficiency.TARGET.write_bytes(msgspec.json.format(msgspec.json.encode(stored), indent=1) + b"\n")
     print(f"device time: mean {fmean(misses(rows, 'device_ns', 'busy_ns')):.3f}, spread {spread:.3f}")

@@ -1,24 +1,52 @@
-"""Run a command as a whole process: wall time, and the peak of its memory with that of its children."""
+"""Whole processes: their answers, and their wall time with the peak of their memory and their children's."""
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from bench.pages import ROOT
 
 POLL_S = (0.001, 0.01)
 """Between two looks at the memory: a twentieth of the time so far, within these bounds."""
+
+LONGEST_S = 300.0
+"""Seconds that a process may take to answer."""
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class CommandFailedError(RuntimeError):
     """The command ended with another status than 0: its time means nothing."""
+
+
+def answer(
+    module: str, *arguments: str, limit_s: float = LONGEST_S, environment: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """What `python -m MODULE` prints as JSON in its last line, run in a process of its own; else what went wrong."""
+    paths = [str(ROOT / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    settings = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **(environment or {})}
+    command = [sys.executable, "-m", module, *arguments]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=limit_s, check=False, env=settings, cwd=ROOT
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"no result within {limit_s:g} s"}
+    lines = done.stdout.splitlines()
+    if done.returncode or not lines:
+        return {"error": (done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"])[-1]}
+    row: dict[str, Any] = json.loads(lines[-1])
+    return row
 
 
 @dataclass(frozen=True)
@@ -52,12 +80,9 @@ def summary(runs: Sequence[Run]) -> dict[str, float | int | None]:
     walls = sorted(each.wall_s for each in runs)
     peaks = [each.peak_rss_bytes for each in runs if each.peak_rss_bytes is not None]
     return {
-        "runs": len(walls),
-        "wall_s_min": round(walls[0], 4),
-        "wall_s_median": round(statistics.median(walls), 4),
-        "wall_s_max": round(walls[-1], 4),
-        "peak_rss_mb": round(max(peaks) / 1e6, 1) if peaks else None,
-    }
+        "runs": len(walls), "wall_s_min": round(walls[0], 4), "wall_s_median": round(statistics.median(walls), 4),
+        "wall_s_max": round(walls[-1], 4), "peak_rss_mb": round(max(peaks) / 1e6, 1) if peaks else None,
+    }  # fmt: skip
 
 
 class _Peak(threading.Thread):

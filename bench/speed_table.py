@@ -7,17 +7,15 @@ python -m bench.speed_table --check   exit 1 when the block differs from the res
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench import pages
 from gobrrr.units import bytes_, duration, duration_range
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "bench" / "results" / "trace_reading.json"
-PAGE = ROOT / "docs" / "manual.md"
+RESULTS, PAGE = pages.RESULTS / "trace_reading.json", pages.DOCS / "manual.md"
 START = "<!-- bench:start -->"
 END = "<!-- bench:end -->"
 
@@ -54,7 +52,7 @@ def _rows(results: dict[str, Any]) -> list[str]:
     rows = [
         f"| {label} | {_wall(results[name])} | {_memory(results[name])} |" for name, label in ROWS if name in results
     ]
-    return ["| command | wall time | peak memory |", "| --- | --- | --- |", *rows]
+    return [*pages.heads("command | wall time | peak memory"), *rows]
 
 
 def _wall(times: dict[str, Any]) -> str:
@@ -82,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
     now = options.page.read_text(encoding="utf-8")
-    wanted = with_block(now, table(json.loads(options.results.read_text(encoding="utf-8"))))
+    wanted = with_block(now, table(pages.read(options.results)))
     if options.check:
         if now != wanted:
             print(f"{options.page}: the bench block is out of date; run `make bench`")

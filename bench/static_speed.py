@@ -8,19 +8,17 @@ in a process that has torch and transformers loaded. Writes bench/results/static
 
 from __future__ import annotations
 
-import datetime
-import json
 import os
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import gobrrr
+from bench import pages
 from gobrrr import api
 from gobrrr.doors import prediction
 
-TARGET = Path(__file__).parent / "results" / "static_speed.json"
+TARGET = pages.RESULTS / "static_speed.json"
 TIMES = 3
 TOKENS = 2048
 
@@ -77,10 +75,10 @@ def main() -> int:
         rows[name] = measured(sizes)
         print(name, rows[name])
     found = {
-        "command": "python -m bench.static_speed", "date": datetime.date.today().isoformat(), "tokens": TOKENS,
+        "command": "python -m bench.static_speed", "date": pages.today(), "tokens": TOKENS,
         "cores": os.cpu_count(), "torch": torch.__version__, "transformers": transformers.__version__, "rows": rows,
     }  # fmt: skip
-    TARGET.write_text(json.dumps(found, indent=1) + "\n")
+    pages.write(TARGET, found)
     return 0
 
 

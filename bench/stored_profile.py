@@ -83,7 +83,7 @@ def _stored(rank: RankProfile) -> StoredRank:
     pools: dict[str, tuple[Any, ...]] = {}
     for pool, users in POOLS.items():
         entries = getattr(events, pool)
-        used = np.unique(np.concatenate([columns[one] for one in users]))
+        used = np.unique(np.concatenate([columns[user] for user in users]))
         used = used[used >= 0]
         place = np.full(len(entries) + 1, ABSENT, dtype=np.int64)  # the last is for ABSENT itself
         place[used] = np.arange(len(used))
@@ -100,7 +100,7 @@ def _stored(rank: RankProfile) -> StoredRank:
 def _packed(column: NDArray[Any]) -> tuple[int, bytes]:
     differences = np.diff(column.astype(np.int64), prepend=np.int64(0))
     most = int(np.abs(differences).max()) if len(differences) else 0
-    width = next(one for one in SOUGHT if most < 1 << (8 * one - 1))
+    width = next(width_bytes for width_bytes in SOUGHT if most < 1 << (8 * width_bytes - 1))
     # the low bytes of all rows together, then the next ones: what changes little stands beside its like
     return width, differences.astype(f"<i{width}").view(np.uint8).reshape(-1, width).T.tobytes()
 
@@ -125,19 +125,19 @@ def _column(width: int, data: bytes) -> NDArray[np.int64]:
 
 def _recording(found: dict[str, Any]) -> Recording:
     """A Recording, by hand where an argument is one of three types that have no tag."""
-    return Recording(**_typed(found, Recording, calls=tuple(_recorded(one) for one in found["calls"])))
+    return Recording(**_typed(found, Recording, calls=tuple(_recorded(call) for call in found["calls"])))
 
 
 def _recorded(found: dict[str, Any]) -> RecordedCall:
     call = found["call"]
-    made = OpCall(**_typed(call, OpCall, inputs=tuple(_argument(one) for one in call["inputs"])))
+    made = OpCall(**_typed(call, OpCall, inputs=tuple(_argument(argument) for argument in call["inputs"])))
     return RecordedCall(**_typed(found, RecordedCall, call=made))
 
 
 def _typed(found: dict[str, Any], kind: type[msgspec.Struct], **made: Any) -> dict[str, Any]:
     """The fields of a struct, each read as its type says; `made` are those that were read already."""
     types = _types(kind)
-    return {name: msgspec.convert(one, types[name]) for name, one in found.items() if name not in made} | made
+    return {name: msgspec.convert(value, types[name]) for name, value in found.items() if name not in made} | made
 
 
 @cache

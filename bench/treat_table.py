@@ -8,17 +8,14 @@ A saving is a share of the step before the trial, per unit of work.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
+from bench import pages
 from gobrrr.units import duration, percent
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS, PAGE = ROOT / "bench" / "results" / "treat_h200.json", ROOT / "docs" / "treat.md"
+RESULTS, PAGE = pages.RESULTS / "treat_h200.json", pages.DOCS / "treat.md"
 
 REACHED, TRIALS, SECONDS = 0.97, 3, 120.0
 """What treat is to reach of the best recipe's speed, in so many trials and so many seconds beside compiling."""
@@ -41,8 +38,8 @@ Row = dict[str, Any]
 
 def ratio(found: Row) -> float | None:
     """The time of the best other recipe over that of what treat kept; None where they were not timed in turns."""
-    one = found.get("against", {})
-    return one["best_ns"] / one["treat_ns"] if one.get("best_ns") and one.get("treat_ns") else None
+    timed = found.get("against", {})
+    return timed["best_ns"] / timed["treat_ns"] if timed.get("best_ns") and timed.get("treat_ns") else None
 
 
 def beside_compiling(found: Row) -> float | None:
@@ -109,9 +106,9 @@ def _summary(entries: dict[str, Row]) -> list[str]:
 
 
 def _reached(when: str, told: dict[str, Row]) -> str:
-    far = sum((ratio(one) or 0.0) >= REACHED for one in told.values())
-    quick = sum((beside_compiling(one) or 0.0) <= SECONDS for one in told.values())
-    short = sum(bool(one["against"].get("left")) for one in told.values())
+    far = sum((ratio(entry) or 0.0) >= REACHED for entry in told.values())
+    quick = sum((beside_compiling(entry) or 0.0) <= SECONDS for entry in told.values())
+    short = sum(bool(entry["against"].get("left")) for entry in told.values())
     doubt = f" On {short} of them the time did not reach every recipe (the table names those)." if short else ""
     return (
         f"- {when}, treat reached {percent(REACHED)} of the best recipe's speed on {far} of {len(told)} workloads. On "
@@ -120,28 +117,27 @@ def _reached(when: str, told: dict[str, Row]) -> str:
 
 
 def _workloads(entries: dict[str, Row]) -> list[str]:
-    lines = [
-        "| workload | what it is | untreated | treat | treat kept | best recipe | of | trials | s | s of them "
-        "compiling | at first sight | now |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    lines = pages.heads(
+        "workload | what it is | untreated | treat | treat kept | best recipe | of | trials | s | s of them "
+        "compiling | at first sight | now"
+    )
     for name, found in held(entries).items():
-        one, treated = found["against"], found["treat"]
-        times = [duration(one[key]) for key in ("untreated_ns", "treat_ns", "best_ns")]
+        timed, treated = found["against"], found["treat"]
+        times = [duration(timed[key]) for key in ("untreated_ns", "treat_ns", "best_ns")]
         first = ratio(found.get(FIRST, found))
         at_first = "not timed" if first is None else f"{first:.3f}"
         now = f"{ratio(found):.3f}" if FIRST in found else "the same"
         lines.append(
-            f"| {name} | {_cell(found['what'])} | {times[0]} | {times[1]} | {one['mine'] or 'nothing'} | {times[2]} | "
-            f"{one['best'] or 'the step as it was'}{_left(one)} | {len(treated['trials'])} | "
+            f"| {name} | {_cell(found['what'])} | {times[0]} | {times[1]} | {timed['mine'] or 'nothing'} | "
+            f"{times[2]} | {timed['best'] or 'the step as it was'}{_left(timed)} | {len(treated['trials'])} | "
             f"{treated['seconds']:.0f} | {treated['compiling_s']:.0f} | {at_first} | {now} |"
         )
     return lines
 
 
-def _left(one: Row) -> str:
+def _left(timed: Row) -> str:
     """The recipes that the time did not reach."""
-    return f" (not timed: {'; '.join(one['left'])})" if one.get("left") else ""
+    return f" (not timed: {'; '.join(timed['left'])})" if timed.get("left") else ""
 
 
 def _unfinished(entries: dict[str, Row]) -> list[str]:
@@ -151,7 +147,7 @@ def _unfinished(entries: dict[str, Row]) -> list[str]:
 
 def _low(entries: dict[str, Row]) -> list[str]:
     """Each workload below REACHED at first sight, with the reason."""
-    low = {name: ratio(one) or 0.0 for name, one in held(first_sight(entries)).items()}
+    low = {name: ratio(entry) or 0.0 for name, entry in held(first_sight(entries)).items()}
     return [f"- {name} ({low[name]:.3f} at first sight): {WHY[name]}." for name in low if low[name] < REACHED] or [
         "None."
     ]
@@ -160,8 +156,8 @@ def _low(entries: dict[str, Row]) -> list[str]:
 def trials(entries: dict[str, Row]) -> Iterator[tuple[str, Row]]:
     """Every trial with its workload's name; those of first sight are named so."""
     for name, found in entries.items():
-        for about, one in ((f"{name}, at first sight", found.get(FIRST, {})), (name, found)):
-            for trial in one.get("treat", {}).get("trials", ()):
+        for about, entry in ((f"{name}, at first sight", found.get(FIRST, {})), (name, found)):
+            for trial in entry.get("treat", {}).get("trials", ()):
                 yield about, trial
 
 
@@ -176,11 +172,11 @@ def predicted(trial: Row) -> tuple[float, ...] | None:
     expected, step = trial.get("expected_ns"), trial.get("step_ns")
     if expected is None or not step:
         return None
-    return tuple(one / step for one in (expected, *trial.get("predicted_saving_ns", ())))
+    return tuple(ns / step for ns in (expected, *trial.get("predicted_saving_ns", ())))
 
 
 def _trials(entries: dict[str, Row]) -> list[str]:
-    lines = ["| workload | tried | predicted | measured | verdict |", "| --- | --- | --- | --- | --- |"]
+    lines = pages.heads("workload | tried | predicted | measured | verdict")
     for about, trial in trials(entries):
         got = measured(trial)
         lines.append(
@@ -203,19 +199,7 @@ def _cell(text: str) -> str:
 
 
 def main() -> int:
-    """Write the page, or check it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="only say whether the page is current")
-    check = parser.parse_args().check
-    text = page(json.loads(RESULTS.read_text(encoding="utf-8")))
-    if not check:
-        PAGE.write_text(text, encoding="utf-8")
-        print("docs/treat.md")
-        return 0
-    current = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text
-    if not current:
-        print("docs/treat.md differs from bench/results/treat_h200.json")
-    return 0 if current else 1
+    return pages.main(__doc__, lambda: {PAGE: page(pages.read(RESULTS))}, "python -m bench.treat_table")
 
 
 if __name__ == "__main__":

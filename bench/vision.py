@@ -113,7 +113,7 @@ class Dit(nn.Module):
         for layer in self.layers:
             s1, a1, g1, s2, a2, g2 = layer["ada"](F.silu(c))[:, None].chunk(6, -1)
             y = F.layer_norm(x, (self.width,)) * (1 + a1) + s1
-            q, k, v = (heads_of(one, self.width // self.heads) for one in layer["qkv"](y).chunk(3, -1))
+            q, k, v = (heads_of(part, self.width // self.heads) for part in layer["qkv"](y).chunk(3, -1))
             x = x + g1 * layer["o"](joined(F.scaled_dot_product_attention(q, k, v)))
             y = F.layer_norm(x, (self.width,)) * (1 + a2) + s2
             x = x + g2 * layer["down"](F.gelu(layer["up"](y), approximate="tanh"))

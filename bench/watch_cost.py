@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from datetime import datetime, timezone
-from pathlib import Path
 
+from bench import pages
 from gobrrr.hardware.measure.device import cpu_name, need_torch
 from gobrrr.observe.live.watcher import Options, Watcher
 
-OUT = Path(__file__).parent / "results" / "watch_cost.json"
+OUT = pages.RESULTS / "watch_cost.json"
 STEP_MS = 10.0
 PROMISED = 0.01
 CALLS, BLOCKS = 200, 50
@@ -46,15 +45,10 @@ def main() -> None:
         done.boundary()
     found["when enough was seen"] = boundary_ns(done)
     report = {
-        "command": "python -m bench.watch_cost",
-        "device": cpu_name(),
-        "torch": torch.__version__,
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "step_ms": STEP_MS,
-        "promised": PROMISED,
-        "boundary_ns": found,
-    }
-    OUT.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        "command": "python -m bench.watch_cost", "device": cpu_name(), "torch": torch.__version__,
+        "date": pages.now(), "step_ms": STEP_MS, "promised": PROMISED, "boundary_ns": found,
+    }  # fmt: skip
+    pages.write(OUT, report)
     print(json.dumps(report, indent=1))
 
 

@@ -46,15 +46,10 @@ def _each(workloads: dict[str, Any]) -> Iterable[Labelled]:
 
 def _one(model: str, mode: str, found: dict[str, Any]) -> Labelled:
     return Labelled(
-        model=model,
-        mode=mode,
-        recording=recording(model, mode),
-        busy_ns=found["busy_ms"] * 1e6,
-        wall_ns=found["pipelined_ms"]["median"] * 1e6,
-        sync_ns=found["sync_ms"]["median"] * 1e6,
-        peak_bytes=found["peak_bytes"],
-        kernels=found["kernels"],
-    )
+        model=model, mode=mode, recording=recording(model, mode), busy_ns=found["busy_ms"] * 1e6,
+        wall_ns=found["pipelined_ms"]["median"] * 1e6, sync_ns=found["sync_ms"]["median"] * 1e6,
+        peak_bytes=found["peak_bytes"], kernels=found["kernels"],
+    )  # fmt: skip
 
 
 def recording(model: str, mode: str) -> Recording:

@@ -47,16 +47,18 @@ def _read(name: str) -> Any:
 def text() -> str:
     """The section of docs/lab.md."""
     [machine] = _read("machine_h100.json")
-    entries = {(one["group"], one["name"]): one["amount"]["value"] for one in machine["measured"]["entries"]}
+    entries = {(entry["group"], entry["name"]): entry["amount"]["value"] for entry in machine["measured"]["entries"]}
     earlier, clocks = _read("h100_article.json"), _read("h100_clocks.json")
     rows, ratios = [], []
     for group, name, key, unit, rate in ROWS:
         ratio = entries[group, name] / unit / earlier[key]
         ratios.append(abs(ratio - 1))
-        one = clocks["rates"].get(rate)
+        clock = clocks["rates"].get(rate)
         cells = [f"{entries[group, name] / unit:.4g} {UNITS[unit]}", f"{earlier[key]:.4g}", f"{ratio:.2f}"]
-        cells += [f"{one[part]['value'] / unit:.4g}" for part in ("burst", "sustained")] if one else ["", ""]
-        cells.append(f"{one['under_load']['sm_mhz']:.0f} MHz at {one['under_load']['power_w']:.0f} W" if one else "")
+        cells += [f"{clock[part]['value'] / unit:.4g}" for part in ("burst", "sustained")] if clock else ["", ""]
+        cells.append(
+            f"{clock['under_load']['sm_mhz']:.0f} MHz at {clock['under_load']['power_w']:.0f} W" if clock else ""
+        )
         rows.append(f"| {group}: {name} | " + " | ".join(cells) + " |")
     most = f"{max(ratios):.0%}".replace("%", " %")
     return TEXT.format(command=clocks["command"], date=clocks["date"], rows="\n".join(rows), most=most)

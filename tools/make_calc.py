@@ -5,7 +5,6 @@ A line `<!-- calc: ARGUMENTS -->` is followed by what `gobrrr calc ARGUMENTS` pr
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import re
@@ -14,11 +13,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench import pages
 from gobrrr import cli, envelope
 from gobrrr.model.envelope import Generation
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGE, PICTURE = DOCS / "calc.md", DOCS / "generations.svg"
+PAGE, PICTURE = pages.DOCS / "calc.md", pages.DOCS / "generations.svg"
 MARK = re.compile(r"<!-- calc: (.*?) -->\n(?:\n```\n\$ gobrrr calc .*?\n```\n)?", re.DOTALL)
 
 WIDTH, LEFT, BAR, ROW, TOP = 720, 190, 380, 26, 44
@@ -52,7 +51,7 @@ def page(text: str) -> str:
 def picture(many: Sequence[Generation]) -> str:
     """Bars of FLOP a byte, one a GPU."""
     height = TOP + ROW * len(many) + 16
-    most = max(one.matrix_ratio for one in many)
+    most = max(generation.matrix_ratio for generation in many)
     style = 'font-family="sans-serif" font-size="13" fill="#333"'
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}">',
@@ -71,19 +70,12 @@ def picture(many: Sequence[Generation]) -> str:
     return "\n".join([*lines, "</svg>", ""])
 
 
-def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 when a file is not current")
-    check = parser.parse_args(arguments).check
-    wanted = {PAGE: page(PAGE.read_text(encoding="utf-8")), PICTURE: picture(envelope.generations())}
-    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-    if check:
-        print("\n".join(f"docs/{path.name}: run python tools/make_calc.py" for path in stale) or "calc: current")
-        return int(bool(stale))
-    for path in stale:
-        path.write_text(wanted[path], encoding="utf-8")
-    return 0
+def main() -> int:
+    def files() -> dict[Path, str]:
+        return {PAGE: page(PAGE.read_text(encoding="utf-8")), PICTURE: picture(envelope.generations())}
+
+    return pages.main(__doc__, files, "python -m tools.make_calc")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

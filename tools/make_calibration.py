@@ -5,17 +5,17 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
+from bench import pages
 from bench.calibration import COLUMNS, RESULTS, Line, Table, table
 from gobrrr.analysis.replay.fitted import Fitted, LeftOut, Spread, fitted
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "calibration.md"
+PAGE = pages.DOCS / "calibration.md"
 FIT, FINAL = RESULTS / "calibration.json", RESULTS / "calibration_final.json"
 
 HEAD = """# Predicted savings against measured ones
@@ -76,10 +76,10 @@ def page(fit: Table, final: Table | None, made: Fitted) -> str:
     return "\n".join(parts)
 
 
-def _section(title: str, one: Table) -> str:
-    about = " ".join(one.about)
-    made = f"`{one.command}`, {one.date}, {', '.join(one.hardware)}."
-    return "\n".join([f"## {title}", "", made, about, "", *_no_better(one.lines), "", *table(one.lines), ""])
+def _section(title: str, kept: Table) -> str:
+    about = " ".join(kept.about)
+    made = f"`{kept.command}`, {kept.date}, {', '.join(kept.hardware)}."
+    return "\n".join([f"## {title}", "", made, about, "", *_no_better(kept.lines), "", *table(kept.lines), ""])
 
 
 def _no_better(lines: Sequence[Line]) -> list[str]:
@@ -109,10 +109,9 @@ def _about(made: Fitted) -> str:
 
 
 def _spreads(spreads: Sequence[Spread]) -> list[str]:
-    rows = [
-        "| device | works by | points | workloads | low | median | high | ends | left out: error, covered, width |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    rows = pages.heads(
+        "device | works by | points | workloads | low | median | high | ends | left out: error, covered, width"
+    )
     for spread in spreads:
         out = spread.left_out
         told = "" if out is None else f"{100 * out.error:.1f}, {100 * out.coverage:.0f} %, {100 * out.width:.1f}"
@@ -129,20 +128,16 @@ def read(path: Path) -> Table | None:
     return msgspec.json.decode(path.read_bytes(), type=Table) if path.is_file() else None
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="exit 1 when the page is not current")
+def files() -> dict[Path, str]:
+    """The page by its path. Raises SystemExit where nothing was fitted yet."""
     fit = read(FIT)
     if fit is None:
-        parser.error("python -m bench.calibration --fit comes first")
-    text = page(fit, read(FINAL), fitted())
-    if parser.parse_args().check:
-        current = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text
-        if not current:
-            print("docs/calibration.md is not current: python -m tools.make_calibration", file=sys.stderr)
-        return 0 if current else 1
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+        raise SystemExit("python -m bench.calibration --fit comes first")
+    return {PAGE: page(fit, read(FINAL), fitted())}
+
+
+def main() -> int:
+    return pages.main(__doc__, files, "python -m tools.make_calibration")
 
 
 if __name__ == "__main__":

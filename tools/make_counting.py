@@ -6,18 +6,13 @@ that wrote it.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
-from bench import counters
+from bench import counters, pages
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "bench" / "results"
-PAGE = ROOT / "docs" / "counting.md"
+PAGE = pages.DOCS / "counting.md"
 DEVICES = ("cpu", "meta")
 PASSES = ("forward", "training")
 
@@ -97,7 +92,7 @@ def page() -> str:
 
 
 def _load(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    found: dict[str, Any] = pages.read(pages.RESULTS / f"{name}.json")
     return found
 
 
@@ -200,18 +195,8 @@ def _counters() -> str:
     )
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page is out of date")
-    options = parser.parse_args(arguments)
-    text = page()
-    if not options.check:
-        PAGE.write_text(text, encoding="utf-8")
-        return 0
-    current = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text
-    if not current:
-        print(f"{PAGE.relative_to(ROOT)} is out of date; run python -m tools.make_counting")
-    return 0 if current else 1
+def main() -> int:
+    return pages.main(__doc__, lambda: {PAGE: page()}, "python -m tools.make_counting")
 
 
 if __name__ == "__main__":

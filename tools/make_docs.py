@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from pathlib import Path
 
+from bench import pages
 from gobrrr.conditions import Condition
 from gobrrr.conditions import catalogue as conditions
 from gobrrr.treatments import Treatment
 from gobrrr.treatments import catalogue as treatments
 
-TARGET = Path(__file__).resolve().parent.parent / "docs" / "conditions.md"
+PAGE = pages.DOCS / "conditions.md"
 HEAD = """# Conditions and treatments
 
-Made by `python tools/make_docs.py` from the docstrings in `src/gobrrr/conditions` and `src/gobrrr/treatments`;
+Made by `python -m tools.make_docs` from the docstrings in `src/gobrrr/conditions` and `src/gobrrr/treatments`;
 edit those. Each part is what `gobrrr explain` prints for the code or the name.
 """
 
@@ -53,18 +52,9 @@ def _deeper(text: str) -> str:
     return "\n".join(lines)
 
 
-def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 when the page is not current")
-    given = parser.parse_args(arguments)
-    text = page()
-    if given.check:
-        current = TARGET.exists() and TARGET.read_text(encoding="utf-8") == text
-        print("docs/conditions.md is current" if current else "docs/conditions.md: run python tools/make_docs.py")
-        return 0 if current else 1
-    TARGET.write_text(text, encoding="utf-8")
-    return 0
+def main() -> int:
+    return pages.main(__doc__, lambda: {PAGE: page()}, "python -m tools.make_docs")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

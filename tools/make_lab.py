@@ -7,23 +7,21 @@ docs/lab.md                             which claims hold where, in a table; the
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 import msgspec
 
+from bench import pages
 from gobrrr.model.experiment import LabReport
 from gobrrr.report import svg
 from gobrrr.report.lab import page_of
 from tools import agreement
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = {name: ROOT / "bench" / "results" / f"lab_{name}.json" for name in ("h100", "cpu")}
-DOCS = ROOT / "docs"
+RESULTS = {name: pages.RESULTS / f"lab_{name}.json" for name in ("h100", "cpu")}
 HEAD = """# The article, re-measured
 
-Made by `python tools/make_lab.py` from `bench/results/lab_*.json`, which `gobrrr lab --all --json` wrote. The claims
+Made by `python -m tools.make_lab` from `bench/results/lab_*.json`, which `gobrrr lab --all --json` wrote. The claims
 are those of "Making Deep Learning Go Brrrr From First Principles"; each is quoted, with the numbers behind the verdict,
 in the page of its device.
 """
@@ -38,9 +36,9 @@ def reports() -> dict[str, LabReport]:
 def files() -> dict[Path, str]:
     """Every file with its content."""
     found = reports()
-    pages = {DOCS / f"lab_{name}.html": page_of(report) for name, report in found.items()}
+    by_device = {pages.DOCS / f"lab_{name}.html": page_of(report) for name, report in found.items()}
     plot = next(experiment for experiment in found["h100"].experiments if experiment.name == "intensity").plots[0]
-    return {**pages, DOCS / "intensity_h100.svg": svg.draw(plot), DOCS / "lab.md": _summary(found)}
+    return {**by_device, pages.DOCS / "intensity_h100.svg": svg.draw(plot), pages.DOCS / "lab.md": _summary(found)}
 
 
 def _summary(found: dict[str, LabReport]) -> str:
@@ -68,17 +66,7 @@ def _summary(found: dict[str, LabReport]) -> str:
 
 
 def main() -> int:
-    """Write or check."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    check = parser.parse_args().check
-    stale = [path for path, text in files().items() if not path.is_file() or path.read_text() != text]
-    if not check:
-        for path, text in files().items():
-            path.write_text(text)
-    elif stale:
-        print(f"out of date: {', '.join(path.name for path in stale)}; run python tools/make_lab.py")
-    return int(check and bool(stale))
+    return pages.main(__doc__, files, "python -m tools.make_lab")
 
 
 if __name__ == "__main__":

@@ -6,37 +6,29 @@ live_h100.json, watch_cost.json, after_recording.json), each with its command, d
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "bench" / "results"
-PAGE = ROOT / "docs" / "live.md"
+from bench import pages
+
+PAGE = pages.DOCS / "live.md"
 Row = dict[str, Any]
 
 
 def load(name: str) -> dict[str, Any] | None:
     """A result; None where it was never made."""
-    path = RESULTS / name
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    path = pages.RESULTS / name
+    return pages.read(path) if path.is_file() else None
 
 
 def page() -> str:
     """The page as it is, its tables anew."""
     text = PAGE.read_text(encoding="utf-8")
     tables = {
-        "cases": cases(),
-        "held": holders(),
-        "reports": reports(),
-        "workloads": workloads(),
-        "cost": cost(),
+        "cases": cases(), "held": holders(), "reports": reports(), "workloads": workloads(), "cost": cost(),
         "after": after(),
-    }
+    }  # fmt: skip
     for name, table in tables.items():
         between = re.compile(f"(<!-- {name}:start -->).*?(<!-- {name}:end -->)", re.DOTALL)
         text = between.sub(lambda found, body=table: f"{found[1]}\n\n{body}\n\n{found[2]}", text)  # type: ignore[misc]
@@ -61,8 +53,7 @@ def cases() -> str:
 def _cases(found: dict[str, Any]) -> str:
     lines = [
         f"{made(found)}.\n",
-        "| case | what | named | faulty, ms | fixed, ms | promised, ms | saved, ms |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        *pages.heads("case | what | named | faulty, ms | fixed, ms | promised, ms | saved, ms"),
     ]
     lines += [_case(row) for row in sorted(found["rows"].values(), key=lambda row: (row["negative"], row["case"]))]
     judged = [row for row in found["rows"].values() if not row["negative"]]
@@ -82,11 +73,11 @@ def _case(row: Row) -> str:
     if "error" in sick or "error" in healthy:
         return f"| {row['case']} | {what} | failed: {sick.get('error') or healthy.get('error')} | | | | |"
     if row["negative"]:
-        most = max((one[2] / 1e6 for one in sick["promised_ns"]), default=0.0)
+        most = max((promise[2] / 1e6 for promise in sick["promised_ns"]), default=0.0)
         said = "nothing to promise" if most < LITTLE * sick["wall_ms"] else "promised"
     else:
         said = f"{row['code']}" if named(row) else f"NOT {row['code']}"
-    best = max(sick["promised_ns"], key=lambda one: one[1] + one[2], default=None)
+    best = max(sick["promised_ns"], key=lambda promise: promise[1] + promise[2], default=None)
     promised = f"{best[1] / 1e6:.2f} to {best[2] / 1e6:.2f}" if best else "nothing"
     saved = sick["wall_ms"] - healthy["wall_ms"]
     times = f"{sick['wall_ms']:.2f} | {healthy['wall_ms']:.2f}"
@@ -101,8 +92,7 @@ def holders() -> str:
     rows = sorted(found["rows"].values(), key=lambda row: row["case"])
     lines = [
         f"{made(found)}.\n",
-        "| case | lines of the fault | held by | share | at the fault |",
-        "| --- | --- | --- | --- | --- |",
+        *pages.heads("case | lines of the fault | held by | share | at the fault"),
     ]
     lines += [_holder(row) for row in rows]
     verdicts = [_held_right(row) for row in rows if row["cause"]]
@@ -138,8 +128,7 @@ def reports() -> str:
     rows = sorted(found["rows"].items(), key=lambda item: (item[1]["negative"], item[1]["mechanism"], item[0]))
     lines = [
         f"{made(found)}.\n",
-        "| report | mechanism | cause | named at first sight | now | held by | saved | promised |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        *pages.heads("report | mechanism | cause | named at first sight | now | held by | saved | promised"),
         *(_report(name, row) for name, row in rows),
     ]
     judged = [row for _, row in rows if not row["negative"]]
@@ -151,8 +140,8 @@ def reports() -> str:
             f"\n{WHEN[when]}: {named} of {len(judged)} causes named. What holds the step is at the line in "
             f"{held.count('first')}; in {held.count('told')} more another place that is told is, in "
             f"{held.count('function')} its function is told. At most "
-            f"{LITTLE:.0%} promised on {sum(one <= LITTLE for one in tempted)} of {len(tempted)} where nothing is to "
-            "be had."
+            f"{LITTLE:.0%} promised on {sum(share <= LITTLE for share in tempted)} of {len(tempted)} where nothing is "
+            "to be had."
         )
     return "\n".join(lines)
 
@@ -165,7 +154,7 @@ def _report(name: str, row: Row) -> str:
     project, kind, number = row["source"].removeprefix("https://github.com/").rsplit("/", 2)
     assert kind in ("issues", "pull"), name
     now, first, measured = row["now"], row["first_sight"], row["measured"]
-    said = [_named_report(one, negative=row["negative"]) for one in (first, now)]
+    said = [_named_report(answer, negative=row["negative"]) for answer in (first, now)]
     promised = now["predicted"] if not row["negative"] else [0.0, now["tempted"]]
     share = f"{promised[0]:.0%} to {promised[1]:.0%}" if promised else "nothing"
     remedy = f" ({now['remedy']})" if promised and not row["negative"] else ""
@@ -179,7 +168,7 @@ def _report(name: str, row: Row) -> str:
 def _named_report(said: Row, *, negative: bool) -> str:
     if negative:
         return "nothing promised" if said["tempted"] <= LITTLE else f"{said['tempted']:.0%} promised"
-    codes: list[str] = [one["code"] for one in said["sick"]["findings"]]
+    codes: list[str] = [finding["code"] for finding in said["sick"]["findings"]]
     if said["named"]:
         return codes[int(said["named"]) - 1]
     return f"NO: {', '.join(codes[:3])}" if codes else "NO: nothing"
@@ -193,8 +182,7 @@ def workloads() -> str:
     lines = [
         f"{made(found)}. *Alone*: the same step timed by itself before and after, in blocks of ten with a wait at the "
         "end and step by step; a block begins on an empty queue, which a step in the middle of a loop does not.\n",
-        "| workload | step, ms | alone, ms | under the profiler, ms | regime | known | findings |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        *pages.heads("workload | step, ms | alone, ms | under the profiler, ms | regime | known | findings"),
     ]
     for name, row in found["workloads"].items():
         lines += [_workload(f"{name}, {form}", row[form], row["regime"] if form == "faulty" else "") for form in FORMS]
@@ -208,7 +196,7 @@ LITTLE = 0.05
 
 def alone(row: Row) -> tuple[float, float]:
     """The least and the most that the step took by itself."""
-    times = [one for run in row["alone"] for kind in ("pipelined_ms", "sync_ms") for one in run[kind]]
+    times = [ms for run in row["alone"] for kind in ("pipelined_ms", "sync_ms") for ms in run[kind]]
     return min(times), max(times)
 
 
@@ -218,7 +206,7 @@ def _workload(name: str, row: Row, known: str) -> str:
     found = row["diagnosis"]
     wall = found["unprofiled_wall_ns"]
     low, high = alone(row)
-    codes = ", ".join(one["code"] for one in found["findings"]) or "none"
+    codes = ", ".join(finding["code"] for finding in found["findings"]) or "none"
     return (
         f"| {name} | {wall['value'] / 1e6:.2f} ({wall['low'] / 1e6:.2f} to {wall['high'] / 1e6:.2f}) "
         f"| {low:.2f} to {high:.2f} | {found['wall_ns'] / 1e6:.2f} | {found['regime']} | {known} | {codes} |"
@@ -244,23 +232,16 @@ def after() -> str:
         return "Not run yet: `python -m bench.gpu.after_recording`."
     rounds = found["rounds"]
     count = f"{len(rounds)} runs each, in turns. The host has slow and fast phases: the lowest is the best comparison"
-    heads = ["| under | a late step, ms: median | lowest | highest |", "| --- | --- | --- | --- |"]
+    heads = pages.heads("under | a late step, ms: median | lowest | highest")
     lines = [f"{made(found)}; {count}.\n", *heads]
     for name, median in found["median_ms"].items():
-        times = [one[name] for one in rounds]
+        times = [times[name] for times in rounds]
         lines.append(f"| {name} | {median:.2f} | {min(times):.2f} | {max(times):.2f} |")
     return "\n".join(lines)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true")
-    options = parser.parse_args(arguments)
-    text = page()
-    if options.check:
-        return int(text != PAGE.read_text(encoding="utf-8"))
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+def main() -> int:
+    return pages.main(__doc__, lambda: {PAGE: page()}, "python -m tools.make_live")
 
 
 if __name__ == "__main__":

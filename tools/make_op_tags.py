@@ -48,7 +48,9 @@ def is_pointwise(overload: Any) -> bool:
 def is_view(overload: Any) -> bool:
     """Whether all that the overload returns are aliases that it doesn't write."""
     returns = overload._schema.returns
-    return bool(returns) and all(one.alias_info is not None and not one.alias_info.is_write for one in returns)
+    return bool(returns) and all(
+        returned.alias_info is not None and not returned.alias_info.is_write for returned in returns
+    )
 
 
 def table() -> dict[str, Any]:

@@ -5,18 +5,15 @@ The words of the page are here; every figure comes from the results.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS_FILE = ROOT / "bench" / "results" / "predictions.json"
-SPEED_FILE = ROOT / "bench" / "results" / "static_speed.json"
-PAGE = ROOT / "docs" / "prediction.md"
+from bench import pages
+
+RESULTS_FILE, SPEED_FILE = pages.RESULTS / "predictions.json", pages.RESULTS / "static_speed.json"
+PAGE = pages.DOCS / "prediction.md"
 Row = dict[str, Any]
 HOST_BOUND = 0.7
 
@@ -43,7 +40,7 @@ judged by a fit that saw it: its shares and dispatch costs were fitted to single
 Measured on an {found["device"]} (torch {found["torch_there"]}, transformers {found["transformers_there"]},
 {found["date"]}): `bench/gpu/op_sweep.py` (single operations over sizes), `bench/gpu/labels.py` (whole models).
 Predicted on a CPU with torch {found["torch_here"]} and transformers {found["transformers_here"]}.
-This page: `{found["command"]}`, then `python tools/make_prediction.py`.
+This page: `{found["command"]}`, then `python -m tools.make_prediction`.
 
 A call's time is `fixed` + max(compute floor / share, memory floor / share), never below the floor. The shares are
 stored by operation, variant (layout, alignment, direction) and element type
@@ -84,7 +81,7 @@ def _summary(found: dict[str, Any]) -> str:
         ("device time, forward", lambda row: row["mode"] == "fwd"),
         ("device time, forward + backward", lambda row: row["mode"] != "fwd"),
     ]
-    lines = ["| what | steps | mean error | median | largest | within 15 % |", "| --- | --- | --- | --- | --- | --- |"]
+    lines = pages.heads("what | steps | mean error | median | largest | within 15 %")
     lines += [
         _line(name, _misses([row for row in rows if wanted(row)], "device_ns", "busy_ns")) for name, wanted in kinds
     ]
@@ -107,10 +104,9 @@ bound is right in {right} of {len(rows)}. Device times below the sum of the call
 
 
 def _table(rows: Sequence[Row]) -> str:
-    lines = [
-        "| model | step | device, measured | predicted | ratio | step, measured | predicted (interval) | ratio |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    lines = pages.heads(
+        "model | step | device, measured | predicted | ratio | step, measured | predicted (interval) | ratio"
+    )
     for row in rows:
         interval = f"{_ms(row['step_ns'])} ({_ms(row['low_ns'])} to {_ms(row['high_ns'])})"
         lines.append(
@@ -129,7 +125,7 @@ def _ms(ns: float) -> str:
 
 
 def _handed(rows: Sequence[Row]) -> str:
-    lines = ["| model | step | device, measured | predicted | ratio |", "| --- | --- | --- | --- | --- |"]
+    lines = pages.heads("model | step | device, measured | predicted | ratio")
     for row in rows:
         ratio = row["device_ns"] / row["busy_ns"]
         lines.append(
@@ -163,8 +159,8 @@ def _memory(rows: Sequence[Row]) -> str:
 
 
 def _speed() -> str:
-    found = json.loads(SPEED_FILE.read_text())
-    lines = ["| model | operations | recorded in | predicted in | together |", "| --- | --- | --- | --- | --- |"]
+    found = pages.read(SPEED_FILE)
+    lines = pages.heads("model | operations | recorded in | predicted in | together")
     for name, row in found["rows"].items():
         times = " | ".join(f"{row[key]:.2f} s" for key in ("record_s", "predict_s", "total_s"))
         lines.append(f"| {name} | {row['calls']:,} | {times} |")
@@ -192,16 +188,8 @@ compiled function is run as it is written. Collectives are not simulated.
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the page, or (`--check`) say whether it is current."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true")
-    checking = parser.parse_args(arguments).check
-    text = page(json.loads(RESULTS_FILE.read_text()))
-    if checking:
-        return 0 if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text else 1
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+def main() -> int:
+    return pages.main(__doc__, lambda: {PAGE: page(pages.read(RESULTS_FILE))}, "python -m tools.make_prediction")
 
 
 if __name__ == "__main__":

@@ -12,21 +12,17 @@ The table between the bench marks is `python -m bench.speed_table`'s.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from pathlib import Path
 
 import gobrrr
-from bench import fidelity, pairs
+from bench import fidelity, pages, pairs
 from bench.accuracy import RESULTS, summary
 from gobrrr.report.terminal import render
 from tools import make_prediction
 
-ROOT = Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
-MANUAL = ROOT / "docs" / "manual.md"
-TRACE = ROOT / "src" / "gobrrr" / "data" / "h100" / "gpt_eager_attn.faulty.json.gz"
+README, MANUAL = pages.ROOT / "README.md", pages.DOCS / "manual.md"
+TRACE = pages.ROOT / "src" / "gobrrr" / "data" / "h100" / "gpt_eager_attn.faulty.json.gz"
 
 
 def capture() -> str:
@@ -38,20 +34,20 @@ def capture() -> str:
 
 def accuracy() -> str:
     """How far the estimates of the held-out traces are off."""
-    results = json.loads(RESULTS.read_text())
+    results = pages.read(RESULTS)
     parts = " ".join(summary(results["held_out"]))
     return f"  Held-out steps on an H100 ({results['date']}, `{results['command']}`): {parts}"
 
 
 def changes() -> str:
     """How far what-ifs are off, and how near a replay without a change is."""
-    held, replayed = (json.loads(one.RESULTS.read_text()) for one in (pairs, fidelity))
+    held, replayed = (pages.read(source.RESULTS) for source in (pairs, fidelity))
     return f"{pairs.line(held)}\n\n{fidelity.line(replayed)}"
 
 
 def prediction() -> str:
     """How far predictions of models that nothing was fitted to are off."""
-    results = json.loads(make_prediction.RESULTS_FILE.read_text())
+    results = pages.read(make_prediction.RESULTS_FILE)
     about = f"On an H100 ({results['date']}, `{results['command']}`), leaving one model out"
     return f"{about}: {make_prediction.line(results)}"
 
@@ -75,26 +71,14 @@ def filled(text: str, blocks: dict[str, str]) -> str:
     return text
 
 
-def stale() -> dict[Path, str]:
-    """The files that differ from what they should be, and what that is."""
-    wanted = {file: filled(file.read_text(), made) for file, made in blocks().items()}
-    return {file: text for file, text in wanted.items() if file.read_text() != text}
+def files() -> dict[Path, str]:
+    """Both files with their blocks filled in."""
+    return {file: filled(file.read_text(encoding="utf-8"), made) for file, made in blocks().items()}
 
 
 def main() -> int:
-    """Write or check."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    differing = stale()
-    if parser.parse_args().check:
-        for file in differing:
-            print(f"{file.name} differs: run python tools/make_readme.py")
-        return int(bool(differing))
-    for file, text in differing.items():
-        file.write_text(text)
-    return 0
+    return pages.main(__doc__, files, "python -m tools.make_readme")
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
     sys.exit(main())

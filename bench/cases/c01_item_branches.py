@@ -1,8 +1,7 @@
 """A compiled function that asks for a tensor's value again and again: each time the graph breaks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -38,7 +37,7 @@ def _chooses(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x.sum() > 0, torch.cos(x), x)
 
 
-def _made(function: Callable[[torch.Tensor], torch.Tensor], device: str) -> Workload:
+def _made(device: str = "cpu", *, function: Callable[[torch.Tensor], torch.Tensor]) -> Workload:
     torch._dynamo.reset()
     compiled = torch.compile(function, backend="aot_eager")
     x = torch.ones(256, 256, device=device)
@@ -49,11 +48,5 @@ def _made(function: Callable[[torch.Tensor], torch.Tensor], device: str) -> Work
     return Workload(step=step, name="branches on values")
 
 
-def faulty(device: str = "cpu") -> Workload:
-    """Four branches on `.item()`."""
-    return _made(_asks, device)
-
-
-def fixed(device: str = "cpu") -> Workload:
-    """The device chooses."""
-    return _made(_chooses, device)
+faulty = partial(_made, function=_asks)  # Four branches on `.item()`
+fixed = partial(_made, function=_chooses)  # The device chooses

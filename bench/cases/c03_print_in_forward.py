@@ -1,9 +1,8 @@
 """A compiled forward pass that reports on itself: each report breaks the graph."""
 
-from __future__ import annotations
-
 import io
 from contextlib import redirect_stdout
+from functools import partial
 
 import torch
 
@@ -29,7 +28,7 @@ class _Told(torch.nn.Module):
         return x * 0.5 + 1
 
 
-def _made(told: bool, device: str) -> Workload:
+def _made(device: str = "cpu", *, told: bool) -> Workload:
     torch._dynamo.reset()
     torch.manual_seed(0)
     model = _Told(told).to(device)
@@ -43,11 +42,5 @@ def _made(told: bool, device: str) -> Workload:
     return Workload(model=model, step=step, name="print in the forward pass")
 
 
-def faulty(device: str = "cpu") -> Workload:
-    """A print behind each layer."""
-    return _made(True, device)
-
-
-def fixed(device: str = "cpu") -> Workload:
-    """No print."""
-    return _made(False, device)
+faulty = partial(_made, told=True)  # A print behind each layer
+fixed = partial(_made, told=False)  # No print

@@ -1,8 +1,7 @@
 """A batch that is of another size each time: compiled for each size, until the compiler gives up."""
 
-from __future__ import annotations
-
 import itertools
+from functools import partial
 
 import torch
 
@@ -17,7 +16,7 @@ def _activation(x: torch.Tensor) -> torch.Tensor:
     return torch.relu(x * 0.5 + 1.0) + x
 
 
-def _made(dynamic: bool, device: str) -> Workload:
+def _made(device: str = "cpu", *, dynamic: bool) -> Workload:
     torch._dynamo.reset()
     compiled = torch.compile(_activation, backend="aot_eager", dynamic=dynamic)
     batches = itertools.cycle([torch.ones(size, 256, device=device) for size in SIZES])
@@ -28,11 +27,6 @@ def _made(dynamic: bool, device: str) -> Workload:
     return Workload(step=step, name="batches of many sizes")
 
 
-def faulty(device: str = "cpu") -> Workload:
-    """Twelve sizes, each of them a graph of its own; after eight the function runs eagerly."""
-    return _made(False, device)
-
-
-def fixed(device: str = "cpu") -> Workload:
-    """One graph for all sizes."""
-    return _made(True, device)
+# Twelve sizes, each of them a graph of its own; after eight the function runs eagerly
+faulty = partial(_made, dynamic=False)
+fixed = partial(_made, dynamic=True)  # One graph for all sizes

@@ -1,6 +1,6 @@
 """Large matmuls: nothing that a compiler fuses is worth anything."""
 
-from __future__ import annotations
+from functools import partial
 
 import torch
 
@@ -11,7 +11,7 @@ NEGATIVE = True
 TEMPTING = ("compile", "cuda-graph", "larger-batch")
 
 
-def _made(device: str, size: int) -> Workload:
+def _made(device: str = "cpu", *, size: int) -> Workload:
     torch.manual_seed(0)
     a = torch.randn(size, size, device=device)
     weights = [torch.randn(size, size, device=device) / size**0.5 for _ in range(3)]
@@ -26,11 +26,5 @@ def _made(device: str, size: int) -> Workload:
     return Workload(step=step, name="large matmuls")
 
 
-def faulty(device: str = "cpu") -> Workload:
-    """Three products of 1,024 x 1,024 with a ReLU behind each."""
-    return _made(device, 1024)
-
-
-def fixed(device: str = "cpu") -> Workload:
-    """The same, larger."""
-    return _made(device, 1280)
+faulty = partial(_made, size=1024)  # Three products of 1,024 x 1,024 with a ReLU behind each
+fixed = partial(_made, size=1280)  # The same, larger

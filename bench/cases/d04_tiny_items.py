@@ -1,8 +1,7 @@
 """A small dataset in memory: there is nothing that worker processes could take over, and sending costs more."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,7 +25,7 @@ def _slices(data: torch.Tensor) -> Iterator[torch.Tensor]:
         yield from data.split(32)
 
 
-def _made(loading: bool, device: str) -> Workload:
+def _made(device: str = "cpu", *, loading: bool) -> Workload:
     torch.manual_seed(0)
     data = torch.randn(10_000, 10)
     layers = [torch.nn.Linear(10, 256), torch.nn.ReLU(), torch.nn.Linear(256, 256), torch.nn.ReLU()]
@@ -40,11 +39,5 @@ def _made(loading: bool, device: str) -> Workload:
     return Workload(model=model, step=step, name="a small dataset in memory")
 
 
-def faulty(device: str = "cpu") -> Workload:
-    """Item by item, through a loader."""
-    return _made(True, device)
-
-
-def fixed(device: str = "cpu") -> Workload:
-    """Slices of the tensor."""
-    return _made(False, device)
+faulty = partial(_made, loading=True)  # Item by item, through a loader
+fixed = partial(_made, loading=False)  # Slices of the tensor

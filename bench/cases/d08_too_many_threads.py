@@ -1,8 +1,7 @@
 """Sixteen threads on the processors of a small machine."""
 
-from __future__ import annotations
-
 import os
+from functools import partial
 
 import torch
 
@@ -11,7 +10,7 @@ from gobrrr import Workload
 CASE, CODE, RUNS_ON = "D08", "O09", "cpu"
 
 
-def _made(threads: int, device: str) -> Workload:
+def _made(device: str = "cpu", *, threads: int) -> Workload:
     """Sets torch's threads and leaves them so: whoever runs this case puts `torch.get_num_threads()` back."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
@@ -26,11 +25,5 @@ def _made(threads: int, device: str) -> Workload:
     return Workload(model=model, step=step, name="too many threads")
 
 
-def faulty(device: str = "cpu") -> Workload:
-    """Eight times as many threads as processors."""
-    return _made(8 * (os.cpu_count() or 1), device)
-
-
-def fixed(device: str = "cpu") -> Workload:
-    """One thread."""
-    return _made(1, device)
+faulty = partial(_made, threads=8 * (os.cpu_count() or 1))  # Eight times as many threads as processors
+fixed = partial(_made, threads=1)  # One thread

@@ -1,7 +1,6 @@
 """A step that makes many Python objects: the collector comes along again and again to visit them."""
 
-from __future__ import annotations
-
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ def _arrays() -> list[Any]:
     return [torch.arange(SAMPLES)]
 
 
-def _made(device: str, *, objects: bool) -> Workload:
+def _made(device: str = "cpu", *, objects: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.Linear(256, 256).to(device)
     x = torch.randn(256, 256, device=device)
@@ -35,11 +34,5 @@ def _made(device: str, *, objects: bool) -> Workload:
     return Workload(model=model, step=step, name="many objects a step")
 
 
-def faulty(device: str = "cpu") -> Workload:
-    """Each sample is a list with a list in it."""
-    return _made(device, objects=True)
-
-
-def fixed(device: str = "cpu") -> Workload:
-    """All samples are one array."""
-    return _made(device, objects=False)
+faulty = partial(_made, objects=True)  # Each sample is a list with a list in it
+fixed = partial(_made, objects=False)  # All samples are one array

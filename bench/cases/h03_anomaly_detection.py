@@ -1,8 +1,7 @@
 """Anomaly detection left on."""
 
-from __future__ import annotations
-
 import warnings
+from functools import partial
 
 import torch
 
@@ -11,7 +10,7 @@ from gobrrr import Workload
 CASE, CODE, RUNS_ON = "H03", "O08", "cpu"
 
 
-def _made(anomaly: bool, device: str) -> Workload:
+def _made(device: str = "cpu", *, anomaly: bool) -> Workload:
     torch.manual_seed(0)
     layers = [torch.nn.Sequential(torch.nn.Linear(128, 128), torch.nn.ReLU()) for _ in range(8)]
     model = torch.nn.Sequential(*layers).to(device)
@@ -29,11 +28,5 @@ def _made(anomaly: bool, device: str) -> Workload:
     return Workload(model=model, step=step, optimizer=optimizer, name="anomaly detection")
 
 
-def faulty(device: str = "cpu") -> Workload:
-    """A stack for each operation, a check for each gradient."""
-    return _made(True, device)
-
-
-def fixed(device: str = "cpu") -> Workload:
-    """Neither."""
-    return _made(False, device)
+faulty = partial(_made, anomaly=True)  # A stack for each operation, a check for each gradient
+fixed = partial(_made, anomaly=False)  # Neither

@@ -4,7 +4,7 @@ In pytorch#128936 it was bfloat16 that fell; that shape (64 x 128 x 513 x 513) d
 float32, in the gradient of a depthwise layer's weight.
 """
 
-from __future__ import annotations
+from functools import partial
 
 import torch
 
@@ -13,7 +13,7 @@ from gobrrr import Workload
 CASE, CODE, RUNS_ON = "K04", "C06", "cuda"
 
 
-def _made(device: str, dtype: torch.dtype) -> Workload:
+def _made(device: str = "cuda", *, dtype: torch.dtype) -> Workload:
     torch.manual_seed(0)
     layer = torch.nn.Conv2d(512, 512, 7, padding=3, groups=512).to(device, dtype)
     layer = layer.to(memory_format=torch.channels_last)  # type: ignore[call-overload,unused-ignore]
@@ -28,11 +28,5 @@ def _made(device: str, dtype: torch.dtype) -> Workload:
     return Workload(model=layer, step=step, name="convolution by type")
 
 
-def faulty(device: str = "cuda") -> Workload:
-    """float32."""
-    return _made(device, torch.float32)
-
-
-def fixed(device: str = "cuda") -> Workload:
-    """bfloat16."""
-    return _made(device, torch.bfloat16)
+faulty = partial(_made, dtype=torch.float32)  # float32
+fixed = partial(_made, dtype=torch.bfloat16)  # bfloat16

@@ -1,7 +1,6 @@
 """Decoding that gives the model all tokens in every turn: the rows before the last one are computed again."""
 
-from __future__ import annotations
-
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,7 +30,7 @@ class Block(torch.nn.Module):
         return x + self.narrow(functional.gelu(self.wide(x)))
 
 
-def _made(device: str, cached: bool) -> Workload:
+def _made(device: str = "cpu", *, cached: bool) -> Workload:
     torch.manual_seed(0)
     blocks = torch.nn.ModuleList(Block() for _ in range(LAYERS)).to(device)
     table, head = torch.nn.Embedding(VOCABULARY, WIDTH).to(device), torch.nn.Linear(WIDTH, VOCABULARY).to(device)
@@ -52,11 +51,5 @@ def _made(device: str, cached: bool) -> Workload:
     return Workload(step=step, name="decoding")
 
 
-def faulty(device: str = "cpu") -> Workload:
-    """All tokens in every turn."""
-    return _made(device, cached=False)
-
-
-def fixed(device: str = "cpu") -> Workload:
-    """The new token alone, beside keys and values that are kept."""
-    return _made(device, cached=True)
+faulty = partial(_made, cached=False)  # All tokens in every turn
+fixed = partial(_made, cached=True)  # The new token alone, beside keys and values that are kept

@@ -1,6 +1,6 @@
 """A small recurrence, turn by turn: bound by dispatch, on a GPU by launches; a CPU is no worse a place for it."""
 
-from __future__ import annotations
+from functools import partial
 
 import torch
 
@@ -10,7 +10,7 @@ CASE, CODE, RUNS_ON = "L01", "O04", "cpu"
 TURNS = 400
 
 
-def _made(device: str, size: int, batch: int) -> Workload:
+def _made(device: str = "cpu", *, size: int, batch: int) -> Workload:
     torch.manual_seed(0)
     j = torch.randn(size, size, device=device) / size**0.5
     first = torch.randn(size, batch, device=device)
@@ -25,11 +25,5 @@ def _made(device: str, size: int, batch: int) -> Workload:
     return Workload(step=step, name="recurrence")
 
 
-def faulty(device: str = "cpu") -> Workload:
-    """One chain of 100 numbers."""
-    return _made(device, 100, 1)
-
-
-def fixed(device: str = "cpu") -> Workload:
-    """64 chains at once of 1,024 numbers: the processor computes."""
-    return _made(device, 1024, 64)
+faulty = partial(_made, size=100, batch=1)  # One chain of 100 numbers
+fixed = partial(_made, size=1024, batch=64)  # 64 chains at once of 1,024 numbers: the processor computes

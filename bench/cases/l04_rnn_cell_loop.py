@@ -1,6 +1,6 @@
 """A recurrent cell called for each timestep, against the library's own layer."""
 
-from __future__ import annotations
+from functools import partial
 
 import torch
 
@@ -10,32 +10,27 @@ CASE, CODE, RUNS_ON = "L04", "O04", "cpu"
 STEPS, BATCH, WIDTH = 100, 8, 64
 
 
-def faulty(device: str = "cpu") -> Workload:
-    """100 turns of an LSTMCell."""
+def _made(device: str = "cpu", *, cells: bool) -> Workload:
     torch.manual_seed(0)
-    cell = torch.nn.LSTMCell(WIDTH, WIDTH).to(device)
+    model = (torch.nn.LSTMCell if cells else torch.nn.LSTM)(WIDTH, WIDTH).to(device)
     x = torch.randn(STEPS, BATCH, WIDTH, device=device)
 
-    def step() -> None:
+    def outputs() -> torch.Tensor:
+        if not cells:
+            return model(x)[0]
         h, c = torch.zeros(BATCH, WIDTH, device=device), torch.zeros(BATCH, WIDTH, device=device)
         kept = []
         for t in range(STEPS):
-            h, c = cell(x[t], (h, c))
+            h, c = model(x[t], (h, c))
             kept.append(h)
-        torch.stack(kept).square().mean().backward()
-        cell.zero_grad(set_to_none=True)
-
-    return Workload(model=cell, step=step, name="LSTM cells")
-
-
-def fixed(device: str = "cpu") -> Workload:
-    """All timesteps in one call."""
-    torch.manual_seed(0)
-    layer = torch.nn.LSTM(WIDTH, WIDTH).to(device)
-    x = torch.randn(STEPS, BATCH, WIDTH, device=device)
+        return torch.stack(kept)
 
     def step() -> None:
-        layer(x)[0].square().mean().backward()
-        layer.zero_grad(set_to_none=True)
+        outputs().square().mean().backward()
+        model.zero_grad(set_to_none=True)
 
-    return Workload(model=layer, step=step, name="LSTM layer")
+    return Workload(model=model, step=step, name="an LSTM over timesteps")
+
+
+faulty = partial(_made, cells=True)  # 100 turns of an LSTMCell
+fixed = partial(_made, cells=False)  # All timesteps in one call

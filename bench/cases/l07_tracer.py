@@ -1,7 +1,5 @@
 """A trace function that a debugger or a coverage tool left behind: it is called for each line of Python."""
 
-from __future__ import annotations
-
 import sys
 from types import FrameType
 from typing import Any

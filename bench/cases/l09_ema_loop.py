@@ -1,8 +1,7 @@
 """An average over the weights that goes through the parameters one by one."""
 
-from __future__ import annotations
-
 import copy
+from functools import partial
 
 import torch
 
@@ -12,7 +11,7 @@ CASE, CODE, RUNS_ON = "L09", "O11", "cpu"
 LAYERS, WIDTH = 100, 64
 
 
-def _made(device: str, *, lists: bool) -> Workload:
+def _made(device: str = "cpu", *, lists: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)]).to(device)
     ema = copy.deepcopy(model).requires_grad_(False)
@@ -33,11 +32,5 @@ def _made(device: str, *, lists: bool) -> Workload:
     return Workload(model=model, step=step, optimizer=optimizer, name="average of weights")
 
 
-def faulty(device: str = "cpu") -> Workload:
-    """Two operations a parameter."""
-    return _made(device, lists=False)
-
-
-def fixed(device: str = "cpu") -> Workload:
-    """One operation for the list of parameters."""
-    return _made(device, lists=True)
+faulty = partial(_made, lists=False)  # Two operations a parameter
+fixed = partial(_made, lists=True)  # One operation for the list of parameters

@@ -1,6 +1,7 @@
 """Autocast in inference: without gradients nothing is cached, so that each call converts every weight again."""
 
-from __future__ import annotations
+from contextlib import nullcontext
+from functools import partial
 
 import torch
 
@@ -10,29 +11,19 @@ CASE, CODE, RUNS_ON = "L13", "M06", "cpu"
 LAYERS, WIDTH, ROWS = 8, 768, 8
 
 
-def _model(device: str) -> torch.nn.Module:
+def _made(device: str = "cpu", *, autocast: bool) -> Workload:
     torch.manual_seed(0)
+    dtype = torch.float32 if autocast else torch.bfloat16
     blocks = [torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU()) for _ in range(LAYERS)]
-    return torch.nn.Sequential(*blocks).to(device).eval()
-
-
-def faulty(device: str = "cpu") -> Workload:
-    """Weights in float32, matmuls in bfloat16."""
-    model, x = _model(device), torch.randn(ROWS, WIDTH, device=device)
+    model = torch.nn.Sequential(*blocks).to(device, dtype).eval()
+    x = torch.randn(ROWS, WIDTH, device=device, dtype=dtype)
 
     def step() -> None:
-        with torch.inference_mode(), torch.autocast(device, torch.bfloat16):
+        with torch.inference_mode(), torch.autocast(device, torch.bfloat16) if autocast else nullcontext():
             model(x)
 
-    return Workload(model=model, step=step, name="autocast in inference")
+    return Workload(model=model, step=step, name="inference in bfloat16")
 
 
-def fixed(device: str = "cpu") -> Workload:
-    """The weights converted once."""
-    model, x = _model(device).to(torch.bfloat16), torch.randn(ROWS, WIDTH, device=device, dtype=torch.bfloat16)
-
-    def step() -> None:
-        with torch.inference_mode():
-            model(x)
-
-    return Workload(model=model, step=step, name="bfloat16 in inference")
+faulty = partial(_made, autocast=True)  # Weights in float32, matmuls in bfloat16
+fixed = partial(_made, autocast=False)  # The weights converted once

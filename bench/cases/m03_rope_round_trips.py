@@ -1,6 +1,6 @@
 """Rotary positions that go through float32: conversions, slices, products, a stack and a conversion back."""
 
-from __future__ import annotations
+from functools import partial
 
 import torch
 
@@ -17,33 +17,20 @@ def _rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Ten
     return turned.flatten(3).type_as(x)
 
 
-def _inputs(device: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+def _made(device: str = "cpu", *, compiled: bool) -> Workload:
     torch.manual_seed(0)
     q, k = (torch.randn(BATCH, LENGTH, HEADS, WIDTH, device=device, dtype=torch.bfloat16) for _ in range(2))
     angle = torch.outer(torch.arange(LENGTH), 1e4 ** (-torch.arange(0, WIDTH, 2) / WIDTH))[None, :, None].to(device)
-    return q, k, angle.cos(), angle.sin()
-
-
-def faulty(device: str = "cpu") -> Workload:
-    """Each operation of the rotation is one pass over the memory."""
-    q, k, cos, sin = _inputs(device)
-
-    def step() -> None:
-        with torch.inference_mode():
-            _rotated(q, cos, sin)
-            _rotated(k, cos, sin)
-
-    return Workload(step=step, name="rotary by hand")
-
-
-def fixed(device: str = "cpu") -> Workload:
-    """One kernel that a compiler wrote."""
-    q, k, cos, sin = _inputs(device)
-    rotated = torch.compile(_rotated)
+    cos, sin = angle.cos(), angle.sin()
+    rotated = torch.compile(_rotated) if compiled else _rotated
 
     def step() -> None:
         with torch.inference_mode():
             rotated(q, cos, sin)
             rotated(k, cos, sin)
 
-    return Workload(step=step, name="rotary compiled")
+    return Workload(step=step, name="rotary positions")
+
+
+faulty = partial(_made, compiled=False)  # Each operation of the rotation is one pass over the memory
+fixed = partial(_made, compiled=True)  # One kernel that a compiler wrote

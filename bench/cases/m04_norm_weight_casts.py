@@ -1,6 +1,6 @@
 """A norm that converts its weights to float32 in each forward pass."""
 
-from __future__ import annotations
+from functools import partial
 
 import torch
 from torch.nn import functional
@@ -19,7 +19,7 @@ class Norm(torch.nn.LayerNorm):
         return functional.layer_norm(x, self.normalized_shape, self.weight.float(), self.bias.float(), self.eps)
 
 
-def _made(device: str, dtype: torch.dtype) -> Workload:
+def _made(device: str = "cpu", *, dtype: torch.dtype) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.Sequential(*[Norm(WIDTH, dtype=dtype) for _ in range(LAYERS)]).to(device)
     x = torch.randn(ROWS, WIDTH, device=device)
@@ -31,11 +31,5 @@ def _made(device: str, dtype: torch.dtype) -> Workload:
     return Workload(model=model, step=step, name="norms")
 
 
-def faulty(device: str = "cpu") -> Workload:
-    """Weights in bfloat16."""
-    return _made(device, torch.bfloat16)
-
-
-def fixed(device: str = "cpu") -> Workload:
-    """Weights in float32: `float()` gives them back as they are."""
-    return _made(device, torch.float32)
+faulty = partial(_made, dtype=torch.bfloat16)  # Weights in bfloat16
+fixed = partial(_made, dtype=torch.float32)  # Weights in float32: `float()` gives them back as they are

@@ -1,6 +1,6 @@
 """Int8 weights that are turned back into floating point in every call, outlier columns apart."""
 
-from __future__ import annotations
+from functools import partial
 
 import torch
 
@@ -31,17 +31,11 @@ class Int8Linear(torch.nn.Module):
         return rest @ (self.weight.float() * self.scale).t() + x[:, self.outliers] @ self.kept
 
 
-def _made(device: str, ready: bool) -> Workload:
+def _made(device: str = "cpu", *, ready: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.Sequential(*[Int8Linear(ready) for _ in range(DEPTH)]).to(device)
     return Workload(model=model, inputs=(torch.randn(ROWS, WIDTH, device=device),), name="int8 linear")
 
 
-def faulty(device: str = "cpu") -> Workload:
-    """Dequantised in each call, at a batch that is too small to pay for it."""
-    return _made(device, ready=False)
-
-
-def fixed(device: str = "cpu") -> Workload:
-    """Dequantised once."""
-    return _made(device, ready=True)
+faulty = partial(_made, ready=False)  # Dequantised in each call, at a batch that is too small to pay for it
+fixed = partial(_made, ready=True)  # Dequantised once

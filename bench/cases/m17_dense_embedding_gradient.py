@@ -1,6 +1,6 @@
 """A large embedding with a dense gradient: zeros, gradient and optimizer go over all rows for the few that are used."""
 
-from __future__ import annotations
+from functools import partial
 
 import torch
 
@@ -10,7 +10,7 @@ CASE, CODE, RUNS_ON = "M17", "M07", "cpu"
 ROWS, WIDTH, IDS = 100_000, 64, 256
 
 
-def _made(device: str, *, sparse: bool) -> Workload:
+def _made(device: str = "cpu", *, sparse: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.Embedding(ROWS, WIDTH, sparse=sparse).to(device)
     optimizer = torch.optim.SparseAdam(model.parameters()) if sparse else torch.optim.Adam(model.parameters())
@@ -24,11 +24,5 @@ def _made(device: str, *, sparse: bool) -> Workload:
     return Workload(model=model, step=step, optimizer=optimizer, name="embedding")
 
 
-def faulty(device: str = "cpu") -> Workload:
-    """Adam over a dense gradient."""
-    return _made(device, sparse=False)
-
-
-def fixed(device: str = "cpu") -> Workload:
-    """SparseAdam over the rows that were used."""
-    return _made(device, sparse=True)
+faulty = partial(_made, sparse=False)  # Adam over a dense gradient
+fixed = partial(_made, sparse=True)  # SparseAdam over the rows that were used

@@ -1,6 +1,6 @@
 """Elementwise operations between a tensor and a transposed one."""
 
-from __future__ import annotations
+from functools import partial
 
 import torch
 
@@ -10,7 +10,7 @@ CASE, CODE, RUNS_ON = "M21", "M09", "cpu"
 SIZE, TIMES = 1024, 4
 
 
-def _made(device: str, *, turned: bool) -> Workload:
+def _made(device: str = "cpu", *, turned: bool) -> Workload:
     torch.manual_seed(0)
     x, z = torch.randn(SIZE, SIZE, device=device), torch.randn(SIZE, SIZE, device=device)
     out = torch.empty_like(x)
@@ -23,11 +23,5 @@ def _made(device: str, *, turned: bool) -> Workload:
     return Workload(step=step, name="elementwise")
 
 
-def faulty(device: str = "cpu") -> Workload:
-    """One operand is read across its rows."""
-    return _made(device, turned=True)
-
-
-def fixed(device: str = "cpu") -> Workload:
-    """All in one order."""
-    return _made(device, turned=False)
+faulty = partial(_made, turned=True)  # One operand is read across its rows
+fixed = partial(_made, turned=False)  # All in one order

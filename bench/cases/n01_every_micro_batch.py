@@ -1,9 +1,8 @@
 """Gradients all-reduced on every micro-batch of an accumulation."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -14,7 +13,7 @@ CASE, CODE, RUNS_ON = "N01", "N02", "ranks"
 MICRO_BATCHES = 4
 
 
-def _build(spare: bool) -> Callable[[], None]:
+def _build(rank: int, spare: bool) -> Callable[[], None]:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = torch.nn.parallel.DistributedDataParallel(
@@ -34,21 +33,9 @@ def _build(spare: bool) -> Callable[[], None]:
     return step
 
 
-def each_time(rank: int) -> Callable[[], None]:
-    """Reduced after each backward pass."""
-    return _build(spare=False)
+def _made(device: str = "cpu", *, spare: bool) -> Workload:
+    return Workload(step=joined(partial(_build, spare=spare)), name="gradients reduced")
 
 
-def once(rank: int) -> Callable[[], None]:
-    """Reduced after the last one."""
-    return _build(spare=True)
-
-
-def faulty(device: str = "cpu") -> Workload:
-    """Four reductions a step."""
-    return Workload(step=joined(__name__, "each_time"), name="reduced each time")
-
-
-def fixed(device: str = "cpu") -> Workload:
-    """One reduction a step."""
-    return Workload(step=joined(__name__, "once"), name="reduced once")
+faulty = partial(_made, spare=False)  # Four reductions a step
+fixed = partial(_made, spare=True)  # One reduction a step

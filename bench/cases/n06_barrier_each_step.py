@@ -1,9 +1,8 @@
 """A barrier in every step, with batches whose lengths differ from rank to rank."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -29,21 +28,9 @@ def _build(rank: int, barrier: bool) -> Callable[[], None]:
     return step
 
 
-def waiting(rank: int) -> Callable[[], None]:
-    """All wait for the longest batch of each step."""
-    return _build(rank, barrier=True)
+def _made(device: str = "cpu", *, barrier: bool) -> Workload:
+    return Workload(step=joined(partial(_build, barrier=barrier)), name="batches of unequal lengths")
 
 
-def free(rank: int) -> Callable[[], None]:
-    """Each goes on alone."""
-    return _build(rank, barrier=False)
-
-
-def faulty(device: str = "cpu") -> Workload:
-    """A barrier a step."""
-    return Workload(step=joined(__name__, "waiting"), name="barrier each step")
-
-
-def fixed(device: str = "cpu") -> Workload:
-    """No barrier."""
-    return Workload(step=joined(__name__, "free"), name="no barrier")
+faulty = partial(_made, barrier=True)  # All wait for the longest batch of each step
+fixed = partial(_made, barrier=False)  # Each goes on alone

@@ -1,10 +1,9 @@
 """A training loop that logs and prints a line for each layer in each step."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging
+from functools import partial
 
 import torch
 
@@ -21,7 +20,7 @@ def _logger() -> logging.Logger:
     return logger
 
 
-def _made(every: int, device: str) -> Workload:
+def _made(device: str = "cpu", *, every: int) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(8)]).to(device)
     x = torch.randn(16, 64, device=device)
@@ -40,11 +39,5 @@ def _made(every: int, device: str) -> Workload:
     return Workload(model=model, step=step, name="a line for each layer")
 
 
-def faulty(device: str = "cpu") -> Workload:
-    """In each step."""
-    return _made(1, device)
-
-
-def fixed(device: str = "cpu") -> Workload:
-    """In one step of a thousand."""
-    return _made(1000, device)
+faulty = partial(_made, every=1)  # In each step
+fixed = partial(_made, every=1000)  # In one step of a thousand

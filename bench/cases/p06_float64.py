@@ -1,6 +1,6 @@
 """One array of numpy turns the activations, and all that follows, into float64."""
 
-from __future__ import annotations
+from functools import partial
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from gobrrr import Workload
 CASE, CODE, RUNS_ON = "P06", "C04", "cpu"
 
 
-def _made(device: str, dtype: torch.dtype) -> Workload:
+def _made(device: str = "cpu", *, dtype: torch.dtype) -> Workload:
     torch.manual_seed(0)
     x = torch.randn(512, 1024, device=device)
     scale = torch.from_numpy(np.sqrt(np.arange(1.0, 1025.0))).to(device, dtype)
@@ -25,11 +25,5 @@ def _made(device: str, dtype: torch.dtype) -> Workload:
     return Workload(step=step, name="float64 by accident")
 
 
-def faulty(device: str = "cpu") -> Workload:
-    """The arrays as numpy made them."""
-    return _made(device, torch.float64)
-
-
-def fixed(device: str = "cpu") -> Workload:
-    """Cast once, where they come in."""
-    return _made(device, torch.float32)
+faulty = partial(_made, dtype=torch.float64)  # The arrays as numpy made them
+fixed = partial(_made, dtype=torch.float32)  # Cast once, where they come in

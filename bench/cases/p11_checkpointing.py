@@ -1,6 +1,6 @@
 """Every block is checkpointed although its activations are a few MB."""
 
-from __future__ import annotations
+from functools import partial
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -15,7 +15,7 @@ def _block() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.GELU(), torch.nn.Linear(1024, 256))
 
 
-def _made(device: str, again: bool) -> Workload:
+def _made(device: str = "cpu", *, again: bool) -> Workload:
     torch.manual_seed(0)
     blocks = torch.nn.ModuleList([_block() for _ in range(BLOCKS)]).to(device)
     x = torch.randn(256, 256, device=device)
@@ -30,11 +30,5 @@ def _made(device: str, again: bool) -> Workload:
     return Workload(model=blocks, step=step, name="checkpointing")
 
 
-def faulty(device: str = "cpu") -> Workload:
-    """All blocks run twice."""
-    return _made(device, True)
-
-
-def fixed(device: str = "cpu") -> Workload:
-    """Activations are kept."""
-    return _made(device, False)
+faulty = partial(_made, again=True)  # All blocks run twice
+fixed = partial(_made, again=False)  # Activations are kept

@@ -1,7 +1,5 @@
 """A batch of sequences of unequal lengths, padded to the longest."""
 
-from __future__ import annotations
-
 import torch
 
 from gobrrr import Workload

@@ -1,6 +1,6 @@
 """The loss is read in each step of a tiny model: little waits for it, so that little is gained without."""
 
-from __future__ import annotations
+from functools import partial
 
 import torch
 
@@ -11,15 +11,11 @@ NEGATIVE = True
 TEMPTING = ("remove-sync", "log-less")
 
 
-def _made(read: bool, device: str) -> Workload:
+def _made(device: str = "cpu", *, read: bool) -> Workload:
     torch.manual_seed(0)
     layers = [
-        torch.nn.Linear(7, 100),
-        torch.nn.ReLU(),
-        torch.nn.Linear(100, 100),
-        torch.nn.ReLU(),
-        torch.nn.Linear(100, 1),
-    ]
+        torch.nn.Linear(7, 100), torch.nn.ReLU(), torch.nn.Linear(100, 100), torch.nn.ReLU(), torch.nn.Linear(100, 1),
+    ]  # fmt: skip
     model = torch.nn.Sequential(*layers).to(device)
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
     x, y = torch.randn(5_000, 7, device=device), torch.randn(5_000, 1, device=device)
@@ -35,11 +31,5 @@ def _made(read: bool, device: str) -> Workload:
     return Workload(model=model, step=step, optimizer=optimizer, name="the loss is read")
 
 
-def faulty(device: str = "cpu") -> Workload:
-    """`.item()` in each step."""
-    return _made(True, device)
-
-
-def fixed(device: str = "cpu") -> Workload:
-    """Added up where it is."""
-    return _made(False, device)
+faulty = partial(_made, read=True)  # `.item()` in each step
+fixed = partial(_made, read=False)  # Added up where it is

@@ -1,6 +1,6 @@
 """Gradient clipping written with branches on values of the device: three waits on a GPU, none on a CPU."""
 
-from __future__ import annotations
+from functools import partial
 
 import torch
 
@@ -9,7 +9,7 @@ from gobrrr import Workload
 CASE, CODE, RUNS_ON = "S03", "O02", "cuda"
 
 
-def _made(device: str, by_hand: bool) -> Workload:
+def _made(device: str = "cuda", *, by_hand: bool) -> Workload:
     torch.manual_seed(0)
     width, rows = (2048, 2048) if device == "cuda" else (256, 64)  # on a GPU the device is the bound
     model = torch.nn.Sequential(*[torch.nn.Linear(width, width) for _ in range(8)]).to(device)
@@ -37,11 +37,5 @@ def _made(device: str, by_hand: bool) -> Workload:
     return Workload(model=model, step=step, optimizer=optimizer, name="clipping")
 
 
-def faulty(device: str = "cuda") -> Workload:
-    """`if norm.isnan() or norm.isinf()`, `if norm > 1`."""
-    return _made(device, True)
-
-
-def fixed(device: str = "cuda") -> Workload:
-    """`clip_grad_norm_`, which clamps on the device."""
-    return _made(device, False)
+faulty = partial(_made, by_hand=True)  # `if norm.isnan() or norm.isinf()`, `if norm > 1`
+fixed = partial(_made, by_hand=False)  # `clip_grad_norm_`, which clamps on the device

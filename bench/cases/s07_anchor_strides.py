@@ -1,6 +1,6 @@
 """A detector's anchors from Python numbers that each forward pass puts on the device: a wait each on a GPU."""
 
-from __future__ import annotations
+from functools import partial
 
 import torch
 
@@ -32,7 +32,7 @@ class Detector(torch.nn.Module):
         return torch.cat(boxes, 2)
 
 
-def _made(device: str, kept: bool) -> Workload:
+def _made(device: str = "cuda", *, kept: bool) -> Workload:
     torch.manual_seed(0)
     channels, images = (128, 32) if device == "cuda" else (4, 1)  # on a GPU the device is the bound
     model = Detector(channels, kept).to(device)
@@ -46,11 +46,5 @@ def _made(device: str, kept: bool) -> Workload:
     return Workload(model=model, step=step, name="anchors")
 
 
-def faulty(device: str = "cuda") -> Workload:
-    """`torch.tensor(stride, device=x.device)` for each level."""
-    return _made(device, kept=False)
-
-
-def fixed(device: str = "cuda") -> Workload:
-    """The strides are a buffer."""
-    return _made(device, kept=True)
+faulty = partial(_made, kept=False)  # `torch.tensor(stride, device=x.device)` for each level
+fixed = partial(_made, kept=True)  # The strides are a buffer

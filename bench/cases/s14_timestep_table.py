@@ -1,7 +1,6 @@
 """Frequencies of a timestep embedding and a causal mask that each forward pass makes anew, in every layer."""
 
-from __future__ import annotations
-
+from functools import partial
 from typing import Any
 
 import torch
@@ -40,7 +39,7 @@ class Layer(torch.nn.Module):
         return functional.scaled_dot_product_attention(x, x, x, attn_mask=mask)
 
 
-def _made(device: str, kept: bool) -> Workload:
+def _made(device: str = "cpu", *, kept: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.Sequential(*[Layer(kept) for _ in range(LAYERS)]).to(device)
     x = torch.randn(ROWS, LENGTH, WIDTH, device=device)
@@ -52,11 +51,5 @@ def _made(device: str, kept: bool) -> Workload:
     return Workload(model=model, step=step, name="tables")
 
 
-def faulty(device: str = "cpu") -> Workload:
-    """Made in each call."""
-    return _made(device, kept=False)
-
-
-def fixed(device: str = "cpu") -> Workload:
-    """Buffers."""
-    return _made(device, kept=True)
+faulty = partial(_made, kept=False)  # Made in each call
+fixed = partial(_made, kept=True)  # Buffers

@@ -1,6 +1,6 @@
 """The loss is looked at for NaN in each step: a wait on a GPU, none on a CPU."""
 
-from __future__ import annotations
+from functools import partial
 
 import torch
 
@@ -9,7 +9,7 @@ from gobrrr import Workload
 CASE, CODE, RUNS_ON = "S15", "O02", "cuda"
 
 
-def _made(device: str, look: bool) -> Workload:
+def _made(device: str = "cuda", *, look: bool) -> Workload:
     torch.manual_seed(0)
     width, rows = (2048, 2048) if device == "cuda" else (256, 64)  # on a GPU the device is the bound
     model = torch.nn.Sequential(*[torch.nn.Linear(width, width) for _ in range(8)]).to(device)
@@ -32,11 +32,5 @@ def _made(device: str, look: bool) -> Workload:
     return Workload(model=model, step=step, optimizer=optimizer, name="nan check")
 
 
-def faulty(device: str = "cuda") -> Workload:
-    """`if torch.isnan(loss) or torch.isinf(loss)`."""
-    return _made(device, True)
-
-
-def fixed(device: str = "cuda") -> Workload:
-    """`nan_to_num` on the device."""
-    return _made(device, False)
+faulty = partial(_made, look=True)  # `if torch.isnan(loss) or torch.isinf(loss)`
+fixed = partial(_made, look=False)  # `nan_to_num` on the device

@@ -17,10 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from datetime import datetime, timezone
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from bench import pages
+from bench.pages import ROOT
+
 PROGRAM = Path(__file__).with_name("after_recording_training.py")
 ARMS = ("as it is", "gobrrr run, attached", "gobrrr run", "gobrrr.watch", "gobrrr.diagnose")
 ATTACHED = "gobrrr run, attached"
@@ -72,11 +73,11 @@ def main() -> None:
         "command": "python -m bench.gpu.after_recording",
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "torch": torch.__version__,
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "date": pages.now(),
         "rounds": made,
-        "median_ms": {arm: statistics.median(one[arm] for one in made) for arm in ARMS},
+        "median_ms": {arm: statistics.median(times[arm] for times in made) for arm in ARMS},
     }
-    given.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    pages.write(given.out, report)
     print(json.dumps(report["median_ms"], indent=1))
 
 

@@ -37,7 +37,7 @@ def trained(function, *inputs):
     """A call of the forward pass and of the gradients of all `inputs` that want one."""
     out = function(*inputs)
     grad = torch.randn_like(out)
-    wanted = [one for one in inputs if one.requires_grad]
+    wanted = [tensor for tensor in inputs if tensor.requires_grad]
 
     def call():
         torch.autograd.grad(function(*inputs), wanted, grad)

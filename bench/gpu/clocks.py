@@ -7,14 +7,16 @@ second between them, the rate of the last second of SUSTAINED_S seconds, and the
 nvidia-smi reads at the end of each. What a peak at a power limit means rests on this.
 """
 
-import datetime
-import json
 import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from bench.gpu.timed import about, keep
 
 N = 4096
 BURSTS, CALLS, REST_S, SUSTAINED_S = 10, 20, 0.5, 6.0
@@ -69,8 +71,8 @@ def calls():
         if name == "float8":
             a = torch.randn(N, N, device="cuda").to(torch.float8_e4m3fn)
             b = torch.randn(N, N, device="cuda").to(torch.float8_e4m3fn).t()
-            one = torch.tensor(1.0, device="cuda")
-            yield name, lambda a=a, b=b, one=one: torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16)
+            scale = torch.tensor(1.0, device="cuda")
+            yield name, lambda a=a, b=b, scale=scale: torch._scaled_mm(a, b, scale, scale, out_dtype=torch.bfloat16)
             continue
         dtype = {"tf32": torch.float32}.get(name) or getattr(torch, name)
         a, b = (torch.randn(N, N, device="cuda", dtype=dtype) for _ in range(2))
@@ -78,21 +80,11 @@ def calls():
 
 
 def main():
-    found = {
-        "command": "python bench/gpu/clocks.py OUT.json",
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "n": N,
-        "unit": "FLOP/s",
-        "rates": {},
-    }
+    found = about("python bench/gpu/clocks.py OUT.json", n=N, unit="FLOP/s", rates={})
     for name, call in calls():
         found["rates"][name] = measure(call)
         print(name, found["rates"][name], flush=True)
-    with open(sys.argv[1], "w", encoding="utf-8") as file:
-        json.dump(found, file, indent=1)
-        file.write("\n")
+    keep(Path(sys.argv[1]), found)
 
 
 if __name__ == "__main__":

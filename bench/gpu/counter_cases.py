@@ -102,8 +102,8 @@ def matmuls():
 
 
 def scaled(r, m, k, n):
-    one = torch.tensor(1.0, device=r.device)
-    return op(aten._scaled_mm, r(m, k, dtype=FP8), r(n, k, dtype=FP8).t(), one, one, None, None, BF16)
+    scale = torch.tensor(1.0, device=r.device)
+    return op(aten._scaled_mm, r(m, k, dtype=FP8), r(n, k, dtype=FP8).t(), scale, scale, None, None, BF16)
 
 
 def conv(n, c, size, k, kernel, stride, dtype, cl, groups=1, backward=False):
@@ -342,7 +342,7 @@ def lists(r, count):
 
 def optimizers():
     def adamw(r, **kind):
-        parameters = [torch.nn.Parameter(one) for one in lists(r, 1)[0]]
+        parameters = [torch.nn.Parameter(tensor) for tensor in lists(r, 1)[0]]
         for parameter in parameters:
             parameter.grad = torch.randn_like(parameter)
         optimizer = torch.optim.AdamW(parameters, lr=1e-3, **kind)
@@ -363,8 +363,8 @@ def compiled_call(function, *shapes, backward=False, **options):
         run = torch.compile(function, **options)
         if not backward:
             return op(torch.no_grad()(run), *given)
-        for one in given:
-            one.requires_grad_()
+        for tensor in given:
+            tensor.requires_grad_()
         out = run(*given)
         grad = torch.randn_like(out)
         return lambda: torch.autograd.grad(out, given, grad, retain_graph=True)

@@ -11,7 +11,6 @@ random; a case's set-up and warm-up lie outside of the profiled range. bench/cou
 """
 
 import csv
-import datetime
 import json
 import os
 import re
@@ -71,21 +70,21 @@ def outermost(event, ops):
         and one["ts"] <= event["ts"]
         and one["ts"] + one["dur"] >= event["ts"] + event["dur"]
     ]
-    return min(around, key=lambda one: (one["ts"], -one["dur"]))
+    return min(around, key=lambda event: (event["ts"], -event["dur"]))
 
 
 def recorded(trace):
     """A trace's ops with what they were called with and the kernels that each launched, in the kernels' order."""
-    events = [one for one in trace["traceEvents"] if one.get("ph") == "X"]
+    events = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
     ops = [
         event
         for event in events
         if event.get("cat") == "cpu_op" and event["name"].startswith(("aten::", "triton_", "extern_"))
     ]
-    by_id = {one["args"]["External id"]: one for one in ops if "External id" in one.get("args", {})}
+    by_id = {event["args"]["External id"]: event for event in ops if "External id" in event.get("args", {})}
     work = [event for event in events if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
     found = []
-    for kernel in sorted(work, key=lambda one: one["ts"]):
+    for kernel in sorted(work, key=lambda event: event["ts"]):
         cause = by_id.get(kernel["args"].get("External id"))
         top = outermost(cause, ops) if cause else {"name": "", "ts": None, "args": {}}
         if not found or found[-1]["ts"] != top["ts"]:
@@ -95,8 +94,8 @@ def recorded(trace):
             found.append({"name": top["name"], "ts": top["ts"], "inputs": given, "kernels": []})
         name = kernel["name"][:NAME_LENGTH]
         found[-1]["kernels"].append({"name": name, "kind": kernel["cat"], "warm_ns": round(kernel["dur"] * 1000)})
-    for one in found:
-        del one["ts"]
+    for entry in found:
+        del entry["ts"]
     return found
 
 
@@ -150,9 +149,9 @@ def metrics():
     """The wanted metrics that this card and this ncu have."""
     listing = subprocess.run(["ncu", "--query-metrics"], capture_output=True, text=True, check=True).stdout
     known = {line.split()[0] for line in listing.splitlines() if line.strip()}
-    wanted = [one for one in METRICS if one.partition(".")[0] in known]
-    tensor = sorted(one for one in known if MATRIX_METRIC.fullmatch(one) and "sparsity" not in one)
-    return wanted + [f"{one}.sum" for one in tensor]
+    wanted = [metric for metric in METRICS if metric.partition(".")[0] in known]
+    tensor = sorted(metric for metric in known if MATRIX_METRIC.fullmatch(metric) and "sparsity" not in metric)
+    return wanted + [f"{metric}.sum" for metric in tensor]
 
 
 def counted(path):
@@ -180,7 +179,7 @@ def joined(records, kernels, order):
     cases = []
     for name, measured in zip(order, parts, strict=False):
         ops = records["cases"][name]
-        mine = [one for entry in ops for one in entry["kernels"] if one["kind"] == "kernel"]
+        mine = [kernel for entry in ops for kernel in entry["kernels"] if kernel["kind"] == "kernel"]
         fits = len(mine) == len(measured)
         for kernel, counts in zip(mine, measured, strict=False):
             shown = {key: int(value) for key, value in counts["counters"].items() if value or "dram" in key}
@@ -208,7 +207,7 @@ def drive(out, names):
         marked = json.load(file)
     result = {
         "command": "python bench/gpu/counters.py OUT.json",
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "date": time.strftime("%Y-%m-%d"),
         "device": first["device"],
         "torch": torch.__version__,
         "ncu": subprocess.run(["ncu", "--version"], capture_output=True, text=True).stdout.strip().splitlines()[-1],

@@ -1,65 +1,42 @@
 """Steps that nothing was fitted to: their times without the profiler, and their traces.
 
 Run on a GPU machine: `python bench/gpu/holdout.py OUT`. Writes OUT/holdout.json (times, device, versions, command) and
-OUT/traces.tar (one trace of three steps a workload). `bench/holdout.py` then holds gobrrr's estimates against them.
+OUT/traces.tar (one trace of three steps a workload). `bench/accuracy.py` then holds gobrrr's estimates against them.
 Every workload uses random weights; none needs a download. A workload that fails is recorded with its error.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 import tarfile
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from bench.gpu.pairs_form import Setting, inference, training
+from bench.gpu.pairs_models import layers
+from bench.gpu.timed import about, attempted, keep, pipelined_ms, synced_ms, trace_steps, wait
+
 WARMUP, STEPS = 5, 20
 
 
-class Attention(nn.Module):
-    """Self-attention through SDPA."""
-
-    def __init__(self, width: int, heads: int, *, causal: bool) -> None:
-        super().__init__()
-        self.heads, self.causal = heads, causal
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """x: [B, S, width] -> the same."""
-        b, s, w = x.shape
-        q, k, v = (t.view(b, s, self.heads, -1).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
-        return self.out(y.transpose(1, 2).reshape(b, s, w))
+ON_GPU = Setting("cuda")
 
 
-class Layer(nn.Module):
-    """A pre-norm transformer layer."""
-
-    def __init__(self, width: int, heads: int, *, causal: bool) -> None:
-        super().__init__()
-        self.n1, self.n2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention = Attention(width, heads, causal=causal)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """x: [B, S, width] -> the same."""
-        x = x + self.attention(self.n1(x))
-        return x + self.down(F.gelu(self.up(self.n2(x))))
+def stack(width: int, depth: int, heads: int) -> nn.Module:
+    return layers(ON_GPU, width, depth, heads, causal=True)
 
 
-def stack(width: int, depth: int, heads: int, *, causal: bool = True) -> nn.Module:
-    return nn.Sequential(*(Layer(width, heads, causal=causal) for _ in range(depth))).cuda()
-
-
-def trainer(model, make_input, optimizer, *, dtype=torch.bfloat16, item=False, clip=False):
+def trainer(model, make_input, optimizer, *, amp=True, item=False, clip=False):
     def step():
-        with torch.autocast("cuda", dtype, enabled=dtype is not None):
+        with ON_GPU.autocast(amp):
             loss = model(make_input()).float().square().mean()
         loss.backward()
         if clip:
@@ -93,7 +70,7 @@ def tf32_training():
     torch.set_float32_matmul_precision("high")
     m = stack(1024, 8, 16)
     x = torch.randn(8, 1024, 1024, device="cuda")
-    return trainer(m, lambda: x, torch.optim.AdamW(m.parameters()), dtype=None)
+    return trainer(m, lambda: x, torch.optim.AdamW(m.parameters()), amp=False)
 
 
 def resnet_nchw():
@@ -102,15 +79,7 @@ def resnet_nchw():
     m = timm.create_model("resnet50").cuda()
     x, y = torch.randn(128, 3, 224, 224, device="cuda"), torch.randint(0, 1000, (128,), device="cuda")
     o = torch.optim.SGD(m.parameters(), 0.1, momentum=0.9)
-
-    def step():
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = F.cross_entropy(m(x), y)
-        loss.backward()
-        o.step()
-        o.zero_grad(set_to_none=True)
-
-    return step
+    return training(ON_GPU, lambda: F.cross_entropy(m(x), y), o)
 
 
 def convnext_inference():
@@ -118,12 +87,7 @@ def convnext_inference():
 
     m = timm.create_model("convnext_base").cuda().eval().to(torch.float16)
     x = torch.randn(64, 3, 224, 224, device="cuda", dtype=torch.float16)
-
-    @torch.inference_mode()
-    def step():
-        return m(x)
-
-    return step
+    return inference(lambda: m(x))
 
 
 def lstm_cells():
@@ -146,12 +110,16 @@ def cudnn_lstm():
     return lambda: m(x)[0].sum().backward()
 
 
-def llama_decode():
+def llama():
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(hidden_size=2048, intermediate_size=5632, num_hidden_layers=16, num_attention_heads=32,
                          num_key_value_heads=8, vocab_size=32000)  # fmt: skip
-    m = LlamaForCausalLM(config).cuda().to(torch.bfloat16).eval()
+    return LlamaForCausalLM(config).cuda().to(torch.bfloat16).eval()
+
+
+def llama_decode():
+    m = llama()
     ids = torch.randint(0, 32000, (1, 512), device="cuda")
     with torch.inference_mode():
         cache = m(ids, use_cache=True).past_key_values
@@ -167,18 +135,8 @@ def llama_decode():
 
 
 def llama_prefill():
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    config = LlamaConfig(hidden_size=2048, intermediate_size=5632, num_hidden_layers=16, num_attention_heads=32,
-                         num_key_value_heads=8, vocab_size=32000)  # fmt: skip
-    m = LlamaForCausalLM(config).cuda().to(torch.bfloat16).eval()
-    ids = torch.randint(0, 32000, (4, 2048), device="cuda")
-
-    @torch.inference_mode()
-    def step():
-        return m(ids, use_cache=False).logits
-
-    return step
+    m, ids = llama(), torch.randint(0, 32000, (4, 2048), device="cuda")
+    return inference(lambda: m(ids, use_cache=False).logits)
 
 
 def t5_training():
@@ -188,16 +146,7 @@ def t5_training():
         T5Config(d_model=512, num_layers=6, num_heads=8, d_ff=2048, decoder_start_token_id=0)
     ).cuda()
     ids, labels = torch.randint(0, 32000, (16, 256), device="cuda"), torch.randint(0, 32000, (16, 64), device="cuda")
-    o = torch.optim.AdamW(m.parameters())
-
-    def step():
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = m(input_ids=ids, labels=labels).loss
-        loss.backward()
-        o.step()
-        o.zero_grad(set_to_none=True)
-
-    return step
+    return training(ON_GPU, lambda: m(input_ids=ids, labels=labels).loss, torch.optim.AdamW(m.parameters()))
 
 
 def masked_select_loss():
@@ -242,7 +191,7 @@ def dataset_workers(workers: int):
 
     def step():
         x = next(batches).to("cuda", non_blocking=True)
-        with torch.autocast("cuda", torch.bfloat16):
+        with ON_GPU.autocast():
             loss = m(x).square().mean()
         loss.backward()
         o.step()
@@ -323,34 +272,10 @@ WORKLOADS = {
 
 def timed(step) -> dict[str, float]:
     """Milliseconds a step: with a synchronize behind each (median, quartiles), and in a loop that runs ahead."""
-    synced = []
-    for _ in range(STEPS):
-        begin = time.perf_counter()
-        step()
-        torch.cuda.synchronize()
-        synced.append((time.perf_counter() - begin) * 1e3)
-    begin = time.perf_counter()
-    for _ in range(STEPS):
-        step()
-    torch.cuda.synchronize()
-    pipelined = (time.perf_counter() - begin) * 1e3 / STEPS
+    synced = synced_ms(step, STEPS)
+    pipelined = pipelined_ms(step, STEPS)
     low, _, high = statistics.quantiles(synced, n=4)
     return {"sync_ms": statistics.median(synced), "sync_low_ms": low, "sync_high_ms": high, "pipelined_ms": pipelined}
-
-
-def traced(step, path: Path) -> None:
-    from torch.profiler import ProfilerActivity, profile, schedule
-
-    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
-    with profile(
-        activities=activities,
-        record_shapes=True,
-        schedule=schedule(wait=0, warmup=1, active=3),
-        on_trace_ready=lambda profiler: profiler.export_chrome_trace(str(path)),
-    ) as profiler:
-        for _ in range(4):
-            step()
-            profiler.step()
 
 
 def cache_bandwidth() -> list[dict[str, float]]:
@@ -381,33 +306,29 @@ def cache_bandwidth() -> list[dict[str, float]]:
     return rows
 
 
+def measured(name: str, traces: Path) -> dict[str, Any]:
+    """One workload: its times before and after its trace."""
+    torch.manual_seed(0)
+    torch.set_float32_matmul_precision("highest")
+    step = WORKLOADS[name]()
+    for _ in range(WARMUP):
+        step()
+    wait()
+    row = timed(step)
+    trace_steps(step, traces / f"{name}.json.gz")
+    return {**row, "again": timed(step)}
+
+
 def main() -> None:
     out = Path(sys.argv[1])
     wanted = sys.argv[2:] or list(WORKLOADS)
     traces = Path(tempfile.mkdtemp())
-    result = {
-        "device": torch.cuda.get_device_name(), "torch": torch.__version__, "date": time.strftime("%Y-%m-%d"),
-        "command": "python bench/gpu/holdout.py OUT", "cache": cache_bandwidth(), "workloads": {},
-    }  # fmt: skip
+    result = about("python bench/gpu/holdout.py OUT", cache=cache_bandwidth(), workloads={})
     for name in wanted:
         begin = time.time()
-        try:
-            torch.manual_seed(0)
-            torch.set_float32_matmul_precision("highest")
-            step = WORKLOADS[name]()
-            for _ in range(WARMUP):
-                step()
-            torch.cuda.synchronize()
-            row = timed(step)
-            traced(step, traces / f"{name}.json.gz")
-            row["again"] = timed(step)
-            result["workloads"][name] = row
-        except Exception as error:  # recorded, not hidden
-            result["workloads"][name] = {"error": f"{type(error).__name__}: {error}"[:300]}
-        print(name, f"{time.time() - begin:.1f} s", result["workloads"][name], flush=True)
-        step = None
-        torch.cuda.empty_cache()
-        (out / "holdout.json").write_text(json.dumps(result, indent=1))
+        row = result["workloads"][name] = attempted(measured, name, traces)
+        print(name, f"{time.time() - begin:.1f} s", row, flush=True)
+        keep(out / "holdout.json", result)
         with tarfile.open(out / "traces.tar", "w") as archive:
             for path in sorted(traces.iterdir()):
                 archive.add(path, path.name)

@@ -4,21 +4,17 @@ Small operands, so that the device keeps up; a block is `CALLS` calls and a sync
 """
 
 import json
-import os
-import statistics
 import tempfile
 import time
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from bench.gpu.timed import profiler, quartiles
+
 CALLS, BLOCKS = 100, 25
-
-
-def quartiles(values):
-    low, middle, high = statistics.quantiles(values, n=4)
-    return {"median": round(middle, 4), "low": round(low, 4), "high": round(high, 4), "runs": len(values)}
 
 
 def timed(call, calls=CALLS, blocks=BLOCKS):
@@ -60,34 +56,18 @@ def forward_calls():
     ids, table = torch.randint(0, 64, (16,), device="cuda"), nn.Embedding(64, 64).cuda().bfloat16()
     host = torch.randn(64).pin_memory()
     return {
-        "python_call": lambda: None,
-        "empty": lambda: torch.empty(64, device="cuda"),
-        "view": lambda: x.view(-1),
-        "transpose": lambda: x.t(),
-        "add": lambda: x + y,
-        "add_": lambda: x.add_(1),
-        "mul_scalar": lambda: x * 2,
-        "mm": lambda: x @ w,
-        "linear": lambda: F.linear(x, w),
-        "nn.Linear": lambda: linear(x),
-        "nn.LayerNorm": lambda: norm(x),
-        "gelu": lambda: F.gelu(x),
-        "softmax": lambda: x.softmax(-1),
-        "sum": lambda: x.sum(),
-        "cat": lambda: torch.cat([x, y]),
-        "to_fp32": lambda: x.float(),
-        "contiguous": lambda: x.t().contiguous(),
-        "dropout": lambda: F.dropout(x, 0.1, True),
-        "sdpa": lambda: F.scaled_dot_product_attention(q, q, q),
-        "nn.Conv2d": lambda: conv(image),
-        "nn.BatchNorm2d": lambda: batch(image),
-        "nn.Embedding": lambda: table(ids),
-        "cross_entropy": lambda: F.cross_entropy(fp32, ids),
-        "where": lambda: torch.where(x > 0, x, y),
-        "copy_to_device_pinned": lambda: host.to("cuda", non_blocking=True),
-        "item": lambda: fp32[0, 0].item(),
+        "python_call": lambda: None, "empty": lambda: torch.empty(64, device="cuda"), "view": lambda: x.view(-1),
+        "transpose": lambda: x.t(), "add": lambda: x + y, "add_": lambda: x.add_(1), "mul_scalar": lambda: x * 2,
+        "mm": lambda: x @ w, "linear": lambda: F.linear(x, w), "nn.Linear": lambda: linear(x),
+        "nn.LayerNorm": lambda: norm(x), "gelu": lambda: F.gelu(x), "softmax": lambda: x.softmax(-1),
+        "sum": lambda: x.sum(), "cat": lambda: torch.cat([x, y]), "to_fp32": lambda: x.float(),
+        "contiguous": lambda: x.t().contiguous(), "dropout": lambda: F.dropout(x, 0.1, True),
+        "sdpa": lambda: F.scaled_dot_product_attention(q, q, q), "nn.Conv2d": lambda: conv(image),
+        "nn.BatchNorm2d": lambda: batch(image), "nn.Embedding": lambda: table(ids),
+        "cross_entropy": lambda: F.cross_entropy(fp32, ids), "where": lambda: torch.where(x > 0, x, y),
+        "copy_to_device_pinned": lambda: host.to("cuda", non_blocking=True), "item": lambda: fp32[0, 0].item(),
         "synchronize": torch.cuda.synchronize,
-    }
+    }  # fmt: skip
 
 
 def autocast_calls():
@@ -141,24 +121,22 @@ def optimizers():
 
 def shortest_kernels():
     """Device nanoseconds of kernels on almost nothing."""
-    one = torch.ones(1, device="cuda")
+    single = torch.ones(1, device="cuda")
     other = torch.ones(1, device="cuda")
-    calls = {"fill": lambda: one.fill_(1), "add": lambda: one.add_(1), "copy": lambda: one.copy_(other)}
-    calls["zero"] = one.zero_
+    calls = {"fill": lambda: single.fill_(1), "add": lambda: single.add_(1), "copy": lambda: single.copy_(other)}
+    calls["zero"] = single.zero_
     result = {}
     for name, call in calls.items():
         for _ in range(10):
             call()
-        activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-        with torch.profiler.profile(activities=activities) as recording:
+        with profiler() as recording:
             for _ in range(200):
                 call()
             torch.cuda.synchronize()
         with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "t.json")
-            recording.export_chrome_trace(path)
-            with open(path, encoding="utf-8") as file:
-                events = json.load(file)["traceEvents"]
+            path = Path(folder, "t.json")
+            recording.export_chrome_trace(str(path))
+            events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
         work = [event["dur"] * 1e3 for event in events if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
         result[name] = quartiles(work)
     return result

@@ -1,4 +1,4 @@
-"""One workload's issue time, in a process of its own that bench.gpu.issue_time starts and may end.
+"""One workload's issue time, in a process of its own that bench/gpu/runs.py starts and may end.
 
     python -m bench.gpu.issue_time_one NAME FOLDER --lock FILE        (FOLDER/NAME.json and FOLDER/NAME.profile.xz)
 
@@ -12,39 +12,30 @@ as the bench of treatments does it: until then torch's profiler is not loaded.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
 
-from bench.gpu.treat_one import small
+from bench.gpu.timed import wait
 from bench.gpu.treatment_workloads import ENTRIES
-from bench.gpu.treatments_turns import Turn, wait
+from bench.gpu.treatments_one import begun, parser, small, watched
 from bench.stored_profile import pack
 from gobrrr.hardware.measure.device import cpu_name
-from gobrrr.model.profile import Profile
 from gobrrr.model.workload import Workload
-from gobrrr.observe.live import make_watcher
-from gobrrr.observe.live.pull import pull
 from gobrrr.observe.live.recorder import time_loops
-from gobrrr.observe.live.watcher import Options
 from gobrrr.observe.live.watches.syncs import looking
 from gobrrr.trials import timing
 from gobrrr.trials.arms import Arm
 
 PROFILE = ".profile.xz"
-PROFILED = 3
-"""Steps in a stored profile, as in the bench of treatments."""
-
 WARM_S = 3.0
 BLOCK_NS, LEAST_STEPS = 20e6, 2
 SINGLE = 4
@@ -176,37 +167,20 @@ def waits_of(call: Call) -> float:
     """How often a step makes the host wait for the device."""
     with looking() as watch:
         call()
-    return float(sum(one.count for one in watch.found()))
+    return float(sum(wait_found.count for wait_found in watch.found()))
 
 
-def profiled(name: str, workload: Workload) -> Profile:
-    """The step as gobrrr sees it."""
-    watcher = make_watcher(Options(profiled=PROFILED), steps_from="the step was called as a whole")
-    with Arm(workload, ()).entered() as entered:
-        pull(watcher, entered.workload, (), {}, None)
-    return watcher.profile(name, cpu_name())
-
-
-def main(given: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", choices=sorted(ENTRIES), metavar="NAME")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--lock", type=Path, required=True)
-    parser.add_argument("--beside", default="", help="the cores to keep to while it waits, as 4,5,6")
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--tiny", action="store_true")
-    told = parser.parse_args(given)
-    turn = Turn(told.lock, [int(one) for one in told.beside.split(",") if one])
+def main() -> int:
+    asked, turn = begun(parser(__doc__, ENTRIES, each_s=3.0))
     turn.take()
-    workload = ENTRIES[told.name].made(device=told.device, tiny=told.tiny)
-    found = measure(workload, told.seconds)
-    profile = profiled(told.name, workload)
+    workload = ENTRIES[asked.name].made(device=asked.device, tiny=asked.tiny)
+    found = measure(workload, asked.each_s)
+    profile = watched(workload).profile(asked.name, cpu_name())
     turn.give()
     live = profile.ranks[0].live
     found["watched_ns"] = None if live is None else live.times.wall_ns
-    (told.folder / f"{told.name}{PROFILE}").write_bytes(pack(profile))
-    (told.folder / f"{told.name}.json").write_text(json.dumps(small(found)), encoding="utf-8")
+    (asked.folder / f"{asked.name}{PROFILE}").write_bytes(pack(profile))
+    (asked.folder / f"{asked.name}.json").write_text(json.dumps(small(found)), encoding="utf-8")
     return 0
 
 

@@ -9,19 +9,16 @@ profiler; `busy_ms` and `kernels` of one profiled step, busy by set arithmetic; 
 workload that fails is recorded with its error.
 """
 
-import datetime
-import gc
 import os
-import statistics
 import sys
 import time
-import traceback
 from pathlib import Path
 
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench import op_table
+from bench.gpu.timed import about, attempted, pipelined_ms, profiler, quartiles, synced_ms, wait
 from bench.models import ZOO
 
 SMOKE = bool(os.environ.get("SMOKE"))
@@ -30,41 +27,17 @@ WARMUP, STEPS, ROUNDS = (1, 2, 2) if SMOKE else (4, 15, 5)
 DEADLINE_S = float(os.environ.get("DEADLINE_S", "330"))
 
 
-def synchronize():
-    if not SMOKE:
-        torch.cuda.synchronize()
-
-
-def quartiles(values):
-    low, middle, high = statistics.quantiles(values, n=4)
-    return {"median": round(middle, 4), "low": round(low, 4), "high": round(high, 4), "runs": len(values)}
-
-
 def timed(step):
     """(a step with a synchronize after it, a step among many without one), in ms."""
-    alone, among = [], []
-    for _ in range(STEPS):
-        start = time.perf_counter()
-        step()
-        synchronize()
-        alone.append((time.perf_counter() - start) * 1e3)
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
-        for _ in range(STEPS // 2):
-            step()
-        synchronize()
-        among.append((time.perf_counter() - start) * 1e3 / (STEPS // 2))
-    return quartiles(alone), quartiles(among)
+    alone = synced_ms(step, STEPS)
+    return quartiles(alone), quartiles([pipelined_ms(step, STEPS // 2) for _ in range(ROUNDS)])
 
 
 def profiled(step, path):
     """The table of one step, whose trace is left at `path`."""
-    kinds = [torch.profiler.ProfilerActivity.CPU]
-    if not SMOKE:
-        kinds.append(torch.profiler.ProfilerActivity.CUDA)
-    with torch.profiler.profile(activities=kinds, record_shapes=True) as recording:
+    with profiler(record_shapes=True) as recording:
         step()
-        synchronize()
+        wait()
     recording.export_chrome_trace(str(path))
     return op_table.table_of(path, {None: op_table.list_calls(step)})
 
@@ -74,20 +47,16 @@ def measure(recipe, mode, path):
     step = work.step(mode)
     for _ in range(WARMUP):
         step()
-    synchronize()
+    wait()
     if not SMOKE:
         torch.cuda.reset_peak_memory_stats()
     alone, among = timed(step)
     peak = None if SMOKE else torch.cuda.max_memory_allocated()
     table = profiled(step, path)
     return {
-        "sync_ms": alone,
-        "pipelined_ms": among,
-        "busy_ms": round(table.busy_ns / 1e6, 4),
-        "kernels": table.kernels,
-        "peak_bytes": peak,
-        "ops": table.rows,
-    }
+        "sync_ms": alone, "pipelined_ms": among, "busy_ms": round(table.busy_ns / 1e6, 4), "kernels": table.kernels,
+        "peak_bytes": peak, "ops": table.rows,
+    }  # fmt: skip
 
 
 def main():
@@ -99,15 +68,8 @@ def main():
     begin = time.monotonic()
     import transformers
 
-    found = {
-        "command": "python bench/gpu/labels.py OUT",
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-        "device": "cpu" if SMOKE else torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "errors": {},
-        "workloads": {},
-    }
+    versions = {"transformers": transformers.__version__}
+    found = about("python bench/gpu/labels.py OUT", **versions, errors={}, workloads={})
     for name in chosen:
         recipe = ZOO[name]
         entry = {"policy": recipe.policy}
@@ -116,18 +78,15 @@ def main():
                 found["errors"][f"{name}.{mode}"] = "no time left"
                 continue
             start = time.monotonic()
-            try:
-                entry[mode] = measure(recipe, mode, traces / f"{name}.{mode}.json.gz")
-                got = entry[mode]
-                print(f"{name:26} {mode:6} sync {got['sync_ms']['median']:9.3f} pipelined "
-                      f"{got['pipelined_ms']['median']:9.3f} busy {got['busy_ms']:9.3f} kernels {got['kernels']:5} "
-                      f"rows {len(got['ops']):4} took {time.monotonic() - start:5.1f} s", flush=True)  # fmt: skip
-            except Exception as error:  # recorded: one workload must not end the run
-                found["errors"][f"{name}.{mode}"] = f"{type(error).__name__}: {error}"[:300]
-                print(name, mode, "FAILED", traceback.format_exc()[-900:], flush=True)
-            gc.collect()
-            if not SMOKE:
-                torch.cuda.empty_cache()
+            got = attempted(measure, recipe, mode, traces / f"{name}.{mode}.json.gz")
+            if "error" in got:
+                found["errors"][f"{name}.{mode}"] = got["error"]
+                print(name, mode, "FAILED", got["trace"][-900:], flush=True)
+                continue
+            entry[mode] = got
+            print(f"{name:26} {mode:6} sync {got['sync_ms']['median']:9.3f} pipelined "
+                  f"{got['pipelined_ms']['median']:9.3f} busy {got['busy_ms']:9.3f} kernels {got['kernels']:5} "
+                  f"rows {len(got['ops']):4} took {time.monotonic() - start:5.1f} s", flush=True)  # fmt: skip
         found["workloads"][name] = entry
         (out / "h100_models.json").write_text(op_table.dumps(found), encoding="utf-8")
     print("total s", round(time.monotonic() - begin, 1))

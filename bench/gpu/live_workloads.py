@@ -6,17 +6,15 @@ Each step is timed by itself before and after it is diagnosed: blocks of steps w
 and single steps with a wait after each (`sync`).
 """
 
-import gc
 import json
 import sys
 import time
-import traceback
-from datetime import datetime, timezone
+from pathlib import Path
 
 import msgspec
-import torch
 
 import gobrrr
+from bench.gpu.timed import about, attempted, keep, pipelined_ms, synced_ms, wait
 from bench.gpu.workloads import CASES
 from gobrrr.report.json import to_json
 
@@ -27,23 +25,14 @@ def timed(step):
     """Milliseconds of a step: block means without waits within, and single steps with a wait after each."""
     for _ in range(3):
         step()
-    torch.cuda.synchronize()
-    blocks, singles = [], []
-    for _ in range(BLOCKS):
-        start = time.perf_counter()
-        for _ in range(STEPS):
-            step()
-        torch.cuda.synchronize()
-        blocks.append((time.perf_counter() - start) * 1e3 / STEPS)
-    for _ in range(STEPS):
-        start = time.perf_counter()
-        step()
-        torch.cuda.synchronize()
-        singles.append((time.perf_counter() - start) * 1e3)
-    return {"pipelined_ms": blocks, "sync_ms": singles}
+    wait()
+    return {
+        "pipelined_ms": [pipelined_ms(step, STEPS) for _ in range(BLOCKS)],
+        "sync_ms": synced_ms(step, STEPS),
+    }
 
 
-def looked_at(name, form, make):
+def looked_at(make):
     """One workload's row."""
     made, alone = [], []
 
@@ -69,35 +58,16 @@ def looked_at(name, form, make):
 
 
 def main(out, names):
-    rows = {}
+    report = about("python -m bench.gpu.live_workloads", workloads={})
     for name, (faulty, fixed, regime, what) in CASES.items():
         if names and name not in names:
             continue
-        row = {"regime": regime, "what": what}
+        row = report["workloads"][name] = {"regime": regime, "what": what}
         for form, make in (("faulty", faulty), ("fixed", fixed)):
-            try:
-                row[form] = looked_at(name, form, make)
-            except Exception as error:  # the others are still worth their minutes
-                row[form] = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()[-3000:]}
-            gc.collect()
-            torch.cuda.empty_cache()
-            one = row[form]
-            print(
-                name,
-                form,
-                one.get("error") or (one["seconds"], one["diagnosis"]["regime"], one["findings"]),
-                flush=True,
-            )
-        rows[name] = row
-        report = {
-            "device": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "command": "python -m bench.gpu.live_workloads",
-            "workloads": rows,
-        }
-        with open(out, "w", encoding="utf-8") as stream:
-            json.dump(report, stream, indent=1)
+            found = row[form] = attempted(looked_at, make)
+            said = found.get("error") or (found["seconds"], found["diagnosis"]["regime"], found["findings"])
+            print(name, form, said, flush=True)
+        keep(Path(out), report)
 
 
 if __name__ == "__main__":

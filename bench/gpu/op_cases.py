@@ -9,19 +9,8 @@ def families(device: str) -> dict[str, list[Case]]:
     """Every family's cases, those that models need most first."""
     Where.device = device
     every = (
-        contraction.matmuls,
-        contraction.convolutions,
-        contraction.attention,
-        traffic.norms,
-        traffic.softmaxes,
-        traffic.pointwise,
-        traffic.reductions,
-        traffic.movement,
-        traffic.indexing,
-        traffic.optimizers,
-        traffic.pooling,
-        contraction.recurrent,
-        contraction.low_precision,
-        traffic.transfers,
-    )
-    return {one.__name__: list(one()) for one in every}
+        contraction.matmuls, contraction.convolutions, contraction.attention, traffic.norms, traffic.softmaxes,
+        traffic.pointwise, traffic.reductions, traffic.movement, traffic.indexing, traffic.optimizers,
+        traffic.pooling, contraction.recurrent, contraction.low_precision, traffic.transfers,
+    )  # fmt: skip
+    return {family.__name__: list(family()) for family in every}

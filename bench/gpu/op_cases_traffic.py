@@ -38,20 +38,9 @@ def norms():
             size,
         )
     images = [
-        (64, 64, 112),
-        (64, 256, 56),
-        (64, 512, 28),
-        (64, 1024, 14),
-        (64, 2048, 7),
-        (8, 64, 56),
-        (8, 512, 28),
-        (64, 32, 112),
-        (64, 144, 56),
-        (64, 960, 7),
-        (4, 256, 64),
-        (4, 512, 32),
-        (4, 1024, 16),
-    ]
+        (64, 64, 112), (64, 256, 56), (64, 512, 28), (64, 1024, 14), (64, 2048, 7), (8, 64, 56), (8, 512, 28),
+        (64, 32, 112), (64, 144, 56), (64, 960, 7), (4, 256, 64), (4, 512, 32), (4, 1024, 16),
+    ]  # fmt: skip
     for (b, c, side), dtype, last in itertools.product(images, ("bf16", "fp32"), (False, True)):
         size = b * c * side * side * SHORT[dtype].itemsize * 2
         name = f"{dtype} {'cl' if last else 'nchw'} {b} {c} {side}"
@@ -78,22 +67,9 @@ def image_norm(b, c, side, dtype, last, kind):
 
 def softmaxes():
     shapes = [
-        (8192, 50257),
-        (8192, 50304),
-        (4096, 32000),
-        (2048, 32000),
-        (64, 1000),
-        (8192, 10000),
-        (196608, 512),
-        (98304, 1024),
-        (32768, 2048),
-        (1024, 128),
-        (151296, 197),
-        (16384, 64),
-        (128, 8192),
-        (1, 32000),
-        (2048, 8),
-    ]
+        (8192, 50257), (8192, 50304), (4096, 32000), (2048, 32000), (64, 1000), (8192, 10000), (196608, 512),
+        (98304, 1024), (32768, 2048), (1024, 128), (151296, 197), (16384, 64), (128, 8192), (1, 32000), (2048, 8),
+    ]  # fmt: skip
     for (rows, width), dtype in itertools.product(shapes, ("bf16", "fp32")):
         size = rows * width * SHORT[dtype].itemsize * 2
         for kind in (torch.softmax, torch.log_softmax):
@@ -111,20 +87,11 @@ def cross_entropy(rows, width, dtype):
 
 
 UNARY = {
-    "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "silu": F.silu,
-    "relu": F.relu,
-    "tanh": torch.tanh,
-    "sigmoid": torch.sigmoid,
-    "exp": torch.exp,
-    "cos": torch.cos,
-    "pow3": lambda x: torch.pow(x, 3.0),
-    "mul_scalar": lambda x: x * 0.5,
-    "dropout": lambda x: F.dropout(x, 0.1, True),
-    "rsqrt": torch.rsqrt,
-    "neg": torch.neg,
-}
+    "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "silu": F.silu, "relu": F.relu,
+    "tanh": torch.tanh, "sigmoid": torch.sigmoid, "exp": torch.exp, "cos": torch.cos,
+    "pow3": lambda x: torch.pow(x, 3.0), "mul_scalar": lambda x: x * 0.5,
+    "dropout": lambda x: F.dropout(x, 0.1, True), "rsqrt": torch.rsqrt, "neg": torch.neg,
+}  # fmt: skip
 SIZES = tuple(1 << e for e in (10, 14, 17, 19, 20, 21, 22, 23, 24, 26, 28))
 
 

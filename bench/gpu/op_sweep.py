@@ -9,7 +9,6 @@ and again) or "cold" (a read of 256 MB of something else before each call, so th
 A case that fails is recorded with its error. "host" is what `host_costs.py` measures.
 """
 
-import datetime
 import os
 import sys
 import time
@@ -20,6 +19,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench import op_table
 from bench.gpu import host_costs, op_cases
+from bench.gpu.timed import about, profiler
 
 SMOKE = bool(os.environ.get("SMOKE"))
 WARMUP, REPEATS = 2, 5
@@ -52,10 +52,7 @@ def run_case(case, flush):
 def run_family(family, cases, flush, until, folder):
     """(rows, errors, cases that there was no time for) of one family, all within one recording."""
     lists, errors, late = {}, {}, 0
-    kinds = [torch.profiler.ProfilerActivity.CPU]
-    if not SMOKE:
-        kinds.append(torch.profiler.ProfilerActivity.CUDA)
-    with torch.profiler.profile(activities=kinds, record_shapes=True) as recording:
+    with profiler(record_shapes=True) as recording:
         for case in cases:
             if time.monotonic() > until:
                 late += 1
@@ -80,17 +77,8 @@ def main():
     torch.manual_seed(0)
     begin = time.monotonic()
     flush = flush_of(device)
-    found = {
-        "command": "python bench/gpu/op_sweep.py OUT",
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-        "device": "meta" if SMOKE else torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "repeats": REPEATS,
-        "host": {} if SMOKE else host_costs.measure(),
-        "errors": {},
-        "late": {},
-        "ops": {},
-    }
+    host = {} if SMOKE else host_costs.measure()
+    found = about("python bench/gpu/op_sweep.py OUT", repeats=REPEATS, host=host, errors={}, late={}, ops={})
     print("host costs", round(time.monotonic() - begin, 1), flush=True)
     for family, cases in op_cases.families(device).items():
         if sys.argv[2:] and family not in sys.argv[2:]:

@@ -17,11 +17,8 @@ with the reason. The pair of two ranks runs where there are two GPUs, and on a C
 from __future__ import annotations
 
 import argparse
-import gc
-import json
 import sys
 import time
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +35,7 @@ from bench.gpu import (
 )
 from bench.gpu.pairs_form import Recipe, Setting
 from bench.gpu.pairs_measure import COMPILED_WARMUP, FORMS, WARMUP, made, measured
+from bench.gpu.timed import about, attempted, keep
 
 SOURCES = (pairs_compute, pairs_memory, pairs_overhead, pairs_supply, pairs_nothing, pairs_ranks)
 SECOND = tuple(sorted(pairs_second.RECIPES, key=lambda recipe: recipe.compiles))
@@ -83,10 +81,7 @@ def entry_of(recipe: Recipe, setting: Setting, traces: Path, late: bool) -> dict
     if reason is not None:
         return entry | {"skipped": reason}
     begin = time.monotonic()
-    try:
-        entry |= measure(recipe, setting, traces)
-    except Exception as error:  # recorded: one pair must not lose the others
-        entry |= {"error": f"{type(error).__name__}: {error}"[:500], "at": traceback.format_exc()[-1500:]}
+    entry |= attempted(measure, recipe, setting, traces)
     return entry | {"seconds": round(time.monotonic() - begin, 1)}
 
 
@@ -97,12 +92,12 @@ def told(name: str, entry: dict[str, Any]) -> str:
         return f"{name:26} {'skipped' if 'skipped' in entry else 'FAILED'}: {problem}"
     parts = []
     for form in FORMS:
-        one = entry[form].get("ranks", [entry[form]])[0]
-        large = " LARGE" if one["trace_bytes"] > LARGEST_TRACE_BYTES else ""
-        again = one["again"]
+        timed = entry[form].get("ranks", [entry[form]])[0]
+        large = " LARGE" if timed["trace_bytes"] > LARGEST_TRACE_BYTES else ""
+        again = timed["again"]
         parts.append(
-            f"{form} sync {one['sync_ms']:8.3f} {again['sync_ms']:8.3f} pipelined {one['pipelined_ms']:8.3f} "
-            f"{again['pipelined_ms']:8.3f} ms, trace {one['trace_bytes'] / 1e3:.0f} KB{large}"
+            f"{form} sync {timed['sync_ms']:8.3f} {again['sync_ms']:8.3f} pipelined {timed['pipelined_ms']:8.3f} "
+            f"{again['pipelined_ms']:8.3f} ms, trace {timed['trace_bytes'] / 1e3:.0f} KB{large}"
         )
     return f"{name:26} {' | '.join(parts)} | {entry['seconds']} s"
 
@@ -111,25 +106,13 @@ def _names(recipes: tuple[Recipe, ...]) -> list[str]:
     return [recipe.name for recipe in recipes]
 
 
-def device_name(setting: Setting) -> str:
-    return torch.cuda.get_device_name() if setting.device == "cuda" else "cpu"
-
-
 def run(out: Path, setting: Setting, chosen: list[str], deadline_s: float) -> dict[str, Any]:
     """Measure the chosen pairs; the record grows on disk with each of them."""
     traces = out / "traces"
     traces.mkdir(parents=True, exist_ok=True)
-    report: dict[str, Any] = {
-        "device": device_name(setting),
-        "devices": torch.cuda.device_count() if setting.device == "cuda" else 0,
-        "torch": torch.__version__,
-        "date": time.strftime("%Y-%m-%d"),
-        "command": " ".join(
-            ["python -m bench.gpu.pairs OUT", *(["--second"] if set(chosen) & set(_names(SECOND)) else [])]
-        ),
-        "tiny": setting.tiny,
-        "pairs": {},
-    }
+    command = "python -m bench.gpu.pairs OUT" + (" --second" if set(chosen) & set(_names(SECOND)) else "")
+    devices = torch.cuda.device_count() if setting.device == "cuda" else 0
+    report = about(command, devices=devices, tiny=setting.tiny, pairs={})
     begin = time.monotonic()
     for recipe in (*RECIPES, *SECOND):
         if recipe.name not in chosen:
@@ -137,10 +120,7 @@ def run(out: Path, setting: Setting, chosen: list[str], deadline_s: float) -> di
         entry = entry_of(recipe, setting, traces, time.monotonic() - begin > deadline_s)
         report["pairs"][recipe.name] = entry
         print(told(recipe.name, entry), flush=True)
-        (out / "pairs.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-        gc.collect()
-        if setting.device == "cuda":
-            torch.cuda.empty_cache()
+        keep(out / "pairs.json", report)
     print(f"total {time.monotonic() - begin:.0f} s")
     return report
 
@@ -156,15 +136,15 @@ def main() -> int:
     parser.add_argument("--second", action="store_true", help="the second set")
     given = parser.parse_args()
     if given.list:
-        for one in (*RECIPES, *SECOND):
-            sign = " (negative)" if one.negative else ""
-            codes, treatments = ",".join(one.codes), ", ".join(one.treatments)
-            print(f"{one.name:26} {one.regime:14} {codes:8} {treatments}{sign}: {one.what}")
+        for recipe in (*RECIPES, *SECOND):
+            sign = " (negative)" if recipe.negative else ""
+            codes, treatments = ",".join(recipe.codes), ", ".join(recipe.treatments)
+            print(f"{recipe.name:26} {recipe.regime:14} {codes:8} {treatments}{sign}: {recipe.what}")
         return 0
     if given.out is None:
         parser.error("OUT is missing")
     names, second = _names(RECIPES), _names(SECOND)
-    chosen = [one for one in given.only.split(",") if one] or (second if given.second else names)
+    chosen = [name for name in given.only.split(",") if name] or (second if given.second else names)
     unknown = sorted(set(chosen) - set(names) - set(second))
     if unknown:
         parser.error(f"no such pair: {', '.join(unknown)}")

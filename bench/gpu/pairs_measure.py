@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 
 from bench.gpu.pairs_form import Setting, Step
+from bench.gpu.timed import pipelined_ms, synced_ms, trace_steps, wait
 
 FORMS = ("faulty", "fixed")
 WARMUP, COMPILED_WARMUP = 5, 8
@@ -20,8 +20,6 @@ TURNS = 2
 
 TURN_S, FEWEST, MOST = 0.2, 10, 40
 """Steps of a timing: as many as this time holds, within bounds."""
-
-TRACED_STEPS = 3
 
 
 @dataclass(frozen=True)
@@ -57,14 +55,9 @@ class Bench:
     """Before each turn: ranks wait for each other."""
 
 
-def synchronize(setting: Setting) -> None:
-    if setting.device == "cuda":
-        torch.cuda.synchronize()
-
-
 def allocated(setting: Setting) -> int:
     """Bytes in tensors on the device."""
-    synchronize(setting)
+    wait()
     return torch.cuda.memory_allocated() if setting.device == "cuda" else 0
 
 
@@ -79,11 +72,7 @@ def made(setting: Setting, makers: Mapping[str, Callable[[Setting], Step]], *, w
         for _ in range(warmup):
             step()
         held[form] = allocated(setting) - before
-        begin = time.perf_counter()
-        for _ in range(3):
-            step()
-        synchronize(setting)
-        slowest_s = max(slowest_s, (time.perf_counter() - begin) / 3)
+        slowest_s = max(slowest_s, pipelined_ms(step, 3) / 1e3)
         steps[form] = step
     fewest, most = (3, 3) if setting.tiny else (FEWEST, MOST)
     many = many or min(max(int(TURN_S / max(slowest_s, 1e-9)), fewest), most)
@@ -98,17 +87,9 @@ def turn(bench: Bench, form: str, into: Timed) -> int:
         torch.cuda.reset_peak_memory_stats()
     for _ in range(bench.lead):
         step()
-    synchronize(setting)
-    for _ in range(bench.many):
-        begin = time.perf_counter()
-        step()
-        synchronize(setting)
-        into.synced_ms.append((time.perf_counter() - begin) * 1e3)
-    begin = time.perf_counter()
-    for _ in range(bench.many):
-        step()
-    synchronize(setting)
-    into.pipelined_ms.append((time.perf_counter() - begin) * 1e3 / bench.many)
+    wait()
+    into.synced_ms.extend(synced_ms(step, bench.many))
+    into.pipelined_ms.append(pipelined_ms(step, bench.many))
     others = sum(amount for other, amount in bench.held_bytes.items() if other != form)
     return torch.cuda.max_memory_allocated() - others if setting.device == "cuda" else 0
 
@@ -128,23 +109,8 @@ def traced(bench: Bench, form: str, path: Path) -> None:
     bench.meet()
     for _ in range(bench.lead):
         step()
-    synchronize(bench.setting)
-    trace_steps(step, path, on_gpu=bench.setting.device == "cuda")
-
-
-def trace_steps(step: Callable[[], Any], path: Path, *, on_gpu: bool) -> None:
-    """A profiler trace of `TRACED_STEPS` steps, after one that warms the profiler up."""
-    from torch.profiler import ProfilerActivity, profile, schedule
-
-    with profile(
-        activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])],
-        record_shapes=True,
-        schedule=schedule(wait=0, warmup=1, active=TRACED_STEPS),
-        on_trace_ready=lambda profiler: profiler.export_chrome_trace(str(path)),
-    ) as profiler:
-        for _ in range(1 + TRACED_STEPS):
-            step()
-            profiler.step()
+    wait()
+    trace_steps(step, path)
 
 
 def measured(bench: Bench, trace_of: Callable[[str], Path]) -> dict[str, dict[str, Any]]:

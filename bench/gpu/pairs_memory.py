@@ -44,7 +44,7 @@ class WrittenLayer(nn.Module):
     def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         """x: [B, S, width] -> the same."""
         b, s, w = x.shape
-        q, k, v = (one.view(b, s, self.heads, -1).transpose(1, 2) for one in self.qkv(self.n1(x)).chunk(3, -1))
+        q, k, v = (part.view(b, s, self.heads, -1).transpose(1, 2) for part in self.qkv(self.n1(x)).chunk(3, -1))
         y = F.scaled_dot_product_attention(rotated(q, cos, sin), rotated(k, cos, sin), v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(b, s, w))
         z = self.n2(x)

@@ -61,7 +61,7 @@ RECIPES = (
 
 def worker(rank: int, name: str, setting: Setting, folder: str, traces: str) -> None:
     """One rank: measures both forms in step with the others and leaves its row in the folder."""
-    (recipe,) = [one for one in RECIPES if one.name == name]
+    (recipe,) = [recipe for recipe in RECIPES if recipe.name == name]
     on_gpu = setting.device == "cuda"
     if on_gpu:
         torch.cuda.set_device(rank)
@@ -96,5 +96,5 @@ def measured_ranks(recipe: Recipe, setting: Setting, traces: Path) -> dict[str, 
                 if process.is_alive():
                     process.kill()
         found = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(recipe.ranks)]
-    forms = {form: {"ranks": [one["rows"][form] for one in found]} for form in FORMS}
+    forms = {form: {"ranks": [rank_rows["rows"][form] for rank_rows in found]} for form in FORMS}
     return {"steps": found[0]["steps"], **forms}

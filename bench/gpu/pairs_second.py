@@ -44,7 +44,7 @@ class Cross(nn.Module):
     def forward(self, x: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
         """x: [B, S, width], context: [B, T, width] -> [B, S, width]."""
         q = self.q(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        k, v = (one.unflatten(-1, (self.heads, -1)).transpose(1, 2) for one in self.kv(context).chunk(2, -1))
+        k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.kv(context).chunk(2, -1))
         if self.fused:
             y = F.scaled_dot_product_attention(q, k, v)
         else:

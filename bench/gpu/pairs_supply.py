@@ -67,7 +67,7 @@ class Prefetched:
     """Batches from pinned memory, the next one copied on a stream of its own while the step runs."""
 
     def __init__(self, host: list[torch.Tensor]) -> None:
-        self.host, self.stream, self.number = [one.pin_memory() for one in host], torch.cuda.Stream(), 0
+        self.host, self.stream, self.number = [batch.pin_memory() for batch in host], torch.cuda.Stream(), 0
         self.next = self._copy()
 
     def _copy(self) -> torch.Tensor:

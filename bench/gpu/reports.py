@@ -16,15 +16,11 @@ from __future__ import annotations
 import argparse
 import importlib
 import io
-import json
 import multiprocessing
-import statistics
 import sys
 import tarfile
 import time
 import traceback
-from collections.abc import Callable
-from datetime import datetime, timezone
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -32,21 +28,23 @@ from typing import Any
 import torch
 
 import gobrrr
-from bench.reports.__main__ import commit, facts, said, without_text
+from bench import pages
+from bench.gpu.timed import wait
+from bench.reports import FORMS, form_of
+from bench.reports.__main__ import commit, facts, said, saved, without_text
 from bench.reports.judging import judged
 from bench.stored_profile import pack, unpack
 from gobrrr.doors import live
 
-BENCH = Path(__file__).resolve().parents[1]
-REPORTS, RESULTS = BENCH / "reports" / "on_gpu", BENCH / "results" / "reports_h200.json"
-FORMS, PROFILES = ("faulty", "fixed"), "profiles.tar"
-ROUNDS, ROUNDS_S, WARM, STEPS, ROUND_S = 4, 6.0, 3, 20, 0.25
-"""Of the timing: rounds of both forms and their time, steps of a round that don't count, those that do, their time."""
+REPORTS, RESULTS = pages.ROOT / "bench" / "reports" / "on_gpu", pages.RESULTS / "reports_h200.json"
+PROFILES = "profiles.tar"
+ROUNDS, ROUNDS_S, ROUND_S = 4, 6.0, 0.25
+"""Of the timing: rounds of both forms, and seconds of all rounds and of one."""
 
 
 def names() -> list[str]:
     """The reports. They are not imported: that looks for a device, after which no process can be forked."""
-    return sorted(one.stem for one in REPORTS.glob("[!_]*.py"))
+    return sorted(path.stem for path in REPORTS.glob("[!_]*.py"))
 
 
 def module_of(name: str) -> ModuleType:
@@ -57,10 +55,10 @@ def module_of(name: str) -> ModuleType:
 def tried(name: str, out: Path) -> dict[str, Any]:
     """One report here: what its fix saves, and what is said of both forms."""
     module = module_of(name)
-    measured = _saved(module)
+    measured = saved(module, rounds=ROUNDS, rounds_s=ROUNDS_S, round_s=ROUND_S, clock=time.perf_counter, wait=wait)
     answers = {}
     for form in FORMS:
-        profile = live.profile_of(getattr(module, form), (), {})
+        profile = live.profile_of(form_of(module, form), (), {})
         packed = pack(profile)
         found = live.diagnose_profile(profile)
         with tarfile.open(out / PROFILES, "a") as tar:
@@ -69,39 +67,6 @@ def tried(name: str, out: Path) -> dict[str, Any]:
             tar.addfile(about, io.BytesIO(packed))
         answers[form] = said(found, module)
     return {"measured": measured, "now": judged(module, answers["faulty"], answers["fixed"], measured["share"])}
-
-
-def _saved(module: ModuleType) -> dict[str, Any]:
-    rounds: list[tuple[float, float]] = []
-    until = time.perf_counter() + ROUNDS_S
-    while not rounds or (len(rounds) < ROUNDS and time.perf_counter() < until):
-        rounds.append((_round(module.faulty), _round(module.fixed)))
-    shares = sorted(1 - fixed / faulty for faulty, fixed in rounds)
-    return {
-        "faulty_ms": statistics.median(faulty for faulty, _ in rounds) * 1e3,
-        "fixed_ms": statistics.median(fixed for _, fixed in rounds) * 1e3,
-        "share": statistics.median(shares),
-        "shares": shares,
-    }
-
-
-def _round(make: Callable[[], Any]) -> float:
-    """The mean time of a step of a workload that is new."""
-    step = make().step
-    for _ in range(WARM):
-        step()
-    _wait()
-    start, done = time.perf_counter(), 0
-    while done < STEPS and (done < WARM or time.perf_counter() - start < ROUND_S):
-        step()
-        done += 1
-    _wait()
-    return (time.perf_counter() - start) / done
-
-
-def _wait() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def _alone(name: str, out: Path, pipe: Any) -> None:
@@ -134,7 +99,7 @@ def measure(out: Path, chosen: list[str], of: str, limit_s: float, whole_s: floa
     begun = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     path = out / "reports.json"
-    record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"rows": {}}
+    record = pages.read(path) if path.is_file() else {"rows": {}}
     for name in chosen or names():
         if name in record["rows"] and not chosen:
             continue
@@ -145,15 +110,15 @@ def measure(out: Path, chosen: list[str], of: str, limit_s: float, whole_s: floa
         row = _in_a_process(name, out, limit_s)
         row["seconds"] = round(time.monotonic() - start, 1)
         record["rows"][name] = row
-        record |= {"torch": torch.__version__, "commit": of, "date": _today()}
-        path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        record |= {"torch": torch.__version__, "commit": of, "date": pages.today()}
+        pages.write(path, record)
         print(_line(name, row), flush=True)
 
 
 def again(out: Path, chosen: list[str]) -> None:
     """What this code says of the profiles in OUT, as OUT/again.json."""
     path = out / "reports.json"
-    record = json.loads((path if path.is_file() else RESULTS).read_text(encoding="utf-8"))
+    record = pages.read(path if path.is_file() else RESULTS)
     with tarfile.open(out / PROFILES) as tar:
         stored = {name.partition(".")[0] for name in tar.getnames()}
     rows = {}
@@ -165,7 +130,7 @@ def again(out: Path, chosen: list[str]) -> None:
         now = judged(module, answers["faulty"], answers["fixed"], row["measured"]["share"])
         rows[name] = {"measured": row["measured"], "now": now}
         print(_line(name, rows[name]), flush=True)
-    (out / "again.json").write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
+    pages.write(out / "again.json", {"rows": rows})
 
 
 def _stored(out: Path, name: str, form: str) -> bytes:
@@ -178,10 +143,10 @@ def _stored(out: Path, name: str, form: str) -> bytes:
 
 def take(out: Path) -> None:
     """Put what OUT holds into bench/results; what was found at first sight stays as it was."""
-    first = json.loads((out / "reports.json").read_text(encoding="utf-8"))
+    first = pages.read(out / "reports.json")
     newer = out / "again.json"
-    now = json.loads(newer.read_text(encoding="utf-8"))["rows"] if newer.is_file() else {}
-    kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {"rows": {}}
+    now = pages.read(newer)["rows"] if newer.is_file() else {}
+    kept = pages.read(RESULTS) if RESULTS.is_file() else {"rows": {}}
     for name, row in first["rows"].items():
         if "now" not in row:
             continue
@@ -189,15 +154,11 @@ def take(out: Path) -> None:
         stood = kept["rows"].get(name, {}).get("first_sight", sight)
         kept["rows"][name] = {
             **facts(module_of(name)), "measured": row["measured"], "first_sight": stood,
-            "now": {"commit": commit(), "date": _today(), **now[name]["now"]} if name in now else sight,
+            "now": {"commit": commit(), "date": pages.today(), **now[name]["now"]} if name in now else sight,
         }  # fmt: skip
     about = {"command": "python -m bench.gpu.reports OUT", "device": "NVIDIA H200", "torch": first["torch"]}
     kept = {**about, "rows": dict(sorted(kept["rows"].items()))}
-    RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-
-
-def _today() -> str:
-    return datetime.now(timezone.utc).date().isoformat()
+    pages.write(RESULTS, kept)
 
 
 def _line(name: str, row: dict[str, Any]) -> str:

@@ -8,19 +8,18 @@
 
 Goes on where bench/results (or OUT, where it has the file) stops. Writes OUT/treat_h200.json, named by the device,
 after each workload, and OUT/treat.log with what its processes printed. Several workloads are under way at once and one
-at a time has the device, as in bench/gpu/treatments.py: the clock of each stands still while it waits. Treating has its
+at a time has the device (bench/gpu/runs.py): the clock of each stands still while it waits. Treating has its
 default budget and is ended after --trials, for what it is to be good at is to need few. What is timed, and against
 which recipes, is in bench/gpu/treat_one.py; bench/treat_table.py makes the page.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
-from pathlib import Path
 from typing import Any
 
-from bench.gpu.treatments import KNOWN, SIDE_BY_SIDE, Run, begin, commit, measure, take
+from bench.gpu import runs
+from bench.gpu.treatment_workloads import KNOWN
 
 CHOSEN = (
     "gpt_script", "convnext_timm", "columns_train", "gpt_train", "conv_resnet50_train_amp", "vit_base_train_amp",
@@ -32,9 +31,6 @@ CHOSEN = (
 FIRST = ("treat", "against")
 """What stays of a workload that is measured anew."""
 
-LEAST_S = 110.0
-"""No workload is begun with less time left: what is cut short is lost."""
-
 
 def line(name: str, found: dict[str, Any]) -> str:
     """A workload in one line."""
@@ -42,59 +38,43 @@ def line(name: str, found: dict[str, Any]) -> str:
         return f"{name:26} FAILED: {found['error']}"
     if "treat" not in found or "against" not in found:
         return f"{name:26} not finished"
-    treated, one = found["treat"], found["against"]
-    times = [one.get(key) for key in ("untreated_ns", "treat_ns", "best_ns")]
+    treated, timed = found["treat"], found["against"]
+    times = [timed.get(key) for key in ("untreated_ns", "treat_ns", "best_ns")]
     shown = " ".join("     ?" if it is None else f"{it / 1e6:6.2f}" for it in times)
     ratio = times[2] / times[1] if times[1] and times[2] else float("nan")
     return (
         f"{name:26} {shown} ms, best / treat {ratio:.3f}, {len(treated['trials'])} trials, {treated['seconds']:.0f} s "
         f"of which {treated['compiling_s']:.0f} s compiling; kept {', '.join(treated['kept']) or 'nothing'}; "
-        f"best {one.get('best') or 'nothing'}"
+        f"best {timed.get('best') or 'nothing'}"
     )
 
 
 def begun_anew(found: dict[str, Any]) -> dict[str, Any]:
     """A workload that is to be measured again, with what it gave when the code saw it for the first time."""
     first = found.get("first_sight") or {key: found[key] for key in (*FIRST, "commit", "date") if key in found}
-    about = {key: one for key, one in found.items() if key not in (*FIRST, "rows", "unfit", "device_seconds")}
+    about = {key: value for key, value in found.items() if key not in (*FIRST, "rows", "unfit", "device_seconds")}
     return {**about, "first_sight": first, "left": ["what it gives now"]}
 
 
+BENCH = runs.Bench(kind="treat", module="bench.gpu.treat_one", told=line, each_s=150.0, least_s=110.0, profiles=False)
+"""What is cut short is lost, so that no workload is begun with little time left."""
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, nargs="?", help="where the results go")
-    parser.add_argument("--seconds", type=float, default=540.0, help="the whole ends within this time (540)")
-    parser.add_argument("--only", default="", help="names, separated by commas")
+    parser = runs.parser(__doc__, BENCH)
     parser.add_argument("--anew", default="", help="names of measured ones to measure again, separated by commas")
     parser.add_argument("--trials", type=int, default=3, help="end treating after so many trials; 0: never (3)")
-    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--tiny", action="store_true", help="at sizes that a CPU does in a moment")
-    parser.add_argument("--side-by-side", type=int, default=0, help=f"processes at once ({SIDE_BY_SIDE}; on a CPU 1)")
-    parser.add_argument("--commit", default=None, help="of the code, where this is no clone")
-    parser.add_argument("--list", action="store_true", help="print the workloads")
-    parser.add_argument("--take", action="store_true", help="copy what OUT holds into bench/results")
-    given = parser.parse_args()
-    if given.list:
+    asked = runs.asked_of(parser, BENCH, KNOWN, "only", "anew")
+    if asked.list:
         print("\n".join(f"{name:26} {KNOWN[name].what}" for name in CHOSEN))
         return 0
-    if given.out is None:
-        parser.error("OUT is missing: where the results go")
-    if given.take:
-        return take(given.out, "treat")
-    names, anew = ([one for one in words.split(",") if one] for words in (given.only, given.anew))
-    unknown = [one for one in (*names, *anew) if one not in KNOWN]
-    if unknown:
-        parser.error(f"no workload is called {', '.join(unknown)}; --list has them")
-    run = Run(
-        given.out, given.device, given.tiny, given.seconds, 150.0, False, False,
-        given.side_by_side or (SIDE_BY_SIDE if given.device == "cuda" else 1), given.commit or commit() or "",
-        kind="treat", module="bench.gpu.treat_one", more=("--trials", str(given.trials)), least_s=LEAST_S,
-        profiles=False, told=line,
-    )  # fmt: skip
-    known = begin(run)
-    for name in set(anew) & set(known):
+    if asked.take:
+        return runs.take(asked.out, BENCH.kind)
+    run = runs.Run(BENCH, asked, ("--trials", str(asked.trials)))
+    known = runs.begin(run)
+    for name in set(asked.anew) & set(known):
         known[name] = begun_anew(known[name])
-    measure(run, names or list(CHOSEN))
+    runs.measure(run, asked.only or list(CHOSEN))
     return 0
 
 

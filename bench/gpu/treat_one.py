@@ -9,7 +9,6 @@ beyond what its treatments may is not the best of anything.
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import sys
@@ -20,9 +19,8 @@ from typing import Any
 
 import msgspec
 
-from bench.gpu.treatment_workloads.form import Entry
-from bench.gpu.treatments import KNOWN
-from bench.gpu.treatments_one import LOOKED, NARROW, One, fitting, small
+from bench.gpu.treatment_workloads import KNOWN, Entry
+from bench.gpu.treatments_one import LOOKED, NARROW, One, begun, fitting, parser, small
 from bench.gpu.treatments_turns import Turn, Turns
 from gobrrr.model.treated import Treated, TrialRecord
 from gobrrr.treatments.framework import applying
@@ -134,20 +132,20 @@ class Against(One):
         tied to another stream, and a capture that meets them fails.
         """
         mine = JOINED.join(self.mine())
-        found = [one for one in dict.fromkeys([mine, *map(JOINED.join, self.recipes())]) if one]
-        return sorted(found, key=lambda one: "cuda-graph" not in one.split(JOINED))
+        found = [set_name for set_name in dict.fromkeys([mine, *map(JOINED.join, self.recipes())]) if set_name]
+        return sorted(found, key=lambda set_name: "cuda-graph" not in set_name.split(JOINED))
 
     def mine(self) -> list[str]:
         """What treat kept, by rank; a larger batch is other work and left out."""
-        kept = [self.ways[one] for one in self.found["treat"]["kept"]]
-        return in_order(one for one in kept if one.work == 1.0)
+        kept = [self.ways[name] for name in self.found["treat"]["kept"]]
+        return in_order(way for way in kept if way.work == 1.0)
 
     def recipes(self) -> list[list[str]]:
         """The experts' sets, of what fits."""
         found = []
         for recipe in TRAINING if applying.trains(self.workload) else SERVING:
-            fit = [self.ways[one] for one in recipe if one in self.ways]
-            names = in_order(one for one in fit if not (self.entry.typed and one.name in (*NARROW, "tf32")))
+            fit = [self.ways[name] for name in recipe if name in self.ways]
+            names = in_order(way for way in fit if not (self.entry.typed and way.name in (*NARROW, "tf32")))
             if names not in found:
                 found.append(names)
         return found
@@ -176,10 +174,10 @@ class Against(One):
         ends = float(os.environ.get("GOBRRR_BENCH_ENDS", "inf"))
         return super().over() or (len(self.rows) > 1 and time.time() > ends - COMPILED_S)
 
-    def note(self, name: str, one: Turns) -> None:
+    def note(self, name: str, timed: Turns) -> None:
         """With the time of each round."""
-        super().note(name, one)
-        self.rows[name]["times_ns"] = one.times
+        super().note(name, timed)
+        self.rows[name]["times_ns"] = timed.times
 
     def against(self) -> dict[str, Any]:
         """What treat kept against the fastest recipe whose numbers hold, by the medians and by each round."""
@@ -190,7 +188,7 @@ class Against(One):
         medians = {name: statistics.median(row["times_ns"]) for name, row in timed.items()}
         medians[""] = statistics.median(row["before_ns"] for row in timed.values())
         best = min((name for name in medians if name != mine and self.safe(name)), key=medians.__getitem__, default="")
-        left = [one for one in self.sets() if one not in self.rows and one not in self.unfit]
+        left = [set_name for set_name in self.sets() if set_name not in self.rows and set_name not in self.unfit]
         return {"mine": mine, "best": best, "untreated_ns": medians[""], "treat_ns": medians.get(mine),
                 "best_ns": medians[best], **({"left": left} if left else {})}  # fmt: skip
 
@@ -214,25 +212,15 @@ def slim(found: Treated) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", choices=sorted(KNOWN), metavar="NAME")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--lock", type=Path, required=True)
-    parser.add_argument("--beside", default="", help="the cores to keep to while it waits, as 4,5,6")
-    parser.add_argument("--each-s", type=float, default=150.0)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--trials", type=int, default=3, help="end treating after so many trials; 0: never (3)")
-    parser.add_argument("--budget-s", type=float, default=BUDGET_S)
-    given = parser.parse_args()
-    if given.tiny:
-        applying.BACKEND = "aot_eager"  # generating code for a CPU takes a minute
-    turn = Turn(given.lock, [int(one) for one in given.beside.split(",") if one])
-    one = Against(
-        KNOWN[given.name], given.folder, turn, trials=given.trials, budget_s=given.budget_s, each_s=given.each_s,
-        device=given.device, tiny=given.tiny,
+    made = parser(__doc__, KNOWN, each_s=150.0)
+    made.add_argument("--trials", type=int, default=3, help="end treating after so many trials; 0: never (3)")
+    made.add_argument("--budget-s", type=float, default=BUDGET_S)
+    asked, turn = begun(made)
+    workload = Against(
+        KNOWN[asked.name], asked.folder, turn, trials=asked.trials, budget_s=asked.budget_s, each_s=asked.each_s,
+        device=asked.device, tiny=asked.tiny,
     )  # fmt: skip
-    status = one.run()
+    status = workload.run()
     turn.give()
     return status
 

@@ -12,43 +12,19 @@ import argparse
 import json
 import statistics
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from bench.gpu.pairs_measure import trace_steps
-from bench.gpu.treatments import KNOWN
+from bench.gpu.timed import pipelined_ms, synced_ms, trace_steps, wait
+from bench.gpu.treatment_workloads import KNOWN
 from bench.gpu.treatments_one import fitting
 from gobrrr.trials.arms import Arm
 
 WARM, TIMED = 8, 15
 
 
-def wait() -> None:
-    """Until the device has done everything."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
-def timed(call: Callable[[], Any]) -> dict[str, float]:
-    """ms of a step."""
-    each = []
-    for _ in range(TIMED):
-        begin = time.perf_counter()
-        call()
-        wait()
-        each.append((time.perf_counter() - begin) * 1e3)
-    begin = time.perf_counter()
-    for _ in range(TIMED):
-        call()
-    wait()
-    return {"sync_ms": statistics.median(each), "pipelined_ms": (time.perf_counter() - begin) * 1e3 / TIMED}
-
-
-def one(name: str, names: list[str], out: Path) -> dict[str, float]:
+def measured(name: str, names: list[str], out: Path) -> dict[str, float]:
     """A workload with these ways: timed, then traced."""
     torch._dynamo.reset()
     workload = KNOWN[name].made()
@@ -59,8 +35,11 @@ def one(name: str, names: list[str], out: Path) -> dict[str, float]:
         for _ in range(WARM):
             entered.call()
         wait()
-        found = timed(entered.call)
-        trace_steps(entered.call, out / f"{name}.{form}.json.gz", on_gpu=torch.cuda.is_available())
+        found = {
+            "sync_ms": statistics.median(synced_ms(entered.call, TIMED)),
+            "pipelined_ms": pipelined_ms(entered.call, TIMED),
+        }
+        trace_steps(entered.call, out / f"{name}.{form}.json.gz")
     arm.close()
     return found
 
@@ -74,7 +53,7 @@ def main() -> int:
     times: dict[str, dict[str, float]] = {}
     for what in given.what:
         name, _, ways = what.partition("=")
-        times[what] = one(name, [way for way in ways.split("+") if way], given.out)
+        times[what] = measured(name, [way for way in ways.split("+") if way], given.out)
         print(what, times[what], flush=True)
         (given.out / "times.json").write_text(json.dumps(times, indent=1) + "\n", encoding="utf-8")
     return 0

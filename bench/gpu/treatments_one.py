@@ -1,4 +1,4 @@
-"""One workload of the bench of treatments, in a process of its own that bench.gpu.treatments starts and may end.
+"""One workload of the bench of treatments, in a process of its own that bench/gpu/runs.py starts and may end.
 
     python -m bench.gpu.treatments_one NAME FOLDER --lock FILE        (FOLDER/NAME.json and FOLDER/NAME.profile.xz)
 
@@ -18,7 +18,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,9 @@ import msgspec
 import torch
 
 import gobrrr
+from bench.gpu.timed import wait
 from bench.gpu.treatment_workloads import ENTRIES, Entry
-from bench.gpu.treatments_turns import ROUNDS, Runner, Turn, Turns, in_turns, spread_share, wait
+from bench.gpu.treatments_turns import ROUNDS, Runner, Turn, Turns, in_turns, spread_share
 from bench.predicted_ways import Told, foretold, named, told
 from bench.stored_profile import pack, unpack
 from gobrrr.doors import live, pipeline
@@ -35,7 +36,7 @@ from gobrrr.model.treated import Numerics
 from gobrrr.observe.live import make_watcher
 from gobrrr.observe.live.pull import pull
 from gobrrr.observe.live.state.snapshot import Snapshot, snapshot
-from gobrrr.observe.live.watcher import Options
+from gobrrr.observe.live.watcher import Options, Watcher
 from gobrrr.treatments.framework import applying
 from gobrrr.treatments.framework.base import catalogue
 from gobrrr.treatments.framework.way import Unapplied, Unfit, Way
@@ -89,6 +90,14 @@ def together(ways: Sequence[Way]) -> Way:
     return dataclasses.replace(stacked(ways), name=" + ".join(names))
 
 
+def watched(workload: gobrrr.Workload) -> Watcher:
+    """A watcher that has seen the untreated step as gobrrr sees it."""
+    watcher = make_watcher(Options(profiled=PROFILED), steps_from="the step was called as a whole")
+    with Arm(workload, ()).entered() as entered:
+        pull(watcher, entered.workload, (), {}, None)
+    return watcher
+
+
 def tidy() -> None:
     """What a trial leaves behind does not burden the next."""
     torch._dynamo.reset()
@@ -100,9 +109,9 @@ def tidy() -> None:
 def small(value: Any) -> Any:
     """Without None and empty text, and with numbers of few digits, for the repository keeps it. NaN becomes None."""
     if isinstance(value, dict):
-        return {key: small(one) for key, one in value.items() if one is not None and one != ""}
+        return {key: small(item) for key, item in value.items() if item is not None and item != ""}
     if isinstance(value, list | tuple):
-        return [small(one) for one in value]
+        return [small(item) for item in value]
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
     return value
@@ -112,15 +121,15 @@ def recipes(ways: dict[str, Way], trains: bool, typed: bool) -> list[tuple[str, 
     """The experts' sets of two and more ways that fit. `typed`: the step runs in 16 bit already."""
     found: list[tuple[str, ...]] = []
     for recipe in TRAINING if trains else SERVING:
-        fit = tuple(one for one in recipe if one in ways and not (typed and one in (*NARROW, "tf32")))
-        if len(fit) > 1 and set(fit) not in [set(one) for one in found]:
+        fit = tuple(name for name in recipe if name in ways and not (typed and name in (*NARROW, "tf32")))
+        if len(fit) > 1 and set(fit) not in [set(earlier) for earlier in found]:
             found.append(fit)
     return found
 
 
 def slim(found: Numerics) -> dict[str, Any]:
     """Whether the numbers hold, and the largest relative error that the treated step has."""
-    errors = [one.treated for one in (found.output, found.loss, found.gradients) if one is not None]
+    errors = [part.treated for part in (found.output, found.loss, found.gradients) if part is not None]
     largest = max((error for error in errors if error is not None), default=None)
     return {"ok": found.ok, "why": "" if found.ok else found.why, "error": largest}
 
@@ -141,7 +150,7 @@ class One:
         lost = self.found.pop("begun", None)
         if lost:
             self.rows[lost] = {"verdict": "inconclusive", "why": "it ended its process, or ran out of its time"}
-        for name in [one for one, row in self.rows.items() if row["why"] == UNTIMED]:
+        for name in [set_name for set_name, row in self.rows.items() if row["why"] == UNTIMED]:
             del self.rows[name]  # a process ended before it came to that
         self.begun_at = time.perf_counter()
 
@@ -166,18 +175,20 @@ class One:
         if "ways" not in self.found or not self.profile.is_file():
             self.look()
             return LOOKED
-        self.told = {one["name"]: msgspec.convert(one, Told) for one in self.found["ways"]}
+        self.told = {way["name"]: msgspec.convert(way, Told) for way in self.found["ways"]}
         self.settle()
-        wanted = [one for one in self.sets() if one not in self.rows and one not in self.unfit]
-        simple = [one for one in wanted if not self.compiles(one)]
+        wanted = [set_name for set_name in self.sets() if set_name not in self.rows and set_name not in self.unfit]
+        simple = [set_name for set_name in wanted if not self.compiles(set_name)]
         if simple:
             self.measure(simple, SIMPLE_S)
-        for one in wanted:
-            if self.compiles(one):
-                self.measure([one], COMPILED_S)
+        for set_name in wanted:
+            if self.compiles(set_name):
+                self.measure([set_name], COMPILED_S)
                 tidy()
         self.original.restore()
-        self.found["left"] = [one for one in self.sets() if one not in self.rows and one not in self.unfit]
+        self.found["left"] = [
+            set_name for set_name in self.sets() if set_name not in self.rows and set_name not in self.unfit
+        ]
         self.found["seconds"] = round(time.perf_counter() - self.begun_at, 1)
         self.found["device_seconds"] = round(self.found.get("look_seconds", 0.0) + self.turn.used_s, 1)
         self.save()
@@ -191,10 +202,10 @@ class One:
         trains = applying.trains(self.workload)
         expert = [named(recipe, ways) for recipe in recipes(self.ways, trains, self.entry.typed)]
         single = [way for way in ways if not (self.entry.typed and way in NARROW)]
-        compiling = [one for one in single if ways[one].compiles]
-        last = [one for one in compiling if one not in ("compile", "compile:reduce-overhead")]
-        first = [one for one in compiling if one not in last]
-        simple = [one for one in single if not ways[one].compiles]
+        compiling = [name for name in single if ways[name].compiles]
+        last = [name for name in compiling if name not in ("compile", "compile:reduce-overhead")]
+        first = [name for name in compiling if name not in last]
+        simple = [name for name in single if not ways[name].compiles]
         return [*simple, *first[-1:], *expert, *first[:-1], *last]
 
     def compiles(self, name: str) -> bool:
@@ -211,10 +222,8 @@ class One:
     def look(self) -> None:
         """Profile the untreated step, store it, and predict from what was stored."""
         before = snapshot(self.workload)
-        watcher = make_watcher(Options(profiled=PROFILED), steps_from="the step was called as a whole")
         try:
-            with Arm(self.workload, ()).entered() as entered:
-                pull(watcher, entered.workload, (), {}, None)
+            watcher = watched(self.workload)
         finally:
             before.restore()
         self.turn.give()  # what follows needs no device
@@ -347,37 +356,48 @@ class One:
         except Exception:
             os._exit(DEAD)
 
-    def note(self, name: str, one: Turns) -> None:
+    def note(self, name: str, timed: Turns) -> None:
         """What was timed into the row of a set."""
-        row, found = self.rows[name], one.compared.timing
+        row, found = self.rows[name], timed.compared.timing
         safe = row["numerics"]["ok"]
         worse = row["numerics"]["why"]
         row |= {
-            "verdict": "unsafe" if safe is False else one.compared.verdict,
-            "why": worse if safe is False else one.compared.why,
+            "verdict": "unsafe" if safe is False else timed.compared.verdict,
+            "why": worse if safe is False else timed.compared.why,
             "before_ns": found.before_ns, "after_ns": found.after_ns, "spread_ns": found.spread_ns,
-            "rounds": found.rounds, "quartiles": spread_share(one), "work": self.stack(name).work,
-            "differences_ns": [float(f"{x:.4g}") for x in one.differences], **self.measured_by(),
+            "rounds": found.rounds, "quartiles": spread_share(timed), "work": self.stack(name).work,
+            "differences_ns": [float(f"{x:.4g}") for x in timed.differences], **self.measured_by(),
         }  # fmt: skip
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", choices=sorted(ENTRIES), metavar="NAME")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--lock", type=Path, required=True)
-    parser.add_argument("--beside", default="", help="the cores to keep to while it waits, as 4,5,6")
-    parser.add_argument("--each-s", type=float, default=45.0)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--slow", action="store_true")
-    given = parser.parse_args()
-    if given.tiny:
+def parser(doc: str | None, names: Iterable[str], *, each_s: float) -> argparse.ArgumentParser:
+    """The arguments of a process that bench/gpu/runs.py starts."""
+    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("name", choices=sorted(names), metavar="NAME")
+    made.add_argument("folder", type=Path)
+    made.add_argument("--lock", type=Path, required=True)
+    made.add_argument("--beside", default="", help="the cores to keep to while it waits, as 4,5,6")
+    made.add_argument("--each-s", type=float, default=each_s)
+    made.add_argument("--device", default="cuda")
+    made.add_argument("--tiny", action="store_true")
+    return made
+
+
+def begun(made: argparse.ArgumentParser) -> tuple[argparse.Namespace, Turn]:
+    """What the process is asked for, and its turn, which it has not taken yet."""
+    asked = made.parse_args()
+    if asked.tiny:
         applying.BACKEND = "aot_eager"  # generating code for a CPU takes a minute
-    turn = Turn(given.lock, [int(one) for one in given.beside.split(",") if one])
-    one = One(ENTRIES[given.name], given.folder, turn, each_s=given.each_s, device=given.device, tiny=given.tiny,
-              slow=given.slow)  # fmt: skip
-    status = one.run()
+    return asked, Turn(asked.lock, [int(core) for core in asked.beside.split(",") if core])
+
+
+def main() -> int:
+    made = parser(__doc__, ENTRIES, each_s=45.0)
+    made.add_argument("--slow", action="store_true")
+    asked, turn = begun(made)
+    workload = One(ENTRIES[asked.name], asked.folder, turn, each_s=asked.each_s, device=asked.device, tiny=asked.tiny,
+                   slow=asked.slow)  # fmt: skip
+    status = workload.run()
     turn.give()
     return status
 

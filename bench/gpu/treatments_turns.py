@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from bench.gpu.timed import wait
 from gobrrr.trials import timing
 from gobrrr.trials.arms import Arm, ahead
 from gobrrr.trials.sequential import Round
@@ -33,12 +34,6 @@ FEWEST = 5
 BLOCK_NS, LEAST_STEPS = 25e6, 2
 BETWEEN = 4
 """After so many treated arms of a round the untreated step is timed again."""
-
-
-def wait() -> None:
-    """Until the device has done everything."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 class Turn:
@@ -204,7 +199,7 @@ def _timed(runner: Runner, prepare: Callable[[], None]) -> float:
 def _told(firsts: list[tuple[float, float]], others: list[float], work: float) -> Turns:
     rounds = [Round(pair, (other / work, other / work)) for pair, other in zip(firsts, others, strict=True)]
     compared = timing.decide(rounds, steps=len(others), work=work)
-    return Turns(compared, tuple(one.saved for one in rounds), tuple(other / work for other in others))
+    return Turns(compared, tuple(turn.saved for turn in rounds), tuple(other / work for other in others))
 
 
 def spread_share(turns: Turns) -> float:

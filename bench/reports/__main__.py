@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import pkgutil
 import statistics
@@ -19,20 +20,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import datetime, timezone
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import bench.reports
-from bench.live_cases import alone
-from bench.reports import functions_to_blame, lines_to_blame
+from bench import pages
+from bench.process import answer
+from bench.reports import FORMS, form_of, functions_to_blame, lines_to_blame
 from bench.reports.judging import judged
 
 if TYPE_CHECKING:
+    from gobrrr import Workload
     from gobrrr.model.diagnosis import Diagnosis
 
-OUT = Path(__file__).resolve().parent.parent / "results" / "reports.json"
+OUT = pages.RESULTS / "reports.json"
 ROUNDS, WARM, STEPS = 7, 3, 20
 """Of the timing: rounds of both forms, steps of a round that don't count, and those that do."""
 
@@ -58,34 +60,43 @@ def tried(name: str) -> dict[str, Any]:
     import gobrrr
 
     torch.set_num_threads(1)
-    module = _module(name)
-    saved = _saved(module)
-    sick, healthy = (said(gobrrr.diagnose(getattr(module, form)), module) for form in ("faulty", "fixed"))
-    return {"measured": saved, "now": judged(module, sick, healthy, saved["share"])}
+    report = _module(name)
+    measured = saved(report)
+    sick, healthy = (said(gobrrr.diagnose(form_of(report, form)), report) for form in FORMS)
+    return {"measured": measured, "now": judged(report, sick, healthy, measured["share"])}
 
 
-def _saved(module: ModuleType) -> dict[str, Any]:
-    rounds = [(_round(module.faulty), _round(module.fixed)) for _ in range(ROUNDS)]
-    shares = sorted(1 - fixed / faulty for faulty, fixed in rounds)
+def saved(
+    report: ModuleType, *, rounds: int = ROUNDS, rounds_s: float = math.inf, round_s: float = ROUND_S,
+    clock: Callable[[], float] = time.process_time, wait: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:  # fmt: skip
+    """What the fix saves: both forms timed in turns, `rounds` times or until `rounds_s` seconds have passed."""
+    pairs: list[tuple[float, float]] = []
+    until = time.perf_counter() + rounds_s
+    while not pairs or (len(pairs) < rounds and time.perf_counter() < until):
+        faulty, fixed = (_round(form_of(report, form), round_s, clock, wait) for form in FORMS)
+        pairs.append((faulty, fixed))
+    shares = sorted(1 - fixed / faulty for faulty, fixed in pairs)
     return {
-        "faulty_ms": statistics.median(faulty for faulty, _ in rounds) * 1e3,
-        "fixed_ms": statistics.median(fixed for _, fixed in rounds) * 1e3,
+        "faulty_ms": statistics.median(faulty for faulty, _ in pairs) * 1e3,
+        "fixed_ms": statistics.median(fixed for _, fixed in pairs) * 1e3,
         "share": statistics.median(shares),
-        "middle_shares": [shares[len(shares) // 4], shares[-1 - len(shares) // 4]],
+        "shares": shares,
     }
 
 
-def _round(make: Callable[[], Any]) -> float:
-    """The mean CPU time of a step of a workload that is new."""
-    step = make().step
+def _round(make: Callable[[], Workload], round_s: float, clock: Callable[[], float], wait: Callable[[], None]) -> float:
+    """The mean time of a step of a workload that is new."""
+    step: Any = make().step
     for _ in range(WARM):
         step()
-    start, until = time.process_time(), time.process_time() + ROUND_S
-    done = 0
-    while done < STEPS and (done < WARM or time.process_time() < until):
+    wait()
+    start, done = clock(), 0
+    while done < STEPS and (done < WARM or clock() - start < round_s):
         step()
         done += 1
-    return (time.process_time() - start) / done
+    wait()
+    return (clock() - start) / done
 
 
 def said(found: Diagnosis, module: ModuleType) -> dict[str, Any]:
@@ -106,7 +117,8 @@ def said(found: Diagnosis, module: ModuleType) -> dict[str, Any]:
         "regime": found.regime,
         "step_ms": wall / 1e6,
         "held_by": [
-            [one.where, one.what, round(one.share, 3), at_cause(one.id), one.where in around] for one in held(found)
+            [place.where, place.what, round(place.share, 3), at_cause(place.id), place.where in around]
+            for place in held(found)
         ],
         "held_at_cause": at_cause(found.held_by),
         "findings": [
@@ -145,40 +157,37 @@ def main(chosen: list[str]) -> None:
     from gobrrr.hardware.measure.device import find_device
 
     os.environ["OMP_NUM_THREADS"] = "1"
-    rows = json.loads(OUT.read_text(encoding="utf-8"))["rows"] if OUT.is_file() else {}
-    of, today = commit(), datetime.now(timezone.utc)
+    rows = pages.read(OUT)["rows"] if OUT.is_file() else {}
+    of = commit()
     report = {
         "command": "python -m bench.reports",
         "device": find_device("cpu").environment().device_name,
         "torch": torch.__version__,
-        "date": today.isoformat(timespec="seconds"),
+        "date": pages.now(),
     }
     for name in chosen or sorted(names()):
-        row = alone("bench.reports", "--one", name)
+        row = answer("bench.reports", "--one", name)
         if "error" in row:
             print(f"{name}: {row['error']}", flush=True)
             continue
-        now = {"commit": of, "date": today.date().isoformat(), **row["now"]}
+        now = {"commit": of, "date": pages.today(), **row["now"]}
         first = rows.get(name, {}).get("first_sight") or without_text(now)
         rows[name] = {**facts(_module(name)), "measured": row["measured"], "first_sight": first, "now": now}
-        OUT.write_text(json.dumps({**report, "rows": dict(sorted(rows.items()))}, indent=1) + "\n", encoding="utf-8")
+        pages.write(OUT, {**report, "rows": dict(sorted(rows.items()))})
         print(f"{name:36}saves {row['measured']['share']:4.0%}  named {now['named']}  held {now['held']}", flush=True)
 
 
 def facts(module: ModuleType) -> dict[str, Any]:
     """What the report itself says."""
     return {
-        "source": module.SOURCE,
-        "mechanism": module.MECHANISM,
-        "cause": module.CAUSE,
-        "reported": module.REPORTED,
+        "source": module.SOURCE, "mechanism": module.MECHANISM, "cause": module.CAUSE, "reported": module.REPORTED,
         "negative": getattr(module, "NEGATIVE", False),
-    }
+    }  # fmt: skip
 
 
 def without_text(now: dict[str, Any]) -> dict[str, Any]:
     """The whole answer is kept of the newest run only."""
-    return {**now, "sick": {one: now["sick"][one] for one in now["sick"] if one != "text"}}
+    return {**now, "sick": {key: now["sick"][key] for key in now["sick"] if key != "text"}}
 
 
 def commit() -> str:

@@ -1,9 +1,6 @@
 """Prioritised replay whose tree of sums is walked in Python for each index."""
 
-from __future__ import annotations
-
 import random
-from functools import partial
 
 import numpy as np
 import torch
@@ -17,7 +14,7 @@ REPORTED = "sampling 644 to 42 us with 10,000 samples"
 NAMES = r"Python"
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     size, batch = 8_192, 256
     priorities = np.random.default_rng(0).random(size)
@@ -48,6 +45,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
         return loss.detach()
 
     return Workload(model=critic, step=step, name="prioritised replay")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,9 +1,6 @@
 """A change of pitch that makes the kernel of its resampling anew in each call."""
 
-from __future__ import annotations
-
 import math
-from functools import partial
 
 import torch
 
@@ -30,7 +27,7 @@ def _kernel(device: str) -> torch.Tensor:
     return (sinc * window * base / OLD).to(torch.float32)
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     wave = torch.randn(2, 1, OLD * 40, device=device)
     made = _kernel(device)
@@ -40,6 +37,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
         return torch.nn.functional.conv1d(wave, kernel, stride=OLD)
 
     return Workload(step=step, name="resampling")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,9 +1,5 @@
 """A model that asks for its own type in each forward pass: the property goes through all parameters for the first."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from gobrrr import Workload
@@ -38,7 +34,7 @@ class _Net(torch.nn.Module):
         return x
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     model = _Net(sick=sick).to(device)
     x, time = torch.randn(32, 16, device=device), torch.randn(32, 1, device=device)
@@ -48,6 +44,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
             return model(x, time)
 
     return Workload(model=model, step=step, name="denoiser")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

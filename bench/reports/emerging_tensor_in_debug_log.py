@@ -1,9 +1,6 @@
 """A tensor in the f-string of a debug message that nobody sees."""
 
-from __future__ import annotations
-
 import logging
-from functools import partial
 
 import torch
 
@@ -18,7 +15,7 @@ NAMES = r"as text|text|print|report|format"
 log = logging.getLogger(__name__)
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     weights = [torch.randn(16, 16, device=device) for _ in range(12)]
     grads = [torch.randn(16, 16, device=device) for _ in range(12)]
@@ -34,6 +31,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
         return weights[0]
 
     return Workload(step=step, name="update")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

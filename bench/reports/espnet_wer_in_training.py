@@ -1,9 +1,5 @@
 """An error rate by words, in Python, for each batch of the training."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from gobrrr import Workload
@@ -15,16 +11,16 @@ REPORTED = ""
 NAMES = r"Python"
 
 
-def _distance(one: list[int], other: list[int]) -> int:
+def _distance(first: list[int], other: list[int]) -> int:
     row = list(range(len(other) + 1))
-    for i, a in enumerate(one, start=1):
+    for i, a in enumerate(first, start=1):
         last, row[0] = row[0], i  # cause
         for j, b in enumerate(other, start=1):  # cause
             last, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, last + (a != b))  # cause
     return row[-1]
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.GRU(40, 16, batch_first=True).to(device)
     head = torch.nn.Linear(16, 29).to(device)
@@ -43,6 +39,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
         return loss.detach()
 
     return Workload(model=model, step=step, name="training of a recogniser")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

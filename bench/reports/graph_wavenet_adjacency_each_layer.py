@@ -1,9 +1,5 @@
 """An adjacency matrix of learned vectors that each layer makes again."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from gobrrr import Workload
@@ -31,7 +27,7 @@ class _Net(torch.nn.Module):
         return x
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     model = _Net(sick=sick).to(device)
     x = torch.randn(200, 8, device=device)
@@ -43,6 +39,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
         return loss.detach()
 
     return Workload(model=model, step=step, name="graph network")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

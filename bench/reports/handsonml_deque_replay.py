@@ -1,9 +1,6 @@
 """A replay memory in a deque: each access by position walks through it."""
 
-from __future__ import annotations
-
 from collections import deque
-from functools import partial
 
 import numpy as np
 import torch
@@ -17,7 +14,7 @@ REPORTED = "training slowed considerably as the memory of 1 million filled"
 NAMES = r"Python|deque"
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     draw = np.random.default_rng(0)
     seen = torch.randn(64, 8, device=device)
@@ -36,6 +33,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
         return loss.detach()
 
     return Workload(model=network, step=step, name="deep Q learning")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,9 +1,5 @@
 """Hindsight replay that copies all of its buffer to draw one batch of it."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import numpy as np
 import torch
 
@@ -16,16 +12,16 @@ REPORTED = "the time of an epoch grows with the buffer"
 NAMES = r"numpy|\bcop(?:y|ies)\b"
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     draw = np.random.default_rng(0)
     kept = {name: draw.random((2_000, 50, 8), dtype=np.float32) for name in ("observations", "goals")}
     actor = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4)).to(device)
 
     def batch() -> np.ndarray:
-        filled = {name: one[:1_500].copy() if sick else one[:1_500] for name, one in kept.items()}  # cause
+        filled = {name: array[:1_500].copy() if sick else array[:1_500] for name, array in kept.items()}  # cause
         episode, at = draw.integers(1_500, size=256), draw.integers(50, size=256)
-        return np.concatenate([one[episode, at] for one in filled.values()], axis=1)
+        return np.concatenate([array[episode, at] for array in filled.values()], axis=1)
 
     def step() -> torch.Tensor:
         loss = actor(torch.from_numpy(batch()).to(device)).square().mean()
@@ -34,6 +30,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
         return loss.detach()
 
     return Workload(model=actor, step=step, name="hindsight replay")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,9 +1,5 @@
 """Meta-learning: the gradient of each inner step goes back through all earlier inner steps."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from gobrrr import Workload
@@ -15,7 +11,7 @@ REPORTED = "0.5 s for the 2nd inner step, 2.2 s for the 7th"
 NAMES = r"grow|turn (?:by|to) turn|later turns|all earlier|retain_graph|quadratic"
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     first = [torch.randn(64, 64, device=device, requires_grad=True) for _ in range(2)]
     x, y = torch.randn(16, 64, device=device), torch.randn(16, 64, device=device)
@@ -32,6 +28,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
         return loss(weights).detach()
 
     return Workload(step=step, name="inner loop of meta-learning")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,9 +1,5 @@
 """A metric that joins the predictions of each batch to all earlier ones: the copies grow with the epoch."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from gobrrr import Workload
@@ -15,7 +11,7 @@ REPORTED = "from O(N^2) to O(N)"
 NAMES = r"grow|quadratic|\bcat\b|concat|preallocat"
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.Linear(16, 32).to(device)
     batches = torch.randn(150, 64, 16, device=device)
@@ -32,6 +28,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
         return predictions if sick else torch.cat(kept)
 
     return Workload(model=model, step=step, name="an epoch of evaluation")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,9 +1,6 @@
 """A data set that copies the metadata of each sample deeply before it transforms it."""
 
-from __future__ import annotations
-
 import copy
-from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +15,7 @@ NAMES = r"deepcopy|deep copy|deep copies|copies deeply"
 
 
 def _metadata(index: int) -> dict[str, Any]:
-    boxes = {f"box{one}": [one, one + 1, one + 2, one + 3] for one in range(30)}
+    boxes = {f"box{number}": [number, number + 1, number + 2, number + 3] for number in range(30)}
     return {"index": index, "zooms": [[0.1, 0.2, 0.3]] * 20, "boxes": boxes, "contrast": {"T1": 1, "T2": 2}}
 
 
@@ -26,7 +23,7 @@ class _Slices:
     def __init__(self, *, sick: bool) -> None:
         self.sick = sick
         self.images = torch.randn(64, 1, 32, 32)
-        self.metadata = [_metadata(one) for one in range(64)]
+        self.metadata = [_metadata(number) for number in range(64)]
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, dict[str, Any]]:
         metadata = self.metadata[index]
@@ -35,18 +32,15 @@ class _Slices:
         return self.images[index], known
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     slices = _Slices(sick=sick)
     model = torch.nn.Sequential(torch.nn.Conv2d(1, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 1, 3)).to(device)
 
     def step() -> torch.Tensor:
-        samples = [slices[one] for one in range(16)]
+        samples = [slices[number] for number in range(16)]
         images = torch.stack([image for image, _ in samples]).to(device)
         with torch.no_grad():
             return model(images)
 
     return Workload(model=model, step=step, name="segmentation of slices")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

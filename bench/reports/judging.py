@@ -28,24 +28,24 @@ def judged(module: ModuleType, sick: dict[str, Any], healthy: dict[str, Any], sa
     ("told"), or one of them is the function around the line ("function").
     `predicted`: what the remedy of the named finding, or where none is that of the first finding, saves.
     """
-    says = [rank for rank, one in enumerate(sick["findings"], start=1) if _says(one, sick, module)]
+    says = [rank for rank, finding in enumerate(sick["findings"], start=1) if _says(finding, sick, module)]
     there = [rank for rank in says if sick["findings"][rank - 1]["at_cause"]]
     named = next((rank for rank in there if rank <= FIRST), None)
     remedy = _remedy(sick, named)
-    quiet = not any(one["at_cause"] and _says(one, healthy, module) for one in healthy["findings"][:FIRST])
+    quiet = not any(finding["at_cause"] and _says(finding, healthy, module) for finding in healthy["findings"][:FIRST])
     saves = remedy["saves"] if remedy else None
     return {
         "named": named,
         "said": next((rank for rank in says if rank <= FIRST), None),
         "held": _held(sick),
-        "only_launches": [one["code"] for one in sick["findings"]] == [LAUNCHES],
+        "only_launches": [finding["code"] for finding in sick["findings"]] == [LAUNCHES],
         "quiet_when_fixed": quiet,
         "remedy": remedy["treatment"] if remedy else None,
         "predicted": saves,
         "covers": saves is not None and saves[0] <= saved <= saves[1],
-        "tempted": max((one["saves"][1] for one in _tempting(sick, there)), default=0.0),
+        "tempted": max((prescription["saves"][1] for prescription in _tempting(sick, there)), default=0.0),
         "sick": sick,
-        "healthy": {one: healthy[one] for one in ("findings", "prescriptions", "step_ms")},
+        "healthy": {key: healthy[key] for key in ("findings", "prescriptions", "step_ms")},
     }
 
 
@@ -53,7 +53,11 @@ def _says(finding: dict[str, Any], said: dict[str, Any], module: ModuleType) -> 
     """Whether a finding says what the report blames."""
     if finding["code"] == LAUNCHES:
         return False
-    remedies = [f"{one['treatment']}: {one['how']}" for one in said["prescriptions"] if finding["code"] in one["mends"]]
+    remedies = [
+        f"{prescription['treatment']}: {prescription['how']}"
+        for prescription in said["prescriptions"]
+        if finding["code"] in prescription["mends"]
+    ]
     words = [finding["title"], *(FILE.sub("", remedy) for remedy in remedies)]
     if module.MECHANISM in CALLED:
         words += filter(None, finding["ops"])
@@ -70,20 +74,20 @@ CALLED = (1, 2)
 def _held(sick: dict[str, Any]) -> str | None:
     if sick["held_at_cause"]:
         return "first"
-    if any(one[3] for one in sick["held_by"]):
+    if any(place[3] for place in sick["held_by"]):
         return "told"
-    return "function" if any(one[4] for one in sick["held_by"]) else None
+    return "function" if any(place[4] for place in sick["held_by"]) else None
 
 
 def _remedy(sick: dict[str, Any], named: int | None) -> dict[str, Any] | None:
     """The first remedy of the finding that is named, else the first remedy of all."""
     if named is not None:
         code = sick["findings"][named - 1]["code"]
-        return next((one for one in sick["prescriptions"] if code in one["mends"]), None)
+        return next((prescription for prescription in sick["prescriptions"] if code in prescription["mends"]), None)
     return next(iter(sick["prescriptions"]), None)
 
 
 def _tempting(sick: dict[str, Any], there: list[int]) -> list[dict[str, Any]]:
     """The remedies of what is said about the line."""
     codes = {sick["findings"][rank - 1]["code"] for rank in there}
-    return [one for one in sick["prescriptions"] if codes & set(one["mends"])]
+    return [prescription for prescription in sick["prescriptions"] if codes & set(prescription["mends"])]

@@ -1,9 +1,6 @@
 """Layers that bind their arguments to their signature in each call."""
 
-from __future__ import annotations
-
 import inspect
-from functools import partial
 from typing import Any
 
 import torch
@@ -33,7 +30,7 @@ class _Layer(torch.nn.Module):
         return self.call(*given, **named)
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(_Layer(32, sick=sick) for _ in range(24))).to(device)
     x = torch.randn(8, 32, device=device)
@@ -43,6 +40,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
             return model(x)
 
     return Workload(model=model, step=step, name="layers")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

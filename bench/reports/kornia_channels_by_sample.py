@@ -1,9 +1,5 @@
 """Channels that are shuffled sample by sample in a Python loop; one index does the batch."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from gobrrr import Workload
@@ -15,7 +11,7 @@ REPORTED = "1740 to 137 us on a GPU, 934 to 217 us on a CPU"
 NAMES = r"\bloop\b|turns|one batched operation"
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, stride=4), torch.nn.Flatten(), torch.nn.Linear(100, 8))
     model = model.to(device)
@@ -35,6 +31,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
             return model(shuffled())
 
     return Workload(model=model, step=step, name="augmentation")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,9 +1,5 @@
 """Masks and values that are repeated to the size of the images, where broadcasting needs no copy."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from gobrrr import Workload
@@ -15,7 +11,7 @@ REPORTED = "22.8 to 12.7 ms on a GPU"
 NAMES = r"repeat|expand|broadcast"
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.Conv2d(3, 4, 3, stride=8).to(device)
     images = torch.rand(32, 3, 128, 128, device=device)
@@ -35,6 +31,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
             return model(erased())
 
     return Workload(model=model, step=step, name="random erasing")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

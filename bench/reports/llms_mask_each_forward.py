@@ -1,9 +1,5 @@
 """Causal attention that makes its mask in each layer of each forward pass."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from gobrrr import Workload
@@ -32,7 +28,7 @@ class _Attention(torch.nn.Module):
         return x + (scores.masked_fill(mask, -torch.inf) / 32**0.5).softmax(dim=-1) @ values
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(_Attention(512, sick=sick) for _ in range(4))).to(device)
     x = torch.randn(1, 512, 32, device=device)
@@ -42,6 +38,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
             return model(x)
 
     return Workload(model=model, step=step, name="causal attention")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

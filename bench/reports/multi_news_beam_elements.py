@@ -1,9 +1,5 @@
 """A beam search that looks at its tokens one by one."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from gobrrr import Workload
@@ -15,7 +11,7 @@ REPORTED = "24 h of decoding to 2 h"
 NAMES = r"\breads?\b|is_nonzero|\bitem\b|tolist|value of a tensor|waits? for"
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 50)).to(device)
     hidden = torch.randn(160, 64, device=device)
@@ -30,6 +26,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
             return torch.tensor(ended)
 
     return Workload(model=model, step=step, name="a step of a beam search")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

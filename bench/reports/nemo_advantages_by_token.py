@@ -1,9 +1,5 @@
 """Advantages token by token, from the last to the first: each turn needs the one before, no batch mends that."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from gobrrr import Workload
@@ -15,7 +11,7 @@ REPORTED = ""
 NAMES = r"^(?!.*one batched operation).*(?:cumsum|cumulative|\bscan\b|depend|\bloop\b|turns)"
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     critic = torch.nn.Linear(32, 1).to(device)
     hidden = torch.randn(16, 256, 32, device=device)
@@ -36,6 +32,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
             return advantages(critic(hidden).squeeze(-1))
 
     return Workload(model=critic, step=step, name="advantages")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,8 +1,5 @@
 """Images of another size in each step: the convolutions are prepared anew for each size."""
 
-from __future__ import annotations
-
-from functools import partial
 from itertools import count
 
 import torch
@@ -19,7 +16,7 @@ SIZES = count()
 """Goes on from one workload to the next: oneDNN remembers 1,024 primitives, fewer than the sizes need."""
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Conv2d(3, 8, 7, stride=2, padding=3), torch.nn.ReLU(),
@@ -38,6 +35,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
             return model(x).mean(dim=(2, 3))  # cause
 
     return Workload(model=model, step=step, name="lines of text")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,9 +1,5 @@
 """Private training that makes the gradient of each sample by a backward pass of its own."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from gobrrr import Workload
@@ -15,14 +11,14 @@ REPORTED = ""
 NAMES = r"\bloop\b|turns|one batched operation|vmap"
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 2)).to(device)
     x, y = torch.randn(48, 16, device=device), torch.randint(2, (48,), device=device)
     weights = dict(model.named_parameters())
 
-    def loss_of(given: dict[str, torch.Tensor], one: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-        scores = torch.func.functional_call(model, given, (one.unsqueeze(0),))
+    def loss_of(given: dict[str, torch.Tensor], gradient: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        scores = torch.func.functional_call(model, given, (gradient.unsqueeze(0),))
         return torch.nn.functional.cross_entropy(scores, label.unsqueeze(0))
 
     at_once = torch.func.vmap(torch.func.grad(loss_of), (None, 0, 0))
@@ -30,14 +26,14 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
     def clipped() -> list[torch.Tensor]:
         if not sick:
             made = list(at_once({name: weight.detach() for name, weight in weights.items()}, x, y).values())
-            norms = torch.stack([one.flatten(1).norm(dim=1) for one in made]).norm(dim=0)
+            norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in made]).norm(dim=0)
             scale = (1 / (norms + 1e-6)).clamp(max=1)
-            return [torch.einsum("b,b...->...", scale, one) for one in made]
+            return [torch.einsum("b,b...->...", scale, gradient) for gradient in made]
         total = [torch.zeros_like(parameter) for parameter in model.parameters()]
         for at in range(len(x)):
             loss = torch.nn.functional.cross_entropy(model(x[at : at + 1]), y[at : at + 1])  # cause
             made = torch.autograd.grad(loss, list(model.parameters()))  # cause
-            norm = torch.stack([one.norm() for one in made]).norm()  # cause
+            norm = torch.stack([gradient.norm() for gradient in made]).norm()  # cause
             torch._foreach_add_(total, torch._foreach_mul(made, (1 / (norm + 1e-6)).clamp(max=1)))  # cause
         return total
 
@@ -48,6 +44,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
         return grads[0].detach()
 
     return Workload(model=model, step=step, name="private training")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,9 +1,5 @@
 """A loss that is summed over the timesteps in a Python loop."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from gobrrr import Workload
@@ -15,7 +11,7 @@ REPORTED = "one of the changes that made 10 times the speed"
 NAMES = r"\bloop\b|turns|batched|in one call"
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     decoder = torch.nn.GRU(16, 16).to(device)
     out = torch.nn.Linear(16, 40).to(device)
@@ -39,6 +35,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
         return found.detach()
 
     return Workload(model=decoder, step=step, name="sequence to sequence")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,9 +1,6 @@
 """A request whose processed image is hashed as a whole to know it again."""
 
-from __future__ import annotations
-
 import hashlib
-from functools import partial
 
 import torch
 
@@ -16,7 +13,7 @@ REPORTED = "3.3 ms a request"
 NAMES = r"hash|sha256"
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.Linear(588, 64).to(device)
     features = torch.randn(1_024, 588)
@@ -33,6 +30,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
             return model(features.to(device))
 
     return Workload(model=model, step=step, name="a request with an image")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,9 +1,5 @@
 """Distillation that puts its teacher into evaluation mode again in each forward pass."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from gobrrr import Workload
@@ -15,7 +11,7 @@ REPORTED = "1.6 to 1.5 s a batch"
 NAMES = r"\beval|train\(\)|modules"
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     teacher = torch.nn.Sequential(
         *(torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Identity(), torch.nn.Dropout()) for _ in range(40))
@@ -33,6 +29,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
         return loss.detach()
 
     return Workload(model=student, step=step, name="distillation")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,9 +1,5 @@
 """A recommendation model that is called for each point of a time series, although the points are independent."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from gobrrr import Workload
@@ -26,7 +22,7 @@ class _Ranker(torch.nn.Module):
         return self.top(torch.cat([self.dense(dense), self.items(items)], dim=1))
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     model, head = _Ranker().to(device), torch.nn.Linear(16, 1).to(device)
     dense = torch.randn(20, 32, 8, device=device)
@@ -44,6 +40,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
         return score.detach()
 
     return Workload(model=model, step=step, name="ranking of a time series")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,9 +1,5 @@
 """A batch of indices by np.random.choice without replacement: it permutes all of the buffer."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import numpy as np
 import torch
 
@@ -16,7 +12,7 @@ REPORTED = "slow to the point of unusable with 1e6 samples; about 1000 times fas
 NAMES = r"choice|random number|permut"
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     size = 200_000
     buffer = torch.randn(24, device=device).repeat(size, 1)
@@ -32,6 +28,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
         return loss.detach()
 
     return Workload(model=policy, step=step, name="imitation")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,9 +1,5 @@
 """A text server that takes each of the most probable tokens out of its tensor by .item()."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from gobrrr import Workload
@@ -15,7 +11,7 @@ REPORTED = "the author takes it for a part of what ten top tokens a token cost"
 NAMES = r"\breads?\b|\bitem\b|tolist|_local_scalar_dense|value of a tensor"
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     head = torch.nn.Linear(64, 1_000).to(device)
     hidden = torch.randn(32, 64, device=device)
@@ -34,6 +30,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
             return torch.tensor([row[0][0] for row in rows(values, tokens)])
 
     return Workload(model=head, step=step, name="top tokens")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

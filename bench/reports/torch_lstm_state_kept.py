@@ -1,9 +1,5 @@
 """An LSTM whose state is never detached: each backward pass goes through all earlier batches."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from gobrrr import Workload
@@ -15,7 +11,7 @@ REPORTED = "explosive growth of time and memory in training"
 NAMES = r"grow|retain_graph|detach|ris(?:es|ing)|from step to step|longer each step"
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.LSTM(32, 64).to(device)
     x = torch.randn(6, 8, 32, device=device)
@@ -36,6 +32,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
         return loss.detach()
 
     return Workload(model=model, step=step, name="an LSTM over a stream")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

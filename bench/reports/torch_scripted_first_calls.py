@@ -1,9 +1,5 @@
 """A scripted network whose first calls are slow: they are specialised once, and nothing of that comes back."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from gobrrr import Workload
@@ -27,7 +23,7 @@ class _Blocks(torch.nn.Module):
         return x
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     plain = _Blocks().to(device)
     model = torch.jit.script(plain) if sick else plain
@@ -38,6 +34,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
             return model(x)  # cause
 
     return Workload(model=plain, step=step, name="scripted network")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,9 +1,6 @@
 """torch.tensor of an object that is like an array but is none: it is read element by element."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,7 +34,7 @@ class _Stored:
         return self.rows
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     stored = _Stored(np.random.default_rng(0).standard_normal((64, 256), dtype=np.float32))
     model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)).to(device)
@@ -48,6 +45,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
             return model(x.to(device))
 
     return Workload(model=model, step=step, name="classifier of stored rows")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

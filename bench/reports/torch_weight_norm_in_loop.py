@@ -1,9 +1,6 @@
 """A recurrent cell with weight norm: the weight, the same in every timestep, is normalised again in each."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
-from functools import partial
 
 import torch
 from torch.nn.utils import parametrize
@@ -18,7 +15,7 @@ REPORTED = "ran out of memory; no time given"
 NAMES = r"\bagain\b|same (?:work|data|values|result)|unchanged|weight.?norm|parametri[sz]"
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     cell = weight_norm(torch.nn.Linear(192, 128)).to(device)
     x = torch.randn(40, 8, 64, device=device)
@@ -33,6 +30,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
         return hidden.detach()
 
     return Workload(model=cell, step=step, name="recurrent cell with weight norm")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,9 +1,5 @@
 """Muon, which makes each gradient orthogonal by itself: products of small matrices, one matrix after the other."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from gobrrr import Workload
@@ -23,7 +19,7 @@ def _orthogonal(grad: torch.Tensor) -> torch.Tensor:
     return x
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(torch.nn.Linear(16, 16, bias=False) for _ in range(48))).to(device)
     x = torch.randn(16, 16, device=device)
@@ -46,6 +42,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
         return loss.detach()
 
     return Workload(model=model, step=step, name="training with Muon")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

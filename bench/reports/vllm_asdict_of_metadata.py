@@ -1,9 +1,6 @@
 """The metadata of a batch as a dictionary by dataclasses.asdict, which copies each tensor deeply."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, fields
-from functools import partial
 
 import torch
 
@@ -24,7 +21,7 @@ class _Batch:
     prompt: bool
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64)).to(device)
     hidden = torch.randn(16, 64, device=device)
@@ -37,6 +34,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
             return model(hidden)[said["slots"]]
 
     return Workload(model=model, step=step, name="decoding")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

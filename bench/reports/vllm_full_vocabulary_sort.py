@@ -1,9 +1,5 @@
 """Top-k and top-p sampling that sorts the whole vocabulary, of which k tokens are kept."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from gobrrr import Workload
@@ -15,7 +11,7 @@ REPORTED = "5 to 8 times on the sampler"
 NAMES = r"\bsort"
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     head = torch.nn.Linear(128, 32_000).to(device)
     hidden = torch.randn(8, 128, device=device)
@@ -35,6 +31,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
             return tokens.gather(1, shares.argmax(dim=-1, keepdim=True))
 
     return Workload(model=head, step=step, name="sampling")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

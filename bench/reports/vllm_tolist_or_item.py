@@ -1,9 +1,5 @@
 """Sampled tokens read one by one or as one list: the maintainers measured the same performance."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from gobrrr import Workload
@@ -16,7 +12,7 @@ REPORTED = "about 1 % of an iteration, basically the same"
 NAMES = r"\breads?\b|\bitem\b|tolist|_local_scalar_dense|value of a tensor"
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(512, 2_048), torch.nn.ReLU(), torch.nn.Linear(2_048, 8_000)).to(device)
     hidden = torch.randn(64, 512, device=device)
@@ -28,6 +24,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
             return torch.tensor(read)
 
     return Workload(model=model, step=step, name="decode step")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,7 +1,5 @@
 """Hooks on all gradients that make a histogram of each in every step."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch
@@ -15,7 +13,7 @@ REPORTED = "a big performance impact with log_freq=10 in place of 1000"
 NAMES = r"hook|report|histogram|histc|every N steps|loop that reads"
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(torch.nn.Linear(32, 32) for _ in range(16))).to(device)
     x = torch.randn(32, 32, device=device)
@@ -36,6 +34,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
         return loss.detach()
 
     return Workload(model=model, step=step, name="watched training")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,9 +1,5 @@
 """A denoiser that keeps its weights in half precision and converts them in each layer of each step."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from gobrrr import Workload
@@ -20,7 +16,7 @@ class _Cast(torch.nn.Linear):
         return torch.nn.functional.linear(x, self.weight.to(x.dtype), self.bias.to(x.dtype))  # cause
 
 
-def _made(device: str = "cpu", *, sick: bool) -> Workload:
+def made(device: str = "cpu", *, sick: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         *(layer for _ in range(24) for layer in (_Cast(64, 64) if sick else torch.nn.Linear(64, 64), torch.nn.SiLU()))
@@ -34,6 +30,3 @@ def _made(device: str = "cpu", *, sick: bool) -> Workload:
             return model(x)
 
     return Workload(model=model, step=step, name="denoising")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

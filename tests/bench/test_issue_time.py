@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from bench.gpu import issue_time, issue_time_one  # noqa: E402
+from bench.gpu import issue_time_one, runs  # noqa: E402
 from bench.gpu.treatment_workloads.form import trained  # noqa: E402
 
 
@@ -33,4 +33,5 @@ def test_a_workload_is_measured_with_its_passes(monkeypatch: pytest.MonkeyPatch)
 def test_it_goes_on_where_it_stopped_and_errors_are_measured_again(tmp_path: Path) -> None:
     path = tmp_path / "issue_h200.json"
     path.write_text(json.dumps({"workloads": {"a": {"issue_ns": 1.0}, "b": {"error": "ended with status 1"}}}))
-    assert set(issue_time.earlier(path)) == {"a"}
+    known = runs.earlier(tmp_path, "issue_h200")
+    assert [name for name, found in known.items() if runs.unfinished(found)] == ["b"]

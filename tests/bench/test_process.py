@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
-from bench.process import CommandFailedError, Run, run, summary
+from bench.process import CommandFailedError, Run, answer, run, summary
 
 HOLD_100_MB = "import time; held = bytearray(b'x') * 100_000_000; time.sleep(0.2)"
 IN_A_CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {HOLD_100_MB!r}])"
@@ -33,3 +34,16 @@ def test_summary() -> None:
 
 def test_memory_that_was_not_seen_is_not_zero() -> None:
     assert summary([Run(wall_s=0.001, peak_rss_bytes=None)])["peak_rss_mb"] is None
+
+
+def test_an_answer_is_the_last_line_that_a_module_prints_and_a_failure_is_one_too(tmp_path: Path) -> None:
+    (tmp_path / "answers.py").write_text("import os, sys\nprint('a word before')\nprint(os.environ[sys.argv[1]])")
+    environment = {"PYTHONPATH": str(tmp_path), "SAID": '{"ratio": 1.5}'}
+    assert answer("answers", "SAID", environment=environment) == {"ratio": 1.5}
+    assert answer("answers", "NOTHING", environment=environment) == {"error": "KeyError: 'NOTHING'"}
+
+
+def test_a_process_that_never_answers_is_ended(tmp_path: Path) -> None:
+    (tmp_path / "sleeps.py").write_text("import time\ntime.sleep(60)")
+    found = answer("sleeps", limit_s=0.5, environment={"PYTHONPATH": str(tmp_path)})
+    assert found == {"error": "no result within 0.5 s"}

@@ -13,8 +13,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from bench.gpu import reports  # noqa: E402
-from bench.reports import MECHANISMS, lines_to_blame  # noqa: E402
-from bench.reports.__main__ import OUT, names  # noqa: E402
+from bench.reports import FORMS, MECHANISMS, form_of, lines_to_blame  # noqa: E402
+from bench.reports.__main__ import OUT, names, saved  # noqa: E402
 from bench.reports.judging import judged  # noqa: E402
 from tests.spread import slow  # noqa: E402
 
@@ -39,7 +39,7 @@ SIZES_GO_ON = "onednn_new_image_sizes"
 @pytest.mark.parametrize("name", [one if one == QUICK else slow(one) for one in names() if one != SIZES_GO_ON])
 def test_both_forms_of_a_report_do_the_same(name: str) -> None:
     report = import_module(f"bench.reports.{name}")
-    sick, healthy = (form().step() for form in (report.faulty, report.fixed))
+    sick, healthy = (form_of(report, form)().step() for form in FORMS)
     torch.testing.assert_close(sick.float(), healthy.float(), atol=1e-2, rtol=1e-2)
 
 
@@ -62,7 +62,7 @@ def test_a_report_for_a_gpu_is_whole_and_its_forms_do_the_same(name: str) -> Non
     assert report.SOURCE.startswith("https://github.com/")
     assert report.MECHANISM in MECHANISMS
     assert lines_to_blame(report)
-    sick, healthy = (form().step() for form in (report.faulty, report.fixed))
+    sick, healthy = (form_of(report, form)().step() for form in FORMS)
     torch.testing.assert_close(sick.float(), healthy.float(), atol=1e-2, rtol=1e-2)
 
 
@@ -126,3 +126,18 @@ def test_a_fixed_form_of_which_the_same_is_said_is_not_quiet() -> None:
     sick = _said(("C07", "sort holds the step", True))
     assert judged(SORTS, sick, NOTHING, 0.5)["quiet_when_fixed"]
     assert not judged(SORTS, sick, sick, 0.5)["quiet_when_fixed"]
+
+
+def test_what_a_fix_saves_is_the_middle_of_rounds_in_turns() -> None:
+    now = [0.0]
+
+    def made(*, sick: bool) -> Any:
+        def step() -> None:
+            now[0] += 2.0 if sick else 0.5
+
+        return SimpleNamespace(step=step)
+
+    found = saved(cast(Any, SimpleNamespace(made=made)), rounds=3, clock=lambda: now[0])
+    assert found["share"] == 0.75
+    assert found["shares"] == [0.75] * 3
+    assert (found["faulty_ms"], found["fixed_ms"]) == (2000.0, 500.0)

@@ -17,10 +17,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from bench.gpu import treatments, treatments_turns
+from bench.gpu import runs, treatments_turns
 from bench.gpu.treat import CHOSEN, begun_anew
 from bench.gpu.treat_one import Against, Limited, slim
-from bench.gpu.treatment_workloads import ENTRIES, HELD_BACK
+from bench.gpu.treatment_workloads import ENTRIES, HELD_BACK, KNOWN
 from bench.gpu.treatment_workloads.written import WRITTEN
 from bench.gpu.treatments_one import recipes
 from bench.gpu.treatments_turns import Runner, Turn, in_turns
@@ -173,19 +173,19 @@ def test_what_a_workload_gave_at_first_stays_when_it_is_measured_anew() -> None:
     once = begun_anew({"what": "one", "rows": {"tf32": {}}, "unfit": {}, **first})
     assert once == {"what": "one", "commit": "abc", "date": "2026-11-29", "first_sight": first,
                     "left": ["what it gives now"]}  # fmt: skip
-    assert treatments.unfinished(once)
+    assert runs.unfinished(once)
     assert begun_anew({**once, "treat": {"kept": []}})["first_sight"] == first
 
 
 def test_the_first_of_each_family_come_first() -> None:
-    order = treatments.ordered([one for one in ENTRIES.values() if one.device == "cuda"])
+    order = runs.ordered([one for one in ENTRIES.values() if one.device == "cuda"])
     families = [ENTRIES[name].family for name in order]
     assert len(set(families[:15])) == 15
 
 
 def test_those_that_treat_is_held_against_are_of_all_families_and_none_is_set_aside() -> None:
     assert not set(CHOSEN) & HELD_BACK
-    families = {treatments.KNOWN[name].family for name in CHOSEN}
+    families = {KNOWN[name].family for name in CHOSEN}
     assert len(CHOSEN) >= 14
     assert {one.family for one in ENTRIES.values() if one.device == "cuda"} - families == {
         "recommender"
@@ -196,26 +196,26 @@ def test_those_that_treat_is_held_against_are_of_all_families_and_none_is_set_as
     ("device", "name"), [("NVIDIA H200", "h200"), ("NVIDIA H100 80GB HBM3", "h100"), ("cpu", "cpu")]
 )
 def test_the_file_is_named_by_the_device(device: str, name: str) -> None:
-    assert treatments.slug(device) == name
+    assert runs.slug(device) == name
 
 
 def test_what_is_left_is_gone_on_with() -> None:
-    assert treatments.unfinished(None)
-    assert treatments.unfinished({"error": "ended with status 1"})
-    assert treatments.unfinished({"left": ["compile"]})
-    assert not treatments.unfinished({"left": [], "rows": {}})
+    assert runs.unfinished(None)
+    assert runs.unfinished({"error": "ended with status 1"})
+    assert runs.unfinished({"left": ["compile"]})
+    assert not runs.unfinished({"left": [], "rows": {}})
 
 
 def test_tiny_results_are_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home, out = tmp_path / "home", tmp_path / "out"
     home.mkdir()
     out.mkdir()
-    monkeypatch.setattr(treatments, "RESULTS", home)
+    monkeypatch.setattr(runs, "RESULTS", home)
     path = out / "treatments_cpu.json"
     path.write_text(json.dumps({"tiny": True}))
-    assert treatments.take(out) == 2
+    assert runs.take(out, "treatments") == 2
     path.write_text(json.dumps({"tiny": False}))
-    assert treatments.take(out) == 0
+    assert runs.take(out, "treatments") == 0
     assert (home / "treatments_cpu.json").is_file()
 
 

@@ -181,7 +181,7 @@ def test_help_fits(run: Any) -> None:
 
 def test_the_documentation_is_what_the_commands_print(root: Path) -> None:
     done = subprocess.run(
-        [sys.executable, str(root / "tools" / "make_calc.py"), "--check"], capture_output=True, text=True
+        [sys.executable, "-m", "tools.make_calc", "--check"], cwd=root, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -11,7 +11,7 @@ from gobrrr.treatments import catalogue as treatments
 
 def test_the_page_is_current(root: Path):
     made = runpy.run_path(str(root / "tools" / "make_docs.py"))["page"]()
-    assert (root / "docs" / "conditions.md").read_text(encoding="utf-8") == made, "run python tools/make_docs.py"
+    assert (root / "docs" / "conditions.md").read_text(encoding="utf-8") == made, "run python -m tools.make_docs"
 
 
 def test_the_page_holds_every_code_and_name(root: Path):

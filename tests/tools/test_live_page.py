@@ -8,7 +8,7 @@ from pathlib import Path
 
 def test_the_page_is_current(root: Path) -> None:
     made = runpy.run_path(str(root / "tools" / "make_live.py"))
-    assert (root / "docs" / "live.md").read_text(encoding="utf-8") == made["page"](), "run python tools/make_live.py"
+    assert (root / "docs" / "live.md").read_text(encoding="utf-8") == made["page"](), "run python -m tools.make_live"
 
 
 def test_every_case_is_named_where_it_is_and_only_there(root: Path) -> None:

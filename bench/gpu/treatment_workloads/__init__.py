@@ -25,13 +25,17 @@ from bench.gpu.treatment_workloads import (
     tables,
 )
 from bench.gpu.treatment_workloads.form import ENTRIES, Entry
+from bench.gpu.treatment_workloads.written import WRITTEN
 
-__all__ = ["ENTRIES", "HELD_BACK", "Entry", "set_aside"]
+__all__ = ["ENTRIES", "HELD_BACK", "KNOWN", "Entry", "set_aside"]
 
 SOURCES = (
     convolution, language, t5, diffusion, recurrent, tables, graphs, audio, decoding, loading, processor,
 )  # fmt: skip
 """Imported for their workloads, which stand in ENTRIES then."""
+
+KNOWN = {**ENTRIES, **WRITTEN}
+"""All of them by name, those that people write as scripts too."""
 
 HELD_BACK = frozenset({
     "bert_serve_one", "conformer_train", "conv_convnext_train", "conv_resnet26_train", "cpu_decode_one",

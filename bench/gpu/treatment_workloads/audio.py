@@ -73,7 +73,7 @@ class ConformerBlock(nn.Module):
         """x: [B, S, width] -> the same."""
         x = x + 0.5 * self.first(x)
         b, s, d = x.shape
-        q, k, v = (one.view(b, s, self.heads, -1).transpose(1, 2) for one in self.qkv(self.norm(x)).chunk(3, -1))
+        q, k, v = (part.view(b, s, self.heads, -1).transpose(1, 2) for part in self.qkv(self.norm(x)).chunk(3, -1))
         x = x + self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, s, d))
         y = F.glu(self.up(self.before(x).transpose(1, 2)), 1)
         y = self.down(F.silu(self.middle(self.depth(y)))).transpose(1, 2)

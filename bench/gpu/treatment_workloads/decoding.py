@@ -36,7 +36,7 @@ class CrossLayer(nn.Module):
         b, _, d = x.shape
         h = self.n1(x)
         q, (k, v) = self.q(h), self.kv(h).chunk(2, -1)
-        q, k, v = (one.view(b, 1, self.heads, -1).transpose(1, 2) for one in (q, k, v))
+        q, k, v = (part.view(b, 1, self.heads, -1).transpose(1, 2) for part in (q, k, v))
         y = F.scaled_dot_product_attention(q, torch.cat([keys, k], 2), torch.cat([values, v], 2))
         x = x + self.o(y.transpose(1, 2).reshape(b, 1, d))
         return x + self.down(F.gelu(self.up(self.n2(x))))

@@ -37,7 +37,7 @@ def unet_train(at: Setting) -> gobrrr.Workload:
 
 @workload("diffusion", "a diffusion U-Net in bf16, one latent", typed=True)
 def unet_serve_one(at: Setting) -> gobrrr.Workload:
-    x, t = (one.to(torch.bfloat16) for one in noise(at, 1, 64))
+    x, t = (tensor.to(torch.bfloat16) for tensor in noise(at, 1, 64))
     return served(unet(at).to(torch.bfloat16), x, t)
 
 

@@ -26,7 +26,7 @@ class Photographs(Dataset):
         wide = side + side // 7
         self.stored = torch.randint(0, 256, (16, 3, wide, wide), dtype=torch.uint8)
         self.mean, self.std = (
-            torch.tensor(one)[:, None, None] for one in ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+            torch.tensor(values)[:, None, None] for values in ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
         )
 
     def __len__(self) -> int:

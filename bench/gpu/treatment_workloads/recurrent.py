@@ -9,21 +9,15 @@ import torch.nn.functional as F
 from torch import nn
 
 import gobrrr
+from bench import networks
 from bench.gpu.pairs_form import Setting
 from bench.gpu.treatment_workloads.form import made, served, token_loss, trained, workload
 
 
-class LanguageModel(nn.Module):
-    """Embedding, LSTM, a head over the vocabulary."""
+class LanguageModel(networks.LstmLm):
+    """Embedding, LSTM, a head over the vocabulary; the loss is the workload's."""
 
-    def __init__(self, vocab: int, width: int, layers: int) -> None:
-        super().__init__()
-        self.word, self.head = nn.Embedding(vocab, width), nn.Linear(width, vocab)
-        self.core = nn.LSTM(width, width, layers, batch_first=True)
-
-    def forward(self, ids: Any) -> Any:
-        """ids: [B, S] -> [B, S, V]."""
-        return self.head(self.core(self.word(ids))[0])
+    forward = networks.LstmLm.logits
 
 
 class Tagger(nn.Module):

@@ -12,7 +12,9 @@ from torch.utils.data import DataLoader, Dataset
 import gobrrr
 from bench import vision
 from bench.gpu.pairs_form import Setting
+from bench.gpu.pairs_models import Layer
 from bench.gpu.treatment_workloads.form import Entry, made, trained
+from bench.gpu.treatment_workloads.tables import WideAndDeep
 
 LINES = 100_000
 """Rows of a table of embeddings, and texts of a data set that nobody reads to its end."""
@@ -32,54 +34,19 @@ class Texts(Dataset[Any]):
         return torch.randint(self.vocab, (self.seq + 1,), generator=dice)
 
 
-class Layer(nn.Module):
-    """A pre-norm block with causal attention."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.n1, self.n2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.wide = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-
-    def forward(self, x: Any) -> Any:
-        """x: [B, S, width] -> [B, S, width]."""
-        b, s, width = x.shape
-        q, k, v = (one.view(b, s, self.heads, -1).transpose(1, 2) for one in self.qkv(self.n1(x)).chunk(3, -1))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(y.transpose(1, 2).reshape(b, s, width))
-        return x + self.wide(self.n2(x))
-
-
 class Language(nn.Module):
     """A GPT that makes its positions in each step."""
 
-    def __init__(self, vocab: int, width: int, layers: int, heads: int, seq: int) -> None:
+    def __init__(self, vocab: int, width: int, depth: int, heads: int, seq: int) -> None:
         super().__init__()
         self.tokens, self.places = nn.Embedding(vocab, width), nn.Embedding(seq, width)
-        self.layers = nn.Sequential(*(Layer(width, heads) for _ in range(layers)))
+        self.layers = nn.Sequential(*(Layer(width, heads, causal=True, fused=True) for _ in range(depth)))
         self.head = nn.Linear(width, vocab)
 
     def forward(self, ids: Any) -> Any:
         """ids: [B, S] -> [B, S, vocab]."""
         x = self.tokens(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))
         return self.head(self.layers(x))
-
-
-class Columns(nn.Module):
-    """An embedding for each of many columns, and a network over all of them."""
-
-    def __init__(self, columns: int, rows: int, width: int, numbers: int) -> None:
-        super().__init__()
-        self.tables = nn.ModuleList(nn.Embedding(rows, width) for _ in range(columns))
-        self.deep = nn.Sequential(
-            nn.Linear(columns * width + numbers, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 1)
-        )
-
-    def forward(self, numbers: Any, columns: Any) -> Any:
-        """numbers: [B, numbers], columns: [B, columns] -> [B]."""
-        found = [table(columns[:, at]) for at, table in enumerate(self.tables)]
-        return self.deep(torch.cat([*found, numbers], 1)).squeeze(1)
 
 
 def gpt_script(at: Setting) -> gobrrr.Workload:
@@ -119,14 +86,14 @@ def convnext_timm(at: Setting) -> gobrrr.Workload:
 def columns_train(at: Setting) -> gobrrr.Workload:
     """A recommender whose tables are dense to the optimizer."""
     rows, batch = at.size(LINES, 100), at.size(4096, 32)
-    model = made(at, Columns, at.size(26, 3), rows, at.size(64, 8), 13)
+    model = made(at, WideAndDeep, at.size(26, 3), rows, at.size(64, 8), 512)
     given = at.randn(batch, 13), at.tokens(rows, batch, at.size(26, 3))
     return trained(model, F.binary_cross_entropy_with_logits, given, (at.randn(batch).sigmoid(),))
 
 
 WRITTEN = {
-    one.name: one
-    for one in (
+    entry.name: entry
+    for entry in (
         Entry("gpt_script", "written", "a GPT of 8 layers of 512 in a plain script: bf16 autocast, batch 8 of 256 from "
               "a DataLoader of 2 workers, gradients clipped, the loss read in each step, AdamW", "cuda", True,
               gpt_script),

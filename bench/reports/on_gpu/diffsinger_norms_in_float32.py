@@ -1,9 +1,5 @@
 """Layer norms under autocast return float32, and what follows them is computed and kept in float32."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from bench.reports.on_gpu import DEVICE, sized
@@ -45,7 +41,7 @@ class Block(torch.nn.Module):
         return self.out(value * torch.nn.functional.silu(gate))
 
 
-def _made(*, sick: bool) -> Workload:
+def made(*, sick: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(Block(torch.nn.LayerNorm if sick else Norm) for _ in range(sized(6, 2)))).to(DEVICE)
     x = torch.randn(TOKENS, WIDTH, device=DEVICE)
@@ -59,6 +55,3 @@ def _made(*, sick: bool) -> Workload:
         return loss.detach()
 
     return Workload(model=model, step=step, name="a diffusion backbone")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,9 +1,5 @@
 """A selective scan as a loop over time: linear in its state, so that two cumulative sums give all of it."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from bench.reports.on_gpu import DEVICE, sized
@@ -17,7 +13,7 @@ NAMES = r"\bloop|\bturns?\b|\bscan\b"
 BATCH, LENGTH, WIDTH, STATE = sized(2, 1), sized(256, 32), sized(512, 16), sized(16, 4)
 
 
-def _made(*, sick: bool) -> Workload:
+def made(*, sick: bool) -> Workload:
     torch.manual_seed(0)
     rate = torch.nn.Parameter(torch.rand(WIDTH, STATE, device=DEVICE) * 0.02)
     u, delta = torch.randn(BATCH, LENGTH, WIDTH, device=DEVICE), torch.rand(BATCH, LENGTH, WIDTH, device=DEVICE)
@@ -43,6 +39,3 @@ def _made(*, sick: bool) -> Workload:
         return loss.detach()
 
     return Workload(step=step, name="a selective scan")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

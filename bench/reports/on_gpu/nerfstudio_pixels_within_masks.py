@@ -1,9 +1,5 @@
 """Rays are drawn from the pixels within the masks: all masks go to the host in each step, to be searched there."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from bench.reports.on_gpu import DEVICE, sized
@@ -17,7 +13,7 @@ NAMES = r"nonzero|\bmasks?\b|same (?:work|data|input)|to the host|\.cpu\(|pageab
 IMAGES, HEIGHT, WIDTH, RAYS = sized(16, 2), sized(400, 60), sized(600, 80), sized(8192, 64)
 
 
-def _made(*, sick: bool) -> Workload:
+def made(*, sick: bool) -> Workload:
     torch.manual_seed(0)
     images = torch.rand(IMAGES, HEIGHT, WIDTH, 3, device=DEVICE)
     mask = torch.rand(IMAGES, HEIGHT, WIDTH, 1, device=DEVICE) > 0.4
@@ -43,6 +39,3 @@ def _made(*, sick: bool) -> Workload:
         return loss.detach()
 
     return Workload(model=field, step=step, optimizer=optimizer, name="rays")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

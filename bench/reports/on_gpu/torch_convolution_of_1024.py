@@ -1,9 +1,5 @@
 """A convolution in time with a kernel of 1,024: by the definition, where a Fourier transform needs a fraction of it."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from bench.reports.on_gpu import DEVICE, sized
@@ -17,7 +13,7 @@ NAMES = r"\bfft\b|fourier|(?:long|large) kernel|kernel of"
 CHANNELS, LENGTH, KERNEL = sized(64, 4), sized(64_000, 2000), sized(1024, 128)
 
 
-def _made(*, sick: bool) -> Workload:
+def made(*, sick: bool) -> Workload:
     torch.manual_seed(0)
     conv = torch.nn.Conv1d(CHANNELS, CHANNELS, KERNEL, bias=False, device=DEVICE)
     x = torch.randn(1, CHANNELS, LENGTH, device=DEVICE)
@@ -35,8 +31,6 @@ def _made(*, sick: bool) -> Workload:
 
     return Workload(model=conv, step=step, name="a reverberation")
 
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)
 
 NEGATIVE = True
 """On an H200 with torch 2.11 the convolution is the faster form, by a sixth."""

@@ -1,9 +1,5 @@
 """GroupNorm in a model with its channels innermost: it returns them outermost, and the next convolution turns them."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from bench.reports.on_gpu import DEVICE, REDUCED, sized
@@ -43,7 +39,7 @@ class Block(torch.nn.Module):
         return x + self.conv(torch.nn.functional.silu(y))  # cause
 
 
-def _made(*, sick: bool) -> Workload:
+def made(*, sick: bool) -> Workload:
     torch.manual_seed(0)
     width, side = sized(128, 16), sized(256, 24)
     norm = torch.nn.GroupNorm if sick else Kept
@@ -56,6 +52,3 @@ def _made(*, sick: bool) -> Workload:
             return model(x)
 
     return Workload(model=model, step=step, name="a decoder of images")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,9 +1,5 @@
 """index_add_ where half of all rows belong to one place: the additions wait for each other."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from bench.reports.on_gpu import DEVICE, sized
@@ -17,7 +13,7 @@ NAMES = r"index_add|scatter|atomic|\brepeated ind|duplicate|contend|contention"
 EDGES, NODES, WIDTH, COPIES = sized(2_000_000, 4000), sized(400_000, 500), sized(64, 8), 1024
 
 
-def _made(*, sick: bool) -> Workload:
+def made(*, sick: bool) -> Workload:
     torch.manual_seed(0)
     messages = torch.randn(EDGES, WIDTH, device=DEVICE)
     target = torch.randint(1, NODES, (EDGES,), device=DEVICE)
@@ -37,6 +33,3 @@ def _made(*, sick: bool) -> Workload:
             return update(summed()).relu().mean()
 
     return Workload(model=update, step=step, name="a graph layer")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

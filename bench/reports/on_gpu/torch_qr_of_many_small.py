@@ -1,9 +1,5 @@
 """QR of many 3 x 3 matrices: one matrix after the other on a GPU."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from bench.reports.on_gpu import DEVICE, sized
@@ -28,7 +24,7 @@ def _by_columns(matrices: torch.Tensor) -> torch.Tensor:
     return torch.stack(columns, dim=-1)
 
 
-def _made(*, sick: bool) -> Workload:
+def made(*, sick: bool) -> Workload:
     torch.manual_seed(0)
     features = torch.randn(MATRICES, 64, device=DEVICE)
     head = torch.nn.Linear(64, 9, device=DEVICE)
@@ -43,6 +39,3 @@ def _made(*, sick: bool) -> Workload:
             return rotations(head(features).view(MATRICES, 3, 3)).square().mean()
 
     return Workload(model=head, step=step, name="rotations")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,7 +1,5 @@
 """Grouped-query attention with heads of 512: no fused kernel takes it, and the scores are written out."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch
@@ -17,7 +15,7 @@ NAMES = r"attention|sdpa"
 HEADS, GROUPS, LENGTH, HEAD = sized(16, 4), sized(4, 2), sized(4096, 128), sized(512, 64)
 
 
-def _made(*, sick: bool) -> Workload:
+def made(*, sick: bool) -> Workload:
     torch.manual_seed(0)
     width = sized(1024, 128)
     make = partial(torch.nn.Linear, bias=False, device=DEVICE, dtype=REDUCED)
@@ -34,7 +32,7 @@ def _made(*, sick: bool) -> Workload:
         q, k, v = heads("q", HEADS), heads("k", GROUPS), heads("v", GROUPS)
         if sick:
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)  # cause
-        k, v = (one.repeat_interleave(HEADS // GROUPS, dim=1) for one in (k, v))
+        k, v = (part.repeat_interleave(HEADS // GROUPS, dim=1) for part in (k, v))
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
     def step() -> torch.Tensor:
@@ -45,6 +43,3 @@ def _made(*, sick: bool) -> Workload:
         return loss.detach()
 
     return Workload(model=model, step=step, name="an attention layer")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

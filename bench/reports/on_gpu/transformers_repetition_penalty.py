@@ -1,9 +1,5 @@
 """A repetition penalty that is applied token by token, with a question about each one's sign."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from bench.reports.on_gpu import DEVICE, sized
@@ -17,7 +13,7 @@ NAMES = r"\bloop|\bturns?\b|reads? |waits? for the device|\.item\(\)|host wait"
 BATCH, VOCABULARY, WIDTH = 4, sized(50257, 2000), sized(768, 32)
 
 
-def _made(*, sick: bool) -> Workload:
+def made(*, sick: bool) -> Workload:
     torch.manual_seed(0)
     head = torch.nn.Linear(WIDTH, VOCABULARY, device=DEVICE)
     hidden = torch.randn(BATCH, WIDTH, device=DEVICE)
@@ -42,6 +38,3 @@ def _made(*, sick: bool) -> Workload:
             return scores.argmax(dim=-1)
 
     return Workload(model=head, step=step, name="a decoded token")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,9 +1,5 @@
 """A causal mask as a tensor, with heads of 256: the kernels that know what causal means don't take a mask."""
 
-from __future__ import annotations
-
-from functools import partial
-
 import torch
 
 from bench.reports.on_gpu import DEVICE, REDUCED, sized
@@ -17,7 +13,7 @@ NAMES = r"attn_mask|is_causal|\bmask"
 HEADS, LENGTH, HEAD = sized(8, 2), sized(4096, 128), sized(256, 32)
 
 
-def _made(*, sick: bool) -> Workload:
+def made(*, sick: bool) -> Workload:
     torch.manual_seed(0)
     width = HEADS * HEAD
     model = torch.nn.ModuleDict({
@@ -40,6 +36,3 @@ def _made(*, sick: bool) -> Workload:
         return loss.detach()
 
     return Workload(model=model, step=step, name="an attention layer")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)

@@ -1,8 +1,5 @@
 """cudnn.benchmark with images of another size in each step: each size is tried with every algorithm."""
 
-from __future__ import annotations
-
-from functools import partial
 from itertools import count
 
 import torch
@@ -19,7 +16,7 @@ GPU = True
 SIZES = count()
 
 
-def _made(*, sick: bool) -> Workload:
+def made(*, sick: bool) -> Workload:
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Conv2d(3, 64, 7, stride=2, padding=3), torch.nn.ReLU(),
@@ -37,6 +34,3 @@ def _made(*, sick: bool) -> Workload:
         return loss.detach()
 
     return Workload(model=model, step=step, name="images of many sizes")
-
-
-faulty, fixed = partial(_made, sick=True), partial(_made, sick=False)
